@@ -53,6 +53,22 @@ def put(files: Files, directory: Path) -> Path:
     return directory
 
 
+def member(
+    reader: str,
+    files: Callable[[], Files],
+    name: str,
+    read: Callable[[Path], object],
+    *without: str,
+    container: Container | None = None,
+    tokens: tuple[bytes, ...] = (),
+) -> Reader:
+    """A reader of a directory, of which one file is damaged."""
+    suffix = Path(name).suffix
+    return Reader(
+        reader, suffix, among(files, name, read, *without), lambda: [files()[name]], container, tokens
+    )
+
+
 def among(
     files: Callable[[], Files], name: str, read: Callable[[Path], object], *without: str
 ) -> Callable[[Path], None]:

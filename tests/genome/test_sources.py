@@ -2,8 +2,6 @@
 
 import gzip
 import hashlib
-import io
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import yaml
 
 from bigbird_dna.config import ChromatinConfig, ChromatinDataConfig, Config, parse_config
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sources.catalogue import load_sources, read_sources
 from bigbird_dna.genome.sources.http_response import find_fault
 from bigbird_dna.genome.sources.inputs import (
@@ -25,11 +22,13 @@ from bigbird_dna.genome.sources.inputs import (
     locate,
     own_files,
 )
+from tests.faults.downloads import bgzip, tar
 from tests.golden.messages import fails, message
 
 
 def test_every_entry_is_complete() -> None:
     entries = load_sources()
+    assert len({entry.file for entry in entries.values()}) == len(entries)
     assert {"GRCh37.reference", "GRCh37.chain", "sacCer3.reference", "sacCer3.promoters"} <= set(entries)
     for entry in entries.values():
         assert entry.urls and entry.licence and entry.citation and entry.megabytes > 0
@@ -42,6 +41,12 @@ def test_every_entry_is_complete() -> None:
         if entry.checksum is not None:
             algorithm, digest = entry.checksum.split(":")
             assert len(digest) == hashlib.new(algorithm).digest_size * 2
+
+
+HUMAN: dict[str, str | None] = {
+    **{"assembly": "GRCh37", "reference": "GRCh37.reference"},
+    **{"promoters": "GRCh38.promoters", "chain": "GRCh37.chain"},
+}
 
 
 def _genome(**keys: str | None) -> Config:
@@ -65,21 +70,12 @@ def test_sources_of_a_configuration() -> None:
     assert annotation_file(annotated) == annotated.paths.download(name)
     assert find_inputs(annotated).keys[name] == "sacCer3.annotation"
     assert annotation_file(_genome()) is None
-    human = _genome(
-        assembly="GRCh37", reference="GRCh37.reference", promoters="GRCh38.promoters", chain="GRCh37.chain"
-    )
-    assert check_sources(human)["chain"].from_assembly == "GRCh38"
+    assert check_sources(_genome(**HUMAN))["chain"].from_assembly == "GRCh38"
 
 
 def test_sources_of_deepseas_data() -> None:
-    files = {
-        "assembly": "GRCh37",
-        "reference": "GRCh37.reference",
-        "promoters": "GRCh38.promoters",
-        "chain": "GRCh37.chain",
-    }
     published = ChromatinConfig(data=ChromatinDataConfig(tracks="deepsea"))
-    human = _genome(**files).model_copy(update={"chromatin": published})
+    human = _genome(**HUMAN).model_copy(update={"chromatin": published})
     found = check_sources(human)
     assert [source.key for source in found.values()][-3:] == [
         *("DeepSEA.bundle", "DeepSEA.bins", "DeepSEA.tracks")
@@ -105,10 +101,7 @@ def test_sources_of_deepseas_data() -> None:
         {"chain": "GRCh37.chain"},
         {"annotation": "x.gtf"},
         {"annotation": "sacCer3.annotation", "promoters": None},
-        {
-            **{"assembly": "GRCh37", "reference": "GRCh37.reference", "annotation": "sacCer3.annotation"},
-            **{"promoters": "GRCh38.promoters", "chain": "GRCh37.chain"},
-        },
+        {**HUMAN, "annotation": "sacCer3.annotation"},
     ],
 )
 def test_sources_that_do_not_fit(keys: dict[str, str | None]) -> None:
@@ -130,9 +123,9 @@ def test_files_instead_of_sources(tmp_path: Path) -> None:
     assert own_files(annotated)["annotation"] == annotation_file(annotated) == local / "genes.gff3"
     # A file beside a key, by its path, and promoters that a chain lifts.
     path = str(local / "mine.sga")
-    human = {"assembly": "GRCh37", "reference": "GRCh37.reference", "chain": "GRCh37.chain"}
-    assert set(check_sources(_genome(**human, promoters=path))) == {"reference", "chain"}
-    assert own_files(_genome(**human, promoters=path)) == {"promoters": local / "mine.sga"}
+    human = _genome(**{**HUMAN, "promoters": path})
+    assert set(check_sources(human)) == {"reference", "chain"}
+    assert own_files(human) == {"promoters": local / "mine.sga"}
     # Names of contigs that no table knows.
     other = {"assembly": "demo", "reference": str(local / "mine.fa.gz"), "promoters": None}
     assert check_sources(_genome(**other)) == {}
@@ -173,25 +166,10 @@ def test_local_data_of_a_configuration(tmp_path: Path) -> None:
 TEXT = "".join(f"chr1\t{start}\t{start + 200}\n" for start in range(0, 40_000, 200)).encode()
 
 
-def archive() -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
-        member = tarfile.TarInfo("a.bed")
-        member.size = len(TEXT)
-        tar.addfile(member, io.BytesIO(TEXT))
-    return stream.getvalue()
-
-
-def bgzip(directory: Path) -> bytes:
-    write_fasta(directory / "made.fa.gz", [("a", "ACGTTGCA" * 20_000)])
-    return (directory / "made.fa.gz").read_bytes()
-
-
 @pytest.mark.parametrize("kind", ["gzip", "bgzip", "archive"])
 def test_every_start_of_a_compressed_file_is_too_short(tmp_path: Path, kind: str) -> None:
-    whole = {"gzip": lambda: gzip.compress(TEXT), "archive": archive, "bgzip": lambda: bgzip(tmp_path)}[
-        kind
-    ]()
+    packed = {"gzip": gzip.compress, "archive": tar, "bgzip": lambda text: bgzip(text, tmp_path / "a.gz")}
+    whole = packed[kind](TEXT)
     file = "a.tar.gz" if kind == "archive" else "a.gz"
     path = tmp_path / "copy"
     path.write_bytes(whole)
@@ -272,11 +250,6 @@ def test_values_that_cannot_be(tmp_path: Path, field: str, value: object) -> Non
     path.write_text(yaml.safe_dump({"a.b": entry}, width=10_000))
     with fails(ConfigError, f"{path}: source 'a.b'", field):
         read_sources(path)
-
-
-def test_no_two_sources_have_one_file_name() -> None:
-    files = [source.file for source in load_sources().values()]
-    assert len(set(files)) == len(files)
 
 
 def test_local_data_comes_before_the_working_directory(

@@ -18,7 +18,7 @@ from bigbird_dna.genome.chromatin.deepsea import read_bundle_bins, unpack_bundle
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference, write_fasta
 from tests.fuzz.containers import GZIP, NPZ
-from tests.fuzz.reader import Reader, among, made
+from tests.fuzz.reader import Reader, made, member
 from tests.fuzz.readers.arrays import NAMES, ROWS, TRACKS, file_bytes, labels
 
 
@@ -138,16 +138,6 @@ def _read_archive(path: Path) -> None:
     unpack_bundle(path, out)
 
 
-def _dataset_reader(member: str) -> Reader:
-    return Reader(
-        f"dataset-{member}",
-        Path(member).suffix,
-        among(_dataset_files, member, _read_dataset),
-        lambda: [_dataset_files()[member]],
-        NPZ if member.endswith(".npz") else None,
-    )
-
-
 READERS = [
     Reader(
         "predictions",
@@ -173,7 +163,12 @@ READERS = [
         NPZ,
         (b"'|O'",),
     ),
-    *map(_dataset_reader, ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")),
+    *(
+        member(
+            f"dataset-{name}", _dataset_files, name, _read_dataset, container=NPZ if ".npz" in name else None
+        )
+        for name in ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
+    ),
     Reader(
         "bundle-bins",
         ".bed",

@@ -245,38 +245,29 @@ def _packed() -> list[bytes]:
     return [_content()]
 
 
+STEPS = b'{"step": 2, "loss": NaN}\n{"step": 4}\n'
 READERS = [
     Reader("model-config", ".json", _in_a_model(CONFIG), _of_models(CONFIG), tokens=WORDS),
     Reader("model-weights", ".safetensors", _in_a_model(WEIGHTS), _of_models(WEIGHTS), SAFETENSORS, WORDS),
     Reader("calibration", ".json", _calibration, _calibrations, tokens=WORDS),
     Reader("model-record", ".json", _in_a_model(RECORD), lambda: [_models()[0][RECORD]], tokens=WORDS),
-    Reader(
-        "store-description",
-        ".json",
-        _in_a_store("store.json"),
-        lambda: [_store()["store.json"]],
-        tokens=WORDS,
+    *(
+        Reader(
+            f"store-{name}",
+            Path(file).suffix,
+            _in_a_store(file, name != "unsigned"),
+            functools.partial(lambda file: [_store()[file]], file),
+            NPY if file.endswith(".npy") else None,
+            WORDS if file == "store.json" else (),
+        )
+        for name, file in {
+            **{"description": "store.json", "unsigned": "store.json", "tokens": "tokens.bin"},
+            **{"sentences": "sentences.npy", "documents": "documents.npy"},
+        }.items()
     ),
-    Reader(
-        "store-unsigned",
-        ".json",
-        _in_a_store("store.json", False),
-        lambda: [_store()["store.json"]],
-        tokens=WORDS,
-    ),
-    Reader("store-tokens", ".bin", _in_a_store("tokens.bin"), lambda: [_store()["tokens.bin"]]),
-    Reader("store-sentences", ".npy", _in_a_store("sentences.npy"), lambda: [_store()["sentences.npy"]], NPY),
-    Reader("store-documents", ".npy", _in_a_store("documents.npy"), lambda: [_store()["documents.npy"]], NPY),
     Reader("checkpoint", ".pt", _any_checkpoint, lambda: [_checkpoint()]),
     Reader("checkpoint-signed", ".pt", _signed_checkpoint, _packed, ZIP),
-    Reader(
-        "training-log-resumed",
-        ".jsonl",
-        _log,
-        lambda: [b'{"step": 2, "loss": NaN}\n{"step": 4}\n'],
-        None,
-        WORDS,
-    ),
+    Reader("training-log-resumed", ".jsonl", _log, lambda: [STEPS], tokens=WORDS),
     Reader("kernel-library", ".so", _kernel(LIBRARY), lambda: [_kept()[LIBRARY]]),
     Reader("kernel-digest", ".sha256", _kernel(DIGEST), lambda: [_kept()[DIGEST]]),
     Reader("training-lock", "", _lock, lambda: [b"process 7 on here since 2026-01-01 00:00:00+0000\n"]),

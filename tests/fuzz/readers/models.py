@@ -4,7 +4,6 @@ import functools
 import io
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -23,7 +22,7 @@ from bigbird_dna.tokens.piece_model import read_fields, write_field
 from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
 from bigbird_dna.training.initialization import read_provenance
 from tests.fuzz.containers import SAFETENSORS, ZIP
-from tests.fuzz.reader import Container, Files, Reader, among, made, put
+from tests.fuzz.reader import Container, Files, Reader, among, made, member, put
 from tests.tokens.test_json_tokenizer import content as json_tokenizer
 from tests.tokens.text_model import text_model
 from tests.toys import random_dna, random_model, small_tokenizer
@@ -165,10 +164,6 @@ def _safetensors() -> list[bytes]:
     return [save(tensors), save({name: tensor.half() for name, tensor in tensors.items()})]
 
 
-def _of_checkpoint(name: str) -> Callable[[], list[bytes]]:
-    return lambda: [_checkpoint()[name]]
-
-
 def _export(directory: Path) -> None:
     (directory / RECORD).unlink(missing_ok=True)  # its checksums would tell
     export_huggingface(directory, directory.with_name("hf"))
@@ -180,7 +175,7 @@ READERS = [
     Reader("text-tokenizer", ".model", _text_tokenizer, _texts, PROTOBUF),
     Reader("json-tokenizer", ".json", _tokenizer, _json_tokenizers),
     Reader("tokenizer-description", ".json", _described, lambda: [_description()]),
-    Reader("hf-config", ".json", among(_checkpoint, "config.json", _import), _of_checkpoint("config.json")),
+    member("hf-config", _checkpoint, "config.json", _import),
     Reader("hf-safetensors", ".safetensors", among(_checkpoint, WEIGHTS, _import), _safetensors, SAFETENSORS),
     Reader(
         "hf-pickle",
@@ -198,21 +193,9 @@ READERS = [
     Reader(
         "hf-index", ".json", among(_sharded, f"{WEIGHTS}.index.json", _import, WEIGHTS), lambda: [_index()]
     ),
-    Reader(
-        "hf-special-tokens",
-        ".json",
-        among(_checkpoint, "tokenizer_config.json", _import, "bigbird_dna.model"),
-        _of_checkpoint("tokenizer_config.json"),
-    ),
-    Reader(
-        "hf-tokenizer",
-        ".json",
-        among(_checkpoint, "tokenizer.json", _import, "bigbird_dna.model"),
-        _of_checkpoint("tokenizer.json"),
-    ),
-    Reader(
-        "hf-export", ".json", among(_imported, "config.json", _export), lambda: [_imported()["config.json"]]
-    ),
+    member("hf-special-tokens", _checkpoint, "tokenizer_config.json", _import, "bigbird_dna.model"),
+    member("hf-tokenizer", _checkpoint, "tokenizer.json", _import, "bigbird_dna.model"),
+    member("hf-export", _imported, "config.json", _export),
     Reader("provenance", ".json", among(dict, RECORD, read_provenance), lambda: [_imported()[RECORD]]),
 ]
 
