@@ -88,11 +88,11 @@ class Exchange:
         """A random part of a body, from its start."""
         return body[: self.rng.randrange(len(body) + 1)]
 
-    def slowly(self, pieces: Iterator[bytes]) -> None:
-        for piece in pieces:
+    def slowly(self, chunks: Iterator[bytes]) -> None:
+        for chunk in chunks:
             if self.over.wait(PAUSE):
                 return
-            self.send(piece)
+            self.send(chunk)
 
 
 Fault = Callable[[Exchange], None]
@@ -120,8 +120,8 @@ NO_HTTP = (
 
 
 def _chunked(body: bytes) -> bytes:
-    pieces = [body[i : i + CHUNK] for i in range(0, len(body), CHUNK)]
-    return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+    chunks = [body[i : i + CHUNK] for i in range(0, len(body), CHUNK)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
 
 
 def _cut(x: Exchange) -> None:

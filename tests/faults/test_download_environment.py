@@ -150,35 +150,31 @@ def test_a_disk_that_fills_up(source: Source, tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("kind", ["directory", "link", "dangling link", "pipe"])
-def test_what_is_no_part_is_left_alone(source: Source, tmp_path: Path, kind: str) -> None:
-    part, other = tmp_path / f"out{SUFFIX}", tmp_path / "other"
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((f"out{SUFFIX}", kind) for kind in ("directory", "link", "dangling link", "pipe")),
+        *(("out", "directory"), ("out", "pipe"), ("/dev/null", "device"), (f"out{SUFFIX}.json", "directory")),
+    ],
+)
+def test_what_is_no_file_of_a_download_is_left_alone(
+    source: Source, tmp_path: Path, name: str, kind: str
+) -> None:
+    path, other = tmp_path / name, tmp_path / "other"
     other.write_bytes(b"somebody's")
     match kind:
         case "directory":
-            part.mkdir()
+            path.mkdir()
         case "link":
-            part.symlink_to(other)
+            path.symlink_to(other)
         case "dangling link":
-            part.symlink_to(tmp_path / "nothing")
+            path.symlink_to(tmp_path / "nothing")
         case "pipe":
-            os.mkfifo(part)
+            os.mkfifo(path)
     before = names(tmp_path)
     with fails(UsageError):
-        fetch("one", tmp_path / "out", limits=LIMITS)
+        fetch("one", path if kind == "device" else tmp_path / "out", limits=LIMITS)
     assert names(tmp_path) == before and other.read_bytes() == b"somebody's"
-
-
-@pytest.mark.parametrize("kind", ["directory", "pipe", "device"])
-def test_outputs_that_are_no_files(source: Source, tmp_path: Path, kind: str) -> None:
-    output = Path("/dev/null") if kind == "device" else tmp_path / "out"
-    if kind == "directory":
-        output.mkdir()
-    if kind == "pipe":
-        os.mkfifo(output)
-    with fails(UsageError):
-        fetch("one", output, limits=LIMITS)
-    assert output.exists() and not output.is_file()
 
 
 @pytest.mark.parametrize(
@@ -203,13 +199,6 @@ def test_damaged_marks_count_as_none(
     fetch("one", tmp_path / "out", limits=LIMITS)
     assert [headers.get("range") for headers in server.sites["one"].asked] == [None]
     assert names(tmp_path) == ["out"]
-
-
-def test_marks_that_are_a_directory(source: Source, tmp_path: Path) -> None:
-    (tmp_path / f"out{SUFFIX}.json").mkdir()
-    with fails(UsageError):
-        fetch("one", tmp_path / "out", limits=LIMITS)
-    assert names(tmp_path) == [f"out{SUFFIX}.json"]
 
 
 def test_a_part_that_is_removed_meanwhile(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def site(server: FaultyServer, name: str, rng: Random, directory: Path, kind: st
     """A file, and a random script for each of its addresses."""
     content, later = contents(kind.removeprefix("sha256 of "), rng, directory)
     known = [name for name in FAULTS if kind != "file.txt" or name not in LIES]
-    # Pieces of two versions are put together only where one is cut and the next comes from another.
+    # Parts of two versions are put together only where one is cut and the next comes from another.
     known += ["cut", "chunked_and_cut", "changed", "version_ignored"] * 4
     addresses = rng.randint(1, 3)
     found = Site(content, rng.randrange(10**9), rng.choice([b'"v1"', b'"v1"', None, b'W/"v1"']), later=later)

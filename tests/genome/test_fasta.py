@@ -54,9 +54,9 @@ def test_every_layout_gives_the_same_chunks(
     expected = []
     for number, sequence in enumerate(records):
         for start in range(0, len(sequence), chunk_bases):
-            piece = sequence[start : start + chunk_bases]
+            part = sequence[start : start + chunk_bases]
             last = start + chunk_bases >= len(sequence)
-            expected.append((f"c{number}", start, clean(piece, "test"), last))
+            expected.append((f"c{number}", start, clean(part, "test"), last))
     assert [chunk[:4] for chunk in chunks] == expected
     assert sum(chunk.ambiguous for chunk in chunks) == sum(
         letter in "RYk" for one in records for letter in one

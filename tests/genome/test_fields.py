@@ -198,14 +198,6 @@ def test_lines_up_to_the_longest_are_read(lengths, block, ends):
                 list(reading)
 
 
-def bomb(path: Path, piece: bytes, times: int) -> Path:
-    """So many times a piece, packed into little."""
-    with gzip.open(path, "wb", compresslevel=1) as stream:
-        for _ in range(times):
-            stream.write(piece)
-    return path
-
-
 @pytest.mark.parametrize(
     ("read", "suffix", "start"),
     [

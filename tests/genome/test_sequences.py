@@ -156,15 +156,15 @@ def oracle(sequences: list[str], threshold: float) -> list[int]:
 
 
 def family(rng: np.random.Generator, length: int, count: int) -> list[str]:
-    """Shifted pieces of a few sequences with changed bases, on either strand; some begin with a repeat."""
+    """Shifted parts of a few sequences with changed bases, on either strand; some begin with a repeat."""
     sources = [rng.choice(list("ACGT"), 2 * length) for _ in range(3)]
     made = []
     for _ in range(count):
         start = int(rng.integers(0, length))
-        piece = sources[rng.integers(3)][start : start + length].copy()
+        part = sources[rng.integers(3)][start : start + length].copy()
         changed = rng.integers(0, length, int(rng.integers(0, 6)))
-        piece[changed] = rng.choice(list("ACGTN"), len(changed))
-        text = "".join(piece)
+        part[changed] = rng.choice(list("ACGTN"), len(changed))
+        text = "".join(part)
         if rng.random() < 0.3:
             text = ("AC" * length)[: length // 2] + text[length // 2 :]
         made.append(reverse_complement(text) if rng.random() < 0.5 else text)

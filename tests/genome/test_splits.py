@@ -206,8 +206,8 @@ def test_what_was_not_written_is_not_read_back(text):
 
 
 def test_whole_contigs_have_no_parts():
-    stretches = [Interval("22", 0, 51_304_566), Interval("odd:1-5", 0, 40), Interval("odd:1-5", 60, 100)]
-    assert name_parts(stretches, HUMAN_CONTIGS) == ["odd:1-5:1-40", "odd:1-5:61-100"]
+    segments = [Interval("22", 0, 51_304_566), Interval("odd:1-5", 0, 40), Interval("odd:1-5", 60, 100)]
+    assert name_parts(segments, HUMAN_CONTIGS) == ["odd:1-5:1-40", "odd:1-5:61-100"]
 
 
 ENDS = st.tuples(st.integers(0, 60), st.integers(1, 12))

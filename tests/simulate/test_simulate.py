@@ -136,15 +136,15 @@ def cpg_ratio(sequence: str) -> float:
     return len(sequence) * sequence.count("CG") / (sequence.count("C") * sequence.count("G"))
 
 
-def test_gc_varies_in_long_stretches(demo: Demo) -> None:
-    stretches = [
+def test_gc_varies_in_long_segments(demo: Demo) -> None:
+    segments = [
         np.isin(encode(sequence[start : start + 10_000]), (1, 2)).mean()
         for sequence in demo.sequences.values()
         for start in range(0, len(sequence) - 10_000, 10_000)
     ]
     # Independent bases would give a deviation of 0.005.
-    assert np.std(stretches) > 0.025
-    assert np.corrcoef(stretches[:-1], stretches[1:])[0, 1] > 0.3
+    assert np.std(segments) > 0.025
+    assert np.corrcoef(segments[:-1], segments[1:])[0, 1] > 0.3
 
 
 @settings(max_examples=20, deadline=None)
@@ -164,15 +164,15 @@ def test_repeats_diverge_at_the_rate_asked_for(divergence: float, seed: int) -> 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(MOTIFS), st.data())
 def test_sites_are_those_a_regular_expression_finds(motif: Motif, data: st.DataObject) -> None:
-    pieces = data.draw(st.lists(st.text("ACGTN", max_size=12), min_size=1, max_size=6))
+    parts = data.draw(st.lists(st.text("ACGTN", max_size=12), min_size=1, max_size=6))
     joints = []
-    for _ in pieces:
+    for _ in parts:
         joint = site(motif, data)
         if data.draw(st.booleans()):
             spoilt = data.draw(st.integers(0, motif.width - 1))
             joint = joint[:spoilt] + data.draw(st.sampled_from("ACGTN")) + joint[spoilt + 1 :]
         joints.append(turned(joint) if data.draw(st.booleans()) else joint)
-    sequence = "".join(piece + joint for piece, joint in zip(pieces, joints, strict=True))
+    sequence = "".join(part + joint for part, joint in zip(parts, joints, strict=True))
     forward, reverse = regex_sites(motif, sequence)
     assert find_sites(motif, encode(sequence)).tolist() == forward
     assert find_sites(motif, encode(sequence), reverse=True).tolist() == reverse

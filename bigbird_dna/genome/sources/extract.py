@@ -11,7 +11,7 @@ from bigbird_dna.genome.regions import find_named_region
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import fitting_contigs
 
-_STRETCH = 1_000_000  # bp looked at together
+_SEGMENT = 1_000_000  # bp looked at together
 
 
 def extract_contig(
@@ -53,8 +53,8 @@ def extract_contig(
 
 def _first_base(genome: Reference, place: Interval) -> int:
     """Where a place begins that may have N in front, as before a fragment; its start if it is all N."""
-    for start in range(place.start, place.end, _STRETCH):
-        known = genome.fetch(Interval(place.contig, start, min(start + _STRETCH, place.end))).lstrip("N")
+    for start in range(place.start, place.end, _SEGMENT):
+        known = genome.fetch(Interval(place.contig, start, min(start + _SEGMENT, place.end))).lstrip("N")
         if known:
-            return min(start + _STRETCH, place.end) - len(known)
+            return min(start + _SEGMENT, place.end) - len(known)
     return place.start

@@ -178,7 +178,7 @@ ASSEMBLY_REPORT = (
     b"Sequence-Length\tUCSC-style-name\nI\tassembled-molecule\tI\tBK1.1\t=\tNC_1.1\t248\tchr1\n"
     b"s\tunplaced-scaffold\tna\tBK2.1\t<>\tna\t81\tna\n"
 )
-PIECES = b">c:11-20\nACGTACGTAC\n>c:1,041-1,044\nACGT\n>d\nAC\n"
+FRAGMENTS = b">c:11-20\nACGTACGTAC\n>c:1,041-1,044\nACGT\n>d\nAC\n"
 SPLITS = b"# mine\nname\tsplit\tgroup\na\ttrain\t0\nb\tvalid\t1\nc\ttest\t1\n"
 RECORDS = (
     b">a x\nACGTTGCAGGATCCATTAGCNACGTTG\n>b\nacgttgcaggatccattagcnaCGTTT\n>c\nGGGGGGGGGGGGGGGGGGGGGGGGGGR\n"
@@ -264,6 +264,6 @@ READERS = [
     _of("gtf", ".gtf.gz", _read_promoters, _gzip(GTF), container=GZIP),
     _of("coding", ".gff3", _read_coding, CODING),
     _of("aliases", ".tsv", _read_aliases, ALIASES, ASSEMBLY_REPORT, tokens=TEXT),
-    _of("pieces", ".fa", _read_flat, PIECES, tokens=(b"\n>", b":", b"-", b",", *WORDS)),
+    _of("fragments", ".fa", _read_flat, FRAGMENTS, tokens=(b"\n>", b":", b"-", b",", *WORDS)),
     _of("tracks", ".tsv", read_tracks, TRACKS, INDEXED, SUPPLEMENT),
 ]

@@ -201,7 +201,7 @@ def test_a_held_out_region_without_bins_is_reported(small, capsys):
     assert "warning: no bin for valid is left in its regions" in capsys.readouterr().err
 
 
-def test_unknown_bases_are_found_across_pieces(small, monkeypatch):
+def test_unknown_bases_are_found_across_chunks(small, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 700)
     runs = module.unknown_bases(small.reference, "a")
     assert (runs.starts.tolist(), runs.ends.tolist()) == ([3_000], [4_000])

@@ -92,7 +92,7 @@ def test_a_peak_beyond_its_contig_is_refused(tmp_path):
         place_peaks(read_peaks(path), {"c": 100}, DEMO)
 
 
-def test_a_piece_of_a_contig_lacks_the_peaks_behind_it(tmp_path):
+def test_a_fragment_of_a_contig_lacks_the_peaks_behind_it(tmp_path):
     path = written(tmp_path / "a.bed", "chr22\t5\t6\nchr22\t999\t2000\nchr22\t30000000\t30000001\n")
     placed = place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
     assert plain(Peaks(path, placed.contigs)) == {"22": [(5, 6), (999, 1000)]}

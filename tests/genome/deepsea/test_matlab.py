@@ -1,4 +1,4 @@
-"""Arrays of MATLAB files are read in pieces as SciPy and h5py read them whole."""
+"""Arrays of MATLAB files are read in parts as SciPy and h5py read them whole."""
 
 import random
 import re

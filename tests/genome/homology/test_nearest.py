@@ -231,7 +231,7 @@ def test_bases_that_are_not_known_count_for_nothing() -> None:
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 2**20), st.integers(1, 30))
 def test_candidates_are_worth_the_bases_that_seeds_cover(seed: int, overlap: int) -> None:
-    """Of two windows with a stretch in common, its length, wherever it lies and on either strand."""
+    """Of two windows with a segment in common, its length, wherever it lies and on either strand."""
     one, other = random_windows(2, 100, seed)
     shared, start = "ACGTTGCAACTGATTCCGAGTCATGACCTT"[:overlap], seed % 60
     one = one[:20] + shared + one[20 + overlap :]

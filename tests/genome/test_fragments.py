@@ -1,4 +1,4 @@
-"""Pieces of contigs: at their own place, whatever their chunks, in little memory; other names stay."""
+"""Fragments of contigs: at their own place, whatever their chunks, in little memory; other names stay."""
 
 import subprocess
 import sys
@@ -28,17 +28,19 @@ def named(contig, start, sequence, commas=False):
     return f"{contig}:{start + 1:{form}}-{start + len(sequence):{form}}", sequence
 
 
-pieces = st.lists(st.tuples(st.integers(0, 150), st.integers(1, 70), st.booleans()), min_size=1, max_size=4)
+fragments = st.lists(
+    st.tuples(st.integers(0, 150), st.integers(1, 70), st.booleans()), min_size=1, max_size=4
+)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    contigs=st.lists(pieces, min_size=1, max_size=3),
+    contigs=st.lists(fragments, min_size=1, max_size=3),
     whole=st.integers(0, 3),
     size=st.integers(1, 90),
     seed=st.integers(0, 99),
 )
-def test_every_piece_is_where_its_name_says(tmp_path, contigs, whole, size, seed):
+def test_every_fragment_is_where_its_name_says(tmp_path, contigs, whole, size, seed):
     records, expected, ambiguous = [], {}, 0
     for number, gaps in enumerate(contigs):
         text = ""
@@ -71,7 +73,7 @@ def test_every_piece_is_where_its_name_says(tmp_path, contigs, whole, size, seed
     }
 
 
-def test_the_forms_of_a_piece_s_name():
+def test_the_forms_of_a_fragment_s_name():
     assert parse_fragment("chr20:1000001-2000000") == Interval("chr20", 1_000_000, 2_000_000)
     assert parse_fragment("chr20:1,000,001-2,000,000") == Interval("chr20", 1_000_000, 2_000_000)
     assert parse_fragment("HLA:A:1-5") == Interval("HLA:A", 0, 5)
@@ -111,7 +113,7 @@ def test_a_name_that_the_length_or_the_assembly_contradicts_stays(tmp_path, caps
         [("c", "A"), named("c", 2, "ACGT")],
     ],
 )
-def test_pieces_that_do_not_go_together_are_refused(tmp_path, records):
+def test_fragments_that_do_not_go_together_are_refused(tmp_path, records):
     source, output = tmp_path / "x.fa", tmp_path / "out" / "x.fa.gz"
     output.parent.mkdir()
     source.write_text(as_fasta(records))
@@ -120,7 +122,7 @@ def test_pieces_that_do_not_go_together_are_refused(tmp_path, records):
     assert str(caught.value).startswith(str(source)) and not list(output.parent.iterdir())
 
 
-def test_a_piece_has_to_lie_inside_its_contig_and_is_no_start_of_it(tmp_path, capsys):
+def test_a_fragment_has_to_lie_inside_its_contig_and_is_no_start_of_it(tmp_path, capsys):
     source, output = tmp_path / "x.fa", tmp_path / "x.fa.gz"
     yeast = load_assembly("sacCer3")  # chromosome I has 230,218 bp
     source.write_text(as_fasta([named("chrI", 230_000, "ACGT" * 60)]))
@@ -144,7 +146,7 @@ for start in (1, 100_000_001):
 """
 
 
-def test_n_before_a_piece_takes_no_memory(tmp_path):
+def test_n_before_a_fragment_takes_no_memory(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, tmp_path], capture_output=True, text=True, check=True
     )
