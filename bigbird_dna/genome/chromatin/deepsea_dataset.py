@@ -1,14 +1,8 @@
-"""DeepSEA's published training bundle, with the coordinates of its bins.
+"""A chromatin data set of the labels in DeepSEA's published bundle.
 
-The bundle has three MATLAB files, `train.mat` (7.3), `valid.mat` and `test.mat` (5), each with windows
-`…xdata` (rows, 4, 1000) and labels `…data` (rows, tracks). Channels are A, G, C, T; N is all zero.
-The first half of the rows is the forward strand, the second half the reverse complements in the same
-order, which are not used here: a model reads both strands itself. Bins are the lines of
-`allTFs.pos.bed`: the first ones for training, the next for validation, those on chr8 and chr9 for
-testing. A window of 1000 bp starts 400 bp before its bin of 200 bp.
-
-Nothing but labels is taken from the bundle. Its windows serve as a check that the reference and the
-coordinates are those it was made from.
+Bins are the lines of `allTFs.pos.bed`: the first ones for training, the next for validation, those on chr8
+and chr9 for testing. A window of 1000 bp starts 400 bp before its bin of 200 bp. Windows serve only as a
+check that the reference and the coordinates are those the bundle was made from.
 """
 
 from collections.abc import Mapping, Sequence
