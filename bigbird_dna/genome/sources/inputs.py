@@ -16,13 +16,13 @@ _GENOME = ("reference", "aliases", "promoters", "chain", "annotation")
 _CHROMATIN = ("tracks", "blacklist", "variants")
 
 
-def locate(name: str, local_data: str | None) -> Path:
+def locate(name: str, data_dir: str | None) -> Path:
     """Where a file or folder is that a configuration names.
 
-    Under `local_data` if it is there, else as it is named, from the working directory; whether
+    Under `data_dir` if it is there, else as it is named, from the working directory; whether
     it exists there is for the caller to see. An absolute path stands for itself.
     """
-    local = Path(local_data or ".") / name
+    local = Path(data_dir or ".") / name
     return local if is_file(local) or is_directory(local) else Path(name)
 
 
@@ -38,10 +38,10 @@ def is_directory(path: Path) -> bool:
 
 def _existing(config: Config, key: str, name: str, folder: bool, also: str) -> Path:
     """The file, or where that will do the folder, that a key names; `ConfigError` if there is none."""
-    path = locate(name, config.local_data)
+    path = locate(name, config.data_dir)
     if not (is_file(path) or (folder and is_directory(path))):
         kind = "file or folder" if folder else "file"
-        where = "here" if config.local_data is None else f"in {config.local_data} or here"
+        where = "here" if config.data_dir is None else f"in {config.data_dir} or here"
         raise ConfigError(f"{key}: {name!r} is not a {kind} {where}{also}")
     return path
 
@@ -49,7 +49,7 @@ def _existing(config: Config, key: str, name: str, folder: bool, also: str) -> P
 def find_assembly(config: Config) -> Assembly:
     """The assembly of a configuration, with the names of its alias file."""
     genome = config.genome
-    aliases = None if genome.aliases is None else locate(genome.aliases, config.local_data)
+    aliases = None if genome.aliases is None else locate(genome.aliases, config.data_dir)
     return open_assembly(genome.assembly, aliases, genome.title)
 
 
@@ -80,7 +80,7 @@ def chromatin_files(config: Config) -> dict[str, Path]:
     left out. Whether a file of the user's own exists is for the caller to see.
     """
     named, paths = _named(config), config.paths
-    found = {role: locate(named[role][1], config.local_data) for role in _CHROMATIN if role in named}
+    found = {role: locate(named[role][1], config.data_dir) for role in _CHROMATIN if role in named}
     if config.chromatin.data.tracks == SIMULATED:
         found["tracks"], found["peaks"] = paths.simulated_tracks, paths.simulated_peaks
         found["variants"] = paths.simulated_variants
@@ -117,7 +117,7 @@ def check_sources(config: Config) -> dict[str, Source]:
     """The sources of a configuration by role: reference, promoters, chain, annotation, and DeepSEA's data.
 
     Roles that have none, or a file of the user's own (`own_files`), are left out. Unknown keys, files of
-    several assemblies that no chain joins, and a `local_data` that is no directory are a `ConfigError`.
+    several assemblies that no chain joins, and a `data_dir` that is no directory are a `ConfigError`.
     """
     genome = config.genome
     deepsea = deepsea_sources(genome.assembly) if config.chromatin.data.tracks == DEEPSEA else {}
@@ -128,8 +128,8 @@ def check_sources(config: Config) -> dict[str, Source]:
             if role in _GENOME:
                 raise ConfigError(f"{key}: {name} needs a genome.reference beside it")
         return {}
-    if config.local_data is not None and not Path(config.local_data).is_dir():
-        raise ConfigError(f"local_data: {config.local_data} is not a directory")
+    if config.data_dir is not None and not Path(config.data_dir).is_dir():
+        raise ConfigError(f"data_dir: {config.data_dir} is not a directory")
     own = own_files(config)
     named = _named(config)
     sources = {role: find_source(named[role][1]) for role in _GENOME if role in named and role not in own}
@@ -168,7 +168,7 @@ def annotation_file(config: Config) -> Path | None:
     if name is None:
         return None
     source = load_sources().get(name)
-    return locate(name, config.local_data) if source is None else config.paths.download(source.file)
+    return locate(name, config.data_dir) if source is None else config.paths.download(source.file)
 
 
 def own_files(config: Config, data_sets: bool = False) -> dict[str, Path]:

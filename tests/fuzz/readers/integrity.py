@@ -59,9 +59,9 @@ WORDS = (b"-1", b"1e999", b"NaN", b"null", b"1" * 5000, b"[" * 2000, b"100000000
 
 
 def _model(settings: Settings, position: str) -> Files:
-    sizes = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8, "extra_globals": 2}
+    sizes = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8, "num_global_tokens": 2}
     vocabulary = small_tokenizer().vocabulary
-    config = EncoderConfig(vocabulary=vocabulary, position=position, relative_radius=2, **sizes)
+    config = EncoderConfig(vocabulary=vocabulary, position=position, relative_max_distance=2, **sizes)
     model = random_model(small_tokenizer(), config, settings)
     return made(lambda home: save(home / "model", model, {}, {}, {}))
 
@@ -95,7 +95,9 @@ def _in_a_model(name: str) -> Callable[[Path], None]:
 
 @functools.cache
 def _store() -> Files:
-    plan = DocumentPlan(passes=1, max_start=100, sentence_bases=(40, 80), document_sentences=(2, 5))
+    plan = DocumentPlan(
+        passes=1, max_start_offset=100, sentence_bases=(40, 80), sentences_per_document=(2, 5)
+    )
 
     def write(home: Path) -> None:
         write_fasta(home / "reference.fa.gz", [("a", random_dna(1500, 1))])
