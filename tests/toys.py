@@ -4,7 +4,7 @@ import gzip
 import math
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bigbird_dna.genome.assembly import Assembly
+from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.reference import prepare_reference
+from bigbird_dna.genome.regions import NamedRegion, parse_named_region
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.simulate.motifs import Motif
 
@@ -219,3 +222,14 @@ def regex_sites(motif: Motif, sequence: str) -> tuple[list[int], list[int]]:
     found = [match.start() for match in re.finditer(f"(?={pattern})", sequence)]
     mirrored = [match.start() for match in re.finditer(f"(?={pattern})", turned(sequence))]
     return found, sorted(len(sequence) - start - motif.width for start in mirrored)
+
+
+def region_splits(contigs: Mapping[str, int], assembly: Assembly, **named: Iterable[str]) -> RegionSplits:
+    """Held-out and excluded regions by name: valid, test and exclude."""
+    return RegionSplits.from_regions(
+        [
+            NamedRegion(kind, kind, text, parse_named_region(text, contigs, assembly, kind))
+            for kind, texts in named.items()
+            for text in texts
+        ]
+    )

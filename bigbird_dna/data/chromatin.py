@@ -19,10 +19,9 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.shards import find_shard
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.chromatin.building import build_dataset
+from bigbird_dna.genome.chromatin.building import build_dataset, write_label_shard
 from bigbird_dna.genome.chromatin.dataset import ChromatinData
 from bigbird_dna.genome.chromatin.deepsea_dataset import build_deepsea
-from bigbird_dna.genome.chromatin.label_shards import write_label_shard
 from bigbird_dna.genome.chromatin.labels import Labelling
 from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder

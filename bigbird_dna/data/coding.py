@@ -16,10 +16,9 @@ from bigbird_dna.config import PLACED_SETS
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.annotation import Positions, read_coding
-from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
-from bigbird_dna.genome.chromatin.peaks import Intervals, merge
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.annotation import read_coding
+from bigbird_dna.genome.assembly import Assembly, shown_counts
+from bigbird_dna.genome.sequence import Interval, Intervals, Positions
 
 COLUMN = "coding"
 """Of `windows.parquet`: the fraction, from 0 to 1, of the window's bases that are coding."""
@@ -112,10 +111,7 @@ def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> C
             here = Intervals(starts[on_contig], np.minimum(ends[on_contig], length))
             parts.setdefault(contig, []).append(here)
     if not parts:
-        raise DataError(
-            f"{path}: no CDS lies on the reference: the annotation's contigs are {shown(read)}, the "
-            f"reference's {shown(contigs)} (names are looked up in {assembly.name}); {ALIAS_HINT}"
-        )
+        raise DataError(f"{path}: no CDS lies on the reference: {assembly.explain_none(read, contigs)}")
     for dropped, why in (
         (absent, "are on contigs that the reference doesn't have: left out"),
         (beyond, "reach beyond the end of their contig: what lies there is left out"),
@@ -124,9 +120,7 @@ def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> C
             total = sum(len(starts) for starts, _ in read.values())
             log(f"warning: {path}: {dropped.total():,} of {total:,} CDS {why}: {shown_counts(dropped)}")
     # A contig may be in the file under two names.
-    return CodingRegions(
-        {contig: merge(*map(np.concatenate, zip(*found, strict=True))) for contig, found in parts.items()}
-    )
+    return CodingRegions({contig: Intervals.joined(found) for contig, found in parts.items()})
 
 
 def coding_counts(rows: pd.DataFrame) -> dict[str, int]:

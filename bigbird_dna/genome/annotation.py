@@ -4,29 +4,28 @@ Start sites are the 5' ends of the transcripts, or of the genes. Coding bases ar
 """
 
 import re
-from array import array
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
-
-import numpy as np
-import numpy.typing as npt
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import shown
-from bigbird_dna.genome.fields import check_name, quoted, site, split_columns, strand
-from bigbird_dna.genome.sequence import Locus
+from bigbird_dna.genome.fields import check_name, parse_lines, quoted, site, split_columns, strand
+from bigbird_dna.genome.sequence import OPPOSITE, Intervals, Locus
+
+T = TypeVar("T")
 
 _MOST = 4_000_000  # features that are kept of a file: what memory has room for
+_MOST_TYPES = 10_000
 _CODING = "CDS"
 # In GTF the stop codon is not part of the CDS, in GFF3 it is.
 _CODING_TYPES = frozenset({_CODING, "stop_codon"})
-
-Positions = npt.NDArray[np.int64]
 
 # Types of the Sequence Ontology below transcript (SO:0000673), and words that stand for them. Those of
 # pseudogenes are left out.
@@ -65,30 +64,20 @@ class _Feature(NamedTuple):
     parents: tuple[str, ...]
 
 
-def read_annotation(path: Path) -> Iterator[tuple[int, Locus, str]]:
+def read_annotation(path: Path) -> Iterator[tuple[int, tuple[Locus, str]]]:
     """Line, start site, and the rule that found it, of every transcript in a GFF3 or GTF file.
 
-    A transcript is a feature of one of the Sequence Ontology's types, mRNA and transcript first; what is
-    made from another transcript, as a miRNA, doesn't count. If there is neither mRNA nor transcript, as in
-    annotations of bacteria, genes stand for them; without those either, other RNAs. The name is the
-    feature's ID, Name, transcript_id or gene.
-
-    Raises
-    ------
-    DataError
-        The file can't be read, a line is malformed, or there is no such feature.
+    A transcript is a feature of one of the Sequence Ontology's types that isn't made from another one, as a
+    miRNA is; where there is neither mRNA nor transcript, as in annotations of bacteria, genes stand for them,
+    and without those other RNAs. `DataError` names the line that is malformed, or the types of a file without
+    any.
     """
     types: Counter[str] = Counter()
     kept: list[_Feature] = []
-    for number, line in _read_features(path):
-        try:
-            columns = split_columns(line, 9)
-            types[columns[2]] += 1
-            if columns[2] in _KEPT and columns[6] in ("+", "-"):
-                kept.append(_feature(columns, number))
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: {error}") from None
-        _check_number(path, number, len(kept), types)
+    for number, feature in _features(path, types, _transcript):
+        if len(kept) == _MOST:
+            raise DataError(f"{path}: line {number}: more than {_MOST:,} transcripts and genes")
+        kept.append(feature._replace(line=number))
     chosen, reason = _choose(kept, types)
     if not chosen:
         raise DataError(
@@ -99,59 +88,40 @@ def read_annotation(path: Path) -> Iterator[tuple[int, Locus, str]]:
     if unstranded:
         log(f"warning: {path}: {unstranded:,} of {' and '.join(sorted(named))} have no strand: left out")
     for feature in chosen:
-        yield feature.line, feature.locus, f"the 5' end of each {feature.type}{reason}"
+        locus = replace(feature.locus, name=feature.locus.name or f"{feature.type}_{feature.line}")
+        yield feature.line, (locus, f"the 5' end of each {feature.type}{reason}")
 
 
-def read_coding(path: Path) -> dict[str, tuple[Positions, Positions]]:
-    """Starts and ends of the coding features of a GFF3 or GTF file, by contig as the file names it.
+def read_coding(path: Path) -> dict[str, Intervals]:
+    """The coding features of a GFF3 or GTF file, by contig as the file names it, in file order.
 
     Coding are the features of type `CDS` and, since GTF leaves it out of the CDS, `stop_codon`, on either
-    strand. Intervals `[start, end)` are 0-based, in file order; they may overlap.
-
-    Raises
-    ------
-    DataError
-        The file can't be read, a line is malformed, or no feature is a `CDS`.
+    strand; they may overlap. A file without `CDS` is a `DataError`.
     """
     types: Counter[str] = Counter()
-    found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
-    kept = 0
-    for number, line in _read_features(path):
-        try:
-            columns = split_columns(line, 9)
-            types[columns[2]] += 1
-            if columns[2] in _CODING_TYPES:
-                start, end = _span(columns)
-                starts, ends = found[unquote(columns[0])]
-                starts.append(start)
-                ends.append(end)
-                kept += 1
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: {error}") from None
-        _check_number(path, number, kept, types)
+    found = Intervals.collect(
+        path, ((number, *place) for number, place in _features(path, types, _coding)), _MOST
+    )
     if not types[_CODING]:
         raise DataError(f"{path}: no feature is a {_CODING}; its features are {_shown_types(types)}")
-    return {
-        check_name(contig, "contig", str(path)): (
-            np.frombuffer(starts, np.int64),
-            np.frombuffer(ends, np.int64),
-        )
-        for contig, (starts, ends) in found.items()
-    }
+    return {check_name(contig, "contig", str(path)): places for contig, places in found.items()}
 
 
-def _read_features(path: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of the lines that are features: no comments, and no sequence at the end of a GFF3."""
-    for number, line in read_lines(path):
-        if line.startswith(("##FASTA", ">")):
-            return
-        if line.strip() and not line.startswith("#"):
-            yield number, line
+def _features(
+    path: Path, types: Counter[str], make: Callable[[list[str]], T | None]
+) -> Iterator[tuple[int, T]]:
+    """What `make` makes of the columns of each feature, with its line; `types` counts all."""
 
+    def parse(line: str) -> T | None:
+        columns = split_columns(line, 9)
+        types[columns[2]] += 1
+        if len(types) > _MOST_TYPES:
+            raise ValueError(f"more than {_MOST_TYPES:,} kinds of features")
+        return make(columns)
 
-def _check_number(path: Path, number: int, kept: int, types: Counter[str]) -> None:
-    if kept > _MOST or len(types) > 10_000:
-        raise DataError(f"{path}: line {number}: too many features, or kinds of them")
+    # A GFF3 may have sequence at its end.
+    lines = takewhile(lambda numbered: not numbered[1].startswith(("##FASTA", ">")), read_lines(path))
+    return parse_lines(path, parse, (one for one in lines if one[1].strip() and not one[1].startswith("#")))
 
 
 def _shown_types(types: Counter[str]) -> str:
@@ -168,15 +138,21 @@ def _choose(kept: list[_Feature], types: Counter[str]) -> tuple[list[_Feature], 
     return [feature for feature in transcripts if ids.isdisjoint(feature.parents)], ""
 
 
-def _feature(columns: list[str], number: int) -> _Feature:
+def _transcript(columns: list[str]) -> _Feature | None:
     contig, _source, kind, _first, _last, _score, sense, _phase, attributes = columns[:9]
+    if kind not in _KEPT or sense not in OPPOSITE:
+        return None
     start, end = _span(columns)
     own = strand(sense)
     values = _attributes(attributes)
-    name = next((values[key] for key in _NAMES if values.get(key)), f"{kind}_{number}")
+    name = next((values[key] for key in _NAMES if values.get(key)), "")
     locus = Locus(unquote(contig), start if own == "+" else end - 1, own, name)
     parents = values.get("Parent", "")
-    return _Feature(number, kind, locus, values.get("ID"), tuple(parents.split(",")) if parents else ())
+    return _Feature(0, kind, locus, values.get("ID"), tuple(parents.split(",")) if parents else ())
+
+
+def _coding(columns: list[str]) -> tuple[str, int, int] | None:
+    return (unquote(columns[0]), *_span(columns)) if columns[2] in _CODING_TYPES else None
 
 
 def _span(columns: list[str]) -> tuple[int, int]:

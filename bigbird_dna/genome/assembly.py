@@ -1,15 +1,11 @@
-"""Assemblies: their contigs and the contigs' other names.
+"""Assemblies: the names that a contig goes by in different sources, and its length.
 
-The names a contig goes by in different sources, and its length.
+Names are looked up in tables, never guessed from their form: GRCh37's `chrM` (UCSC) and `MT` (Ensembl) are
+different sequences, and yeast's `chrX` is chromosome 10.
 
-Names are looked up in tables, never guessed from their form: GRCh37's `chrM` (UCSC) and `MT`
-(Ensembl) are different sequences, and yeast's `chrX` is chromosome 10.
-
-Files that say which names are the same contig's, and assemblies whose names come from them.
-
-Such a file has all names of one contig on a line, separated by tabs, in any order; empty columns and lines
-that begin with `#` are passed over. UCSC's `chromAlias.txt` of today is one. NCBI's assembly reports
-(`*_assembly_report.txt`) are read too, and tell lengths.
+Files of names have all names of one contig on a line, separated by tabs, in any order; empty columns and
+lines that begin with `#` are passed over. UCSC's `chromAlias.txt` of today is one. NCBI's assembly reports
+(`*_assembly_report.txt`) are read too, and give lengths.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -65,12 +61,8 @@ class Assembly:
         return name in self._by_name
 
     def match(self, name: str, contigs: Collection[str]) -> str | None:
-        """Return the one of `contigs` that is the same contig as `name`; `None` if none is.
-
-        Raises
-        ------
-        DataError
-            Two of `contigs` are that contig under different names.
+        """Return the one of `contigs` that is the same contig as `name`; `None` if none is, `DataError` if
+        two are.
         """
         if name in contigs:
             return name
@@ -82,22 +74,26 @@ class Assembly:
             raise DataError(f"{found[0]!r} and {found[1]!r} are the same contig of {self.name}")
         return found[0] if found else None
 
+    def explain_none(self, names: Collection[str], contigs: Collection[str]) -> str:
+        """Why nothing that is on contigs of these names lies on a reference, for a message."""
+        known = f"names are looked up in {self.name}"
+        text = f"the file's contigs are {shown(names)}, the reference's {shown(contigs)} ({known})"
+        if any(self.match(name, contigs) for name in names):
+            return text
+        knowing = [name for name in ASSEMBLIES if set(names) <= load_assembly(name).lengths.keys()]
+        others = [name for name in knowing if name != self.name]
+        return f"{text}; {' and '.join(others)} would know them" if others else f"{text}; {ALIAS_HINT}"
+
     def check_lengths(
         self, contigs: Mapping[str, int], where: str = "reference", placed: Collection[str] = ()
     ) -> None:
-        """Check that the lengths of a reference's contigs are this assembly's.
+        """`DataError` if the lengths of a reference's contigs, which is called `where`, aren't this
+        assembly's.
 
-        A contig that is too short is taken for a piece from its start and gets a warning, unless it is one
-        of `placed`, which were put at their own place; so a reference may hold a part of the assembly, and
-        contigs unknown to the table beside known ones.
-
-        Errors and warnings call the reference `where`.
-
-        Raises
-        ------
-        DataError
-            A contig is too long, or has the length it has in another known assembly; no contig is
-            known.
+        A contig that is too short is taken for a part from its start and gets a warning, unless it is one of
+        `placed`, which were put at their own position; so a reference may hold a part of the assembly, and
+        contigs unknown to the table beside known ones. One that is too long, or has the length of another
+        known assembly, is an error.
         """
         known = {name: self._by_name[name] for name in contigs if name in self._by_name}
         if self.contigs and not known:
@@ -116,19 +112,15 @@ class Assembly:
             if length > contig.length:
                 raise DataError(f"{difference}: the reference is another assembly")
             if name not in placed:
-                log(f"warning: {difference}; it is taken for a piece from the contig's start")
+                log(f"warning: {difference}; it is taken for a part from the contig's start")
 
 
 @cache
 def load_assembly(name: str) -> Assembly:
     """Read the table of a known assembly, or return "demo" or "custom", which have no table.
 
-    UCSC's hg19 and hg38 and Ensembl's R64-1-1 are known as GRCh37, GRCh38 and sacCer3.
-
-    Raises
-    ------
-    ConfigError
-        The name is none of these, nor one of `ASSEMBLIES`.
+    UCSC's hg19 and hg38 and Ensembl's R64-1-1 are known as GRCh37, GRCh38 and sacCer3. An unknown name is a
+    `ConfigError`.
     """
     name = ASSEMBLY_SYNONYMS.get(name, name)
     if name in (DEMO, CUSTOM):
@@ -159,40 +151,19 @@ def shown_counts(counts: Mapping[str, int]) -> str:
     return shown(f"{name} {count:,}" for name, count in largest)
 
 
-def naming_assemblies(names: Iterable[str]) -> list[str]:
-    """The known assemblies that know every one of some contig names."""
-    names = set(names)
-    return [name for name in ASSEMBLIES if names and names <= load_assembly(name).lengths.keys()]
-
-
 _MOST = 2_000_000  # contigs of a file: what memory has room for
 _ABSENT = frozenset({"", "na"})
 _REPORT = "Sequence-Name"  # the first column of NCBI's
 _COLUMNS = (_REPORT, "Sequence-Role", "Assigned-Molecule", "GenBank-Accn", "Relationship", "RefSeq-Accn")
 
 
-class _Line(NamedTuple):
-    """The names of a contig, the first of them its own, and its length where the file has it."""
-
-    number: int
-    names: tuple[str, ...]
-    length: int | None = None
+_Entry = tuple[tuple[str, ...], int | None]  # a contig's names, its own first, and its length if known
 
 
 def open_assembly(assembly: str, aliases: Path | None = None, title: str | None = None) -> Assembly:
     """A known assembly, "demo" or "custom", with the names of an alias file.
 
-    Parameters
-    ----------
-    title
-        What messages and results call it; None: as `assembly`.
-
-    Raises
-    ------
-    ConfigError
-        The assembly is unknown.
-    DataError
-        The file can't be read; a name stands for two contigs. The text has the line.
+    Messages and results call it `title`.
     """
     known = load_assembly(assembly)
     contigs = known.contigs if aliases is None else tuple(_joined(Path(aliases), known))
@@ -205,22 +176,22 @@ def _joined(path: Path, known: Assembly) -> Iterator[Contig]:
     more: dict[str, set[str]] = {}
     first: dict[str, int] = {}
     new = []
-    for line in _read(path):
-        where = f"{path}: line {line.number}"
-        for name in line.names:
+    for number, (names, length) in _read(path):
+        where = f"{path}: line {number}"
+        for name in names:
             if name in first:
                 raise DataError(
                     f"{where}: {quoted(name)} stands in line {first[name]} too: all names of a contig "
                     "belong on one line"
                 )
-            first[name] = line.number
-        owners = {table[name].name for name in line.names if name in table}
+            first[name] = number
+        owners = {table[name].name for name in names if name in table}
         if len(owners) > 1:
             raise DataError(f"{where}: {' and '.join(sorted(owners))} are different contigs of {known.name}")
         if owners:
-            more.setdefault(owners.pop(), set()).update(line.names)
+            more.setdefault(owners.pop(), set()).update(names)
         else:
-            new.append(Contig(line.names[0], line.length, frozenset(line.names)))
+            new.append(Contig(names[0], length, frozenset(names)))
     if not first:
         raise DataError(f"{path}: no names of contigs in the file")
     for contig in known.contigs:
@@ -228,7 +199,7 @@ def _joined(path: Path, known: Assembly) -> Iterator[Contig]:
     yield from new
 
 
-def _read(path: Path) -> Iterator[_Line]:
+def _read(path: Path) -> Iterator[tuple[int, _Entry]]:
     lines = read_lines(path)
     columns: list[str] | None = None
     for count, (number, text) in enumerate(lines):
@@ -239,19 +210,19 @@ def _read(path: Path) -> Iterator[_Line]:
             columns = header if header[0] == _REPORT else columns
         elif text.strip():
             where = f"{path}: line {number}"
-            yield _names(text, number, where) if columns is None else _entry(text, columns, number, where)
+            yield number, _names(text, where) if columns is None else _report_entry(text, columns, where)
 
 
-def _names(text: str, number: int, where: str) -> _Line:
+def _names(text: str, where: str) -> _Entry:
     names = tuple(dict.fromkeys(name for name in map(str.strip, text.split("\t")) if name))
     for name in names:
         check_name(name, "contig", where)
         if any(letter.isspace() for letter in name):
             raise DataError(f"{where}: contig {quoted(name)} has a space: names are separated by tabs")
-    return _Line(number, names)
+    return names, None
 
 
-def _entry(text: str, columns: list[str], number: int, where: str) -> _Line:
+def _report_entry(text: str, columns: list[str], where: str) -> _Entry:
     """A line of NCBI's assembly report."""
     fields = text.split("\t")
     if len(fields) != len(columns) or not {*_COLUMNS} <= {*columns}:
@@ -269,4 +240,4 @@ def _entry(text: str, columns: list[str], number: int, where: str) -> _Line:
         check_name(name, "contig", where)
     if not kept:
         raise DataError(f"{where}: a sequence without a name")
-    return _Line(number, kept, whole_number(row.get("Sequence-Length", "")))
+    return kept, whole_number(row.get("Sequence-Length", ""))

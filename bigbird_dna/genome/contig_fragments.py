@@ -1,46 +1,39 @@
-"""Pieces of contigs, put at their own place: records named `chr20:1000001-2000000`, as samtools names them.
+"""Fragments of contigs, put at their own position: records named `chr20:1000001-2000000`, as samtools names
+them.
 
-N stands before a piece and between two of a contig, so that all coordinates are the contig's own.
+N stands before a fragment and between two of a contig, so that all coordinates are the contig's own.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.fasta import Chunk
+from bigbird_dna.genome.fasta import Chunk, ChunkBuffer
 from bigbird_dna.genome.fields import whole_number
+from bigbird_dna.genome.sequence import Interval
 
 _COUNT = r"[0-9]{1,20}|[0-9]{1,3}(?:,[0-9]{3}){1,6}"
 _NAME = re.compile(rf"(?P<contig>.+):(?P<first>{_COUNT})-(?P<last>{_COUNT})")
 
 
-class ContigFragment(NamedTuple):
-    """Bases `[start, end)` of a contig, 0-based, that are a record of a file."""
-
-    contig: str
-    start: int
-    end: int
-
-
-def read_piece(name: str) -> ContigFragment | None:
-    """The piece that a record's name tells, counted from 1 with both ends; None if it tells none."""
+def parse_fragment(name: str) -> Interval | None:
+    """The fragment that a record's name tells, counted from 1 with both ends; None if it tells none."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
     first, last = (whole_number(match[end].replace(",", "")) for end in ("first", "last"))
     if first is None or last is None or not 1 <= first <= last:
         return None
-    return ContigFragment(match["contig"], first - 1, last)
+    return Interval(match["contig"], first - 1, last)
 
 
 class ContigFragments:
-    """The records of a file, of which some may be pieces of contigs.
+    """The records of a file, of which some may be fragments of contigs.
 
-    `contigs` are those that were made of pieces, with the bp that the pieces have; it is complete once all
-    chunks were placed.
+    `contigs` are those made of fragments, with the bp that these have; it is complete once all chunks
+    were placed.
     """
 
     def __init__(self, where: str, assembly: Assembly) -> None:
@@ -51,119 +44,77 @@ class ContigFragments:
     def place(
         self, chunks: Iterable[Chunk], size: int, lengths: Callable[[], Mapping[str, int]]
     ) -> Iterator[Chunk]:
-        """The chunks of records with every piece at its place in its contig.
+        """The chunks of records with every fragment at its position in its contig, whose chunks have `size`
+        bp.
 
-        A record is a piece if the assembly doesn't know its name, and if it is as long as its name says;
-        others stay as they are. The pieces of a contig have to follow each other in the file, in the
-        contig's order. Memory is that of a few chunks.
-
-        Parameters
-        ----------
-        size
-            bp of the chunks of contigs that are made of pieces; the last may be shorter.
-        lengths
-            Gives the length of each record, in file order. Only called if a name may be a piece's.
-
-        Raises
-        ------
-        DataError
-            Pieces of a contig overlap or are out of order, or a record of the same contig stands beside them.
+        A record is a fragment if the assembly doesn't know its name, and if it is as long as its name says;
+        others stay as they are. The fragments of a contig have to follow each other in the file, in the
+        contig's order, else `DataError`. `lengths` gives the length of each record in file order, and is only
+        called if a name may be a fragment's.
         """
-        plan: dict[str, ContigFragment] | None = None
-        filling: _Filling | None = None
+        plan: dict[str, Interval] | None = None
+        filling: ChunkBuffer | None = None
         for chunk in chunks:
-            if plan is None and read_piece(chunk.contig) is not None:
+            if plan is None and parse_fragment(chunk.contig) is not None:
                 plan = self._plan(lengths())
-            piece = (plan or {}).get(chunk.contig)
-            if filling is not None and (piece is None or piece.contig != filling.contig):
+            fragment = (plan or {}).get(chunk.contig)
+            if filling is not None and (fragment is None or fragment.contig != filling.contig):
                 yield from filling.finish()
                 filling = None
-            if piece is None:
+            if fragment is None:
                 yield chunk
                 continue
-            filling = filling or _Filling(piece.contig, size)
+            filling = filling or ChunkBuffer(fragment.contig, size)
             if chunk.start == 0:
-                yield from filling.skip_to(piece.start)
+                yield from _skip_to(filling, fragment.start)
             yield from filling.add(chunk.sequence, chunk.ambiguous)
         if filling is not None:
             yield from filling.finish()
 
-    def _plan(self, lengths: Mapping[str, int]) -> dict[str, ContigFragment]:
-        """The records that are pieces, once their order was found to be right."""
+    def _plan(self, lengths: Mapping[str, int]) -> dict[str, Interval]:
+        """The records that are fragments, once their order was found to be right."""
         plan = {}
         for name, length in lengths.items():
-            piece = None if self.assembly.knows(name) else read_piece(name)
-            if piece is None:
+            fragment = None if self.assembly.knows(name) else parse_fragment(name)
+            if fragment is None:
                 continue
-            if piece.end - piece.start != length:
+            if len(fragment) != length:
                 log(
-                    f"{self.where}: record {name!r} has {length:,} bp, not the {piece.end - piece.start:,} "
+                    f"{self.where}: record {name!r} has {length:,} bp, not the {len(fragment):,} "
                     "that its name tells: it stays a contig of that name"
                 )
             else:
-                plan[name] = piece
+                plan[name] = fragment
         self._check_order(lengths, plan)
-        for piece in plan.values():
-            self.contigs[piece.contig] = self.contigs.get(piece.contig, 0) + piece.end - piece.start
+        for fragment in plan.values():
+            self.contigs[fragment.contig] = self.contigs.get(fragment.contig, 0) + len(fragment)
         return plan
 
-    def _check_order(self, names: Iterable[str], plan: Mapping[str, ContigFragment]) -> None:
+    def _check_order(self, names: Iterable[str], plan: Mapping[str, Interval]) -> None:
         ended: dict[str, str] = {}  # name of the last record of a contig
         before: str | None = None
         for name in names:
-            piece = plan.get(name)
-            contig = name if piece is None else piece.contig
+            fragment = plan.get(name)
+            contig = name if fragment is None else fragment.contig
             earlier = ended.get(contig)
             if earlier is not None:
-                if piece is None or earlier not in plan:
+                if fragment is None or earlier not in plan:
                     raise DataError(f"{self.where}: records {earlier!r} and {name!r} are of the same contig")
                 last = plan[earlier]
-                if piece.start < last.end and last.start < piece.end:
-                    raise DataError(f"{self.where}: pieces {earlier!r} and {name!r} overlap")
-                if earlier != before or piece.start < last.end:
+                if fragment.start < last.end and last.start < fragment.end:
+                    raise DataError(f"{self.where}: fragments {earlier!r} and {name!r} overlap")
+                if earlier != before or fragment.start < last.end:
                     raise DataError(
-                        f"{self.where}: piece {name!r} comes after {earlier!r}: the pieces of a contig "
+                        f"{self.where}: fragment {name!r} comes after {earlier!r}: the fragments of a contig "
                         "have to follow each other, in the contig's order"
                     )
             ended[contig] = before = name
 
 
-class _Filling:
-    """The sequence of a contig that is made of pieces, given out in chunks of one size."""
-
-    def __init__(self, contig: str, size: int) -> None:
-        self.contig = contig
-        self.size = size
-        self.start = 0  # of what is held back
-        self.held: list[str] = []
-        self.count = 0  # bp held back
-        self.ambiguous = 0
-
-    def skip_to(self, position: int) -> Iterator[Chunk]:
-        """N up to a position."""
-        missing = position - self.start - self.count
-        while missing:
-            run = min(missing, self.size)
-            yield from self.add("N" * run)
-            missing -= run
-
-    def add(self, sequence: str, ambiguous: int = 0) -> Iterator[Chunk]:
-        """The next bases."""
-        self.held.append(sequence)
-        self.count += len(sequence)
-        self.ambiguous += ambiguous
-        # One base too many has to be at hand, to know that a chunk isn't the contig's last.
-        while self.count > self.size:
-            text = "".join(self.held)
-            yield self._chunk(text[: self.size], last=False)
-            self.held, self.count = [text[self.size :]], self.count - self.size
-
-    def finish(self) -> Iterator[Chunk]:
-        """What is left."""
-        yield self._chunk("".join(self.held), last=True)
-
-    def _chunk(self, sequence: str, *, last: bool) -> Chunk:
-        chunk = Chunk(self.contig, self.start, sequence, last, self.ambiguous)
-        self.start += len(sequence)
-        self.ambiguous = 0
-        return chunk
+def _skip_to(filling: ChunkBuffer, position: int) -> Iterator[Chunk]:
+    """N up to a position."""
+    missing = position - filling.start - filling.count
+    while missing:
+        run = min(missing, filling.size)
+        yield from filling.add("N" * run)
+        missing -= run

@@ -1,8 +1,8 @@
 """Validated FASTA reading in one pass, whatever the size of file and records.
 
-Every reader here goes through `_pieces`, which works on large blocks of bytes, so that memory
-doesn't grow with a record, and refuses what other readers let pass: empty files and records, names
-that occur twice, text without a header, lines of uneven length, letters that are no DNA.
+Every reader here works on large blocks of bytes, so that memory doesn't grow with a record, and refuses what
+other readers let pass: empty files and records, names that occur twice, text without a header, lines of
+uneven length, letters that are no DNA. `DataError` names the file, the record and line, and the value.
 """
 
 import re
@@ -11,10 +11,11 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 from bigbird_dna.disk import compression
 from bigbird_dna.disk.atomic import scratch_directory
@@ -27,36 +28,64 @@ from bigbird_dna.genome.sequence import (
     first_bad_letter,
 )
 
-_BLOCK_BYTES = 1 << 21
+BLOCK_BYTES = 1 << 21
 _LONGEST_HEADER = 1 << 20
 _BLANKS, _MOST_BLANKS = b" \t\r", 64  # before a line's end; so many are kept together
 
 
 class Chunk(NamedTuple):
-    """A piece of a record: clean sequence of A C G T N from base `start` (0-based) on."""
+    """A chunk of a record: clean sequence of A C G T N from base `start` (0-based) on."""
 
     contig: str
     start: int
     sequence: str
     last: bool  # whether the record ends with this chunk
-    ambiguous: int = 0  # IUPAC codes of the file that are N in `sequence`
+    ambiguous: int = 0  # IUPAC codes that were found in the file since the chunk before
 
-    @classmethod
-    def from_raw(cls, contig: str, start: int, raw: bytes, last: bool) -> Self:
-        """A chunk of letters as a file has them, which have been found to be DNA."""
-        return cls(contig, start, clean_bytes(raw).decode("ascii"), last, count_ambiguous_bytes(raw))
+
+class ChunkBuffer:
+    """The sequence of a contig, given out in chunks of `size` bp as it comes; the last may be shorter."""
+
+    def __init__(self, contig: str, size: int) -> None:
+        self.contig = contig
+        self.size = size
+        self.start = 0  # of what is held back
+        self.held: list[str] = []
+        self.count = 0  # bp held back
+        self.ambiguous = 0
+
+    def add(self, sequence: str, ambiguous: int = 0) -> Iterator[Chunk]:
+        """The next bases, in A C G T N, and how many of them are IUPAC codes in the file."""
+        self.held.append(sequence)
+        self.count += len(sequence)
+        self.ambiguous += ambiguous
+        # One base too many has to be at hand, to know that a chunk isn't the contig's last.
+        if self.count > self.size:
+            text, place = "".join(self.held), 0
+            while len(text) - place > self.size:
+                yield self._chunk(text[place : place + self.size], last=False)
+                place += self.size
+            self.held, self.count = [text[place:]], len(text) - place
+
+    def add_raw(self, letters: bytes) -> Iterator[Chunk]:
+        """The next letters as a file has them, which have been found to be DNA."""
+        return self.add(clean_bytes(letters).decode("ascii"), count_ambiguous_bytes(letters))
+
+    def finish(self) -> Iterator[Chunk]:
+        """What is left."""
+        yield self._chunk("".join(self.held), last=True)
+
+    def _chunk(self, sequence: str, *, last: bool) -> Chunk:
+        chunk = Chunk(self.contig, self.start, sequence, last, self.ambiguous)
+        self.start += len(sequence)
+        self.ambiguous = 0
+        return chunk
 
 
 def scan_fasta(path: Path) -> dict[str, int]:
-    """Check a FASTA file from end to end and return the length of each contig, in file order.
-
-    Raises
-    ------
-    DataError
-        The file can't be used; the text names the file, the record and line, and the value.
-    """
+    """Check a FASTA file from end to end and return the length of each contig, in file order."""
     lengths: dict[str, int] = {}
-    for name, raw in _pieces(Path(path)):
+    for name, raw in _parts(Path(path)):
         lengths[name] = lengths.get(name, 0) + len(raw)
     return lengths
 
@@ -72,7 +101,7 @@ class LengthsAhead(Mapping[str, int]):
         """Of a file that is read once more, beside whoever asks; `check` may refuse a name it finds."""
         self._check = check
         self._found: dict[str, int] = {}
-        self._records = groupby(_pieces(Path(path)), itemgetter(0))
+        self._records = groupby(_parts(Path(path)), itemgetter(0))
 
     def __getitem__(self, contig: str) -> int:
         while contig not in self._found and self._read_on():
@@ -92,9 +121,9 @@ class LengthsAhead(Mapping[str, int]):
         return self._found
 
     def _read_on(self) -> bool:
-        for name, pieces in self._records:
+        for name, parts in self._records:
             self._check(name)
-            self._found[name] = sum(len(raw) for _, raw in pieces)
+            self._found[name] = sum(len(raw) for _, raw in parts)
             return True
         return False
 
@@ -108,37 +137,21 @@ def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
     """
     if chunk_bases < 1:
         raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
-    contig: str | None = None
-    buffer = bytearray()
-    start = 0
-    for name, raw in _pieces(Path(path)):
-        if contig is not None and name != contig:
-            yield Chunk.from_raw(contig, start, bytes(buffer), last=True)
-            buffer.clear()
-            start = 0
-        contig = name
-        buffer += raw
-        # One base too many has to be at hand, to know that a chunk isn't its record's last.
-        offset = 0
-        while len(buffer) - offset > chunk_bases:
-            yield Chunk.from_raw(name, start, bytes(buffer[offset : offset + chunk_bases]), last=False)
-            offset += chunk_bases
-            start += chunk_bases
-        del buffer[:offset]
-    assert contig is not None, "a file without records raises before"
-    yield Chunk.from_raw(contig, start, bytes(buffer), last=True)
+    buffer: ChunkBuffer | None = None
+    for name, raw in _parts(Path(path)):
+        if buffer is None or name != buffer.contig:
+            if buffer is not None:
+                yield from buffer.finish()
+            buffer = ChunkBuffer(name, chunk_bases)
+        yield from buffer.add_raw(raw)
+    assert buffer is not None, "a file without records raises before"
+    yield from buffer.finish()
 
 
 @contextmanager
 def spool_stdin() -> Iterator[Path]:
-    """Copy standard input to a temporary file, which can be read more than once.
-
-    Errors raised in the block call the file "standard input".
-
-    Raises
-    ------
-    UsageError
-        Standard input is a terminal.
+    """Copy standard input to a temporary file, which can be read more than once; errors call it "standard
+    input".
     """
     compression.refuse_terminal()
     with scratch_directory() as directory:
@@ -156,7 +169,7 @@ def readable(path: Path | str) -> AbstractContextManager[Path]:
     return spool_stdin() if str(path) == "-" else nullcontext(Path(path))
 
 
-def _pieces(path: Path) -> Iterator[tuple[str, bytes]]:
+def _parts(path: Path) -> Iterator[tuple[str, bytes]]:
     with compression.open_bytes(path) as stream:
         yield from parse_fasta(path, stream)
 
@@ -168,42 +181,55 @@ class Readable(Protocol):
         """The next bytes."""
 
 
-def parse_fasta(path: Path, stream: Readable) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, letters as they stand in the file) for consecutive pieces of every record.
+@dataclass
+class RecordLines:
+    """How the lines of a record lie in a file."""
 
-    Raises
-    ------
-    DataError
-        As `scan_fasta`, of a file that is called `path`.
+    offset: int  # of the record's first base
+    width: int = 0  # of its first line, bytes with its end
+    is_complete: bool = False  # that line
+    newlines: int = 0
+    returns: int = 0
+
+
+def parse_fasta(
+    path: Path, stream: Readable, lines: list[RecordLines] | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, letters as they stand in the file) for consecutive parts of every record.
+
+    Errors call the file `path`. The records are added to `lines`, in their order.
     """
-    parser = _Parser(path)
-    for block in _blocks(stream):
+    parser = _Parser(path, lines)
+    start = stream.read(3)
+    parser.place = len(BOM_UTF8) if start == BOM_UTF8 else 0
+    for block in _blocks(start.removeprefix(BOM_UTF8), stream):
         yield from parser.feed(block)
+        parser.place += len(block)
     parser.finish()
 
 
-def _blocks(stream: Readable) -> Iterator[bytes]:
-    """Blocks of a stream with LF line ends; a byte-order mark at the start is left out.
+def _blocks(carry: bytes, stream: Readable) -> Iterator[bytes]:
+    """Blocks of a stream, which begins with `carry`.
 
-    Blanks and what follows them are in one block, so that those at a line's end can be told.
+    Blanks and what follows them are in one block, so that those at a line's end can be recognized.
     """
-    carry = stream.read(3).removeprefix(BOM_UTF8)
-    while block := stream.read(_BLOCK_BYTES):
+    while block := stream.read(BLOCK_BYTES):
         block = carry + block
         end = len(block.rstrip(_BLANKS))
         if len(block) - end > _MOST_BLANKS:
             end = len(block.removesuffix(b"\r"))
         block, carry = block[:end], block[end:]
-        yield block.replace(b"\r\n", b"\n") if b"\r" in block else block
-    if carry := carry.removesuffix(b"\r"):
-        yield carry
+        yield block
+    yield from filter(None, (carry.removesuffix(b"\r"), carry[len(carry.removesuffix(b"\r")) :]))
 
 
 class _Parser:
     """State of the parse between two blocks, which may cut lines anywhere."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lines: list[RecordLines] | None) -> None:
         self.path = path
+        self.lines = lines
+        self.place = 0  # of the block in the file
         self.line = 1  # number of the line that is being read
         self.at_line_start = True
         self.header: bytearray | None = None  # of a header that a block has cut
@@ -212,6 +238,9 @@ class _Parser:
 
     def feed(self, block: bytes) -> Iterator[tuple[str, bytes]]:
         position = 0
+        if block == b"\r":  # the file's end
+            self._measure(block)
+            return
         while position < len(block):
             if self.header is None and self.at_line_start and block[position] == ord(">"):
                 self._end_record()
@@ -256,14 +285,27 @@ class _Parser:
             self.at_line_start = False
             return len(block)
         self._name_record()
+        if self.lines is not None:
+            self.lines.append(RecordLines(self.place + end + 1))
         self.line += 1
         self.at_line_start = True
         return end + 1
 
+    def _measure(self, text: bytes) -> None:
+        """Take note of lines of the record, the first and last maybe cut."""
+        if self.lines:
+            record = self.lines[-1]
+            record.newlines += text.count(b"\n")
+            record.returns += text.count(b"\r")
+            if not record.is_complete:
+                end = text.find(b"\n") + 1
+                record.is_complete = end > 0
+                record.width += end or len(text)
+
     def _name_record(self) -> None:
         assert self.header is not None
         try:
-            header = self.header.decode("utf-8")
+            header = self.header.decode("utf-8").removesuffix("\r")
         except UnicodeDecodeError:
             raise DataError(f"{self.path}: line {self.line}: the header is not text") from None
         self.header = None
@@ -279,6 +321,8 @@ class _Parser:
 
     def _read_lines(self, text: bytes) -> bytes:
         """Check sequence lines, the first and last maybe cut, and return their letters."""
+        self._measure(text)
+        text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
         lines = text.split(b"\n")
         letters = b"".join(lines)
         if not self.names and letters:

@@ -1,15 +1,12 @@
-"""The index of a FASTA, verified to belong to its file.
+"""The index of a FASTA, verified to belong to its file, and remembered for as long as nothing touches the
+file.
 
-Where the bases of a FASTA file are: the records of its `.fai` and `.gzi`, from the file itself.
+An index that lies beside a file says nothing about which file it was made from. Here the whole file is read
+and checked, and its index is what was found.
 
-An index that lies beside a file says nothing about which file it was made from. Here the whole file
-is read and checked, and its index is what was found.
-
-Indices that were found by reading a whole file, remembered for as long as nothing touches the file.
-
-What is remembered holds for a file of the same number, size and times. Among these is the time of the
-last change of anything about it, which no program can set: copying, unpacking, renaming and rewriting
-give the file another one, whatever modification time they put on.
+What is remembered holds for a file of the same number, size and times. Among these is the time of the last
+change of anything about it, which no program can set: copying, unpacking, renaming and rewriting give the
+file another one, whatever modification time they put on.
 """
 
 import base64
@@ -18,14 +15,13 @@ import io
 import json
 import os
 import time
-from codecs import BOM_UTF8
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from bigbird_dna.disk.compression import BlockIndex, BlockStream
 from bigbird_dna.disk.user_cache import PrivateShelf
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fasta import parse_fasta
+from bigbird_dna.genome.fasta import RecordLines, parse_fasta
 
 
 class FaiRecord(NamedTuple):
@@ -62,29 +58,33 @@ class FastaIndex(NamedTuple):
 
 
 def index_fasta(path: Path, stream: IO[bytes], bgzip: bool) -> FastaIndex:
-    """Check a FASTA file, plain or bgzip, from end to end, and say where its bases are.
+    """Check a FASTA file, plain or bgzip, from its first byte to its end, and say where its bases are.
 
-    Parameters
-    ----------
-    path
-        What errors call the file.
-    stream
-        The file's bytes, from the first.
-
-    Raises
-    ------
-    DataError
-        As `scan_fasta`; or a record's lines end now with LF, now with CRLF.
+    Errors are those of `scan_fasta`, and one of lines that end now with LF, now with CRLF.
     """
     digest = hashlib.sha256()
-    layout = _Layout(path)
     packed = BlockStream(stream, str(path), digest) if bgzip else None
-    source = _Watched(stream, layout, digest) if packed is None else _Watched(_whole(packed), layout)
+    source = _Digested(stream, digest) if packed is None else io.BufferedReader(packed, 1 << 21)
     lengths: dict[str, int] = {}
-    for name, letters in parse_fasta(path, source):
+    records: list[RecordLines] = []
+    for name, letters in parse_fasta(path, source, records):
         lengths[name] = lengths.get(name, 0) + len(letters)
-    rows = {name: layout.row(place, name, length) for place, (name, length) in enumerate(lengths.items())}
+    rows = {
+        name: _row(path, name, length, lines)
+        for (name, length), lines in zip(lengths.items(), records, strict=True)
+    }
     return FastaIndex(rows, packed.index if packed else None, digest.hexdigest())
+
+
+def _row(path: Path, name: str, length: int, lines: RecordLines) -> FaiRecord:
+    if lines.returns not in (0, lines.newlines):
+        raise DataError(
+            f"{path}: record {name!r}: lines end now with LF, now with CRLF; write an indexed copy "
+            f"with `bigbird-dna prepare reference {path} -o reference.fa.gz`"
+        )
+    if not lines.is_complete:
+        return FaiRecord(length, lines.offset, length, length + 1)
+    return FaiRecord(length, lines.offset, lines.width - 1 - (lines.returns > 0), lines.width)
 
 
 def _content(path: Path) -> bytes:
@@ -94,98 +94,25 @@ def _content(path: Path) -> bytes:
         return b""
 
 
-def _whole(stream: io.RawIOBase) -> IO[bytes]:
-    return io.BufferedReader(stream, 1 << 21)
+class _Digested(NamedTuple):
+    """A stream whose bytes get into a checksum as they are read."""
 
-
-class _Watched:
-    """A stream whose bytes are shown to a layout, and to a checksum, as they are read."""
-
-    def __init__(self, stream: IO[bytes], layout: "_Layout", digest: "hashlib._Hash | None" = None) -> None:
-        self._stream = stream
-        self._layout = layout
-        self._digest = digest
+    stream: IO[bytes]
+    digest: "hashlib._Hash"
 
     def read(self, size: int, /) -> bytes:
         """The next bytes."""
-        data = self._stream.read(size)
-        self._layout.feed(data)
-        if self._digest is not None:
-            self._digest.update(data)
+        data = self.stream.read(size)
+        self.digest.update(data)
         return data
 
 
-class _Found:
-    """What is known of a record's lines."""
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.width = 0  # of its first line
-        self.is_complete = False  # that line
-        self.newlines = 0
-        self.returns = 0
-
-
-class _Layout:
-    """Finds the records and lines of a file in its bytes, which `parse_fasta` checks."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._found: list[_Found] = []
-        self._position = 0  # of the next bytes in the file
-        self._in_header = False
-        self._at_line_start = True
-
-    def feed(self, data: bytes) -> None:
-        """Take up the next bytes."""
-        place = len(BOM_UTF8) if self._position == 0 and data.startswith(BOM_UTF8) else 0
-        while place < len(data):
-            if self._in_header:
-                end = data.find(b"\n", place)
-                if end < 0:
-                    break
-                place = end + 1
-                self._in_header, self._at_line_start = False, True
-                self._found.append(_Found(self._position + place))
-            elif self._at_line_start and data[place] == ord(">"):
-                self._in_header = True
-                place += 1
-            else:
-                cut = data.find(b"\n>", place)
-                end = len(data) if cut < 0 else cut + 1
-                if self._found:
-                    self._read_lines(self._found[-1], data[place:end])
-                self._at_line_start = data[end - 1] == ord("\n")
-                place = end
-        self._position += len(data)
-
-    def row(self, place: int, name: str, length: int) -> FaiRecord:
-        """Record `place`, which is called `name` and has `length` bp."""
-        found = self._found[place]
-        if found.returns not in (0, found.newlines):
-            raise DataError(
-                f"{self._path}: record {name!r}: lines end now with LF, now with CRLF; write an indexed copy "
-                f"with `bigbird-dna prepare reference {self._path} -o reference.fa.gz`"
-            )
-        if not found.is_complete:
-            return FaiRecord(length, found.offset, length, length + 1)
-        return FaiRecord(length, found.offset, found.width - 1 - (found.returns > 0), found.width)
-
-    def _read_lines(self, found: _Found, text: bytes) -> None:
-        found.newlines += text.count(b"\n")
-        found.returns += text.count(b"\r")
-        if not found.is_complete:
-            end = text.find(b"\n")
-            found.is_complete = end >= 0
-            found.width += end + 1 if end >= 0 else len(text)
-
-
 _FORMAT = 1
-_SHELF = PrivateShelf("references", most=256)
-_SMALLEST = 1 << 20  # bytes of a file that is worth it: smaller ones are read in milliseconds
+SHELF = PrivateShelf("references", most=256)
+SMALLEST = 1 << 20  # bytes of a file that is worth it: smaller ones are read in milliseconds
 # Two changes within one tick of the file system's clock look like one. Kernels tick every 10 ms or faster; a
 # time of whole seconds is likely of a file system whose clock ticks every other second.
-_TICK, _SLOW_TICK = 20_000_000, 2_100_000_000  # ns
+TICK, _SLOW_TICK = 20_000_000, 2_100_000_000  # ns
 
 
 class Identity(NamedTuple):
@@ -204,7 +131,7 @@ class Identity(NamedTuple):
 
 def recall(path: Path, identity: Identity) -> FastaIndex | None:
     """The index of a file that was remembered for just this identity."""
-    content = None if identity.size < _SMALLEST else _SHELF.get(_key(path))
+    content = None if identity.size < SMALLEST else SHELF.get(_key(path))
     if content is None:
         return None
     try:
@@ -223,16 +150,16 @@ def recall(path: Path, identity: Identity) -> FastaIndex | None:
 
 def settle(identity: Identity) -> bool:
     """Wait until every further change of a file gives it another identity; False if that takes long."""
-    tick = _TICK if identity.changed % 1_000_000_000 else _SLOW_TICK
+    tick = TICK if identity.changed % 1_000_000_000 else _SLOW_TICK
     left = identity.changed + tick - time.time_ns()
-    if 0 < left <= _TICK:
+    if 0 < left <= TICK:
         time.sleep(left / 1e9)
-    return left <= _TICK
+    return left <= TICK
 
 
 def remember(path: Path, identity: Identity, index: FastaIndex) -> None:
     """Keep the index of a file that had this identity, settled, before and after it was read."""
-    if identity.size < _SMALLEST:
+    if identity.size < SMALLEST:
         return
     proof = {
         "format": _FORMAT,
@@ -242,7 +169,7 @@ def remember(path: Path, identity: Identity, index: FastaIndex) -> None:
         "rows": [[name, *row] for name, row in index.rows.items()],
         "gzi": None if index.blocks is None else base64.b64encode(index.blocks.to_bytes()).decode(),
     }
-    _SHELF.put(_key(path), json.dumps({"sha256": _digest(proof), "proof": proof}).encode())
+    SHELF.put(_key(path), json.dumps({"sha256": _digest(proof), "proof": proof}).encode())
 
 
 def _key(path: Path) -> str:

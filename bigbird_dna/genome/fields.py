@@ -1,19 +1,17 @@
-"""Cells and names of text files.
+"""Names, numbers and lines of text files, as every reader here takes them.
 
-Names and numbers in text files, as every reader here takes them.
-
-What is read is written to tables again, whose lines and columns a name must not break, and whose
-comments begin with `#`.
-
-Columns of tables of places; a `ValueError` says what is wrong with one.
+What is read is written to tables again, whose lines and columns a name must not break, and whose comments
+begin with `#`.
 """
 
 import re
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
 
-from bigbird_dna.disk.compression import control_character
+from bigbird_dna.disk.compression import control_character, read_lines
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.sequence import Locus, Strand
+from bigbird_dna.genome.sequence import OPPOSITE, Strand
 
 FURTHEST = 2**31 - 1
 """The last position that formats and indices have room for, bp."""
@@ -46,13 +44,8 @@ def quoted(text: str, longest: int = 60) -> str:
 
 
 def check_name(name: str, what: str, where: str) -> str:
-    """A name of a contig, track, locus …, which is returned.
-
-    Raises
-    ------
-    DataError
-        It begins with `#`, has a control character (a tab or the end of a line among them), or more than
-        1,000 characters; the text calls it `what`, and its place `where`.
+    """Return a name of a contig, track, locus …; `DataError` if a table can't hold it, which calls it `what`,
+    at `where`.
     """
     if name.startswith("#"):
         raise DataError(f"{where}: {what} {quoted(name)} begins with '#', as comments do")
@@ -65,7 +58,23 @@ def check_name(name: str, what: str, where: str) -> str:
     return name
 
 
-_MOST = 2_000_000  # loci of a file: what memory has room for
+T = TypeVar("T")
+
+
+def parse_lines(
+    path: Path, parse: Callable[[str], T | None], lines: Iterable[tuple[int, str]] | None = None
+) -> Iterator[tuple[int, T]]:
+    """What `parse` makes of each line of a file, or of some `lines` of it, with its number; None: nothing.
+
+    A `ValueError` of it says what is wrong with a line, and becomes a `DataError` with file and line.
+    """
+    for number, line in read_lines(path) if lines is None else lines:
+        try:
+            found = parse(line)
+        except ValueError as error:
+            raise DataError(f"{path}: line {number}: {error}") from None
+        if found is not None:
+            yield number, found
 
 
 def split_columns(line: str, least: int, exactly: bool = False) -> list[str]:
@@ -94,25 +103,6 @@ def site(text: str) -> int:
 
 def strand(text: str) -> Strand:
     """A strand that is known."""
-    if text == "+":
-        return "+"
-    if text == "-":
-        return "-"
-    raise ValueError(f"strand must be '+' or '-', not {quoted(text)}")
-
-
-def append_locus(loci: list[Locus], locus: Locus, where: str) -> None:
-    """Add the next locus of a file, whose place there is `where`.
-
-    Raises
-    ------
-    DataError
-        There are more than two million, or a name that would break a table.
-    """
-    if len(loci) == _MOST:
-        raise DataError(f"{where}: more than {_MOST:,} promoters")
-    # One text for a contig, however many loci it has.
-    contig = loci[-1].contig if loci and loci[-1].contig == locus.contig else locus.contig
-    check_name(contig, "contig", where)
-    check_name(locus.name.lstrip("#"), "name", where)
-    loci.append(replace(locus, contig=contig))
+    if text not in OPPOSITE:
+        raise ValueError(f"strand must be '+' or '-', not {quoted(text)}")
+    return text

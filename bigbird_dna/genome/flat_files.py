@@ -8,7 +8,7 @@ from typing import IO, Any, Literal
 
 from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError, error_text
-from bigbird_dna.genome.fasta import Chunk
+from bigbird_dna.genome.fasta import Chunk, ChunkBuffer
 from bigbird_dna.genome.fields import check_name, quoted
 from bigbird_dna.genome.sequence import describe_bad_letter, first_bad_letter
 
@@ -25,13 +25,7 @@ _LONGEST_LINE = 1 << 20  # letters; the formats have 80
 
 
 def flat_format(path: Path) -> FlatFormat | None:
-    """Which of the formats a file has, by its first line that isn't empty; `None`: neither.
-
-    Raises
-    ------
-    DataError
-        As `open_bytes` does.
-    """
+    """Which of the formats a file has, by its first line that isn't empty; `None`: neither."""
     with open_bytes(path) as stream:
         start = stream.read(4096).decode("utf-8-sig", "replace").lstrip("\r\n")
     return next((name for name, first in _STARTS.items() if start.startswith(first)), None)
@@ -40,16 +34,9 @@ def flat_format(path: Path) -> FlatFormat | None:
 def stream_flat_file(path: Path, flat: FlatFormat, chunk_bases: int) -> Iterator[Chunk]:
     """Yield the records of a GenBank or EMBL file in chunks of `chunk_bases` bp, as `stream_fasta`.
 
-    A contig is called as its accession with version (GenBank's VERSION, EMBL's SV); in files of
-    software that gives none or ".", as the accession or else as its LOCUS or ID. The memory is
-    that of the longest record, of whose annotation nothing is kept.
-
-    Raises
-    ------
-    DataError
-        The file is damaged or cut; a record has no name, the name of another one, no sequence or
-        another length than its first line says, or a letter that is no DNA; there is text between
-        records, or no record. The text names the file, and the record or line.
+    A contig is called as its accession with version (GenBank's VERSION, EMBL's SV); in files of software that
+    gives none or ".", as the accession or else as its LOCUS or ID. Memory is that of the longest record, of
+    whose annotation nothing is kept.
     """
     names: set[str] = set()
     for name, raw in _records(path, flat):
@@ -60,9 +47,9 @@ def stream_flat_file(path: Path, flat: FlatFormat, chunk_bases: int) -> Iterator
         if bad is not None:
             what = describe_bad_letter(raw[bad])
             raise DataError(f"{path}: record {name!r}, position {bad + 1}: {what}")
-        for start in range(0, len(raw), chunk_bases):
-            end = start + chunk_bases
-            yield Chunk.from_raw(name, start, raw[start:end], last=end >= len(raw))
+        buffer = ChunkBuffer(name, chunk_bases)
+        yield from buffer.add_raw(raw)
+        yield from buffer.finish()
 
 
 def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:

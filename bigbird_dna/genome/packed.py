@@ -71,13 +71,7 @@ class PackedReference:
         return reverse_complement(sequence) if interval.strand == "-" else sequence
 
     def windows(self, contigs: list[str], starts: list[int], length: int) -> Letters:
-        """The forward strand of windows (n) of `length` bp, (n, length); what lies outside a contig is N.
-
-        Raises
-        ------
-        DataError
-            As of `Reference.fetch`.
-        """
+        """The forward strand of windows (n) of `length` bp, (n, length); what lies outside a contig is N."""
         found = np.empty((len(contigs), length), np.uint8)
         for contig, start, row in zip(contigs, starts, found, strict=True):
             self._read(contig, start, row)

@@ -1,8 +1,4 @@
-"""Transcription start sites of EPDnew, BED and GFF3.
-
-Transcription start sites on a reference, and the table that later steps read.
-
-Files of transcription start sites: EPDnew's formats, BED, and annotations.
+"""Transcription start sites of EPDnew's formats, BED and annotations, on a reference, and the table of them.
 
 EPDnew publishes the same promoters in three formats with three conventions. SGA and FPS give the start site
 itself, counted from 1. Its BED, of eight columns, gives 60 bp around it, of which the thick part begins (on
@@ -11,22 +7,34 @@ columns, have an interval that begins (on "-": ends) there.
 """
 
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
+
+from liftover import ChainFile
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import atomic_path, write_json
-from bigbird_dna.disk.compression import read_lines
-from bigbird_dna.errors import DataError
+from bigbird_dna.disk.atomic import atomic_path, scratch_directory, write_json
+from bigbird_dna.disk.compression import numbered_lines, open_bytes, read_lines
+from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.annotation import read_annotation
-from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, naming_assemblies, shown, shown_counts
-from bigbird_dna.genome.fields import append_locus, position, quoted, site, split_columns, strand
-from bigbird_dna.genome.liftover import lift
+from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
+from bigbird_dna.genome.fields import (
+    check_name,
+    decimal,
+    parse_lines,
+    position,
+    quoted,
+    site,
+    split_columns,
+    strand,
+    whole_number,
+)
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Locus
+from bigbird_dna.genome.sequence import OPPOSITE, Locus
 
 # FP, a name of up to 20 columns, flags, a data bank, and the site as
 # sequence:topology-strand-position.
@@ -39,38 +47,24 @@ _INTERVAL = "the 5' end of the interval"
 _THICK = "the 5' end of the interval's thick part (EPD's BED)"
 
 
-class _StartSite(NamedTuple):
-    """A start site, and the rule that found it."""
-
-    locus: Locus
-    rule: str
+_StartSite = tuple[Locus, str]  # and the rule that found it
+_LONGEST_LINE = 1 << 14  # bytes, of a chain file
+_MOST = 2_000_000  # loci of a file: what memory has room for
 
 
 def read_promoters(path: Path) -> list[Locus]:
     """Read start sites, in file order, contigs named as in the file; the log says by which rule.
 
-    Parameters
-    ----------
-    path
-        An `.sga` or `.fps` file of EPDnew; `.bed`, of 8 to 11 columns by EPDnew's rule, else the intervals'
-        5' ends; `.gff3`, `.gff` or `.gtf`, see `read_annotation`. Each possibly with `.gz`.
-
-    Raises
-    ------
-    DataError
-        The format is unknown, the file can't be read, holds no promoter or more than two million, or a
-        line is malformed.
+    The suffix decides how: `.sga` or `.fps` of EPDnew; `.bed`, of 8 to 11 columns by EPDnew's rule, else the
+    intervals' 5' ends; `.gff3`, `.gff` or `.gtf`, see `read_annotation`. Each possibly with `.gz`.
     """
     path = Path(path)
     suffix = (path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix).lower()
     if suffix not in _PARSERS and suffix not in _ANNOTATIONS:
         raise DataError(f"{path}: promoters come as .sga, .fps, .bed, .gff3 or .gtf (also .gz)")
-    found = read_annotation(path) if suffix in _ANNOTATIONS else _read_sites(path, _PARSERS[suffix])
-    loci: list[Locus] = []
+    found = read_annotation(path) if suffix in _ANNOTATIONS else parse_lines(path, _PARSERS[suffix])
     rules: Counter[str] = Counter()
-    for number, locus, rule in found:
-        append_locus(loci, locus, f"{path}: line {number}")
-        rules[rule] += 1
+    loci = _collect(path, found, rules)
     if not loci:
         raise DataError(f"{path}: no promoter in the file")
     text = ", ".join(f"{rule} ({count:,})" for rule, count in rules.most_common())
@@ -78,21 +72,26 @@ def read_promoters(path: Path) -> list[Locus]:
     return loci
 
 
-def _read_sites(path: Path, parse: Callable[[str], _StartSite | None]) -> Iterator[tuple[int, Locus, str]]:
-    for number, line in read_lines(path):
-        try:
-            found = parse(line)
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: {error}") from None
-        if found is not None:
-            yield number, *found
+def _collect(path: Path, found: Iterable[tuple[int, _StartSite]], rules: Counter[str]) -> list[Locus]:
+    """The loci of a file, whose names have to fit a table, and how many each rule found."""
+    loci: list[Locus] = []
+    for number, (locus, rule) in found:
+        where = f"{path}: line {number}"
+        if len(loci) == _MOST:
+            raise DataError(f"{where}: more than {_MOST:,} promoters")
+        check_name(locus.contig, "contig", where)
+        check_name(locus.name.lstrip("#"), "name", where)
+        # One text for a contig, however many loci it has.
+        loci.append(replace(locus, contig=sys.intern(locus.contig)))
+        rules[rule] += 1
+    return loci
 
 
 def _parse_sga(line: str) -> _StartSite | None:
     if not line.strip() or line.startswith("#"):
         return None
     contig, feature, place, sense, _count, *name = split_columns(line, 5)
-    return _StartSite(Locus(contig, site(place), strand(sense), name[0] if name else feature), _GIVEN)
+    return Locus(contig, site(place), strand(sense), name[0] if name else feature), _GIVEN
 
 
 def _parse_bed(line: str) -> _StartSite | None:
@@ -108,7 +107,7 @@ def _parse_bed(line: str) -> _StartSite | None:
             raise ValueError(f"thick part {thick_start}-{thick_end} is not inside {start}-{end}")
         start, end, rule = thick_start, thick_end, _THICK
     own = strand(sense)
-    return _StartSite(Locus(contig, start if own == "+" else end - 1, own, name), rule)
+    return Locus(contig, start if own == "+" else end - 1, own, name), rule
 
 
 def _parse_fps(line: str) -> _StartSite | None:
@@ -120,7 +119,7 @@ def _parse_fps(line: str) -> _StartSite | None:
     if entry is None:
         raise ValueError(f"not an FPS entry: {quoted(line, 40)}")
     contig, name = entry["contig"], entry["name"].strip()
-    return _StartSite(Locus(contig, site(entry["position"]), strand(entry["strand"]), name), _GIVEN)
+    return Locus(contig, site(entry["position"]), strand(entry["strand"]), name), _GIVEN
 
 
 _ANNOTATIONS = frozenset({".gff3", ".gff", ".gtf"})
@@ -155,34 +154,13 @@ def prepare_promoters(
     assembly: Assembly,
     chain: tuple[Path, Assembly] | None = None,
 ) -> dict[str, Any]:
-    """Put the promoters of a file on a reference, and write them (see `write_loci`).
+    """Put the promoters of a file on a reference, and write them (see `write_loci`) with a `.json` of their
+    counts.
 
-    A line of the log for each reason says how many were dropped, and from which contigs.
-
-    Parameters
-    ----------
-    promoters
-        As `read_promoters` takes it.
-    reference
-        An indexed FASTA file.
-    output
-        The table to write; the counts that are returned go into a `.json` file beside it.
-    assembly
-        The reference's.
-    chain
-        A liftOver chain onto that assembly, and the assembly it starts from.
-
-    Returns
-    -------
-    dict
-        How many were read, lifted and unmapped (`None` without a chain), off_reference, duplicates,
-        and promoters: how many were written. By contig, as the file names it: dropped_contigs, how many are
-        on contigs that the reference hasn't got; beyond_contigs, how many lie beyond a contig's end.
-
-    Raises
-    ------
-    DataError
-        A file can't be used, or no promoter lies on the reference.
+    `chain` is a liftOver chain onto the assembly, and the assembly it starts from. The counts are returned:
+    how many were read, lifted and unmapped (`None` without a chain), off_reference, duplicates, and
+    promoters, how many were written; by contig, as the file names it, dropped_contigs, of contigs that the
+    reference hasn't got, and beyond_contigs. A line of the log for each reason says how many were dropped.
     """
     with Reference(reference) as opened:
         contigs = opened.contigs
@@ -217,46 +195,24 @@ def write_loci(path: Path, loci: Iterable[Locus]) -> None:
 
 
 def read_loci(path: Path) -> list[Locus]:
-    """Read what `write_loci` wrote.
-
-    Raises
-    ------
-    DataError
-        The file can't be read, has another header, or a line is malformed.
-    """
+    """Read what `write_loci` wrote."""
     lines = read_lines(Path(path))
     _, header = next(lines, (0, ""))
     if tuple(header.split("\t")) != _COLUMNS:
         raise DataError(f"{path}: the header is not {' '.join(_COLUMNS)!r} (tab-separated)")
-    loci: list[Locus] = []
-    for number, line in lines:
-        try:
-            contig, start, sense, name = split_columns(line, 4, exactly=True)
-            locus = Locus(contig, position(start), strand(sense), name)
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: {error}") from None
-        append_locus(loci, locus, f"{path}: line {number}")
-    return loci
+    return _collect(path, parse_lines(path, _parse_locus, lines), Counter())
+
+
+def _parse_locus(line: str) -> _StartSite:
+    contig, start, sense, name = split_columns(line, 4, exactly=True)
+    return Locus(contig, position(start), strand(sense), name), _GIVEN
 
 
 def place(
     loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str
 ) -> PlacedPromoters:
-    """Put loci on a reference: its names for the contigs, its order, each site and strand once.
-
-    Parameters
-    ----------
-    loci
-        Sites with contigs in any naming scheme that `assembly` knows.
-    contigs
-        Name → length in bp of the reference's contigs.
-    where
-        What an error calls the loci.
-
-    Raises
-    ------
-    DataError
-        None of the loci is on the reference; the text has the names of both sides.
+    """Put loci on a reference: its names for the contigs, its order, each site and strand once; `where` is
+    their file.
     """
     loci = list(loci)
     names = {name: assembly.match(name, contigs) for name in dict.fromkeys(x.contig for x in loci)}
@@ -278,21 +234,12 @@ def place(
         else:
             placed[key] = replace(locus, contig=contig)
     if not placed:
-        raise DataError(f"{where}: {_explain_none(names, contigs, assembly)}")
+        raise DataError(
+            f"{where}: no promoter lies on the reference: {assembly.explain_none(names, contigs)}"
+        )
     order = {contig: number for number, contig in enumerate(contigs)}
     found = sorted(placed.values(), key=lambda locus: (order[locus.contig], locus.position))
     return PlacedPromoters(found, dict(absent.most_common()), dict(beyond.most_common()), duplicates)
-
-
-def _explain_none(names: Mapping[str, str | None], contigs: Mapping[str, int], assembly: Assembly) -> str:
-    text = (
-        f"no promoter lies on the reference: the promoters' contigs are {shown(names)}, the "
-        f"reference's {shown(contigs)} (names are looked up in {assembly.name})"
-    )
-    others = [name for name in naming_assemblies(names) if name != assembly.name]
-    if others and not any(names.values()):
-        return f"{text}; the promoters' names are known to {' and '.join(others)}"
-    return text if any(names.values()) else f"{text}; {ALIAS_HINT}"
 
 
 def _warn(where: str, total: int, dropped: Mapping[str, int], why: str, hint: str = "") -> None:
@@ -310,3 +257,135 @@ def _warn_of(placed: PlacedPromoters, total: int, assembly: Assembly, where: str
         hint = f"; if these contigs have other names there, {ALIAS_HINT}"
     _warn(where, total, placed.absent, "are on contigs that the reference hasn't got", hint)
     _warn(where, total, placed.beyond, "lie beyond the end of their contig")
+
+
+# liftOver
+
+
+class Lifted(NamedTuple):
+    """What became of some loci."""
+
+    loci: list[Locus]  # on the new assembly, contigs named as in the chain file
+    unmapped: list[Locus]  # as they were: no counterpart, or more than one
+
+
+def lift(loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], str | None]) -> Lifted:
+    """Carry loci over along a chain file; where it is inverted between the assemblies, the strand is flipped.
+
+    `rename` maps a locus's contig and the names of the chain's contigs to the one of the latter that is the
+    same contig, as `Assembly.match` does; without one the locus is unmapped. Blocks that lead beyond the ends
+    that their chain states, or those beyond their contig, are a `DataError`.
+    """
+    chains, lengths = _read_chain(Path(chain))
+    names = list(chains)
+    renamed: dict[str, str | None] = {}
+    lifted = Lifted([], [])
+    for locus in loci:
+        if locus.contig not in renamed:
+            renamed[locus.contig] = rename(locus.contig, names)
+        contig = renamed[locus.contig]
+        targets = [] if contig is None else chains[contig][locus.position]
+        if len(targets) != 1:
+            lifted.unmapped.append(locus)
+            continue
+        target, place_there, direction = targets[0]
+        if not 0 <= place_there < lengths.get(target, 0):
+            raise DataError(
+                f"{chain}: leads {locus.contig}:{locus.position} to {target}:{place_there}, which is "
+                "not a position of that contig"
+            )
+        sense = locus.strand if direction == "+" else OPPOSITE[locus.strand]
+        lifted.loci.append(Locus(target, place_there, sense, locus.name))
+    if not lifted.loci:
+        raise DataError(
+            f"{chain}: nothing can be lifted: the contigs are {shown(renamed)}, the chain's {shown(names)}"
+        )
+    return lifted
+
+
+def _read_chain(path: Path) -> tuple[ChainFile, dict[str, int]]:
+    """The chains of a file, and the lengths of the contigs that they lead to."""
+    with scratch_directory() as directory:
+        # What is read is what was checked: the reader takes any numbers, and cut files for whole ones.
+        copy = directory / "checked.chain"
+        with open_bytes(path) as stream, copy.open("w", encoding="utf-8") as checked:
+            lengths = _check_chains(path, stream, checked)
+        try:
+            chains = ChainFile(str(copy))
+        except (OSError, ValueError, RuntimeError, LookupError, OverflowError) as error:
+            raise DataError(f"{path}: not a usable chain file: {error_text(error)}") from None
+    return chains, lengths
+
+
+def _check_chains(path: Path, stream: IO[bytes], copy: IO[str]) -> dict[str, int]:
+    """Write the chains of a file to `copy`, checked line by line; the lengths of the contigs they lead to.
+
+    The format is UCSC's: a header, blocks that reach its ends exactly, an empty line.
+    """
+    lengths: dict[str, int] = {}
+    sides: tuple[_Side, _Side] | None = None  # of the chain that is open
+    number = 0
+    for number, line in numbered_lines(path, stream, _LONGEST_LINE):
+        where = f"{path}: line {number}: not a usable chain file"
+        words = line.decode("utf-8", "replace").split()
+        if not words or words[0].startswith("#"):
+            if sides and not words:
+                raise DataError(f"{where}: the chain ends before its last block")
+            continue
+        if sides is None:
+            source, target = sides = _header(words, where)
+            known = lengths.setdefault(target.contig, target.length)
+            if known != target.length:
+                was = f"{target.length:,} bp, in a line before {known:,}"
+                raise DataError(f"{where}: contig {quoted(target.contig)} has {was}")
+            copy.write(" ".join(words[:12]) + f" {number}\n")
+            continue
+        source, target = sides
+        block = [whole_number(word) for word in words]
+        if len(block) not in (1, 3) or None in block:
+            raise DataError(f"{where}: {quoted(' '.join(words))} is not a block of a chain")
+        size, *gaps = (value or 0 for value in block)
+        for side, gap in zip((source, target), gaps or (0, 0), strict=True):
+            side.reached += size + gap
+            if side.reached > side.end or (not gaps and side.reached < side.end):
+                reached = f"{side.reached:,} of {quoted(side.contig)}"
+                raise DataError(f"{where}: blocks reach {reached}, the chain's header says {side.end:,}")
+        copy.write("\t".join(words) + ("\n" if gaps else "\n\n"))
+        if not gaps:
+            sides = None
+    if sides:
+        raise DataError(f"{path}: line {number}: not a usable chain file: the last chain has no last block")
+    if not lengths:
+        raise DataError(f"{path}: no chain in the file")
+    return lengths
+
+
+@dataclass
+class _Side:
+    """A chain's segment of one assembly."""
+
+    contig: str
+    length: int
+    end: int
+    reached: int  # by the blocks read so far
+
+
+def _header(words: list[str], where: str) -> tuple[_Side, _Side]:
+    """The sides of a chain: `chain`, score, twice contig, length, strand, start and end, and a number."""
+    if words[0] != "chain":
+        raise DataError(f"{where}: a chain was to begin here, not {quoted(' '.join(words))}")
+    if len(words) not in (12, 13) or decimal(words[1]) is None:
+        raise DataError(f"{where}: not the header of a chain: {quoted(' '.join(words))}")
+    sides = []
+    for contig, *numbers in (words[2:7], words[7:12]):
+        length, start, end = (whole_number(word) for word in (numbers[0], numbers[2], numbers[3]))
+        if length is None or start is None or end is None or not start < end <= length:
+            raise DataError(
+                f"{where}: from {quoted(numbers[2])} to {quoted(numbers[3])} is not a segment of a contig of "
+                f"{quoted(numbers[0])} bp"
+            )
+        check_name(contig, "contig", where)
+        sides.append(_Side(contig, length, end, start))
+    if words[4] != "+" or words[9] not in OPPOSITE:
+        raise DataError(f"{where}: strands {quoted(words[4])} and {quoted(words[9])}: must be + and + or -")
+    return sides[0], sides[1]

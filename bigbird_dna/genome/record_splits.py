@@ -1,11 +1,9 @@
-"""Train, validation and test splits of records, with similar ones kept together.
+"""Train, validation and test splits of records: as a table says, or with similar sequences kept together.
 
-Groups of similar sequences, so that none of the test is much like one of the training.
-
-Two sequences are similar if at least a share `threshold` of the distinct k-mers of each, on either strand,
-is also in the other: `shared ≥ threshold · max(n_1, n_2)`. What is linked by similar pairs, directly or
-through others, is one group. k is 16 (8 where a sequence has less than 64 bp). A threshold of 0.2 means about
-90 % identity, or windows that overlap by a fifth. Above 32 million k-mers in all a part of them is looked at,
+Two sequences are similar if at least a share `threshold` of the distinct k-mers of each, on either strand, is
+also in the other: `shared ≥ threshold · max(n_1, n_2)`. What is linked by similar pairs, directly or through
+others, is one group. k is 16 (8 where a sequence has less than 64 bp). A threshold of 0.2 means about 90 %
+identity, or windows that overlap by a fifth. Above 32 million k-mers in all a part of them is looked at,
 chosen by their hash and so the same in every sequence: memory doesn't grow further.
 
 Not all pairs are compared. Let the k-mers of a sequence be sorted from the rarest to the most frequent, and
@@ -14,8 +12,6 @@ its own, a similar pair still shares m, the larger one of both: of the k-mers th
 loses is the end of one list. So what is common to many, such as an adapter, isn't looked at, and pairs that
 share less than m aren't compared. Families are linked along chains first; k-mers that only one group has
 can't link anything any more.
-
-Which sequences train, validate and test a model: as a table says, or by groups of similar ones.
 """
 
 from collections import Counter
@@ -33,7 +29,7 @@ from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fields import quoted
 from bigbird_dna.genome.records import counted, named
-from bigbird_dna.genome.seeds import kmers_of
+from bigbird_dna.genome.seeds import batches, kmers_of, run_starts, within_runs
 from bigbird_dna.genome.splits import Split
 
 Labels = npt.NDArray[np.int64]  # (N,) the group of each sequence
@@ -41,7 +37,7 @@ Pairs = npt.NDArray[np.int64]  # (P, 2) sequences by number
 
 _LONG, _SHORT, _SHORT_BELOW = 16, 8, 64  # k, and bp
 _MOST_KMERS = 1 << 25
-_BATCH = 1 << 21  # bases, or shared k-mers, that are worked on at a time
+BATCH = 1 << 21  # shared k-mers that are worked on at a time
 _ROUNDS = 8  # of linking along chains
 _PARTNERS = 3  # of a sequence in such a round
 _KEPT = 4  # one of so many of the needed k-mers isn't lost: m = ceil(a / 4)
@@ -84,16 +80,8 @@ def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> RecordK
     bases = sum(map(len, sequences))
     k = _SHORT if sequences and min(map(len, sequences)) < _SHORT_BELOW else _LONG
     parts = -(-bases // most)  # one of so many k-mers is looked at
-    keys = [np.empty(0, np.uint64)]
-    first = 0
-    while first < len(sequences):
-        last, size = first, 0
-        while last < len(sequences) and (last == first or size + len(sequences[last]) <= _BATCH):
-            size += len(sequences[last])
-            last += 1
-        keys.append(_batch_keys(sequences[first:last], first, k, parts))
-        first = last
-    whole = np.concatenate(keys)
+    keys = [_batch_keys(sequences[a:b], a, k, parts) for a, b in batches([len(one) for one in sequences])]
+    whole = np.concatenate([np.empty(0, np.uint64), *keys])
     rows = (whole >> np.uint64(32)).astype(np.int64)
     return RecordKmers(rows, whole.astype(np.uint32), np.bincount(rows, minlength=len(sequences)))
 
@@ -107,10 +95,7 @@ def _batch_keys(sequences: Sequence[str], first: int, k: int, parts: int) -> npt
         kept = kept & ((mixed >> np.uint32(1)) % np.uint32(parts) == 0)
     keys = ((kmers.rows[kept] + first).astype(np.uint64) << np.uint64(32)) | codes[kept]
     keys.sort()
-    new = np.ones(len(keys), bool)
-    new[1:] = keys[1:] != keys[:-1]
-    distinct: npt.NDArray[np.uint64] = keys[new]
-    return distinct
+    return np.asarray(keys[run_starts(keys)], np.uint64)
 
 
 def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matrix, csr_matrix]:
@@ -120,10 +105,7 @@ def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matr
     count = len(kmers.sizes)
     keys = (kmers.codes.astype(np.uint64) << np.uint64(32)) | kmers.rows.astype(np.uint64)
     keys.sort()
-    new = np.ones(len(keys), bool)
-    new[1:] = (keys[1:] >> np.uint64(32)) != (keys[:-1] >> np.uint64(32))
-    starts = np.flatnonzero(new)
-    frequencies = np.diff(np.append(starts, len(keys)))
+    frequencies = np.diff(np.append(run_starts(keys >> np.uint64(32)), len(keys)))
     several = frequencies > 1
     rows = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)[np.repeat(several, frequencies)]
     del keys
@@ -138,8 +120,7 @@ def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matr
     shape = (count, len(frequencies))
     shared = _rows_of_ones(columns, sizes, shape)
     length = np.maximum(sizes - lost, 0)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return shared, _rows_of_ones(columns[within < np.repeat(length, sizes)], length, shape)
+    return shared, _rows_of_ones(columns[within_runs(sizes) < np.repeat(length, sizes)], length, shape)
 
 
 def _rows_of_ones(
@@ -175,9 +156,7 @@ def _chains(prefixes: csr_matrix, labels: Labels) -> Pairs:
     first = keys >> 32
     order = np.lexsort((-counts, first))
     first, keys = first[order], keys[order]
-    starts = np.flatnonzero(np.append(True, first[1:] != first[:-1])[: len(first)])
-    place = np.arange(len(first)) - np.repeat(starts, np.diff(np.append(starts, len(first))))
-    keys = keys[place < _PARTNERS]
+    keys = keys[within_runs(np.diff(np.append(run_starts(first), len(first)))) < _PARTNERS]
     return np.stack([keys >> 32, keys & 0xFFFFFFFF], axis=1)
 
 
@@ -192,7 +171,7 @@ def _candidates(prefixes: csr_matrix, labels: Labels, least: npt.NDArray[np.int6
     first = 0
     while first < len(asked):
         before = done[first - 1] if first else 0
-        last = max(int(np.searchsorted(done, before + 5 * _BATCH, "right")), first + 1)
+        last = max(int(np.searchsorted(done, before + 5 * BATCH, "right")), first + 1)
         found = (prefixes[asked[first:last]] @ columns).tocoo()
         one, other, count = asked[first:last][found.row], found.col, found.data
         kept = (count >= np.maximum(least[one], least[other])) & (labels[one] != labels[other])
@@ -208,7 +187,7 @@ class _RecordComparison(NamedTuple):
 
     def link(self, labels: Labels, pairs: Pairs) -> Labels:
         """The groups after the similar ones of some pairs are linked; `labels` itself if none is new."""
-        batch = max(_BATCH // max(int(np.diff(self.shared.indptr).max(initial=1)), 1), 1)
+        batch = max(BATCH // max(int(np.diff(self.shared.indptr).max(initial=1)), 1), 1)
         for first in range(0, len(pairs), batch):
             some = pairs[first : first + batch]
             some = some[labels[some[:, 0]] != labels[some[:, 1]]]
@@ -243,12 +222,6 @@ def read_splits(path: Path) -> dict[str, Split]:
     """Read a table of record and split: tab-separated, with or without the header `name split`.
 
     Lines that begin with `#` are comments; columns after the second are not read.
-
-    Raises
-    ------
-    DataError
-        The file can't be read or has no record; or a line has one column, another split than train, valid
-        and test, or a record that was there before.
     """
     splits: dict[str, Split] = {}
     is_first = True
@@ -283,11 +256,7 @@ def write_splits(path: Path, names: Sequence[str], splits: Sequence[Split], grou
 def look_up(names: Sequence[str], table: Mapping[str, Split], where: Path) -> list[Split]:
     """The split of each record in a table of `read_splits`, which is called `where`.
 
-    Raises
-    ------
-    DataError
-        Records are missing in the table, or the table names records that there aren't; the text says how
-        many and names the first.
+    Records that only one of both has are a `DataError`.
     """
     missing = [name for name in names if name not in table]
     if missing:
@@ -330,12 +299,8 @@ def divide(groups: npt.NDArray[np.int64], positive: npt.NDArray[np.bool_], seed:
 
 
 def check_splits(splits: Sequence[Split], positive: npt.NDArray[np.bool_], where: str) -> None:
-    """Refuse splits of which one has no positive or, where there are negatives, no negative.
-
-    Raises
-    ------
-    DataError
-        The text says what is missing, after `where`.
+    """`DataError` if a split has no positive or, where there are negatives, no negative; its text begins with
+    `where`.
     """
     counts = Counter(zip(splits, positive.tolist(), strict=True))
     for label, noun in ((True, "positive"), (False, "negative")):

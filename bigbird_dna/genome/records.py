@@ -24,13 +24,7 @@ class Records(NamedTuple):
     ambiguous: int  # IUPAC codes of the file, which are N in the sequences
 
     def trimmed(self, length: int) -> "Records":
-        """Each sequence cut to `length` bp around its middle.
-
-        Raises
-        ------
-        DataError
-            Sequences are shorter; the text says how many and names the first.
-        """
+        """Each sequence cut to `length` bp around its middle; `DataError` if some are shorter."""
         short = [name for name, sequence in self.sequences.items() if len(sequence) < length]
         if short:
             raise DataError(
@@ -44,14 +38,9 @@ class Records(NamedTuple):
 
 
 def read_records(path: Path) -> Records:
-    """Read a FASTA file of windows whole.
+    """Read a FASTA file of windows whole: at most two million records of 100,000 bp.
 
     Lower case is read as upper case, and IUPAC codes as N.
-
-    Raises
-    ------
-    DataError
-        The file can't be used (see `stream_fasta`), has a record above 100,000 bp, or more than two million.
     """
     sequences: dict[str, str] = {}
     ambiguous = 0
@@ -69,13 +58,7 @@ def read_records(path: Path) -> Records:
 
 
 def common_length(files: Iterable[Records]) -> int:
-    """The length in bp that all records of some files have.
-
-    Raises
-    ------
-    DataError
-        They differ; the text says how many have which length.
-    """
+    """The length in bp that all records of some files have; `DataError` says how many have which length."""
     files = list(files)
     lengths = [Counter(map(len, records.sequences.values())) for records in files]
     whole = sum(lengths, Counter())
@@ -100,13 +83,7 @@ def _lengths(found: Counter[int]) -> str:
 
 
 def check_names(positives: Records, negatives: Records) -> None:
-    """Refuse records of both files that have the same name: splits and scores go by name.
-
-    Raises
-    ------
-    DataError
-        The text says how many there are and names the first.
-    """
+    """`DataError` if records of both files have the same name: splits and scores go by name."""
     both = [name for name in negatives.sequences if name in positives.sequences]
     if both:
         raise DataError(

@@ -1,9 +1,4 @@
-"""A reference genome: bases by contig and interval.
-
-Random access to a reference genome, and the making of its indexed file.
-
-A FASTA file opened for random access by an index that is known to be its own.
-"""
+"""A reference genome: bases by contig and interval, and the making of its indexed file."""
 
 import os
 import struct
@@ -72,7 +67,7 @@ def open_indexed(path: Path, index: FastaIndex) -> Any:
 
 
 _LINE_BASES = 60
-_PIECE = 1 << 20  # bp read at a time: the reader's cost for one piece goes with its square
+_CHUNK = 1 << 20  # bp read at a time: the reader's cost for one chunk goes with its square
 _LARGE = 1 << 28  # bytes of a file whose reading takes long enough to say so
 _ATTEMPTS = 3  # at a file that something changes again and again
 
@@ -88,48 +83,35 @@ class Prepared(NamedTuple):
 
 
 class Reference:
-    """The sequence of any interval of a FASTA file, plain or bgzip.
+    """The sequence of any interval of a FASTA file, plain or bgzip; plain gzip has no random access.
 
-    Where the bases are is found by reading and checking the whole file, once: it is remembered in the
-    user's cache for as long as nothing about the file changes (see `fasta_index`). An index beside the file
-    (`.fai`, for bgzip also `.gzi`) isn't trusted; one that is missing, or isn't the file's, is made
-    for other programs, if that directory can be written to.
+    Where the bases are is found by reading and checking the whole file, once: it is remembered in the user's
+    cache for as long as nothing about the file changes (see `fasta_index`). An index beside the file (`.fai`,
+    for bgzip also `.gzi`) isn't trusted; one that is missing, or isn't the file's, is made for other
+    programs, if that directory can be written to.
 
-    All bases are of one content: if the file changes while it is open, the next `prepare fetch` checks it
-    anew. Objects can be pickled, passed to other processes by fork or spawn, and used by several
-    threads.
-
-    Parameters
-    ----------
-    aliases
-        A file of contigs' other names, for files that use them (see `aliases`); `prepare fetch` takes the
-        FASTA's.
-
-    Raises
-    ------
-    DataError
-        The file can't be used; plain gzip, which has no random access, among others.
+    All bases are of one content: if the file changes while it is open, the next `fetch` checks it anew.
+    Objects can be pickled, passed to other processes by fork or spawn, and used by several threads. `aliases`
+    is a file of contigs' other names, for those who have names to look up: `fetch` takes the FASTA's.
     """
 
     def __init__(self, path: Path, aliases: Path | None = None) -> None:
         self.aliases = aliases
         self.names = None if aliases is None else open_assembly(CUSTOM, aliases)
         """The names of contigs that the alias file tells."""
-        self._prepare(Path(path))
+        self.path = Path(path)
+        self._index: FastaIndex | None = None  # of the content that all bases are of
+        self._identity: Identity | None = None  # of the file when it was found to have that content
+        self._lock = threading.Lock()
+        self._file: Any = None
+        self._process = 0  # that opened it
         with self._lock:
             self.contigs: dict[str, int] = {name: row.length for name, row in self._open().rows.items()}
         """Name → length in bp, in file order."""
 
     def fetch(self, interval: Interval) -> str:
-        """Return the bases of an interval, in A C G T N, as long as the interval.
-
-        On "-" it is the reverse complement. Positions outside the contig are N.
-
-        Raises
-        ------
-        DataError
-            The reference has no such contig; the file has another content than when it was opened, or
-            can't be read.
+        """The bases of an interval, in A C G T N; on "-" the reverse complement. Positions outside the contig
+        are N.
         """
         length = self.contigs.get(interval.contig)
         if length is None:
@@ -156,22 +138,11 @@ class Reference:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __getstate__(self) -> tuple[Path | None, Assembly | None, Path, FastaIndex, Identity]:
-        assert self._index is not None and self._identity is not None
-        return self.aliases, self.names, self.path, self._index, self._identity
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_lock": None, "_file": None}
 
-    def __setstate__(self, state: tuple[Path | None, Assembly | None, Path, FastaIndex, Identity]) -> None:
-        self.aliases, self.names, path, index, identity = state
-        self._prepare(path, index, identity)
-        self.contigs = {name: row.length for name, row in index.rows.items()}
-
-    def _prepare(self, path: Path, index: FastaIndex | None = None, identity: Identity | None = None) -> None:
-        self.path = path
-        self._index = index  # of the content that all bases are of
-        self._identity = identity  # of the file when it was found to have that content
-        self._lock = threading.Lock()
-        self._file: Any = None
-        self._process = 0  # that opened it
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
 
     def _letters(self, contig: str, start: int, end: int) -> str:
         """Letters of a contig as the file has them."""
@@ -181,8 +152,8 @@ class Reference:
                 fault: Exception | None = None
                 try:
                     raw = "".join(
-                        self._file.fetch(contig, first + 1, min(first + _PIECE, end))
-                        for first in range(start, end, _PIECE)
+                        self._file.fetch(contig, first + 1, min(first + _CHUNK, end))
+                        for first in range(start, end, _CHUNK)
                     )
                 except FAULTS as error:
                     # It may take the block that it failed to unpack for the one before from now on.
@@ -288,36 +259,26 @@ def _write_index(path: Path, index: FastaIndex) -> None:
 def prepare_reference(source: Path, output: Path, assembly: Assembly | None = None) -> Prepared:
     """Check a FASTA, GenBank or EMBL file and write it as bgzip FASTA with its indices.
 
-    The file may be plain, gzip or bgzip. Contigs of FASTA are called as their headers say, those of
-    the other formats by accession and version (see `stream_flat_file`). Records that are pieces of a contig
-    by their name, as `chr20:1000001-2000000`, are put at their place in it (see `ContigFragments`). Lines
-    have 60 letters. The
-    sequence is written in A C G T N, upper-case. `output`, `output`.fai and `output`.gzi appear
-    whole or not at all.
-
-    Parameters
-    ----------
-    assembly
-        Whose lengths the contigs must have (see `Assembly.check_lengths`); None: they are free.
-
-    Raises
-    ------
-    DataError
-        The source can't be used, or is of another assembly; nothing is written.
+    Every record becomes a contig, named by its header's first word, or as `stream_flat_file` says; those that
+    are fragments of a contig by their name are put at their position in it (see `ContigFragments`). The
+    sequence is written in A C G T N, upper-case, in lines of 60. `output`, `output`.fai and `output`.gzi
+    appear whole or not at all. Contigs must have the lengths of the assembly (see `Assembly.check_lengths`);
+    None: they are free.
     """
     source = Path(source)
     flat = flat_format(source)
     # A multiple of the line length, so that every chunk starts a line.
     size = 60_000 * _LINE_BASES
-    pieces = ContigFragments(str(source), assembly or load_assembly(CUSTOM))
+    fragments = ContigFragments(str(source), assembly or load_assembly(CUSTOM))
     if flat is None:
-        chunks = pieces.place(stream_fasta(source, size), size, lambda: scan_fasta(source))
+        chunks = fragments.place(stream_fasta(source, size), size, lambda: scan_fasta(source))
     else:
         chunks = stream_flat_file(source, flat, size)
     shown = progress(chunks, f"preparing {source.name}")
-    prepared = _write_chunks(output, shown, assembly, str(source), pieces.contigs)
-    for contig, bases in pieces.contigs.items():
-        log(f"{source}: contig {contig!r} has {bases:,} bp in pieces, each at its place, and N elsewhere")
+    prepared = _write_chunks(output, shown, assembly, str(source), fragments.contigs)
+    for contig, bases in fragments.contigs.items():
+        where = "each at its position, and N elsewhere"
+        log(f"{source}: contig {contig!r} has {bases:,} bp in fragments, {where}")
     return prepared
 
 
@@ -332,11 +293,11 @@ def _write_chunks(
     chunks: Iterable[Chunk],
     assembly: Assembly | None = None,
     where: str = "",
-    pieced: Collection[str] = (),
+    partial: Collection[str] = (),
 ) -> Prepared:
     """Write chunks, and check their contigs against the assembly before anything takes its place.
 
-    Of the contigs `pieced` there is only a part.
+    Of the contigs `partial` there is only a part.
     """
     path = Path(path)
     contigs: dict[str, int] = {}
@@ -357,7 +318,7 @@ def _write_chunks(
                 lines = (text[i : i + _LINE_BASES] for i in range(0, len(text), _LINE_BASES))
                 stream.write(("\n".join(lines) + "\n").encode())
         if assembly is not None:
-            assembly.check_lengths(contigs, where, pieced)
+            assembly.check_lengths(contigs, where, partial)
         with fasta.open("rb") as written:
             index = index_fasta(path, written, bgzip=True)
             read = Identity.of(os.fstat(written.fileno()))

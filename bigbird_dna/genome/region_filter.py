@@ -5,12 +5,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import Assembly, shown
-from bigbird_dna.genome.chromatin.peaks import Intervals, Peaks, merge, read_peaks
+from bigbird_dna.genome.chromatin.peaks import Peaks, read_peaks
+from bigbird_dna.genome.sequence import Intervals
 from bigbird_dna.genome.variants import contig_finder
 
 
@@ -45,12 +44,7 @@ class Places(NamedTuple):
         if found is None:
             yield start, end
             return
-        first = int(np.searchsorted(found.ends, start, side="right"))
-        last = int(np.searchsorted(found.starts, end, side="left"))
-        for left, right in zip(
-            found.starts[first:last].tolist(), found.ends[first:last].tolist(), strict=True
-        ):
-            yield max(left, start), min(right, end)
+        yield from found.clipped(start, end)
 
     def parts(self, contig: str, length: int) -> list[int]:
         """Sizes in bp of the regions of a contig of `length` bp."""
@@ -59,7 +53,7 @@ class Places(NamedTuple):
     def widened(self, bases: int) -> "Places":
         """The same with `bases` bp more on either side of each region."""
         wider = {
-            contig: None if found is None else merge(found.starts - bases, found.ends + bases)
+            contig: None if found is None else Intervals.union(found.starts - bases, found.ends + bases)
             for contig, found in self.regions.items()
         }
         return Places(wider, self.name)
@@ -79,24 +73,8 @@ def find_places(
 ) -> Places | None:
     """What lies on some contigs and in the regions of a BED file; None if neither is given: everywhere.
 
-    Names that `known` has no contig for are warned of in the log.
-
-    Parameters
-    ----------
-    contigs
-        Under any name that `contig_finder` knows; none: all.
-    regions
-        BED, plain or compressed; None: whole contigs.
-    known
-        Name → length in bp of the contigs of `where`, which messages name.
-    names
-        Of the reference's alias file; None: it has none.
-
-    Raises
-    ------
-    DataError
-        None of the contigs, or none of those of the regions, is known; the BED file can't be read or is
-        empty.
+    `contigs` have any name that `contig_finder` knows, of `names` or the contigs `known` (bp by name) of
+    `where`. Unknown ones are warned of in the log; `DataError` if none is known.
     """
     if not contigs and regions is None:
         return None
@@ -136,25 +114,15 @@ def _placed(
     together: dict[str, list[Intervals]] = {}
     for contig, found in peaks.contigs.items():
         together.setdefault(name(contig), []).append(found)
-    return {
-        contig: merge(*map(np.concatenate, zip(*parts, strict=True))) for contig, parts in together.items()
-    }
+    return {contig: Intervals.joined(parts) for contig, parts in together.items()}
 
 
 def warn_of_absent(
     path: Path | str, what: str, where: Path | str, unknown: Mapping[str, int], beyond: Mapping[str, int] = {}
 ) -> None:
-    """Say in the log how much of a file is passed over since it isn't on a reference.
+    """Say in the log how much (`what`) of a file is passed over since it isn't on the reference `where`.
 
-    Parameters
-    ----------
-    path, what
-        The file, and what it has.
-    where
-        The reference.
-    unknown, beyond
-        How many are on a contig that the reference hasn't got, and how many reach beyond the end of theirs,
-        by contig.
+    By contig: how many are on one that is `unknown` there, and how many reach `beyond` the end of theirs.
     """
     if unknown:
         log(

@@ -1,4 +1,4 @@
-"""Named regions: stretches of a reference as samtools writes them, counted from 1 with both ends.
+"""Named regions: segments of a reference as samtools writes them, counted from 1 with both ends.
 
 `22` is a whole contig, `22:18,000,001-19,000,000` a part of it (commas are allowed), and `22:18000001-` or
 `22:18000001` goes to the contig's end.
@@ -28,13 +28,7 @@ class NamedRegion(NamedTuple):
 def parse_named_region(
     text: str, contigs: Mapping[str, int], assembly: Assembly, where: str = "region"
 ) -> Interval:
-    """A named region on a reference.
-
-    Raises
-    ------
-    ConfigError
-        Unknown contig, or ends that aren't 1 ≤ first ≤ last ≤ length.
-    """
+    """A named region on a reference; `ConfigError` for an unknown contig, or ends beyond it."""
     found = find_named_region(text, contigs, assembly, where)
     if found is None:
         raise ConfigError(
@@ -76,9 +70,9 @@ def read_named_region(text: str) -> Interval:
     return Interval(match["contig"], int(match["first"]) - 1, int(match["last"]))
 
 
-def name_parts(stretches: Sequence[Interval], lengths: Mapping[str, int]) -> list[str]:
-    """The named regions of those stretches that are not a whole contig, in their order."""
-    return [format_named_region(stretch) for stretch in stretches if len(stretch) < lengths[stretch.contig]]
+def name_parts(segments: Sequence[Interval], lengths: Mapping[str, int]) -> list[str]:
+    """The named regions of those segments that are not a whole contig, in their order."""
+    return [format_named_region(segment) for segment in segments if len(segment) < lengths[segment.contig]]
 
 
 def find_overlap(regions: Iterable[NamedRegion]) -> tuple[NamedRegion, NamedRegion] | None:

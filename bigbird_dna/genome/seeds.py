@@ -1,13 +1,9 @@
-"""K-mers, minimizers, and pairs of sequences that share them.
+"""K-mers, minimizers, and pairs of sequences that share them: candidates for alignment.
 
-k-mers of many sequences at once, a k-mer and its reverse complement as one, and minimizers among them.
-
-Pairs of windows that share many seeds: candidates for alignment, found without comparing all pairs.
-
-Seeds are the distinct minimizers of a window. A pair is worth the bases that its shared seeds cover on
-neighbouring diagonals, those that one alignment can join, on one strand. Of the seeds that more than 256
-queries have, only the 32 rarest of each query are looked at: families of any size are found, and what repeats
-in all windows doesn't multiply the work.
+A k-mer and its reverse complement are one. Seeds are the distinct minimizers of a window. A pair is worth the
+bases that its shared seeds cover on neighboring diagonals, those that one alignment can join, on one strand.
+Of the seeds that more than 256 queries have, only the 32 rarest of each query are looked at: families of any
+size are found, and what repeats in all windows doesn't multiply the work.
 
 The queries are held in memory. The other windows pass by, and what is found doesn't depend on how many of
 them come at a time.
@@ -108,10 +104,20 @@ Numbers = npt.NDArray[np.int64]
 
 SHORTEST = 7
 _SPARSE, _SPARSEST = 2000, 5  # bp of a window for one more place to choose a minimizer from, up to so many
-_FREQUENT, _ALWAYS = 256, 32
+FREQUENT, _ALWAYS = 256, 32
 _DIAGONALS = 32  # of a band; seeds count together in two bands side by side
-_BATCH = 1 << 21  # bases whose seeds are found at a time
-_HITS = 1 << 22  # shared seeds that are counted at a time
+BATCH = 1 << 21  # bases whose seeds are found at a time
+HITS = 1 << 22  # shared seeds that are counted at a time
+
+
+def run_starts(ordered: npt.NDArray[np.integer]) -> Numbers:
+    """Where a new number begins in an ordered row of them."""
+    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+
+
+def within_runs(sizes: Numbers) -> Numbers:
+    """The position of each number in its run, for runs of these sizes side by side."""
+    return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 class Seeds(NamedTuple):
@@ -165,7 +171,7 @@ def batches(sizes: Sequence[int]) -> list[tuple[int, int]]:
     """First and last plus one of rows of some sizes, so many that they have two million in all, or one."""
     found, first, total = [], 0, 0
     for place, size in enumerate(sizes):
-        if total + size > _BATCH and place > first:
+        if total + size > BATCH and place > first:
             found.append((first, place))
             first, total = place, 0
         total += size
@@ -204,10 +210,8 @@ class SeedPairs(NamedTuple):
 
     def _heaviest(self, groups: Numbers, ties: Numbers, count: int) -> Self:
         order = np.lexsort((self.turned, ties, -self.weights, groups))
-        ordered = groups[order]
-        starts = _starts(ordered)
-        place = np.arange(len(ordered)) - np.repeat(starts, np.diff(np.append(starts, len(ordered))))
-        return self.take(np.sort(order[place < count]))
+        sizes = np.diff(np.append(run_starts(groups[order]), len(order)))
+        return self.take(np.sort(order[within_runs(sizes) < count]))
 
 
 class SeedIndex:
@@ -217,22 +221,21 @@ class SeedIndex:
         self.sketch, self.count = sketch, len(queries)
         self._longest = max(map(len, queries), default=0)
         seeds = sketch.seeds(queries)
-        starts = _starts(seeds.codes)
+        starts = run_starts(seeds.codes)
         frequencies = np.diff(np.append(starts, len(seeds.codes)))
         frequencies = np.repeat(frequencies, frequencies)
         kept = np.flatnonzero(self._looked_at(seeds.rows, frequencies))
         self._seeds = seeds.take(kept)
-        self._first = np.append(_starts(self._seeds.codes), len(kept))  # of each code's queries
+        self._first = np.append(run_starts(self._seeds.codes), len(kept))  # of each code's queries
         self._codes = self._seeds.codes[self._first[:-1]]
 
     def _looked_at(self, rows: Numbers, frequencies: Numbers) -> Flags:
         """Which of the queries' seeds: all that aren't frequent, and of each query some that are."""
-        chosen = frequencies <= _FREQUENT
+        chosen = frequencies <= FREQUENT
         often = np.flatnonzero(~chosen)
         order = often[np.lexsort((frequencies[often], rows[often]))]  # of equally rare ones by their codes
         sizes = np.bincount(rows[often], minlength=self.count)
-        place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        chosen[order[place < _ALWAYS]] = True
+        chosen[order[within_runs(sizes) < _ALWAYS]] = True
         return chosen
 
     def share(self, others: Sequence[str], first: int) -> Iterator[SeedPairs]:
@@ -258,7 +261,7 @@ class SeedIndex:
         start = 0
         while start < len(others):
             before = int(work[ends[start] - 1]) if ends[start] else 0
-            most = int(np.searchsorted(work, before + _HITS, "right"))
+            most = int(np.searchsorted(work, before + HITS, "right"))
             stop = max(int(np.searchsorted(ends, most, "right")) - 1, start + 1)
             yield self._pairs(hits.take(np.arange(ends[start], ends[stop])), first)
             start = stop
@@ -269,14 +272,14 @@ class SeedIndex:
         if not sizes.sum():
             return SeedPairs.none()
         hit = np.repeat(np.arange(len(sizes)), sizes)
-        place = np.arange(len(hit)) - np.repeat(np.cumsum(sizes) - sizes - self._first[hits.codes], sizes)
+        place = within_runs(sizes) + np.repeat(self._first[hits.codes], sizes)
         band = (hits.starts[hit] - self._seeds.starts[place] + self._longest) // _DIAGONALS
         pair = (hits.rows[hit] - hits.rows[0]) * self.count + self._seeds.rows[place]
         # Pair, band and place in the query as one number, in as few bits as windows of this length need.
         places, bands = self._longest.bit_length(), int(band.max() + 1).bit_length()
         keys = (((pair << bands) | band) << places) | self._seeds.starts[place]
         keys.sort()
-        starts = _starts(keys >> places)
+        starts = run_starts(keys >> places)
         found = keys[starts] >> places
         # What a seed covers beyond the one before it.
         covered = np.minimum(np.diff(keys, prepend=keys[0]), self.sketch.k)
@@ -284,7 +287,7 @@ class SeedIndex:
         weights = np.add.reduceat(covered, starts)
         beside = np.append(np.where(found[1:] == found[:-1] + 1, weights[1:], 0), 0)
         pairs = found >> bands
-        starts = _starts(pairs)
+        starts = run_starts(pairs)
         others = pairs[starts] // self.count + hits.rows[0]
         return SeedPairs(
             pairs[starts] % self.count,
@@ -292,8 +295,3 @@ class SeedIndex:
             others % 2 == 1,
             np.maximum.reduceat(weights + beside, starts),
         )
-
-
-def _starts(ordered: npt.NDArray[np.integer]) -> Numbers:
-    """Where a new number begins in an ordered row of them."""
-    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])

@@ -1,24 +1,24 @@
 """Letters, intervals and windows of a sequence.
 
-Which letters a DNA sequence may have, and what becomes of them.
-
-Lower case (soft masking) is read as upper case. IUPAC codes for several bases become N, and callers
-report how many there were. Everything else, such as the U of RNA, the letters of proteins, gaps and
-digits, is an error: a sequence with them is not what its user takes it for.
-
-Places on a genome: stretches (`Interval`) and single bases (`Locus`).
-
-Where a model's input lies: windows around a locus and tiles along a contig.
+Lower case (soft masking) is read as upper case. IUPAC codes for several bases become N, and callers report
+how many there were. Everything else, such as the U of RNA, the letters of proteins, gaps and digits, is an
+error: a sequence with them is not what its user takes it for.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
+
+MOST_CONTIGS = 1_000_000
+"""Of a file of intervals: what memory has room for."""
 
 AMBIGUOUS = "RYSWKMBDHV"
 LETTERS = "ACGTN"
@@ -70,17 +70,7 @@ def count_ambiguous_bytes(raw: bytes) -> int:
 def clean(text: str, where: str) -> str:
     """Return `text` in the letters A C G T N, of the same length.
 
-    Parameters
-    ----------
-    text
-        A sequence as a user wrote it, without line ends.
-    where
-        What an error calls the sequence: a file, record or interval.
-
-    Raises
-    ------
-    DataError
-        A letter is neither a base nor an IUPAC code; the text gives it and its position from 1 on.
+    `DataError`, which calls the sequence `where`, has a letter that is none and its position from 1 on.
     """
     # One byte a character, so that positions hold; characters beyond ASCII become '?', an error
     # too.
@@ -151,8 +141,76 @@ class Locus:
             raise ValueError(f"strand must be '+' or '-', not {self.strand!r}")
 
 
+Positions = NDArray[np.int64]
+
+
+class Intervals(NamedTuple):
+    """Intervals `[starts[i], ends[i])` of one contig, 0-based; most methods want them as from `union`."""
+
+    starts: Positions
+    ends: Positions
+
+    @classmethod
+    def collect(cls, path: Path, rows: Iterable[tuple[int, str, int, int]], most: int) -> dict[str, Self]:
+        """Those of a file by contig, from line, contig, start and end; more than `most` are a `DataError`."""
+        found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
+        for count, (line, contig, start, end) in enumerate(rows, start=1):
+            starts, ends = found[contig]
+            starts.append(start)
+            ends.append(end)
+            if count > most or len(found) > MOST_CONTIGS:
+                what = f"{most:,} intervals" if count > most else f"{MOST_CONTIGS:,} contigs"
+                raise DataError(f"{path}: line {line}: more than {what}")
+        return {
+            contig: cls(*(np.frombuffer(one, np.int64) for one in both)) for contig, both in found.items()
+        }
+
+    @classmethod
+    def union(cls, starts: Positions, ends: Positions) -> Self:
+        """The union of some intervals: sorted, disjoint, those that touch joined."""
+        if not len(starts):
+            return cls(starts, ends)
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], np.maximum.accumulate(ends[order])
+        first = np.concatenate(([True], starts[1:] > ends[:-1]))
+        last = np.append(np.flatnonzero(first)[1:] - 1, len(starts) - 1)
+        return cls(starts[first], ends[last])
+
+    @classmethod
+    def joined(cls, parts: Iterable["Intervals"]) -> Self:
+        """The union of several, at least one."""
+        return cls.union(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def overlap(self, starts: Positions, ends: Positions) -> NDArray[np.bool_]:
+        """Whether each `[starts[i], ends[i])` shares a base with them."""
+        if not len(self.starts):
+            return np.zeros(len(starts), np.bool_)
+        # The last interval that starts before the other one's end reaches furthest of all such.
+        number = np.searchsorted(self.starts, ends, side="left") - 1
+        return np.asarray((number >= 0) & (self.ends[number] > starts))
+
+    def hold(self, starts: Positions, ends: Positions) -> NDArray[np.bool_]:
+        """Whether each `[starts[i], ends[i])` lies wholly in one of them."""
+        number = np.searchsorted(self.starts, starts, side="right") - 1
+        return np.asarray((number >= 0) & (self.ends[number] >= ends))
+
+    def covered(self, starts: Positions, ends: Positions) -> Positions:
+        """How many bp of each `[starts[i], ends[i])` lie in them."""
+        # The bases covered before a position grow by one a base inside an interval, and not between two.
+        edges = np.concatenate(([0], np.stack(self, axis=1).ravel()))
+        sums = np.repeat(np.concatenate(([0], np.cumsum(self.ends - self.starts))), 2)[:-1]
+        return np.asarray(np.interp(ends, edges, sums) - np.interp(starts, edges, sums), np.int64)
+
+    def clipped(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Their parts in `[start, end)`."""
+        first = int(np.searchsorted(self.ends, start, side="right"))
+        last = int(np.searchsorted(self.starts, end, side="left"))
+        for left, right in zip(self.starts[first:last].tolist(), self.ends[first:last].tolist(), strict=True):
+            yield max(left, start), min(right, end)
+
+
 def whole_contigs(lengths: Mapping[str, int]) -> list[Interval]:
-    """Contigs, name → bp, each as one stretch from end to end."""
+    """Contigs, name → bp, each as one segment from end to end."""
     return [Interval(contig, 0, length) for contig, length in lengths.items()]
 
 

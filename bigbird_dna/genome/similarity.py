@@ -1,17 +1,9 @@
 """The nearest window of another set, by local alignment.
 
-Scores of the best local alignments of many pairs of sequences at once.
-
-The score of an alignment is +1 for two equal bases, -1 for two others, -2 for a base without a partner and 0
-for a pair with an N; that of a pair of sequences is the highest that parts of both have (Smith and Waterman
-1981). It is computed exactly, on whole matrices, one antidiagonal of all pairs after the other.
-
-How like the windows of one set are to those of another, and which is the nearest one.
-
-The similarity of a window to another is the score of their best local alignment (`alignment`), of the window
-or of its reverse complement, as a share of the window's known bases: 1 where the other holds a copy, and
-0.5 where half of it lies there, or where three quarters of all its bases are the same. Windows that have
-nothing to do with each other score a few hundredths, short ones more: some 0.05 of 400 bp.
+The similarity of a window to another is the score of their best local alignment, of the window or of its
+reverse complement, as a share of the window's known bases: 1 where the other holds a copy, and 0.5 where half
+of it lies there, or where three quarters of all its bases are the same. Windows that have nothing to do with
+each other score a few hundredths, short ones more: some 0.05 of 400 bp.
 
 Only pairs that share many seeds are aligned (`seeds`), four for each window. The figure of a pair is exact
 all the same, and depends on these two alone. What may be missed is a window that shares hardly a seed.
@@ -19,88 +11,42 @@ all the same, and depends on these two alone. What may be missed is a window tha
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.console import progress
-from bigbird_dna.genome.seeds import SeedIndex, SeedPairs, Sketch, batches
+from bigbird_dna.genome.seeds import SeedIndex, SeedPairs, Sketch, batches, run_starts
 from bigbird_dna.genome.sequence import reverse_complement
 
 Scores = npt.NDArray[np.int64]
 
-GAP = 2
-_CELLS = 1 << 15  # of a diagonal, over the pairs that are aligned at a time: what a core's cache has room for
-_LARGEST_SHORT = 30_000  # bp, up to which scores are whole numbers of 16 bits
-
-# Equal bases have no bit in common that differs; others differ by 2 at least.
-_CODES = np.full(256, 8, np.int16)
-_CODES[np.frombuffer(b"ACGT", np.uint8)] = (0, 2, 4, 6)
-_UNKNOWN, _FIRST_PAD, _SECOND_PAD = 8, 16, 32
-
 
 def alignment_scores(first: Sequence[str], second: Sequence[str]) -> Scores:
-    """The score of each pair `first[i]`, `second[i]` of sequences of A C G T N, (N,)."""
-    longest = np.array(
-        [max(len(one), len(other)) for one, other in zip(first, second, strict=True)], np.int64
+    """The score of each pair `first[i]`, `second[i]` of sequences of A C G T N, (N,).
+
+    It is that of the best local alignment (Smith and Waterman 1981): +1 for two equal bases, -1 for two
+    others, -2 for a base without a partner and 0 for a pair with an N.
+    """
+    from Bio.Align import PairwiseAligner  # slow to import
+
+    aligner: Any = PairwiseAligner(  # type: ignore[no-untyped-call]
+        mode="local", match_score=1, mismatch_score=-1, gap_score=-2
     )
-    scores = np.zeros(len(longest), np.int64)
-    equal = np.array([one == other for one, other in zip(first, second, strict=True)], np.bool_)
-    for place in np.flatnonzero(equal).tolist():
-        scores[place] = known_bases(first[place])
-    # Pairs of like lengths side by side: the shorter ones of a group are filled up.
-    order = np.argsort(longest, kind="stable")
-    order = order[~equal[order]]
-    start = 0
-    while start < len(order):
-        stop = start + 1
-        while stop < len(order) and (stop + 1 - start) * longest[order[stop]] <= _CELLS:
-            stop += 1
-        some = order[start:stop]
-        scores[some] = _scores([first[place] for place in some], [second[place] for place in some])
-        start = stop
-    return scores
+    aligner.wildcard = "N"
+    return np.array(
+        [
+            known_bases(one) if one == other else aligner.score(one, other) if one and other else 0
+            for one, other in zip(first, second, strict=True)
+        ],
+        np.int64,
+    )
 
 
 def known_bases(sequence: str) -> int:
     """How many letters are not N."""
     return len(sequence) - sequence.count("N")
-
-
-def _scores(first: Sequence[str], second: Sequence[str]) -> npt.NDArray[np.signedinteger]:
-    a, b = _table(first, _FIRST_PAD), _table(second, _SECOND_PAD)[::-1]
-    rows, columns = len(a), len(b)
-    kind = np.int16 if max(rows, columns) <= _LARGEST_SHORT else np.int32
-    unknown = bool((a == _UNKNOWN).any() or (b == _UNKNOWN).any())
-    shape = (rows + 1, len(first))
-    before, last, now, best = (np.zeros(shape, kind) for _ in range(4))
-    spare, step = np.empty(shape, kind), np.empty(shape, np.int16)
-    for diagonal in range(2, rows + columns + 1):
-        low, high = max(1, diagonal - columns), min(rows, diagonal - 1) + 1
-        one, other = a[low - 1 : high - 1], b[columns - diagonal + low : columns - diagonal + high]
-        moved, cells, open_ = step[low:high], now[low:high], spare[low:high]
-        np.bitwise_xor(one, other, out=moved)
-        np.minimum(moved, 2, out=moved)
-        np.subtract(1, moved, out=moved)
-        if unknown:
-            moved[(one == _UNKNOWN) | (other == _UNKNOWN)] = 0
-        np.add(before[low - 1 : high - 1], moved, out=cells)
-        np.maximum(last[low - 1 : high - 1], last[low:high], out=open_)
-        np.subtract(open_, GAP, out=open_)
-        np.maximum(cells, open_, out=cells)
-        np.maximum(cells, 0, out=cells)
-        np.maximum(best[low:high], cells, out=best[low:high])
-        before, last, now = last, now, before
-    return np.asarray(best.max(axis=0))
-
-
-def _table(sequences: Sequence[str], pad: int) -> npt.NDArray[np.int16]:
-    """Codes of sequences, a column each; what is filled up is equal to nothing."""
-    table = np.full((max(map(len, sequences)), len(sequences)), pad, np.int16)
-    for column, sequence in enumerate(sequences):
-        table[: len(sequence), column] = _CODES[np.frombuffer(sequence.encode(), np.uint8)]
-    return table
 
 
 Rows = npt.NDArray[np.intp]
@@ -109,7 +55,7 @@ ALIGNED = 4
 """Pairs that are aligned for a window, those that share most."""
 
 _COVERED = 1 / 8  # of the bases that are the same, those that shared seeds cover at least
-_PAIRS = 1024  # aligned between two looks at the clock
+PAIRS = 1024  # aligned between two looks at the clock
 _READ = 1 << 21  # bases that are read at a time
 
 
@@ -139,7 +85,7 @@ class Pairs(NamedTuple):
         """The first pair of each of `count` queries."""
         rows = np.full(count, -1, np.intp)
         turned, similarities = np.zeros(count, np.bool_), np.zeros(count)
-        first = np.flatnonzero(np.append(True, self.queries[1:] != self.queries[:-1])[: len(self.queries)])
+        first = run_starts(self.queries)
         owners = self.queries[first]
         rows[owners], turned[owners] = self.others[first], self.turned[first]
         similarities[owners] = self.similarities[first]
@@ -147,8 +93,8 @@ class Pairs(NamedTuple):
 
     def as_near(self) -> npt.NDArray[np.bool_]:
         """Which pairs (P,) are as similar as the first of their query."""
-        new = np.append(True, self.queries[1:] != self.queries[:-1])[: len(self.queries)]
-        best = self.similarities[np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))]
+        starts = run_starts(self.queries)
+        best = np.repeat(self.similarities[starts], np.diff(np.append(starts, len(self.queries))))
         return np.asarray(self.similarities == best)
 
 
@@ -178,8 +124,8 @@ def aligned_pairs(
     sketch = Sketch.fitting(others.number * others.length, max(map(len, queries), default=0))
     index = SeedIndex(queries, sketch)
     found, likewise = SeedPairs.none(), SeedPairs.none()
-    stretches = batches([others.length] * others.number)
-    for first, last in progress(stretches, "looking for similar windows", len(stretches), "parts"):
+    runs = batches([others.length] * others.number)
+    for first, last in progress(runs, "looking for similar windows", len(runs), "parts"):
         for here in index.share(others.read(np.arange(first, last)), first):
             found = found.joined(here.of_each_query(ALIGNED)).of_each_query(ALIGNED)
             near = here.take(np.flatnonzero(here.weights >= least))
@@ -208,7 +154,7 @@ def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPai
 
 
 def _parts(count: int, length: int) -> Iterator[slice]:
-    size = max(min(_PAIRS, _READ // max(length, 1)), 1)
+    size = max(min(PAIRS, _READ // max(length, 1)), 1)
     for first in range(0, count, size):
         yield slice(first, min(first + size, count))
 

@@ -21,7 +21,7 @@ _PATTERN = re.compile(r"[*?[]")
 _SPLITS: Mapping[str, Split | None] = {"exclude": None, "valid": "valid", "test": "test"}
 
 
-class Stretch(NamedTuple):
+class Segment(NamedTuple):
     """Consecutive bases of a contig that are for the same; `split` is None where they take no part."""
 
     interval: Interval
@@ -30,12 +30,12 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class Splits:
-    """The stretches of every contig of a reference, in its order; together they are the whole contig.
+    """The segments of every contig of a reference, in its order; together they are the whole contig.
 
-    A contig that is not cut is one stretch, and two neighbours are never for the same.
+    A contig that is not cut is one segment, and two neighbours are never for the same.
     """
 
-    by_contig: Mapping[str, tuple[Stretch, ...]]
+    by_contig: Mapping[str, tuple[Segment, ...]]
 
     @classmethod
     def from_config(
@@ -49,17 +49,7 @@ class Splits:
     ) -> Self:
         """Divide a reference as the configuration says; what it doesn't name is for training.
 
-        Parameters
-        ----------
-        contigs
-            Name → length in bp of the reference's contigs.
-        valid_regions, test_regions
-            Those of chromatin.data, which are held out besides.
-
-        Raises
-        ------
-        ConfigError
-            As `find_named`; or nothing is left for training.
+        The regions are those of chromatin.data, which are held out besides.
         """
         by_contig: defaultdict[str, list[NamedRegion]] = defaultdict(list)
         for region in find_named(
@@ -73,24 +63,24 @@ class Splits:
         return splits
 
     @property
-    def stretches(self) -> list[Stretch]:
+    def segments(self) -> list[Segment]:
         """All of them, in the reference's order."""
-        return [stretch for own in self.by_contig.values() for stretch in own]
+        return [segment for own in self.by_contig.values() for segment in own]
 
     def intervals(self, split: Split) -> list[Interval]:
-        """The stretches of a split, in the reference's order."""
-        return [stretch.interval for stretch in self.stretches if stretch.split == split]
+        """The segments of a split, in the reference's order."""
+        return [segment.interval for segment in self.segments if segment.split == split]
 
     def contigs(self, split: Split) -> list[str]:
-        """The contigs that have a stretch of a split, in the reference's order."""
+        """The contigs that have a segment of a split, in the reference's order."""
         return list(dict.fromkeys(interval.contig for interval in self.intervals(split)))
 
-    def over(self, interval: Interval) -> list[Stretch]:
-        """The stretches that share a base with an interval, in their order; none beyond a contig's ends."""
+    def over(self, interval: Interval) -> list[Segment]:
+        """The segments that share a base with an interval, in their order; none beyond a contig's ends."""
         return [
-            stretch
-            for stretch in self.by_contig.get(interval.contig, ())
-            if stretch.interval.start < interval.end and interval.start < stretch.interval.end
+            segment
+            for segment in self.by_contig.get(interval.contig, ())
+            if segment.interval.start < interval.end and interval.start < segment.interval.end
         ]
 
 
@@ -106,19 +96,8 @@ def find_named(
 
     An entry is any name of a contig, a region of one as samtools writes it, or a shell pattern (`*`, `?`,
     `[abc]`) that fits one of the contig's names. A name that is written out wins over patterns. Contigs and
-    regions of different kinds don't share a base; those of one kind may.
-
-    Parameters
-    ----------
-    valid_regions, test_regions
-        Those of chromatin.data: contigs or regions, wherever they lie on what is named for the same.
-
-    Raises
-    ------
-    ConfigError
-        A contig that the reference hasn't got, or a region that it hasn't got; one contig under two names; a
-        region of a contig that is named whole; a pattern of `valid` or `test` that fits none, or patterns
-        that put a contig into two groups; regions of two kinds that overlap.
+    regions of different kinds don't share a base; those of one kind may. The regions given besides, those of
+    chromatin.data, may lie on what is named for the same.
     """
     whole: dict[str, NamedRegion] = {}
     regions, patterns = [], []
@@ -200,26 +179,26 @@ def fitting_contigs(text: str, contigs: Collection[str], assembly: Assembly) -> 
     ]
 
 
-def _cut(contig: str, length: int, named: Sequence[NamedRegion]) -> tuple[Stretch, ...]:
-    """The stretches of a contig; regions of two kinds don't overlap."""
-    pieces: list[tuple[Split | None, int]] = []  # split, end
+def _cut(contig: str, length: int, named: Sequence[NamedRegion]) -> tuple[Segment, ...]:
+    """The segments of a contig; regions of two kinds don't overlap."""
+    parts: list[tuple[Split | None, int]] = []  # split, end
     edge = 0
     for region in sorted(named, key=lambda each: each.interval):
         start, end = region.interval.start, region.interval.end
         if start > edge:
-            pieces.append(("train", start))
+            parts.append(("train", start))
         edge = max(edge, end)
-        pieces.append((_SPLITS[region.kind], edge))
+        parts.append((_SPLITS[region.kind], edge))
     if edge < length:
-        pieces.append(("train", length))
-    stretches = []
+        parts.append(("train", length))
+    segments = []
     edge = 0
-    for split, together in groupby(pieces, key=lambda piece: piece[0]):
+    for split, together in groupby(parts, key=lambda part: part[0]):
         *_, (_, end) = together
-        stretches.append(Stretch(Interval(contig, edge, end), split))
+        segments.append(Segment(Interval(contig, edge, end), split))
         edge = end
-    return tuple(stretches)
+    return tuple(segments)
 
 
-def _is_cut(stretches: Sequence[Stretch]) -> bool:
-    return len(stretches) > 1
+def _is_cut(segments: Sequence[Segment]) -> bool:
+    return len(segments) > 1

@@ -84,17 +84,11 @@ def window_offsets(count: int, span: int = OFFSET_SPAN) -> tuple[int, ...]:
 
 
 def find_change(contig: str | None, start: int, ref: str, alt: str, reference: Reference) -> Change | Note:
-    """The normal form of an allele as a VCF has it, or why there is none.
+    """The normal form of an allele as a VCF has it, `start` counted from 0, or why there is none.
 
-    Case doesn't count. REF must be what the reference has, wherever that isn't N or another IUPAC
-    code; such places may be padding, but not among the changed bases.
-
-    Parameters
-    ----------
-    contig
-        The reference's name of it, None if it has no such contig.
-    start
-        0-based.
+    Case doesn't count. REF must be what the reference has, wherever that isn't N or another IUPAC code; such
+    positions may be padding, but not among the changed bases. `contig` is the reference's name, None if it
+    has no such contig.
     """
     shape = _shape(alt)
     if shape is not None:
@@ -126,14 +120,9 @@ def allele_windows(
 ) -> AlleleWindows | None:
     """Windows of `size` bp with either allele in place; None if the change doesn't fit them.
 
-    Both alleles have the same `(size - longer allele) // 2 + offset` bases before them, and as many
-    after them as fill the window. So the reference that has `alt` in place, with the opposite
-    change, has the same windows the other way round. Beyond the contig there is N.
-
-    Parameters
-    ----------
-    change
-        In normal form.
+    Both alleles have the same `(size - longer allele) // 2 + offset` bases before them, and as many after
+    them as fill the window. So the reference that has `alt` in place, with the opposite change, has the same
+    windows the other way round. Beyond the contig there is N.
     """
     longer = max(len(change.ref), len(change.alt))
     lefts = [(size - longer) // 2 + offset for offset in offsets]
@@ -169,17 +158,10 @@ def find_contigs(names: Iterable[str], reference: Reference) -> list[str]:
 def contig_finder(contigs: Mapping[str, int], names: Assembly | None) -> Callable[[str], str | None]:
     """A function that gives the reference's name of a contig under any name, or None.
 
-    The assembly is told from the reference: it is one that knows a contig of it, with a length that
-    is not below the reference's (a piece from a contig's start is allowed), and if lengths are
-    found exactly, one where they are. Where several assemblies are left, a name counts if they
-    agree on it.
-
-    Parameters
-    ----------
-    contigs
-        Name → length in bp of the reference's contigs.
-    names
-        Those of the reference's alias file, which come before the known assemblies; None: it has none.
+    Names of the reference's alias file come before known assemblies. The assembly is found from the
+    reference: it is one that knows a contig of it, with a length that is not below the reference's (a part
+    from a contig's start is allowed), and if lengths are found exactly, one where they are. Where several
+    assemblies are left, a name counts if they agree on it.
     """
     assemblies = _possible_assemblies(contigs)
 
@@ -225,15 +207,16 @@ def _shape(alt: str) -> Note | None:
 def _trimmed(change: Change) -> Change:
     """Without the bases that both alleles end with, then without those that both begin with."""
     contig, start, ref, alt = change
-    shorter = min(len(ref), len(alt))
-    suffix = 0
-    while suffix < shorter and ref[-1 - suffix] == alt[-1 - suffix]:
-        suffix += 1
+    suffix = _shared(ref[::-1], alt[::-1])
     ref, alt = ref[: len(ref) - suffix], alt[: len(alt) - suffix]
-    prefix = 0
-    while prefix < shorter - suffix and ref[prefix] == alt[prefix]:
-        prefix += 1
+    prefix = _shared(ref, alt)
     return Change(contig, start + prefix, ref[prefix:], alt[prefix:])
+
+
+def _shared(one: str, other: str) -> int:
+    """How many letters two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _left_aligned(change: Change, reference: Reference) -> Change:

@@ -20,7 +20,7 @@ PREFIX = "BBD_"
 """Of the INFO keys that this software writes; those that a file has already are replaced."""
 
 _COLUMNS = ("#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO")
-_LONGEST_LINE = 1 << 27  # bytes: genotypes of a million people
+LONGEST_LINE = 1 << 27  # bytes: genotypes of a million people
 _LARGEST_HEADER, _MOST_HEADER_LINES = 1 << 26, 1_000_000  # bytes, lines
 _START = b"##fileformat=VCF"
 _CONTIG_LINE = re.compile(r"##contig=<(?:[^>]*,)?ID=([^,>]+)")
@@ -52,7 +52,7 @@ class VcfSummary(NamedTuple):
     """What one pass over a file finds out."""
 
     records: int
-    is_sorted: bool  # by position within contigs, each contig in one piece
+    is_sorted: bool  # by position within contigs, each contig in one run
     furthest: int  # base that a REF allele reaches, 1-based; 0 without records
     contigs: tuple[str, ...]  # of the records, in the order they come in
 
@@ -63,21 +63,10 @@ Keep = Callable[[VcfRecord], bool]
 
 @contextmanager
 def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = None) -> Iterator[VcfFile]:
-    """Open a VCF file for one pass: plain, gzip or bgzip.
+    """Open a VCF file for one pass, plain, gzip or bgzip; only records to `keep` are read.
 
-    Parameters
-    ----------
-    keep
-        Which records are read; None: all are.
-    stream
-        The file's bytes, where they were opened already: `path` is what messages call it.
-
-    Raises
-    ------
-    DataError
-        On opening: the file can't be read, is BCF, or has no VCF header. While records are read: a
-        line is no record: its number of columns isn't the header's, CHROM, REF or ALT is empty, or
-        POS is not a position. The text has file and line.
+    `stream` has its bytes, where they were opened already. What is no VCF, and while records are read a line
+    that is no record, is a `DataError` with file and line.
     """
     path = Path(path)
     with open_bytes(path) if stream is None else nullcontext(stream) as opened:
@@ -88,7 +77,7 @@ def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = No
             raise DataError(f"{path}: BCF isn't read: convert it with `bcftools view -O z`")
         if not _START.startswith(start) and not BOM_UTF8.startswith(start):
             raise DataError(f"{path}: line 1: {_NO_VCF}")
-        lines = numbered_lines(path, opened, _LONGEST_LINE)
+        lines = numbered_lines(path, opened, LONGEST_LINE)
         meta, column_line = _read_header(path, lines)
         records = _records(path, lines, column_line)
         if keep is not None:
@@ -97,14 +86,8 @@ def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = No
 
 
 def scan_vcf(path: Path, keep: Keep | None = None) -> VcfSummary:
-    """Read a file once from end to end, so that faults are known before any work is done.
-
-    `keep` is as in `open_vcf`.
-
-    Raises
-    ------
-    DataError
-        As `open_vcf` does.
+    """Read a file, or its records to `keep`, once from end to end, so that faults are known before any work
+    is done.
     """
     records = furthest = 0
     is_sorted = True
@@ -127,18 +110,10 @@ def scan_vcf(path: Path, keep: Keep | None = None) -> VcfSummary:
 def contig_lines(
     meta: Sequence[str], contigs: Mapping[str, int], used: Iterable[str], find: Callable[[str], str | None]
 ) -> list[str]:
-    """The `##contig` lines that a header lacks for the contigs of a reference, in the reference's order.
+    """The `##contig` lines that a header `meta` lacks for the contigs of a reference, in the reference's
+    order.
 
-    Parameters
-    ----------
-    meta
-        The header's lines.
-    contigs
-        Name → length in bp of the reference's contigs.
-    used
-        Names that records have, as far as they are known: a contig is declared under these.
-    find
-        From any name of a contig to the reference's, None if it has no such contig.
+    A contig is declared under the names that records `used` for it; `find` maps any name to the reference's.
     """
     declared = {found[1] for line in meta if (found := _CONTIG_LINE.match(line))}
     known = {find(name) for name in declared}

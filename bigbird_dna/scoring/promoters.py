@@ -14,10 +14,9 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.disk.outputs import Destination, command_line, provenance
 from bigbird_dna.disk.shards import contents
 from bigbird_dna.errors import check_at_least_one, check_choice, check_fraction
-from bigbird_dna.genome.chromatin.peaks import Intervals
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
 from bigbird_dna.genome.region_filter import Places, contig_names, find_places
-from bigbird_dna.genome.sequence import Strand
+from bigbird_dna.genome.sequence import Intervals, Strand
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import said_precision
 from bigbird_dna.model.model import LoadedModel, check_calibrated

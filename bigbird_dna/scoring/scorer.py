@@ -46,7 +46,7 @@ _ROWS = {
 }
 _ARRAYS = {
     "predicted bins": "bigbird_dna.finetuning.evaluation",
-    "labelled bins": "bigbird_dna.genome.chromatin.label_shards",
+    "labelled bins": "bigbird_dna.genome.chromatin.building",
 }
 """What the rows or arrays of shards are of → the module whose `merge` makes the whole result of them."""
 

@@ -1,8 +1,4 @@
-"""Every number a demo genome is made with, and its motifs.
-
-Every number that shapes the demo genome and decides how hard its tasks are.
-
-The motifs of the demo genome: consensus, instances, weights and exact matches.
+"""Every number a demo genome is made with, and its motifs: consensus, instances, weights and exact matches.
 
 Bases are coded A 0, C 1, G 2, T 3, N 4. A consensus is written in IUPAC letters; upper case marks strong
 positions, lower case weak ones. The motifs resemble known families but are inventions of this simulation.

@@ -1,15 +1,12 @@
-"""The layout of a demo genome: its loci and where they are.
-
-What is planted where: loci made of motif instances, laid along a contig without overlap.
+"""The layout of a demo genome: loci made of motif instances, laid along a contig without overlap.
 
 A locus has a width and elements at offsets inside it, in its own orientation. `place` gives every locus a
-place on the contig, and `plant` writes the elements' instances into the sequence.
-
-Sites of the factors away from promoters: enhancers, activators, silencers and lone sites.
+position on the contig, and `plant` writes the elements' instances into the sequence.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +38,11 @@ KINDS = (
 )
 KIND = {name: index for index, name in enumerate(KINDS)}
 
+_NONE: Positions = np.empty(0, np.int64)
 WIDTHS: Positions = np.array([motif.width for motif in MOTIFS], dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """Loci (arrays of one length) and their elements (arrays of another); offsets from the locus's start.
 
     `anchor` is the offset of the TSS in promoters, of the would-be TSS in decoys, of the middle in others.
@@ -55,11 +52,11 @@ class Plan:
     kind: Positions
     width: Positions
     anchor: Positions
-    locus: Positions
-    motif: Positions
-    offset: Positions
-    reverse: Flags
-    broken: Flags
+    locus: Positions = _NONE
+    motif: Positions = _NONE
+    offset: Positions = _NONE
+    reverse: Flags = _NONE > 0
+    broken: Flags = _NONE > 0
 
 
 @dataclass(frozen=True)
@@ -85,23 +82,13 @@ class PlacedLoci:
 def join(plans: Sequence[Plan]) -> Plan:
     """One plan of all loci."""
     shifts = np.cumsum([0] + [len(plan.kind) for plan in plans[:-1]])
-    moved = [replace(plan, locus=plan.locus + shift) for plan, shift in zip(plans, shifts, strict=True)]
-    return Plan(*map(np.concatenate, zip(*(vars(plan).values() for plan in moved), strict=True)))
+    moved = [plan._replace(locus=plan.locus + shift) for plan, shift in zip(plans, shifts, strict=True)]
+    return Plan(*map(np.concatenate, zip(*moved, strict=True)))
 
 
 def gaps(lengths: Positions) -> Plan:
     """Loci without elements, for runs of N."""
-    none: Positions = np.empty(0, dtype=np.int64)
-    return Plan(
-        kind=np.full(len(lengths), KIND["gap"]),
-        width=lengths,
-        anchor=lengths // 2,
-        locus=none,
-        motif=none,
-        offset=none,
-        reverse=none.astype(bool),
-        broken=none.astype(bool),
-    )
+    return Plan(np.full(len(lengths), KIND["gap"]), lengths, lengths // 2)
 
 
 def place(plan: Plan, length: int, rng: np.random.Generator) -> PlacedLoci:

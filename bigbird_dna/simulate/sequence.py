@@ -1,12 +1,8 @@
-"""The sequence under everything planted: composition and repeats.
+"""The sequence under everything planted: isochores, CpG depletion, CpG islands, interspersed repeats.
 
-Background sequence: isochores, CpG depletion, CpG islands.
-
-A chain of order two: the chance of base c after a, b is proportional to
-pi(c) · dinucleotide(b, c) · run(a, b, c), with pi chosen so that the chain's stationary GC is the one
-asked for.
-
-Interspersed repeats: families of consensus sequences and their diverged copies on either strand.
+A chain of order two: the chance of base c after a, b is proportional to pi(c) · dinucleotide(b, c) · run(a,
+b, c), with pi chosen so that the chain's stationary GC is the one asked for. Repeats are families of
+consensus sequences and their diverged copies on either strand.
 """
 
 from collections.abc import Sequence
@@ -74,7 +70,7 @@ def sample_chains(
 
 
 def isochores(length: int, parameters: Parameters, rng: np.random.Generator) -> Positions:
-    """GC level (0…gc_steps−1) of every block of a contig; stretches of one level, neighbours differ."""
+    """GC level (0…gc_steps−1) of every block of a contig; runs of one level, neighbors differ."""
     blocks = -(-length // BLOCK)
     low, high = (bound // BLOCK for bound in parameters.isochore_length)
     levels = np.empty(blocks, dtype=np.int64)

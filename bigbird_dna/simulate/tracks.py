@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigbird_dna.genome.chromatin.peaks import Intervals
-from bigbird_dna.genome.chromatin.regions import overlaps
+from bigbird_dna.genome.sequence import Intervals
 from bigbird_dna.simulate.motifs import FACTORS, Codes, Flags, Parameters, Positions, find_sites
 from bigbird_dna.simulate.plan import PlacedLoci
 
@@ -61,10 +60,10 @@ def all_sites(codes: Codes, open_chromatin: list[SimulatedPeaks]) -> dict[str, F
     sites = {}
     for motif in FACTORS:
         starts, reverses = [], []
-        for piece in range(0, len(codes), _SCAN):
-            window = codes[piece : piece + _SCAN + motif.width - 1]
+        for begin in range(0, len(codes), _SCAN):
+            window = codes[begin : begin + _SCAN + motif.width - 1]
             for reverse in (False, True):
-                found = find_sites(motif, window, reverse) + piece
+                found = find_sites(motif, window, reverse) + begin
                 starts.append(found)
                 reverses.append(np.full(len(found), reverse))
         start, flags = np.concatenate(starts), np.concatenate(reverses)
@@ -74,7 +73,7 @@ def all_sites(codes: Codes, open_chromatin: list[SimulatedPeaks]) -> dict[str, F
         if motif.name in OPEN_CHROMATIN_ONLY:
             middle = start + _MIDDLE[motif.name]
             bound = np.logical_or.reduce(
-                [overlaps(Intervals(peaks.start, peaks.end), middle, middle + 1) for peaks in open_chromatin]
+                [Intervals(peaks.start, peaks.end).overlap(middle, middle + 1) for peaks in open_chromatin]
             )
         sites[motif.name] = FactorSites(start, flags, bound)
     return sites

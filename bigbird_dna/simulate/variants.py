@@ -33,7 +33,6 @@ from bigbird_dna.simulate.motifs import (
     Flags,
     Motif,
     Parameters,
-    Positions,
     find_sites,
 )
 from bigbird_dna.simulate.plan import KIND, LONE_FACTORS, PlacedLoci
@@ -108,7 +107,8 @@ def _candidates(
         bound = dict(zip(found.start.tolist(), found.bound.tolist(), strict=True))
         broken = np.sort(placed.site_start[own & placed.site_broken])
         everything = np.sort(np.concatenate((found.start, broken)))
-        isolated = set(everything[_isolated(everything, parameters.isolation)].tolist())
+        apart = np.diff(everything, prepend=-(10**9), append=10**12) > parameters.isolation
+        isolated = set(everything[apart[:-1] & apart[1:]].tolist())
         # DELTA opens nothing, so its sites in enhancers and promoters may be touched; but whether its
         # mended sites would be bound depends on their chromatin, so its broken ones are left alone.
         usable = own & (~placed.site_broken if track == "DELTA" else lone)
@@ -121,11 +121,6 @@ def _candidates(
             state = "broken" if placed.site_broken[row] else intact
             candidates.append(Site(track, start, bool(placed.site_reverse[row]), state))
     return sorted(candidates)
-
-
-def _isolated(starts: Positions, distance: int) -> Flags:
-    gap = np.diff(starts, prepend=-(10**9), append=10**12)
-    return np.asarray((gap[:-1] > distance) & (gap[1:] > distance))
 
 
 def _mutate(

@@ -1,16 +1,4 @@
-"""Simulate a demo genome contig by contig, and write its files.
-
-A demo genome with known truth: sequence, promoters, tracks and variants, all a function of a seed.
-
-The modules go from small to large: `motifs` (instances and matches), `composition` and `repeats` (what lies
-under everything), `promoters` and `regulation` (loci made of motifs), `plan` (their places), `tracks` and
-`variants` (labels that follow), `contig` (all of it for one contig), and `writing` (the files). `parameters`
-has every number.
-
-One contig from its length and seed: sequence, loci, tracks and variants.
-
-The demo genome's files; the same contigs give the same bytes.
-"""
+"""Simulate a demo genome contig by contig, and write its files; equal arguments give equal bytes."""
 
 import gzip
 from collections.abc import Iterator
@@ -232,20 +220,6 @@ def variant_lines(contig: SimulatedContig) -> Iterator[str]:
         )
 
 
-def vcf_header(lengths: dict[str, int]) -> str:
-    """Meta lines and the column line."""
-    contigs = "".join(f"##contig=<ID={name},length={size}>\n" for name, size in lengths.items())
-    return _VCF_HEADER.format(contigs=contigs)
-
-
-def track_table() -> str:
-    """`tracks.tsv`: track, group, file relative to the table, and what its peaks follow."""
-    rows = ["track\tgroup\tfile\tdescription\n"]
-    for track, (group, description) in TRACKS.items():
-        rows.append(f"{track}\t{group}\tpeaks/{track}.narrowPeak.gz\t{description}\n")
-    return "".join(rows)
-
-
 def contig_numbers(contig: SimulatedContig) -> dict[str, Any]:
     """A contig's entry in `truth.json`."""
     known = contig.codes[contig.codes < 4]
@@ -264,18 +238,6 @@ def contig_numbers(contig: SimulatedContig) -> dict[str, Any]:
             for effect in ("loss", "gain", "none")
         },
     }
-
-
-def index_outputs(fasta: Path, vcf: Path) -> None:
-    """`.fai` and `.gzi` beside the FASTA, `.tbi` beside the VCF."""
-    with quiet_htslib():
-        pysam.faidx(str(fasta))
-        pysam.tabix_index(str(vcf), preset="vcf", force=True)
-
-
-__all__ = ["Parameters", "simulate"]
-
-HELD_OUT = {"valid": ["demo5"], "test": ["demo6"]}
 
 
 def simulate(out_dir: Path, seed: int, megabases: float, parameters: Parameters | None = None) -> None:
@@ -315,7 +277,8 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
             track: stack.enter_context(gzip_writer(directory / "peaks" / f"{track}.narrowPeak.gz"))
             for track in TRACKS
         }
-        variants.write(vcf_header(lengths).encode())
+        contig_lines = "".join(f"##contig=<ID={name},length={size}>\n" for name, size in lengths.items())
+        variants.write(_VCF_HEADER.format(contigs=contig_lines).encode())
         for (name, length), contig_seed in zip(lengths.items(), contig_seeds, strict=True):
             contig = simulate_contig(name, length, consensus, parameters, contig_seed)
             write_sequence(genome, contig)
@@ -326,8 +289,14 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
                 stream.write("".join(peak_lines(contig, track)).encode())
             numbers[name] = contig_numbers(contig)
             log(f"{name}: {length:,} bp simulated")
-    index_outputs(fasta, vcf)
-    (directory / "tracks.tsv").write_text(track_table())
+    with quiet_htslib():
+        pysam.faidx(str(fasta))
+        pysam.tabix_index(str(vcf), preset="vcf", force=True)
+    rows = [
+        f"{track}\t{group}\tpeaks/{track}.narrowPeak.gz\t{description}\n"
+        for track, (group, description) in TRACKS.items()
+    ]
+    (directory / "tracks.tsv").write_text("".join(["track\tgroup\tfile\tdescription\n", *rows]))
     write_json(directory / "truth.json", _truth(seed, parameters, numbers))
 
 
@@ -337,7 +306,7 @@ def _truth(seed: int, parameters: Parameters, numbers: dict[str, Any]) -> dict[s
     return {
         "seed": seed,
         "parameters": asdict(parameters),
-        "suggested_splits": HELD_OUT,
+        "suggested_splits": {"valid": ["demo5"], "test": ["demo6"]},
         "motifs": {
             motif.name: {
                 "consensus": motif.consensus,

@@ -26,7 +26,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.regions import format_named_region
 from bigbird_dna.genome.sequence import Interval, Locus, inside, reverse_complement, window_around
 from bigbird_dna.genome.sources.inputs import find_assembly
-from bigbird_dna.genome.splits import Split, Splits, Stretch
+from bigbird_dna.genome.splits import Segment, Split, Splits
 from bigbird_dna.tokens.corpus import DocumentPlan, sample_sentences
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
@@ -43,7 +43,7 @@ Usage = NDArray[np.int64]  # (V,) how often each piece was used
 
 def tokenizer_statistics(
     reference: Reference,
-    stretches: Sequence[Stretch],
+    stretches: Sequence[Segment],
     tokenizer: Tokenizer,
     *,
     promoters: Sequence[Locus] | None = None,
@@ -139,7 +139,7 @@ def _batches(stretch: Interval) -> Iterator[list[Interval]]:
 
 def _promoter_summary(
     reference: Reference,
-    stretches: Sequence[Stretch],
+    stretches: Sequence[Segment],
     promoters: Sequence[Locus],
     tokenizer: Tokenizer,
     workers: int,
@@ -351,7 +351,7 @@ def write_token_statistics(
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     found = tokenizer_statistics(
         genome.reference,
-        genome.splits.stretches,
+        genome.splits.segments,
         pieces,
         promoters=None if promoters is None else read_loci(promoters),
         workers=workers,

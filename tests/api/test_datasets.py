@@ -16,14 +16,13 @@ from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails
 from tests.tiny_run import DOWNSTREAM, UPSTREAM
-from tests.toys import MOTIFS, write_motif_genome
+from tests.toys import MOTIFS, region_splits, write_motif_genome
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,7 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> Path:
         reference,
         demo,
         [Track(name, "TF", file=home / f"peaks/{name}.bed") for name in MOTIFS],
-        RegionSplits.from_names(reference.contigs, demo, valid=["b"], test=["c"]),
+        region_splits(reference.contigs, demo, valid=["b"], test=["c"]),
         Labelling(bin_size=40, window=206, max_n=1.0, negative_fraction=1.0, min_positives=1),
     )
     return home

@@ -22,8 +22,8 @@ from pyarrow import csv
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
+from tests.toys import region_splits
 
 SECONDS, MEMORY, DISK = 600, 4000, 1000  # s, MB, MB
 MAIN = [*map(str, range(1, 23)), "X", "Y"]
@@ -72,9 +72,7 @@ def main() -> None:
         fasta = directory / "genome.fa"
         fasta.write_text(">stands for the sequence, which labels don't need\n")
         reference: Any = SimpleNamespace(contigs=contigs, path=fasta)
-        splits = RegionSplits.from_names(
-            contigs, assembly, valid=["chr7:30,508,751-35,296,850"], test=["chr8", "chr9"]
-        )
+        splits = region_splits(contigs, assembly, valid=["chr7:30,508,751-35,296,850"], test=["chr8", "chr9"])
         began = time.perf_counter()
         labelling = Labelling(window=8000, max_n=1.0, min_positives=1)
         data = build_dataset(directory / "data", reference, assembly, tracks, splits, labelling)

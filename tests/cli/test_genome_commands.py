@@ -82,7 +82,7 @@ def test_prepare_reference_checks_the_assembly(run, tmp_path, reference):
     code, _, err = run(*command, "sacCer3")
     assert code == 0
     assert "warning" in err
-    assert "in sacCer3 230,218; it is taken for a piece" in err
+    assert "in sacCer3 230,218; it is taken for a part" in err
 
 
 def test_prepare_promoters_renames_and_counts(run, tmp_path, reference):
@@ -160,7 +160,7 @@ def test_prepare_promoters_refuses_a_bed_of_other_contigs(run, tmp_path, referen
     source.write_text("NC_000001.11\t5\t6\ta\t0\t+\n")
     command = ["prepare promoters", source, "--reference", reference, "--assembly", "sacCer3"]
     for words, name in ((command, "sacCer3"), (command[:-2], "custom")):
-        parts = (source, "NC_000001.11", "I, II", f"looked up in {name}", "known to GRCh38")
+        parts = (source, "NC_000001.11", "I, II", f"looked up in {name}", "GRCh38 would know")
         refused(run(*words, "-o", output), 1, *parts, after_log=True)
     assert list(output.parent.iterdir()) == []
 

@@ -9,8 +9,7 @@ import pytest
 from bigbird_dna.genome.sources import inputs as public
 from bigbird_dna.genome.sources.catalogue import Source
 from tests.faults.downloads import CONTENT, use
-from tests.faults.exchange import Site
-from tests.faults.server import FaultyServer, running
+from tests.faults.server import FaultyServer, Site, running
 from tests.faults.world import World, make_world
 
 

@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.errors import BigBirdDnaError, DataError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import Limits, proxy_of
 from tests.faults.downloads import CONTENT, use
-from tests.faults.exchange import Site
-from tests.faults.server import FaultyServer, running
-from tests.faults.wrong_answers import FAULTS
+from tests.faults.server import FaultyServer, Site, running
 from tests.golden.messages import fails
 
 # Where a TLS handshake fails, Python 3.11.2 leaves its socket to the garbage collector, whenever that comes.
@@ -28,12 +26,6 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 LIMITS = Limits(silence=1, answer=2, window=1, futile=1, seconds=5, pause=0.001)
-
-
-def one_line(caught: pytest.ExceptionInfo[BigBirdDnaError]) -> str:
-    text = str(caught.value)
-    assert text.isprintable()
-    return text
 
 
 def test_proxies_are_used_and_their_passwords_kept(
@@ -45,15 +37,11 @@ def test_proxies_are_used_and_their_passwords_kept(
     use(monkeypatch, replace(source, urls=("http://nowhere.invalid/one/0/file",)))
     fetch("one", tmp_path / "out", limits=LIMITS)
     assert server.sites["one"].asked[0]["proxy-authorization"].startswith("Basic ")
-    for proxy, message in {
-        "http://me:secret@127.0.0.1:9": r"connection refused: .* \(through the proxy 127\.0\.0\.1:9\)",
-        "http://me:secret@nowhere.invalid:1": "the name of the proxy can't be looked up",
-        "http://me:secret@127.0.0.1:port": "the proxy that the environment names has no valid address",
-    }.items():
-        monkeypatch.setenv("http_proxy", proxy)
+    for proxy in ("me:secret@127.0.0.1:9", "me:secret@nowhere.invalid:1", "me:secret@127.0.0.1:port"):
+        monkeypatch.setenv("http_proxy", f"http://{proxy}")
         with fails(DataError) as caught:
             fetch("one", tmp_path / "other", limits=LIMITS)
-        assert "secret" not in one_line(caught)
+        assert "secret" not in str(caught.value)
     monkeypatch.setenv("no_proxy", "nowhere.invalid")
     assert proxy_of("http://nowhere.invalid/x") == ""
     with fails(DataError):
@@ -65,8 +53,7 @@ def test_a_proxy_that_wants_a_login(
 ) -> None:
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.server_address[1]}")
-    monkeypatch.setitem(FAULTS, "cut", lambda x: x.head(407, b"Content-Length: 0"))
-    server.sites["tunnel"] = Site(b"", scripts=[["cut"]])
+    server.sites["tunnel"] = Site(b"", scripts=[[lambda x: x.head(407, b"Content-Length: 0")]])
     use(monkeypatch, replace(source, urls=("https://nowhere.invalid/file",)))
     with fails(DataError):
         fetch("one", tmp_path / "out", limits=LIMITS)
@@ -74,9 +61,8 @@ def test_a_proxy_that_wants_a_login(
 
 def test_no_tls_where_it_is_expected(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, replace(source, urls=(source.urls[0].replace("http:", "https:"),)))
-    with fails(DataError) as caught:
+    with fails(DataError):
         fetch("one", tmp_path / "out", limits=LIMITS)
-    one_line(caught)
 
 
 @pytest.fixture
@@ -98,15 +84,14 @@ def test_tls(source: Source, certificate: Path, tmp_path: Path, monkeypatch: pyt
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     target = source.urls[0].encode()
-    monkeypatch.setitem(FAULTS, "cut", lambda x: x.head(302, b"Location: " + target))
     with running() as safe:
         safe.socket = context.wrap_socket(safe.socket, server_side=True)
-        safe.sites["one"] = Site(CONTENT, scripts=[[], ["cut"]], always=[None, "cut"])
+        leave = lambda x: x.head(302, b"Location: " + target)  # noqa: E731
+        safe.sites["one"] = Site(CONTENT, scripts=[[], []], always=[None, leave])
         urls = [safe.url("one", address, "file").replace("http:", "https:") for address in range(2)]
         use(monkeypatch, replace(source, urls=(urls[0],)))
-        with fails(DataError) as caught:
+        with fails(DataError):
             fetch("one", tmp_path / "out", limits=LIMITS)
-        one_line(caught)
         assert safe.sites["one"].asked == []
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         fetch("one", tmp_path / "out", limits=LIMITS)
@@ -159,9 +144,8 @@ def test_ftp(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         fetch("one", tmp_path / "out", limits=LIMITS)
         assert (tmp_path / "out").read_bytes() == CONTENT
         use(monkeypatch, replace(source, urls=(f"{address}/gone/gone",)))
-        with fails(DataError) as caught:
+        with fails(DataError):
             fetch("one", tmp_path / "other", limits=LIMITS)
-        one_line(caught)
     with ftp_server(1000) as address:
         use(monkeypatch, replace(source, urls=(f"{address}/file",), checksum=None))
         with fails(DataError):

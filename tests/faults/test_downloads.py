@@ -15,9 +15,7 @@ from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
 from tests.faults.downloads import LIMITS, bgzip, described, one_line, plain, tar
-from tests.faults.exchange import Site
-from tests.faults.server import FaultyServer
-from tests.faults.wrong_answers import FAULTS, LIES
+from tests.faults.server import FAULTS, LIES, FaultyServer, Site
 
 SPARE = 2.0  # seconds for checking what came, on a machine that does much else
 FOREIGN = b"half a file that another program downloads"
@@ -60,7 +58,7 @@ def site(server: FaultyServer, name: str, rng: Random, directory: Path, kind: st
     """A file, and a random script for each of its addresses."""
     content, later = contents(kind.removeprefix("sha256 of "), rng, directory)
     known = [name for name in FAULTS if kind != "file.txt" or name not in LIES]
-    # Pieces of two versions are put together only where one is cut and the next comes from another.
+    # Parts of two versions are put together only where one is cut and the next comes from another.
     known += ["cut", "chunked_and_cut", "changed", "version_ignored"] * 4
     addresses = rng.randint(1, 3)
     found = Site(content, rng.randrange(10**9), rng.choice([b'"v1"', b'"v1"', None, b'W/"v1"']), later=later)

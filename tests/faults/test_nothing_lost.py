@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,18 @@ DIRECTORIES = sorted({one.name: one for one in COMMANDS.values() if one.kind != 
 REPLACED = [name for name in DIRECTORIES if COMMANDS[name].kind == "directory"]
 
 
+@dataclass
 class Scene:
     """A command about to write, a directory to spoil, and all files that were there before."""
 
-    def __init__(self, world: World, command: Command, home: Path, made: Path) -> None:
-        self.world = world
-        self.command = command
-        self.home = home
-        self.made = made  # what the command writes, made once and copied
-        self.out = home / "out"
+    world: World
+    command: Command
+    home: Path
+    made: Path  # what the command writes, made once and copied
+
+    @property
+    def out(self) -> Path:
+        return self.home / "out"
 
     @property
     def inputs(self) -> list[Path]:
@@ -36,8 +40,8 @@ def thesis(directory: Path, name: str = "thesis.txt") -> Path:
     return directory
 
 
-def foreign(scene: Scene) -> Path:
-    return thesis(scene.out)
+def some_file(directory: Path) -> Path:
+    return next(one for one in sorted(directory.rglob("*")) if one.is_file() and one.name[0] != ".")
 
 
 def below(scene: Scene) -> Path:
@@ -46,14 +50,11 @@ def below(scene: Scene) -> Path:
 
 
 def added_to_ours(scene: Scene) -> Path:
-    shutil.copytree(scene.made, scene.out)
-    return thesis(scene.out)
+    return thesis(Path(shutil.copytree(scene.made, scene.out)))
 
 
 def changed_ours(scene: Scene) -> Path:
-    shutil.copytree(scene.made, scene.out)
-    file = next(one for one in sorted(scene.out.rglob("*")) if one.is_file() and one.name[0] != ".")
-    with file.open("ab") as stream:
+    with some_file(Path(shutil.copytree(scene.made, scene.out))).open("ab") as stream:
         stream.write(b"years of work")
     return scene.out
 
@@ -68,26 +69,6 @@ def a_file(scene: Scene) -> Path:
     return scene.out
 
 
-def working_directory(scene: Scene) -> Path:
-    return Path()
-
-
-def around_the_working_directory(scene: Scene) -> Path:
-    return Path("..")
-
-
-def root(scene: Scene) -> Path:
-    return Path("/")
-
-
-def an_input(scene: Scene) -> Path:
-    return scene.inputs[-1]
-
-
-def around_an_input(scene: Scene) -> Path:
-    return scene.inputs[-1].parent
-
-
 def inside_an_input(scene: Scene) -> Path:
     directories = [one for one in scene.inputs if one.is_dir()]
     if not directories:
@@ -95,11 +76,20 @@ def inside_an_input(scene: Scene) -> Path:
     return directories[-1] / "new"
 
 
-SITUATIONS: list[Callable[[Scene], Path]] = [
-    *(foreign, below, added_to_ours, changed_ours, link, a_file),
-    *(working_directory, around_the_working_directory, root),
-    *(an_input, around_an_input, inside_an_input),
-]
+SITUATIONS: dict[str, Callable[[Scene], Path]] = {
+    "foreign": lambda scene: thesis(scene.out),
+    "below": below,
+    "added_to_ours": added_to_ours,
+    "changed_ours": changed_ours,
+    "link": link,
+    "a_file": a_file,
+    "working_directory": lambda scene: Path(),
+    "around_the_working_directory": lambda scene: Path(".."),
+    "root": lambda scene: Path("/"),
+    "an_input": lambda scene: scene.inputs[-1],
+    "around_an_input": lambda scene: scene.inputs[-1].parent,
+    "inside_an_input": inside_an_input,
+}
 
 
 @pytest.fixture(scope="session")
@@ -130,11 +120,11 @@ def snapshot(*homes: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("name", REPLACED)
 def test_a_replaced_directory(
     name: str,
-    situation: Callable[[Scene], Path],
+    situation: str,
     world: World,
     made: Callable[[str], Path],
     tmp_path: Path,
@@ -145,7 +135,7 @@ def test_a_replaced_directory(
     (scene.home / "work").mkdir(parents=True)
     thesis(scene.home)
     monkeypatch.chdir(thesis(scene.home / "work"))
-    out = situation(scene)
+    out = SITUATIONS[situation](scene)
     before = snapshot(scene.home, world.home)
     result = run(*(str(word) for word in COMMANDS[name].words(world, out)))
     assert result.code in (1, 2), result
@@ -163,7 +153,7 @@ def test_an_earlier_result_is_replaced(
     out = tmp_path / "out"
     shutil.copytree(made(name), out)
     expected = snapshot(out)
-    next(one for one in sorted(out.rglob("*")) if one.is_file() and one.name[0] != ".").unlink()
+    some_file(out).unlink()
     assert run(*COMMANDS[name].words(world, out)).code == 0
     assert set(snapshot(out)) == set(expected)
 

@@ -1,7 +1,7 @@
 """A small run with every kind of input, and every command that writes, to be spoilt in many ways."""
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,540 +112,181 @@ def make_world(home: Path) -> World:
         yaml.safe_dump({"results": str(world / "text"), "tasks": {"far": TEXT_TASK}})
     )
     simulate(world / "simulated", 1, 0.1)
-    for command in (
-        "prepare reference",
-        "prepare promoters",
-        "prepare tokenizer",
-        "prepare tokens",
-        "prepare promoter-windows",
-    ):
-        run(world, command)
-    for command in ("pretrain", "finetune-promoter", "prepare chromatin", "finetune-chromatin"):
-        run(world, command)
+    run(world, "prepare reference", "prepare promoters", "prepare tokenizer", "prepare tokens")
+    run(world, "prepare promoter-windows", "pretrain", "finetune-promoter", "prepare chromatin")
+    run(world, "finetune-chromatin")
     write_predictions(world / "predicted.parquet", n=40)  # its own are of two windows
     run(world, "model calibrate-promoter")
-    for command in (
-        "evaluate test-bins --labels",
-        "score-promoters",
-        "score-variants",
-        "score-promoters --shard",
-    ):
-        run(world, command)
-    for command in ("train baseline-promoter", "export-hf", "evaluate pretraining", "report pretraining"):
-        run(world, command)
-    run(world, "generate")
-    run(world, "experiment score-masked")
+    run(world, "evaluate test-bins --labels", "score-promoters", "score-variants", "score-promoters --shard")
+    run(world, "train baseline-promoter", "export-hf", "evaluate pretraining", "report pretraining")
+    run(world, "generate", "experiment score-masked")
     write_cost(world / "cost.json", 0.5)
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
         stream.write((world / "simulated/promoters.sga").read_text())
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
-    for command in ("experiment lra-data listops", "experiment lra-train"):
-        run(world, command)
-    for command in ("prepare sequences", "evaluate nearest-promoters", "evaluate nearest-bins"):
-        run(world, command)
+    run(world, "experiment lra-data listops", "experiment lra-train", "prepare sequences")
+    run(world, "evaluate nearest-promoters", "evaluate nearest-bins")
     (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
     write_study(world / "study", {0.2: 0.5, 1.0: 0.2}, seeds=1)
     (world / "shelf/models/toy").mkdir(parents=True)
     entry = publish(world / "models/pretrained", world / "shelf/toy.tar")
     unpack(world / "shelf/toy.tar", "toy", world / "shelf/models/toy")
     write_list(world / "shelf/models.yaml", {"toy": entry})
-    for command in ("nlp prepare", "nlp finetune", "nlp predict", "nlp evaluate"):
-        run(world, command)
+    run(world, "nlp prepare", "nlp finetune", "nlp predict", "nlp evaluate")
     remove_left()  # as at the end of each command: the next one to end in this process would do it
     return world
 
 
-def run(world: World, command: str) -> None:
-    """Make the output of a command where the others look for it."""
-    invoke(*COMMANDS[command].words(world, world / OUTPUTS[command]))
+def run(world: World, *commands: str) -> None:
+    """Make the outputs of commands where the others look for them."""
+    for command in commands:
+        invoke(*COMMANDS[command].words(world, world / COMMANDS[command].place))
 
 
 class Command(NamedTuple):
-    """A command that writes: its words for an output, and what that is."""
+    """A command that writes, and what its output is."""
 
     name: str
-    words: Callable[[World, Path], list[object]]
+    command: str
+    text: str  # of its words, as the table has them
+    place: str  # of the output that others need, in the results
     kind: str  # "file"; "directory", which is replaced as a whole; or "beside", which files are put into
 
+    def words(self, world: World, out: Path) -> list[object]:
+        """The command with its words for an output."""
+        known: dict[str, object] = {"CONFIG": world.config, "TEXT": world.text_config, "OUT": out}
+        found: list[object] = [self.command]
+        for word in self.text.split():
+            before, mark, name = word.partition("@")
+            if not mark:
+                beside = word.removeprefix("BESIDE/")
+                found.append(known.get(word, word) if beside == word else out.parent / beside)
+            elif "*" in name:
+                found += sorted(world.results.glob(name))
+            else:
+                found.append(f"{before}{world / name}" if before else world / name)
+        return found
 
-OUTPUTS = {
-    "prepare reference": "genome/reference.fa.gz",
-    "prepare promoters": "genome/promoters.tsv",
-    "prepare tokenizer": "tokens/tokenizer.model",
-    "prepare tokens": "tokens",
-    "prepare promoter-windows": "promoters",
-    "pretrain": "models/pretrained",
-    "finetune-promoter": "models/promoter-genomic",
-    "model calibrate-promoter": "models/calibrated",
-    "prepare chromatin": "chromatin/data",
-    "finetune-chromatin": "models/chromatin",
-    "evaluate test-bins --labels": "chromatin/held-out",
-    "score-promoters": "scores.tsv",
-    "score-promoters --shard": "scores.piece",
-    "score-variants": "variants.vcf.gz",
-    "prepare sequences": "own",
-    "evaluate nearest-promoters": "nearest.tsv",
-    "evaluate nearest-bins": "chromatin/nearest.tsv",
-    "export-hf": "models/exported",
-    "experiment lra-data listops": "long_range/listops",
-    "experiment lra-train": "long_range/bigbird",
-    "train baseline-promoter": "kmers.parquet",
-    "evaluate pretraining": "bits.tsv",
-    "generate": "samples.fa",
-    "experiment score-masked": "judged.npz",
-    "report pretraining": "report",
-    "nlp prepare": "text/far/data",
-    "nlp finetune": "text/far/model",
-    "nlp predict": "text/far/predictions.jsonl",
-    "nlp evaluate": "text/far/evaluation.json",
+
+# Kind, and where others look for the output; name; command, where it isn't the name; words. @X is a file of
+# the small run, with * several, OUT the output, and BESIDE/X a file beside it.
+_TABLE = """
+beside; simulate; ; OUT --megabases 0.1
+file genome/reference.fa.gz; prepare reference; ; @simulated/genome.fa.gz -o OUT
+file genome/promoters.tsv; prepare promoters; ; @simulated/promoters.sga --reference \
+ @genome/reference.fa.gz -o OUT
+file; prepare contig; ; @genome/reference.fa.gz demo6 -o OUT --megabases 0.01
+file tokens/tokenizer.model; prepare tokenizer; ; CONFIG -o OUT
+beside tokens; prepare tokens; ; CONFIG -o OUT --threads 1
+file; prepare token-stats; ; CONFIG -o OUT --threads 1
+beside promoters; prepare promoter-windows; ; CONFIG -o OUT
+beside own; prepare sequences; ; @simulated/promoters.fa -o OUT
+file; evaluate nearest-fasta; ; @own/test.fa.gz @own/training.fa.gz -o OUT
+file nearest.tsv; evaluate nearest-promoters; ; CONFIG --negative-set permuted --windows @own \
+ --reference @own/sequences.fa.gz -o OUT --predictions BESIDE/nearest.parquet
+beside; evaluate promoters-by-similarity; ; --nearest=permuted=@nearest.tsv \
+ --predictions=permuted/nearest=@nearest.parquet -o OUT
+file chromatin/nearest.tsv; evaluate nearest-bins; ; CONFIG --window 200 -o OUT --predictions \
+ BESIDE/nearest.npy
+file; evaluate bins-by-similarity; ; @chromatin/nearest.tsv -o OUT --threads 1 \
+ --labels @chromatin/held-out/labels.npz --tracks @chromatin/data/tracks.tsv \
+ --predictions=nearest=@chromatin/nearest.npy
+directory; prepare filter-bins; ; @chromatin/data --reference @genome/reference.fa.gz --similarity 0.9 \
+ --window 200 -o OUT
+directory models/pretrained; pretrain; ; CONFIG TRAINED
+file; train baseline-language; ; CONFIG --sequences 4 -o OUT
+file bits.tsv; evaluate pretraining; ; @models/pretrained --tokens @tokens --sequences 4 --sequence-tokens \
+ 64 -o OUT
+file samples.fa; generate; ; @models/pretrained --num-samples 2 --length 60 --iterations 2 -o OUT --threads \
+ 1 \
+ --device cpu
+beside; evaluate samples; ; @samples.fa --reference @genome/reference.fa.gz --contig demo5 --max-k 3 -o OUT
+file; evaluate across-tokenizers; ; @models/pretrained --reference @genome/reference.fa.gz --contig demo5 \
+ --spans 4 --span 1 --context 40 -o OUT
+directory models/promoter-genomic; finetune-promoter; ; CONFIG --negative-set genomic TRAINED
+directory models/calibrated; model calibrate-promoter; ; @models/promoter-genomic -o OUT --predictions \
+ @predicted.parquet
+file; evaluate promoter-threshold; ; @models/calibrated -o OUT --prior 0.1 --predictions @predicted.parquet
+file kmers.parquet; train baseline-promoter; ; CONFIG --negative-set genomic -o OUT
+directory chromatin/data; prepare chromatin; ; CONFIG --tracks @simulated/tracks.tsv -o OUT
+directory models/chromatin; finetune-chromatin; ; CONFIG TRAINED
+directory; model calibrate-chromatin; ; CONFIG @models/chromatin -o OUT --threads 1
+directory chromatin/held-out; evaluate test-bins --labels; evaluate test-bins; CONFIG @models/chromatin -o \
+ BESIDE/predicted.npy \
+ --labels OUT --threads 1
+directory; train baseline-chromatin --labels; train baseline-chromatin; CONFIG -o BESIDE/kmers.npy \
+ --labels OUT --threads 1
+directory; train comparator-promoter; ; CONFIG gc --negative-set permuted -o OUT --threads 1
+directory; train comparator-chromatin; ; CONFIG gc -o OUT --threads 1
+file scores.tsv; score-promoters FORMAT; score-promoters; @models/promoter-genomic @genome/reference.fa.gz \
+ -o OUT \
+ --format FORMAT --stride 400 --threads 1
+file scores.piece; score-promoters --shard; score-promoters; @models/promoter-genomic \
+ @genome/reference.fa.gz -o OUT \
+ --shard 1/1 --stride 400 --threads 1
+file; merge-shards; ; @scores.piece -o OUT
+file; predict-tracks; ; @models/chromatin @simulated/regions.bed -o OUT --reference @genome/reference.fa.gz \
+ --threads 1
+file variants.vcf.gz; score-variants FORMAT; score-variants; @models/chromatin @simulated/variants.vcf.gz \
+ -o OUT \
+ --reference @genome/reference.fa.gz --tracks * --format FORMAT --offsets 1 --threads 1
+directory; auc-report; ; @chromatin/predicted.npy @chromatin/held-out/labels.npz -o OUT
+beside; evaluate promoters; ; --predictions=genomic=@models/promoter-genomic/predictions.parquet \
+ --baseline=genomic=@kmers.parquet -o OUT
+beside; evaluate variants; ; @variants.vcf.gz -o OUT
+beside report; report pretraining; ; @models/pretrained --bits-per-base @bits.tsv -o OUT
+file; experiment profile-training; ; CONFIG --tokens 64 -o OUT --threads 1
+file; experiment match-compute; ; CONFIG @cost.json --seconds 60 -o OUT
+file judged.npz; experiment score-masked; ; bigbird-1=@models/pretrained --tokens @tokens --sequence-tokens \
+ 64 \
+ --sequences 4 -o OUT --threads 1
+beside; experiment ablation-report; ; --steps @judged.npz -o OUT
+beside; experiment pretraining-study; ; @study/*/model -o OUT
+beside; report paper-table; ; table6 @study/*-1-1/model -o OUT
+beside; evaluate probe; ; CONFIG --negative-set permuted -o OUT --threads 1
+beside text/far/data; nlp prepare; ; TEXT --task far -o OUT
+directory text/far/model; nlp finetune; ; TEXT --task far -o OUT --threads 1 --checkpoint-dir \
+ BESIDE/checkpoints --device cpu
+file text/far/predictions.jsonl; nlp predict; ; TEXT --task far -o OUT --threads 1 --device cpu
+file text/far/evaluation.json; nlp evaluate; ; TEXT --task far -o OUT --threads 1
+file; nlp report; ; @text/far/evaluation.json -o OUT
+file; report plot-loss; ; a=@models/pretrained/training.jsonl -o OUT
+file; report plot-scores; ; @scores.tsv -o OUT
+file; report plot-attention; ; CONFIG -o OUT
+directory long_range/listops; experiment lra-data listops; experiment lra-data; CONFIG listops -o OUT
+directory; experiment lra-data pathfinder; experiment lra-data; CONFIG pathfinder -o OUT
+directory long_range/bigbird; experiment lra-train; ; CONFIG listops bigbird -o OUT --device cpu --data \
+ @long_range/listops \
+ --checkpoint-dir BESIDE/checkpoints --threads 1
+directory; experiment byte-lm; ; CONFIG TRAINED
+beside; experiment lra-report; ; @long_range/bigbird -o OUT
+file; experiment receptive-field; ; CONFIG -o OUT --tokens 64
+file; report summary; ; --pretraining @models/pretrained/metrics.json -o OUT
+file; report run; ; CONFIG @report/bits_per_base.svg @report/bits_per_base.tsv -o OUT
+directory; import-hf; ; @models/exported OUT
+directory models/exported; export-hf; ; @models/pretrained OUT
+directory; model extend-context; ; @models/pretrained OUT --positions 1024
+directory; model to-float16; ; @models/pretrained -o OUT
+file; model package; ; @models/pretrained -o OUT --name toy --licence free --description Toy
+directory; fetch-model; ; toy -o OUT --catalogue @shelf/models.yaml
+directory; model ensemble; ; @models/chromatin @models/chromatin -o OUT
+"""
+FORMATS = {
+    "score-promoters": ("tsv", "bed", "bedgraph", "bigwig", "parquet"),
+    "score-variants": ("vcf", "tsv"),
 }
+TRAINED = "-o OUT --checkpoint-dir BESIDE/checkpoints --threads 1 --device cpu"
 
 
-def _trained(command: str, *more: object) -> Callable[[World, Path], list[object]]:
-    return lambda w, out: [
-        command,
-        w.config,
-        *more,
-        "-o",
-        out,
-        "--checkpoint-dir",
-        out.parent / "checkpoints",
-        "--threads",
-        1,
-        "--device",
-        "cpu",
-    ]
+def _commands() -> Iterator[Command]:
+    for line in _TABLE.strip().splitlines():
+        output, name, command, words = (cell.strip() for cell in line.split(";"))
+        kind, _, place = output.partition(" ")
+        for format in FORMATS.get(command, ("",)) if "FORMAT" in name else ("",):
+            text = words.replace("TRAINED", TRAINED).replace("FORMAT", format)
+            yield Command(name.replace("FORMAT", format), command or name, text, place, kind)
 
 
-def _text(command: str, *more: str) -> Callable[[World, Path], list[object]]:
-    return lambda w, out: ["nlp", command, w.text_config, "--task", "far", "-o", out, *more]
-
-
-def _chromatin_models(world: World) -> list[object]:
-    return [world / "models/chromatin"]
-
-
-_ALL = [
-    Command("simulate", lambda w, out: ["simulate", out, "--megabases", 0.1], "beside"),
-    Command(
-        "prepare reference",
-        lambda w, out: ["prepare reference", w / "simulated/genome.fa.gz", "-o", out],
-        "file",
-    ),
-    Command(
-        "prepare promoters",
-        lambda w, out: [
-            *("prepare promoters", w / "simulated/promoters.sga"),
-            *("--reference", w / "genome/reference.fa.gz", "-o", out),
-        ],
-        "file",
-    ),
-    Command(
-        "prepare contig",
-        lambda w, out: [
-            "prepare contig",
-            w / "genome/reference.fa.gz",
-            "demo6",
-            "-o",
-            out,
-            "--megabases",
-            0.01,
-        ],
-        "file",
-    ),
-    Command("prepare tokenizer", lambda w, out: ["prepare tokenizer", w.config, "-o", out], "file"),
-    Command(
-        "prepare tokens", lambda w, out: ["prepare tokens", w.config, "-o", out, "--threads", 1], "beside"
-    ),
-    Command(
-        "prepare token-stats",
-        lambda w, out: ["prepare token-stats", w.config, "-o", out, "--threads", 1],
-        "file",
-    ),
-    Command(
-        "prepare promoter-windows", lambda w, out: ["prepare promoter-windows", w.config, "-o", out], "beside"
-    ),
-    Command(
-        "prepare sequences",
-        lambda w, out: ["prepare sequences", w / "simulated/promoters.fa", "-o", out],
-        "beside",
-    ),
-    Command(
-        "evaluate nearest-fasta",
-        lambda w, out: ["evaluate nearest-fasta", w / "own/test.fa.gz", w / "own/training.fa.gz", "-o", out],
-        "file",
-    ),
-    Command(
-        "evaluate nearest-promoters",
-        lambda w, out: [
-            *("evaluate nearest-promoters", w.config, "--negative-set", "permuted", "--windows", w / "own"),
-            *("--reference", w / "own/sequences.fa.gz", "-o", out),
-            *("--predictions", out.parent / "nearest.parquet"),
-        ],
-        "file",
-    ),
-    Command(
-        "evaluate promoters-by-similarity",
-        lambda w, out: [
-            *("evaluate promoters-by-similarity", f"--nearest=permuted={w / 'nearest.tsv'}"),
-            *(f"--predictions=permuted/nearest={w / 'nearest.parquet'}", "-o", out),
-        ],
-        "beside",
-    ),
-    Command(
-        "evaluate nearest-bins",
-        lambda w, out: [
-            *("evaluate nearest-bins", w.config, "--window", 200, "-o", out),
-            *("--predictions", out.parent / "nearest.npy"),
-        ],
-        "file",
-    ),
-    Command(
-        "evaluate bins-by-similarity",
-        lambda w, out: [
-            *("evaluate bins-by-similarity", w / "chromatin/nearest.tsv", "-o", out, "--threads", 1),
-            *("--labels", w / "chromatin/held-out/labels.npz", "--tracks", w / "chromatin/data/tracks.tsv"),
-            f"--predictions=nearest={w / 'chromatin/nearest.npy'}",
-        ],
-        "file",
-    ),
-    Command(
-        "prepare filter-bins",
-        lambda w, out: [
-            *("prepare filter-bins", w / "chromatin/data", "--reference", w / "genome/reference.fa.gz"),
-            *("--similarity", 0.9, "--window", 200, "-o", out),
-        ],
-        "directory",
-    ),
-    Command("pretrain", _trained("pretrain"), "directory"),
-    Command(
-        "train baseline-language",
-        lambda w, out: ["train baseline-language", w.config, "--sequences", 4, "-o", out],
-        "file",
-    ),
-    Command(
-        "evaluate pretraining",
-        lambda w, out: [
-            *("evaluate pretraining", w / "models/pretrained", "--tokens", w / "tokens", "--sequences", 4),
-            *("--sequence-tokens", 64, "-o", out),
-        ],
-        "file",
-    ),
-    Command(
-        "generate",
-        lambda w, out: [
-            *(
-                "generate",
-                w / "models/pretrained",
-                "--num-samples",
-                2,
-                "--length",
-                60,
-                "--iterations",
-                2,
-                "-o",
-                out,
-            ),
-            *("--threads", 1, "--device", "cpu"),
-        ],
-        "file",
-    ),
-    Command(
-        "evaluate samples",
-        lambda w, out: [
-            *("evaluate samples", w / "samples.fa", "--reference", w / "genome/reference.fa.gz"),
-            *("--contig", "demo5", "--max-k", 3, "-o", out),
-        ],
-        "beside",
-    ),
-    Command(
-        "evaluate across-tokenizers",
-        lambda w, out: [
-            *(
-                "evaluate across-tokenizers",
-                w / "models/pretrained",
-                "--reference",
-                w / "genome/reference.fa.gz",
-            ),
-            *("--contig", "demo5", "--spans", 4, "--span", 1, "--context", 40, "-o", out),
-        ],
-        "file",
-    ),
-    Command("finetune-promoter", _trained("finetune-promoter", "--negative-set", "genomic"), "directory"),
-    Command(
-        "model calibrate-promoter",
-        lambda w, out: [
-            *("model calibrate-promoter", w / "models/promoter-genomic", "-o", out),
-            *("--predictions", w / "predicted.parquet"),
-        ],
-        "directory",
-    ),
-    Command(
-        "evaluate promoter-threshold",
-        lambda w, out: [
-            *("evaluate promoter-threshold", w / "models/calibrated", "-o", out, "--prior", 0.1),
-            *("--predictions", w / "predicted.parquet"),
-        ],
-        "file",
-    ),
-    Command(
-        "train baseline-promoter",
-        lambda w, out: ["train baseline-promoter", w.config, "--negative-set", "genomic", "-o", out],
-        "file",
-    ),
-    Command(
-        "prepare chromatin",
-        lambda w, out: [*("prepare chromatin", w.config, "--tracks", w / "simulated/tracks.tsv", "-o", out)],
-        "directory",
-    ),
-    Command("finetune-chromatin", _trained("finetune-chromatin"), "directory"),
-    Command(
-        "model calibrate-chromatin",
-        lambda w, out: [
-            "model calibrate-chromatin",
-            w.config,
-            *_chromatin_models(w),
-            "-o",
-            out,
-            "--threads",
-            1,
-        ],
-        "directory",
-    ),
-    Command(
-        "evaluate test-bins --labels",
-        lambda w, out: [
-            *("evaluate test-bins", w.config, *_chromatin_models(w), "-o", out.parent / "predicted.npy"),
-            *("--labels", out, "--threads", 1),
-        ],
-        "directory",
-    ),
-    Command(
-        "train baseline-chromatin --labels",
-        lambda w, out: [
-            *("train baseline-chromatin", w.config, "-o", out.parent / "kmers.npy", "--labels", out),
-            *("--threads", 1),
-        ],
-        "directory",
-    ),
-    Command(
-        "train comparator-promoter",
-        lambda w, out: [
-            # The world has too few bases for validation windows of another set.
-            *("train comparator-promoter", w.config, "gc", "--negative-set", "permuted", "-o", out),
-            *("--threads", 1),
-        ],
-        "directory",
-    ),
-    Command(
-        "train comparator-chromatin",
-        lambda w, out: [*("train comparator-chromatin", w.config, "gc", "-o", out), *("--threads", 1)],
-        "directory",
-    ),
-    *(
-        Command(
-            f"score-promoters {format}",
-            lambda w, out, format=format: [  # type: ignore[misc]
-                *("score-promoters", w / "models/promoter-genomic", w / "genome/reference.fa.gz", "-o", out),
-                *("--format", format, "--stride", 400, "--threads", 1),
-            ],
-            "file",
-        )
-        for format in ("tsv", "bed", "bedgraph", "bigwig", "parquet")
-    ),
-    Command(
-        "score-promoters --shard",
-        lambda w, out: [
-            *("score-promoters", w / "models/promoter-genomic", w / "genome/reference.fa.gz", "-o", out),
-            *("--shard", "1/1", "--stride", 400, "--threads", 1),
-        ],
-        "file",
-    ),
-    Command("merge-shards", lambda w, out: ["merge-shards", w / "scores.piece", "-o", out], "file"),
-    Command(
-        "predict-tracks",
-        lambda w, out: [
-            *("predict-tracks", w / "models/chromatin", w / "simulated/regions.bed", "-o", out),
-            *("--reference", w / "genome/reference.fa.gz", "--threads", 1),
-        ],
-        "file",
-    ),
-    *(
-        Command(
-            f"score-variants {format}",
-            lambda w, out, format=format: [  # type: ignore[misc]
-                *("score-variants", w / "models/chromatin", w / "simulated/variants.vcf.gz", "-o", out),
-                *("--reference", w / "genome/reference.fa.gz", "--tracks", "*", "--format", format),
-                *("--offsets", 1, "--threads", 1),
-            ],
-            "file",
-        )
-        for format in ("vcf", "tsv")
-    ),
-    Command(
-        "auc-report",
-        lambda w, out: [
-            *("auc-report", w / "chromatin/predicted.npy", w / "chromatin/held-out/labels.npz", "-o", out)
-        ],
-        "directory",
-    ),
-    Command(
-        "evaluate promoters",
-        lambda w, out: [
-            *(
-                "evaluate promoters",
-                f"--predictions=genomic={w / 'models/promoter-genomic/predictions.parquet'}",
-            ),
-            *(f"--baseline=genomic={w / 'kmers.parquet'}", "-o", out),
-        ],
-        "beside",
-    ),
-    Command(
-        "evaluate variants", lambda w, out: ["evaluate variants", w / "variants.vcf.gz", "-o", out], "beside"
-    ),
-    Command(
-        "report pretraining",
-        lambda w, out: [
-            *("report pretraining", w / "models/pretrained", "--bits-per-base", w / "bits.tsv", "-o", out)
-        ],
-        "beside",
-    ),
-    Command(
-        "experiment profile-training",
-        lambda w, out: ["experiment profile-training", w.config, "--tokens", 64, "-o", out, "--threads", 1],
-        "file",
-    ),
-    Command(
-        "experiment match-compute",
-        lambda w, out: ["experiment match-compute", w.config, w / "cost.json", "--seconds", 60, "-o", out],
-        "file",
-    ),
-    Command(
-        "experiment score-masked",
-        lambda w, out: [
-            *("experiment score-masked", f"bigbird-1={w / 'models/pretrained'}", "--tokens", w / "tokens"),
-            *("--sequence-tokens", 64, "--sequences", 4, "-o", out, "--threads", 1),
-        ],
-        "file",
-    ),
-    Command(
-        "experiment ablation-report",
-        lambda w, out: ["experiment ablation-report", "--steps", w / "judged.npz", "-o", out],
-        "beside",
-    ),
-    Command(
-        "experiment pretraining-study",
-        lambda w, out: ["experiment pretraining-study", *sorted((w / "study").glob("*/model")), "-o", out],
-        "beside",
-    ),
-    Command(
-        "report paper-table",
-        lambda w, out: [
-            *("report paper-table", "table6", *sorted((w / "study").glob("*-1-1/model")), "-o", out)
-        ],
-        "beside",
-    ),
-    Command(
-        "evaluate probe",
-        lambda w, out: ["evaluate probe", w.config, "--negative-set", "permuted", "-o", out, "--threads", 1],
-        "beside",
-    ),
-    Command("nlp prepare", _text("prepare"), "beside"),
-    Command(
-        "nlp finetune",
-        lambda w, out: [
-            *("nlp", "finetune", w.text_config, "--task", "far", "-o", out, "--threads", 1),
-            *("--checkpoint-dir", out.parent / "checkpoints", "--device", "cpu"),
-        ],
-        "directory",
-    ),
-    Command("nlp predict", _text("predict", "--threads", "1", "--device", "cpu"), "file"),
-    Command("nlp evaluate", _text("evaluate", "--threads", "1"), "file"),
-    Command(
-        "nlp report", lambda w, out: ["nlp", "report", w / "text/far/evaluation.json", "-o", out], "file"
-    ),
-    Command(
-        "report plot-loss",
-        lambda w, out: ["report plot-loss", f"a={w / 'models/pretrained/training.jsonl'}", "-o", out],
-        "file",
-    ),
-    Command("report plot-scores", lambda w, out: ["report plot-scores", w / "scores.tsv", "-o", out], "file"),
-    Command("report plot-attention", lambda w, out: ["report plot-attention", w.config, "-o", out], "file"),
-    *(
-        Command(
-            f"experiment lra-data {task}",
-            lambda w, out, task=task: ["experiment lra-data", w.config, task, "-o", out],  # type: ignore[misc]
-            "directory",
-        )
-        for task in ("listops", "pathfinder")
-    ),
-    Command(
-        "experiment lra-train",
-        lambda w, out: [
-            *("experiment lra-train", w.config, "listops", "bigbird", "-o", out, "--device", "cpu"),
-            *("--data", w / "long_range/listops", "--checkpoint-dir", out.parent / "checkpoints"),
-            *("--threads", 1),
-        ],
-        "directory",
-    ),
-    Command("experiment byte-lm", _trained("experiment byte-lm"), "directory"),
-    Command(
-        "experiment lra-report",
-        lambda w, out: ["experiment lra-report", w / "long_range/bigbird", "-o", out],
-        "beside",
-    ),
-    Command(
-        "experiment receptive-field",
-        lambda w, out: ["experiment receptive-field", w.config, "-o", out, "--tokens", 64],
-        "file",
-    ),
-    Command(
-        "report summary",
-        lambda w, out: ["report summary", "--pretraining", w / "models/pretrained/metrics.json", "-o", out],
-        "file",
-    ),
-    Command(
-        "report run",
-        lambda w, out: [
-            *("report run", w.config, w / "report/bits_per_base.svg", w / "report/bits_per_base.tsv"),
-            *("-o", out),
-        ],
-        "file",
-    ),
-    Command("import-hf", lambda w, out: ["import-hf", w / "models/exported", out], "directory"),
-    Command("export-hf", lambda w, out: ["export-hf", w / "models/pretrained", out], "directory"),
-    Command(
-        "model extend-context",
-        lambda w, out: ["model extend-context", w / "models/pretrained", out, "--positions", 1024],
-        "directory",
-    ),
-    Command(
-        "model to-float16",
-        lambda w, out: ["model to-float16", w / "models/pretrained", "-o", out],
-        "directory",
-    ),
-    Command(
-        "model package",
-        lambda w, out: [
-            *("model package", w / "models/pretrained", "-o", out, "--name", "toy"),
-            *("--licence", "free", "--description", "A toy"),
-        ],
-        "file",
-    ),
-    Command(
-        "fetch-model",
-        lambda w, out: ["fetch-model", "toy", "-o", out, "--catalogue", w / "shelf/models.yaml"],
-        "directory",
-    ),
-    Command(
-        "model ensemble",
-        lambda w, out: ["model ensemble", w / "models/chromatin", w / "models/chromatin", "-o", out],
-        "directory",
-    ),
-]
-COMMANDS = {command.name: command for command in _ALL}
-COMMANDS |= {
-    "score-promoters": COMMANDS["score-promoters tsv"],
-    "score-variants": COMMANDS["score-variants vcf"],
-}
+COMMANDS = {command.name: command for command in _commands()}
+COMMANDS |= {name: COMMANDS[f"{name} {formats[0]}"] for name, formats in FORMATS.items()}

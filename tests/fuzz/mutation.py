@@ -23,18 +23,8 @@ _NUMBERS = (
 _WORDS = (
     *(b"", b" ", b"\t", b"\n", b"\r\n", b"\r", b"\x00", b"\xff", b"\xff\xfe", b"\xef\xbb\xbf", b"\xc3\x28"),
     *("é".encode(), "\u2028".encode(), "😀".encode(), b"\xed\xa0\x80", b'"', b"'", b"\\", b"\\u0000"),
-    *(
-        b"\\ud800",
-        b"null",
-        b"true",
-        b"None",
-        b"NA",
-        b"[]",
-        b"{}",
-        b"[" * 20000,
-        b'{"a":' * 20000,
-        b"(" * 3000,
-    ),
+    *(b"\\ud800", b"null", b"true", b"None", b"NA", b"[]", b"{}"),
+    *(b"[" * 20000, b'{"a":' * 20000, b"(" * 3000),
     *(b",", b":", b";", b"=", b"#", b"##", b"@", b">", b"+", b"-", b".", b"*", b"%00", b"../", b"/", b"~"),
     *(b"x" * 70000, b"\t" * 5000, b"\n" * 5000, b"&a [*a]", b"!!python/object/apply:os.getcwd []", b"<<: *a"),
 )
@@ -42,53 +32,11 @@ _WIDTHS = (1, 1, 2, 4, 4, 8, 8)
 _NUMBER = re.compile(rb"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _WORD = re.compile(rb"[A-Za-z_][\w.-]{1,40}")
 _JSON_VALUES: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        False,
-        0,
-        -1,
-        1,
-        2,
-        0.5,
-        -0.5,
-        1e308,
-        float("nan"),
-        float("inf"),
-        2**31,
-        2**31 - 1,
-        2**63,
-        2**64,
-    ),
-    *(
-        10**9,
-        10**12,
-        10**400,
-        -(2**63),
-        "10**4000",
-        "",
-        "a",
-        "x" * 10000,
-        "\x00",
-        "\ud800",
-        "../../x",
-        "/",
-        "1",
-        "NaN",
-    ),
-    *(
-        [],
-        {},
-        [[]],
-        [None],
-        [0] * 100,
-        ["a"],
-        {"a": None},
-        {"": {}},
-        [[[[]]]],
-        ["a", "a"],
-        {"a": [1, 2, {"b": 3}]},
-    ),
+    *(None, True, False, 0, -1, 1, 2, 0.5, -0.5, 1e308, float("nan"), float("inf")),
+    *(2**31, 2**31 - 1, 2**63, 2**64, 10**9, 10**12, 10**400, -(2**63)),
+    *("10**4000", "", "a", "x" * 10000, "\x00", "\ud800", "../../x", "/", "1", "NaN"),
+    *([], {}, [[]], [None], [0] * 100, ["a"], {"a": None}, {"": {}}, [[[[]]]], ["a", "a"]),
+    {"a": [1, 2, {"b": 3}]},
 )
 
 
@@ -163,17 +111,8 @@ class Mutator:
             return
         place = min(self._place(data), len(data) - width)
         top = 1 << 8 * width
-        values = (
-            0,
-            1,
-            top - 1,
-            top - 2,
-            top // 2,
-            top // 2 - 1,
-            len(data),
-            top // 16,
-            self._random.randrange(top),
-        )
+        values = [0, 1, top - 1, top - 2, top // 2, top // 2 - 1, len(data), top // 16]
+        values.append(self._random.randrange(top))
         value = self._random.choice(values) % top
         data[place : place + width] = value.to_bytes(width, self._random.choice(("little", "big")))
 

@@ -1,8 +1,11 @@
 """What the harness knows of a reader."""
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+Files = Mapping[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -33,3 +36,46 @@ class Reader:
     seeds: Callable[[], list[bytes]]
     container: Container | None = None
     tokens: tuple[bytes, ...] = ()
+
+
+def made(write: Callable[[Path], object]) -> dict[str, bytes]:
+    """The files that `write` puts into a directory, or below it, by name."""
+    with tempfile.TemporaryDirectory() as home:
+        write(Path(home))
+        return {path.name: path.read_bytes() for path in sorted(Path(home).rglob("*")) if path.is_file()}
+
+
+def put(files: Files, directory: Path) -> Path:
+    """Files in a directory of their own."""
+    directory.mkdir()
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+    return directory
+
+
+def member(
+    reader: str,
+    files: Callable[[], Files],
+    name: str,
+    read: Callable[[Path], object],
+    *without: str,
+    container: Container | None = None,
+    tokens: tuple[bytes, ...] = (),
+) -> Reader:
+    """A reader of a directory, of which one file is damaged."""
+    suffix = Path(name).suffix
+    return Reader(
+        reader, suffix, among(files, name, read, *without), lambda: [files()[name]], container, tokens
+    )
+
+
+def among(
+    files: Callable[[], Files], name: str, read: Callable[[Path], object], *without: str
+) -> Callable[[Path], None]:
+    """Read a directory of good files but for one, which is the damaged file."""
+
+    def call(path: Path) -> None:
+        good = {other: content for other, content in files().items() if other not in without}
+        read(put({**good, name: path.read_bytes()}, path.parent / "files"))
+
+    return call

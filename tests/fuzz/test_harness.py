@@ -1,6 +1,7 @@
 """The harness notices whatever a reader may not do, goes on after it, and does the same for the same seed."""
 
 import json
+import os
 import zipfile
 from collections.abc import Iterator
 from io import BytesIO
@@ -10,18 +11,55 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bigbird_dna.errors import DataError
 from tests.fuzz import containers
 from tests.fuzz.execution import Executor, shrunk
 from tests.fuzz.mutation import LARGEST, Mutator
 from tests.fuzz.reader import Reader
-from tests.fuzz.toys import READERS
 
-TOY = READERS["toy"]
+
+def _misread(path: Path) -> object:
+    match path.read_bytes().strip(b" "):
+        case b"crash":
+            os.abort()
+        case b"exit":
+            os._exit(3)
+        case b"hang":
+            while True:
+                pass
+        case b"refused":
+            raise DataError(f"{path}: no")
+        case b"defect":
+            raise KeyError("x")
+        case b"panic":
+            raise BaseException("of Rust")
+        case b"swell":
+            return bytearray(5 << 30)
+        case b"swell, refused":
+            try:
+                return bytearray(5 << 30)
+            except MemoryError as error:
+                raise DataError(f"{path}: {error}") from None
+        case b"swell, unused":
+            return np.empty(2 << 30, np.uint8)  # its pages are there once they are written to
+        case b"swell, used":
+            return b"x" * (33 << 25)  # little above the bound: some machines take seconds for it
+        case b"swell, slowly":
+            return [b"x" * (1 << 20) for _ in range(300)]
+        case b"lines":
+            two_lines = DataError("")
+            two_lines.args = ("one\ntwo",)
+            raise two_lines
+    return None
+
+
+READERS = {"toy": Reader("toy", ".txt", _misread, lambda: [b"seed"])}
+TOY = READERS["toy"]  # does all that no reader may do
 
 
 @pytest.fixture(scope="module")
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    with Executor(tmp_path_factory.mktemp("toy"), seconds=3, readers="tests.fuzz.toys") as made:
+    with Executor(tmp_path_factory.mktemp("toy"), seconds=3, readers="tests.fuzz.test_harness") as made:
         yield made
 
 
@@ -52,7 +90,7 @@ def test_every_kind_of_outcome_is_told(executor: Executor, data: str, kind: str,
     if data == "swell, slowly":
         assert outcome.bytes > 290 << 20
     if kind in ("crash", "hang") and data != "exit":
-        assert "toys.py:" in outcome.place
+        assert "test_harness.py:" in outcome.place
 
 
 def test_a_finding_is_made_smaller(executor: Executor) -> None:

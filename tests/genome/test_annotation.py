@@ -7,11 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.promoters import read_promoters
 from bigbird_dna.genome.sequence import Locus
-from tests.golden.messages import fails
+from tests.genome.formats import gff
 
 one_directory = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 intervals = st.lists(
@@ -24,10 +23,6 @@ intervals = st.lists(
     min_size=1,
     max_size=8,
 )
-
-
-def gff(kind, contig, start, end, strand, attributes):
-    return f"{contig}\tmade\t{kind}\t{start + 1}\t{end}\t.\t{strand}\t.\t{attributes}\n"
 
 
 def first_bases(rows):
@@ -133,34 +128,6 @@ def test_time_grows_with_the_attributes_not_with_their_square(tmp_path, word):
     assert time.process_time() - started < 5
 
 
-BROKEN = {
-    "few": ("c\tx\tmRNA\t5\t9\t.\t+\t.\n", "line 1: expected 9 tab-separated columns, found 8"),
-    "zero": (gff("mRNA", "c", -1, 9, "+", "ID=a"), "line 1: position 0 where positions are counted from 1"),
-    "order": (gff("gene", "c", 9, 5, "+", "ID=a"), "line 1: gene 10-5 ends before it starts"),
-    "text": (gff("mRNA", "c", 4, "x", "+", "ID=a"), "line 1: 'x' is not a position"),
-    "tab": (gff("mRNA", "c", 4, 9, "+", "ID=a%09b"), "line 1: name 'a.tb' has a control character"),
-    "none": (
-        gff("exon", "c", 4, 9, "+", "ID=a") * 2,
-        "no transcript, mRNA or gene on a strand; its features are 'exon' 2",
-    ),
-    "unstranded": (
-        gff("gene", "c", 4, 9, "?", "ID=a"),
-        "no transcript, mRNA or gene on a strand; .* 'gene' 1",
-    ),
-    "comment": ("##gff-version 3\n", "its features are none"),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_file_gives_one_clear_line(tmp_path, case):
-    text, message = BROKEN[case]
-    path = tmp_path / "x.gff3"
-    path.write_text(text)
-    with fails(DataError) as caught:
-        read_promoters(path)
-    assert str(caught.value).startswith(str(path))
-
-
 # Coding bases
 
 
@@ -191,27 +158,6 @@ def test_gff3_and_gtf_have_the_same_coding_bases(tmp_path, rows, packed):
         path = tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}")
         path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
         assert covered(path) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (gff("exon", "c", 4, 9, "+", "ID=a") * 2, "no feature is a CDS; its features are 'exon' 2"),
-        (gff("stop_codon", "c", 4, 7, "+", "x"), "no feature is a CDS; its features are 'stop_codon' 1"),
-        ("##gff-version 3\n", "no feature is a CDS; its features are none"),
-        ("c\tTSS\t5\t+\t1\ta\n", "line 1: expected 9 tab-separated columns, found 6"),
-        (gff("CDS", "c", -1, 9, "+", "ID=a"), "line 1: position 0 where positions are counted from 1"),
-        (gff("CDS", "c", 9, 5, "+", "ID=a"), "line 1: CDS 10-5 ends before it starts"),
-        (gff("CDS", "c", 4, "x", "+", "ID=a"), "line 1: 'x' is not a position"),
-        (gff("CDS", "a%09b", 4, 9, "+", "ID=a"), "contig 'a.tb' has a control character"),
-    ],
-)
-def test_what_has_no_coding_bases_is_refused(tmp_path, text, message):
-    path = tmp_path / "x.gff3"
-    path.write_text(text)
-    with fails(DataError) as caught:
-        read_coding(path)
-    assert str(caught.value).startswith(str(path))
 
 
 def test_coding_bases_of_yeast(shared_data):

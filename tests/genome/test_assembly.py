@@ -1,29 +1,26 @@
-"""Alias tables: consistent in themselves and with public files that name contigs."""
+"""Names of contigs: tables that are consistent in themselves and with public files, and alias files."""
 
 import gzip
 import re
 from contextlib import nullcontext
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, naming_assemblies, open_assembly, shown
+from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, open_assembly, shown
+from tests.genome.formats import REPORT
 from tests.golden.messages import fails
 
 
 @pytest.mark.parametrize("name", ASSEMBLIES)
-def test_no_name_stands_for_two_contigs(name):
-    names = [alias for contig in load_assembly(name).contigs for alias in contig.names]
-    assert len(names) == len(set(names))
-
-
-@pytest.mark.parametrize("name", ASSEMBLIES)
-def test_accessions_look_like_accessions_and_lengths_are_positive(name):
-    for contig in load_assembly(name).contigs:
-        assert contig.length > 0
-        accessions = [alias for alias in contig.names if "." in alias]
-        assert any(re.fullmatch(r"NC_\d{6}\.\d+", accession) for accession in accessions)
-        assert any(re.fullmatch(r"[A-Z]{1,2}\d{5,6}\.\d", accession) for accession in accessions)
+def test_names_stand_for_one_contig_and_are_accessions_beside_others(name):
+    contigs = load_assembly(name).contigs
+    names = [alias for contig in contigs for alias in contig.names]
+    assert len(names) == len(set(names)) and all(contig.length > 0 for contig in contigs)
+    for form in (r"NC_\d{6}\.\d+", r"[A-Z]{1,2}\d{5,6}\.\d"):
+        assert all(any(re.fullmatch(form, alias) for alias in contig.names) for contig in contigs)
 
 
 def test_chromosomes_of_grch38_are_the_next_versions_of_those_of_grch37():
@@ -90,15 +87,8 @@ def test_a_shorter_contig_is_taken_for_a_piece_with_a_warning(capsys):
     assert "warning: reference: contig '22' has 22,000,000 bp, in GRCh37 51,304,566" in warning
 
 
-@pytest.mark.parametrize(
-    ("contigs", "message"),
-    [
-        ({"22": 51_304_567}, "the reference is another assembly"),
-        ({"chr22": 50_818_468}, "that is its length in GRCh38"),  # although shorter
-        ({"c1": 5, "c2": 6}, r"x\.fa: no contig \(c1, c2\) is known to GRCh37"),
-    ],
-)
-def test_another_assembly_is_an_error(contigs, message):
+@pytest.mark.parametrize("contigs", [{"22": 51_304_567}, {"chr22": 50_818_468}, {"c1": 5, "c2": 6}])
+def test_another_assembly_is_an_error(contigs):
     with fails(DataError):
         load_assembly("GRCh37").check_lengths(contigs, "x.fa")
 
@@ -115,26 +105,15 @@ def test_an_assembly_by_another_name_is_that_assembly(other, name):
 
 
 @pytest.mark.parametrize(
-    ("assembly", "contig", "length", "message"),
+    ("assembly", "contig", "length", "is_right"),
     [
-        ("hg19", "chrM", 16_571, None),
-        ("hg19", "chrM", 16_569, "in GRCh37 16,571: that is its length in GRCh38"),
-        ("hg19", "MT", 16_569, None),
-        ("hg19", "MT", 16_571, "in GRCh37 16,569: the reference is another assembly"),
-        ("hg38", "chrM", 16_569, None),
-        ("hg38", "chrM", 16_571, "in GRCh38 16,569: that is its length in GRCh37"),
+        *(("hg19", "chrM", 16_571, True), ("hg19", "chrM", 16_569, False), ("hg19", "MT", 16_569, True)),
+        *(("hg19", "MT", 16_571, False), ("hg38", "chrM", 16_569, True), ("hg38", "chrM", 16_571, False)),
     ],
 )
-def test_no_mitochondrion_is_taken_for_the_other(assembly, contig, length, message):
-    table = load_assembly(assembly)
-    with fails(DataError) if message else nullcontext():
-        table.check_lengths({contig: length})
-
-
-def test_naming_assemblies():
-    assert naming_assemblies(["NC_000001.11"]) == ["GRCh38"]
-    assert naming_assemblies(["chr1", "chrY"]) == ["GRCh37", "GRCh38"]
-    assert naming_assemblies([]) == []
+def test_no_mitochondrion_is_taken_for_the_other(assembly, contig, length, is_right):
+    with nullcontext() if is_right else fails(DataError):
+        load_assembly(assembly).check_lengths({contig: length})
 
 
 def test_shown_is_short():
@@ -176,3 +155,67 @@ def test_human_agrees_with_the_chain_and_the_promoters(shared_data):
     accessions = list(dict.fromkeys(line.split("\t")[0] for line in sga))
     primary = [f"chr{number}" for number in [*range(1, 23), "X", "Y"]]
     assert [load_assembly("GRCh38").match(name, sizes["GRCh38"]) for name in accessions] == primary
+
+
+alias_names = st.text("abcXYZ019._:|*-", min_size=1, max_size=12)
+tables = st.lists(st.sets(alias_names, min_size=1, max_size=5), min_size=1, max_size=6).map(
+    lambda rows: [row - set().union(*rows[:number]) for number, row in enumerate(rows)]
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=tables, data=st.data())
+def test_names_find_each_other_within_a_line_and_none_of_another(tmp_path, rows, data):
+    path = tmp_path / "aliases.tsv"
+    lines = ["\t".join(data.draw(st.permutations([*row, ""]))) for row in rows]
+    path.write_text("# made up\n" + "\n".join(["", *lines, ""]))
+    assembly = open_assembly("custom", path, "mine")
+    assert assembly.name == "mine"
+    for row in rows:
+        for name in row:
+            assert assembly.names_of(name) == row
+            for other in rows:
+                contigs = [min(other)] if other else []
+                expected = contigs[0] if contigs and row is other else None
+                assert assembly.match(name, contigs) == expected
+    assert not assembly.lengths
+
+
+def test_ncbi_s_report_tells_names_and_lengths(tmp_path):
+    path = tmp_path / "GCF_x_assembly_report.txt"
+    path.write_text(REPORT)
+    assembly = open_assembly("custom", path)
+    assert assembly.names_of("chrI") == {"I", "BK006935.2", "NC_001133.9", "chrI"}
+    # Accessions whose sequences differ are not both the scaffold's; where RefSeq has none, GenBank's is.
+    assert assembly.names_of("s1") == {"s1", "NW_1.1"}
+    assert assembly.names_of("s2") == {"s2", "KB2.1"}
+    assert assembly.lengths["NC_001133.9"] == 230_218 and assembly.lengths["s2"] == 78
+    with fails(DataError):
+        assembly.check_lengths({"chrI": 230_219})
+
+
+def test_a_known_assembly_gets_more_names_and_keeps_its_lengths(tmp_path):
+    path = tmp_path / "aliases.tsv"
+    path.write_text("chr1\tfirst\n2\tsecond\nplasmid\tp1\nCM000663.2\tuno\n")
+    assembly = open_assembly("GRCh38", path)
+    assert assembly.match("first", ["NC_000001.11"]) == "NC_000001.11"
+    assert assembly.match("uno", ["first"]) == "first"
+    assert assembly.match("chr2", ["second"]) == "second"
+    assert assembly.match("p1", ["plasmid"]) == "plasmid"
+    assert assembly.lengths["second"] == 242_193_529
+    assembly.check_lengths({"first": 248_956_422, "p1": 5})
+    assert open_assembly("GRCh38").match("first", ["1"]) is None
+
+
+def test_one_line_for_two_contigs_of_a_known_assembly_is_refused(tmp_path):
+    path = tmp_path / "aliases.tsv"
+    path.write_text("chrI\tchrII\n")
+    with fails(DataError):
+        open_assembly("sacCer3", path)
+
+
+def test_a_table_of_other_contigs_is_refused(tmp_path):
+    path = tmp_path / "aliases.tsv"
+    path.write_text("chrI\tone\n")
+    with fails(DataError):
+        open_assembly("custom", path, "mine").check_lengths({"scaffold": 5}, "x.fa")

@@ -128,7 +128,7 @@ def test_every_reader_of_lines_refuses_what_would_break_a_table(tmp_path, read, 
 
 
 def test_a_contig_that_would_be_a_comment_is_refused(tmp_path):
-    fasta, table = tmp_path / "x.fa", tmp_path / "x.tsv"
+    fasta = tmp_path / "x.fa"
     fasta.write_text(">#c\nACGT\n")
     with fails(DataError):
         scan_fasta(fasta)
@@ -138,13 +138,6 @@ def test_a_contig_that_would_be_a_comment_is_refused(tmp_path):
             assert list(scan_fasta(fasta)) == ["c"]  # some of them are blanks
         except DataError as error:
             assert "control character" in str(error)
-    table.write_text("contig\tposition\tstrand\tname\n#c\t5\t+\tn\n")
-    with fails(DataError):
-        read_loci(table)
-    table = tmp_path / "x.fps"
-    table.write_text(f"FP   {'n':20}:+S  EU:{'#c':18} 1+{5:10d}; 00000.000\n")
-    with fails(DataError):
-        read_promoters(table)
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\tb", "#a", "a\rb", "a\u2028b", "a\x00b", "a" * 1001])
@@ -164,15 +157,6 @@ def test_a_group_that_would_break_a_table_is_refused(tmp_path):
         write_tracks(tmp_path / "t.tsv", [Track("a", "T\nF")])
     with fails(DataError):
         write_tracks(tmp_path / "t.tsv", [Track("a", "TF", extra={"note": "x\ty"})])
-
-
-@pytest.mark.parametrize("figure", ["0_1", "٠", "1e-999999x", "nan", "1" * 5000])
-def test_a_published_figure_is_a_number(tmp_path, figure):
-    path = tmp_path / "t.tsv"
-    path.write_text(f"track\tgroup\tpublished_auroc\na\tTF\t{figure}\n")
-    with fails(DataError) as caught:
-        read_tracks(path)
-    assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("text", ["c:٣-5", "c:1_0-20", f"c:{'9' * 5000}", f"c:1-{'9' * 5000}"])
@@ -214,14 +198,6 @@ def test_lines_up_to_the_longest_are_read(lengths, block, ends):
                 list(reading)
 
 
-def bomb(path: Path, piece: bytes, times: int) -> Path:
-    """So many times a piece, packed into little."""
-    with gzip.open(path, "wb", compresslevel=1) as stream:
-        for _ in range(times):
-            stream.write(piece)
-    return path
-
-
 @pytest.mark.parametrize(
     ("read", "suffix", "start"),
     [
@@ -235,7 +211,7 @@ def bomb(path: Path, piece: bytes, times: int) -> Path:
 )
 @pytest.mark.parametrize("letter", [b"\0", b"x"])
 def test_a_line_without_an_end_takes_little_memory(tmp_path, monkeypatch, read, suffix, start, letter):
-    monkeypatch.setattr(vcf, "_LONGEST_LINE", 1 << 24)
+    monkeypatch.setattr(vcf, "LONGEST_LINE", 1 << 24)
     path = tmp_path / f"bomb{suffix}"
     with gzip.open(path, "wb", compresslevel=1) as stream:
         stream.write(start)

@@ -1,5 +1,6 @@
 """Bases in memory are those of the file."""
 
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -89,6 +90,10 @@ def test_another_contig_is_refused(reference: Reference) -> None:
 def test_a_human_chromosome_takes_two_bits_a_base(make_reference: Callable[..., Reference]) -> None:
     reference = make_reference(a=random_dna(1000, 1) * 600)
     bases = PackedReference(reference)
-    bases.fetch(Interval("a", 0, 600_000))
-    held = [block._bases.nbytes for block in bases._blocks.values()]
-    assert sum(held) == 150_000 and all(block._unknown is None for block in bases._blocks.values())
+    bases.windows(["a"], [599_000], 10)
+    reference.fetch(Interval("a", 0, 600_000))  # its reader keeps what it has unpacked
+    tracemalloc.start()
+    bases.windows(["a", "a"], [0, 300_000], 10)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 131_072 <= held < 262_144  # of two blocks, of 262,144 bases each

@@ -1,4 +1,4 @@
-"""Start sites: EPDnew's formats, other BED and annotations, the table, and their place on a reference."""
+"""Start sites: EPDnew's formats, other BED and annotations, liftOver, and their place on a reference."""
 
 import gzip
 
@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.promoters import place, read_loci, read_promoters, write_loci
-from bigbird_dna.genome.sequence import Locus
+from bigbird_dna.genome.fasta import scan_fasta
+from bigbird_dna.genome.promoters import lift, place, read_loci, read_promoters, write_loci
+from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.sequence import Locus, inside, window_around
+from tests.genome.formats import CHAIN as GOOD
 from tests.golden.messages import fails
 
 names = st.text("ABCXYZ019._-", min_size=1, max_size=20)
@@ -105,60 +108,10 @@ def test_a_bed_interval_of_one_base_is_the_site(tmp_path):
     assert read_promoters(path) == [Locus("chrI", 5, "-", "a")]
 
 
-@pytest.mark.timeout(20)
-def test_an_fps_line_without_end_is_refused_at_once(tmp_path):
-    path = tmp_path / "x.fps"
-    path.write_text("FP   A_1                 :+S  EU:" + "chU:" * 500_000)
-    with fails(DataError):
-        read_promoters(path)
-
-
 def test_other_lines_of_an_fps_file_are_passed_over(tmp_path):
     path = tmp_path / "x.fps"
     path.write_text("ID   x\nXX\n" + as_fps([Locus("c", 9, "+", "a")]) + "//\n\n")
     assert read_promoters(path) == [Locus("c", 9, "+", "a")]
-
-
-BROKEN = {
-    "x.txt": ("anything", "promoters come as"),
-    "x.sga": ("c\tTSS\t5\t+\n", "line 1: expected 5 tab-separated columns, found 4"),
-    "strand.sga": ("c\tTSS\t5\t0\t1\ta\n", "line 1: strand must be"),
-    "position.sga": ("c\tTSS\t5\t+\t1\ta\nc\tTSS\t-5\t+\t1\ta\n", "line 2: '-5' is not a position"),
-    "zero.sga": ("c\tTSS\t0\t+\t1\ta\n", "line 1: position 0"),
-    "none.sga": ("# nothing\n", "no promoter in the file"),
-    "empty.sga": ("", "the file is empty"),
-    "x.bed": ("c\t5\t5\ta\t0\t+\n", "line 1: interval 5-5 has no bases"),
-    "dot.bed": ("c\t5\t65\ta\t0\t.\n", "line 1: strand must be"),
-    "thick.bed": ("c\t5\t65\ta\t0\t+\t70\t75\n", "line 1: thick part 70-75 is not inside 5-65"),
-    "thin.bed": ("c\t5\t65\ta\t0\t+\t5\t5\n", "line 1: thick part 5-5"),
-    "few.bed": ("c\t5\t65\n", "line 1: expected 6 tab-separated columns, found 3"),
-    "x.fps": ("FP   a  somewhere\n", "line 1: not an FPS entry"),
-    "y.fps": ("c\tTSS\t5\t+\t1\ta\n", "line 1: not a line of an FPS file"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_gives_one_clear_line(tmp_path, name):
-    text, message = BROKEN[name]
-    path = tmp_path / name
-    path.write_text(text)
-    with fails(DataError) as caught:
-        read_promoters(path)
-    assert str(caught.value).startswith(str(path))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("contig\tstart\n", "the header is not 'contig position strand name'"),
-        ("contig\tposition\tstrand\tname\nc\t5\t+\n", "line 2: expected 4"),
-        ("contig\tposition\tstrand\tname\nc\tx\t+\ta\n", "line 2: 'x' is not a position"),
-    ],
-)
-def test_a_broken_table_gives_one_clear_line(tmp_path, text, message):
-    (tmp_path / "x.tsv").write_text(text)
-    with fails(DataError):
-        read_loci(tmp_path / "x.tsv")
 
 
 def test_placing_renames_sorts_counts_and_drops():
@@ -180,10 +133,165 @@ def test_placing_renames_sorts_counts_and_drops():
 
 def test_nothing_on_the_reference_is_an_error_with_both_naming_schemes():
     loci = [Locus("NC_000022.11", 5, "+", "a")]
-    with pytest.raises(DataError) as caught:
+    with fails(DataError, "NC_000022.11", "chr22", "GRCh37", "GRCh38"):
         place(loci, {"chr22": 100}, load_assembly("GRCh37"), "x.sga")
-    assert str(caught.value) == (
-        "x.sga: no promoter lies on the reference: the promoters' contigs are NC_000022.11, the "
-        "reference's chr22 (names are looked up in GRCh37); the promoters' names are known to "
-        "GRCh38"
+
+
+# Blocks of (size, gap in the source, gap in the target); the last has no gaps.
+blocks = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4)
+
+
+def chain_text(blocks, source_start, target_start, direction, number=1):
+    """A chain of contig s (200 bp) onto contig t (300 bp)."""
+    source = sum(size + gap for size, gap, _ in blocks) - blocks[-1][1]
+    target = sum(size + gap for size, _, gap in blocks) - blocks[-1][2]
+    header = (
+        f"chain 1000 s 200 + {source_start} {source_start + source} "
+        f"t 300 {direction} {target_start} {target_start + target} {number}\n"
     )
+    lines = [f"{size}\t{gap}\t{other}\n" for size, gap, other in blocks[:-1]]
+    return header + "".join(lines) + f"{blocks[-1][0]}\n\n"
+
+
+def base_by_base(blocks, source_start, target_start, direction):
+    """Source position → (target position, direction), as the format's description has it."""
+    mapping = {}
+    for size, gap, other in blocks:
+        for offset in range(size):
+            target = target_start + offset
+            mapping[source_start + offset] = target if direction == "+" else 300 - 1 - target
+        source_start += size + gap
+        target_start += size + other
+    return mapping
+
+
+def same(contig, contigs):
+    return contig if contig in contigs else None
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(blocks, st.integers(0, 100), st.integers(0, 100), st.sampled_from("+-"), st.booleans())
+def test_every_base_goes_where_the_chain_says(
+    tmp_path, blocks, source_start, target_start, direction, packed
+):
+    text = chain_text(blocks, source_start, target_start, direction).encode()
+    path = tmp_path / ("x.chain.gz" if packed else "x.chain")
+    path.write_bytes(gzip.compress(text) if packed else text)
+    expected = base_by_base(blocks, source_start, target_start, direction)
+    loci = [Locus("s", position, "+-"[position % 2], f"n{position}") for position in range(200)]
+    lifted = lift(loci, path, same)
+    flipped = {"+": "-", "-": "+"}
+    assert lifted.loci == [
+        Locus("t", expected[x.position], x.strand if direction == "+" else flipped[x.strand], x.name)
+        for x in loci
+        if x.position in expected
+    ]
+    assert lifted.unmapped == [x for x in loci if x.position not in expected]
+
+
+def test_a_locus_with_two_counterparts_is_unmapped(tmp_path):
+    path = tmp_path / "x.chain"
+    first = chain_text([(10, 0, 0)], 0, 0, "+")
+    path.write_text(first + chain_text([(5, 0, 0)], 5, 50, "+", number=2))
+    lifted = lift([Locus("s", 4, "+", "a"), Locus("s", 5, "+", "b")], path, same)
+    assert lifted.loci == [Locus("t", 4, "+", "a")]
+    assert lifted.unmapped == [Locus("s", 5, "+", "b")]
+
+
+def test_contigs_are_renamed_to_the_chains(tmp_path):
+    path = tmp_path / "x.chain"
+    path.write_text(chain_text([(10, 0, 0)], 0, 0, "+"))
+    loci = [Locus("alias", 1, "+", "a"), Locus("other", 1, "+", "b")]
+    lifted = lift(loci, path, lambda name, names: names[0] if name == "alias" else None)
+    assert lifted.loci == [Locus("t", 1, "+", "a")]
+    assert lifted.unmapped == [loci[1]]
+    with fails(DataError):
+        lift([loci[1]], path, same)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(st.data())
+def test_no_place_outside_its_contig_comes_out(tmp_path, data):
+    text = GOOD + GOOD.replace(" 1\n", " 2\n").replace("10 40", "100 130")
+    words = text.replace("\n", " \n ").replace("\t", " ").split(" ")
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(words) - 1))
+        numbers = st.integers(-5, 400) | st.sampled_from([2**31, 2**32, 2**63, 2**64, 10**30])
+        words[place] = data.draw(numbers.map(str) | st.sampled_from(["", "+", "-", "\n", "1_0", "s", "t"]))
+    path = tmp_path / "x.chain"
+    path.write_text(" ".join(words))
+    try:
+        lifted = lift([Locus("s", position, "+", "a") for position in range(200)], path, same)
+    except DataError:
+        return
+    lengths = {
+        line.split()[7]: int(line.split()[8]) for line in path.read_text().split("\n") if "chain" in line
+    }
+    assert all(0 <= locus.position < lengths[locus.contig] for locus in lifted.loci)
+
+
+@pytest.fixture(scope="module")
+def human(shared_data):
+    return read_promoters(shared_data / "epdnew/Hs_EPDnew_006_hg38.sga")
+
+
+@pytest.fixture(scope="module")
+def lifted(shared_data, human):
+    chain = shared_data / "hg19/hg38ToHg19.over.chain.gz"
+    return lift(human, chain, load_assembly("GRCh38").match)
+
+
+@pytest.fixture(scope="module")
+def published(shared_data):
+    """The 60 bp from −10 to +49 of every human promoter, by name."""
+    with gzip.open(shared_data / "epdnew/Hs_EPDnew_006_m10_p49.fa.gz", "rt") as stream:
+        records = stream.read().split(">")[1:]
+    sequences = {}
+    for record in records:
+        header, *lines = record.splitlines()
+        sequences[header.split()[1]] = "".join(lines).upper()
+    return sequences
+
+
+@pytest.fixture(scope="module")
+def chr22(shared_data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("chr22") / "22.fa.gz"
+    prepare_reference(shared_data / "hg19/chr22_1-22000000.fa.gz", path)
+    with Reference(path) as reference:
+        yield reference
+
+
+def test_all_but_a_few_human_promoters_lift_to_grch37(human, lifted):
+    assert len(human) == 29_598
+    assert len(lifted.loci) >= 29_590
+    assert len(lifted.loci) + len(lifted.unmapped) == len(human)
+
+
+def test_lifted_promoters_have_the_sequence_that_epd_publishes(lifted, published, chr22):
+    """Full windows of −5000…+3000 on the first 22 Mb of chromosome 22, each against EPD's 60 bp."""
+    placed = place(lifted.loci, chr22.contigs, load_assembly("GRCh37"), "EPDnew")
+    full = [x for x in placed.loci if inside(window_around(x, 5000, 3000), chr22.contigs)]
+    windows = {x.name: chr22.fetch(window_around(x, 5000, 3000)) for x in full}
+    equal = [name for name, window in windows.items() if window[4990:5050] == published[name]]
+    assert all(len(window) == 8000 for window in windows.values())
+    assert len(equal) >= 105
+    assert {x.strand for x in full if x.name in equal} == {"+", "-"}
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_one_base_off_would_be_noticed(lifted, published, chr22, shift):
+    placed = place(lifted.loci, chr22.contigs, load_assembly("GRCh37"), "EPDnew")
+    moved = [Locus(x.contig, x.position + shift, x.strand, x.name) for x in placed.loci]
+    equal = [x for x in moved if chr22.fetch(window_around(x, 10, 50)) == published[x.name]]
+    assert len(equal) <= 2
+
+
+def test_every_yeast_promoter_lies_on_the_genome(shared_data):
+    loci = read_promoters(shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga")
+    genome = shared_data / "yeast/Saccharomyces_cerevisiae.R64-1-1.dna.toplevel.fa.gz"
+    contigs = scan_fasta(genome)
+    yeast = load_assembly("sacCer3")
+    yeast.check_lengths(contigs)
+    placed = place(loci, contigs, yeast, "EPDnew")
+    assert len(placed.loci) == len(loci) == 5_117
+    assert {x.contig for x in placed.loci} == set(contigs)

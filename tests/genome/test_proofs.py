@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bigbird_dna.disk.user_cache import PrivateShelf
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.fasta import stream_fasta
@@ -26,6 +27,7 @@ from tests.toys import random_dna
 Genome = dict[str, str]
 A: Genome = {"one": "ACGTTGCAGGATCCATTAGC" * 300, "two": "GGGGCCCCAATT" * 400, "three": "TTAGGG" * 50}
 B: Genome = {name: text[7:] + text[:7] for name, text in A.items()}  # of the same lengths
+Way = Callable[[Path], Genome]  # replaces a file; its records then
 LATER = 3_000_000_000  # ns
 
 
@@ -33,7 +35,7 @@ LATER = 3_000_000_000  # ns
 def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Even small references are remembered, in a cache of their own."""
     monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(proofs, "_SMALLEST", 0)
+    monkeypatch.setattr(proofs, "SMALLEST", 0)
     return tmp_path / "cache" / "references"
 
 
@@ -85,31 +87,37 @@ def keep_times(path: Path, change: Callable[[], object]) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
+def anew(genome: Genome, width: int = 60, level: str = "6", block: int = 3000, **options: str) -> Way:
+    """A way to write the file once more, keeping its time."""
+
+    def write(path: Path) -> Genome:
+        keep_times(path, lambda: store(path, layout(genome, width, **options), level=level, block=block))
+        return genome
+
+    return write
+
+
 def copied(path: Path) -> Genome:
     shutil.copy2(other(path), path)  # as cp -p, into the same file
     return B
 
 
 def copied_with_an_index_of_before(path: Path) -> Genome:
-    there = other(path)
-    shutil.copy2(there, path)
+    shutil.copy2(other(path), path)
     os.utime(path, (time.time() - 7200, time.time() - 7200))
     return B
 
 
-def synchronised(path: Path) -> Genome:
-    there = other(path)
-    temporary = path.with_name(".temporary")  # as rsync -t
-    shutil.copy2(there, temporary)
-    temporary.replace(path)
+def synchronized(path: Path) -> Genome:
+    shutil.copy2(other(path), path.with_name(".temporary"))  # as rsync -t
+    path.with_name(".temporary").replace(path)
     return B
 
 
 def unpacked(path: Path) -> Genome:
-    there = other(path)
     archive = path.parent / "archive.tar"
     with tarfile.open(archive, "w") as tar:
-        tar.add(there, path.name)
+        tar.add(other(path), path.name)
     with tarfile.open(archive) as tar:
         tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
         tar.extractall(path.parent)
@@ -131,31 +139,12 @@ def renamed(path: Path) -> Genome:
     return B
 
 
-def of_other_lines(path: Path) -> Genome:
-    # As long in bytes: two lines more of the first contig, as many letters fewer.
-    genome = {**A, "one": A["one"][: len(A["one"]) - 20]}
-    text = layout(genome, 50)
-    keep_times(path, lambda: store(path, text))
-    return genome
-
-
 def with_a_record_inside(path: Path) -> Genome:
     text = layout(A)
     place = text.index(b"\n", 2000) + 1
-    changed = text[:place] + b">new" + b"\n" + text[place + 5 :]
-    width = changed.index(b"\n", place + 5) - place - 5
-    if width != 60:  # the line that was cut short is made whole from the next ones
-        changed = text[:place] + b">" + b"n" * 59 + b"\n" + text[place + 61 :]
-    keep_times(path, lambda: store(path, changed))
-    names = ["one", "n" * 59, "two", "three"]
-    found: dict[str, str] = dict.fromkeys(names, "")
-    name = ""
-    for line in changed.decode().split("\n"):
-        if line.startswith(">"):
-            name = line[1:]
-        else:
-            found[name] += line
-    return found
+    keep_times(path, lambda: store(path, text[:place] + b">" + b"n" * 59 + b"\n" + text[place + 61 :]))
+    before = A["one"][: 60 * text[:place].count(b"\n") - 60]
+    return {"one": before, "n" * 59: A["one"][len(before) + 60 :], "two": A["two"], "three": A["three"]}
 
 
 def swapped_fai(path: Path) -> Genome:
@@ -179,40 +168,15 @@ def swapped_gzi(path: Path) -> Genome:
     return A
 
 
-def packed_anew(path: Path) -> Genome:
-    keep_times(path, lambda: store(path, layout(A), level="1", block=2000))
-    return A
-
-
-def in_another_order(path: Path) -> Genome:
-    genome = dict(reversed(A.items()))
-    keep_times(path, lambda: store(path, layout(genome)))
-    return genome
-
-
 def truncated(path: Path) -> Genome:
     keep_times(path, lambda: os.truncate(path, path.stat().st_size * 2 // 3))
     return {}  # bgzip: an error; plain: what is left, or an error where the cut leaves nothing of a record
 
 
-def of_other_line_ends(path: Path) -> Genome:
-    keep_times(path, lambda: store(path, layout(A, newline="\r\n")))
-    return A
-
-
-def described(path: Path) -> Genome:
-    keep_times(path, lambda: store(path, layout(A, description=" moved by some bytes")))
-    return A
-
-
 def retargeted(path: Path) -> Genome:
     there = other(path)
-    if path.is_symlink():
-        path.unlink()
-        path.symlink_to(there)
-    else:
-        path.unlink()
-        path.symlink_to(there)
+    path.unlink()
+    path.symlink_to(there)
     return B
 
 
@@ -223,26 +187,21 @@ def with_all_its_files(path: Path) -> Genome:
     return B
 
 
-WAYS = [
-    copied,
-    copied_with_an_index_of_before,
-    synchronised,
-    unpacked,
-    edited_in_place,
-    renamed,
-    of_other_lines,
-    with_a_record_inside,
-    swapped_fai,
-    touched_fai_of_another,
-    swapped_gzi,
-    packed_anew,
-    in_another_order,
-    truncated,
-    of_other_line_ends,
-    described,
-    retargeted,
-    with_all_its_files,
-]
+WAYS: dict[str, Way] = {
+    "of other lines": anew({**A, "one": A["one"][:-20]}, 50),  # as long in bytes
+    "packed anew": anew(A, level="1", block=2000),
+    "in another order": anew(dict(reversed(A.items()))),
+    "of other line ends": anew(A, newline="\r\n"),
+    "described": anew(A, description=" moved by some bytes"),
+    **{
+        way.__name__: way
+        for way in (
+            *(copied, copied_with_an_index_of_before, synchronized, unpacked, edited_in_place, renamed),
+            *(with_a_record_inside, swapped_fai, touched_fai_of_another, swapped_gzi, truncated),
+            *(retargeted, with_all_its_files),
+        )
+    },
+}
 
 
 def check(reference: Reference, expected: Genome) -> None:
@@ -264,7 +223,7 @@ def records(path: Path) -> Genome:
 
 @pytest.mark.parametrize("cache", [True, False])
 @pytest.mark.parametrize("name", ["x.fa", "x.fa.gz"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_no_base_of_a_replaced_reference_is_wrong(tmp_path, monkeypatch, way, name, cache):
     home = tmp_path / "home"
     home.mkdir()
@@ -329,7 +288,7 @@ def test_a_changed_mode_costs_another_reading_and_no_error(tmp_path):
 def test_a_file_that_has_only_just_changed_is_waited_for_or_not_remembered():
     identity = proofs.Identity(1, 1, 1, time.time_ns() | 1)
     assert proofs.settle(identity)
-    assert time.time_ns() >= identity.changed + proofs._TICK
+    assert time.time_ns() >= identity.changed + proofs.TICK
     assert not proofs.settle(identity._replace(changed=time.time_ns() // 10**9 * 10**9))
     assert not proofs.settle(identity._replace(changed=time.time_ns() + LATER | 1))
     assert proofs.settle(identity._replace(changed=time.time_ns() // 10**9 * 10**9 - LATER))
@@ -366,7 +325,7 @@ def test_a_memory_that_others_may_write_to_is_not_believed(tmp_path, remembered)
 
 
 def test_the_oldest_memories_go(tmp_path, monkeypatch, remembered):
-    monkeypatch.setattr(proofs._SHELF, "_most", 3)
+    monkeypatch.setattr(proofs, "SHELF", PrivateShelf("references", most=3))
     for number in range(5):
         path = tmp_path / f"{number}.fa"
         store(path, layout({"a": "ACGT"}))

@@ -1,143 +1,34 @@
-"""Fetching from a local directory and from a server that cuts, refuses and changes its files."""
+"""Public files: their list, which of them a configuration names, and what is wrong with a copy."""
 
-import functools
 import gzip
 import hashlib
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import yaml
 
 from bigbird_dna.config import ChromatinConfig, ChromatinDataConfig, Config, parse_config
-from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.genome.sources import inputs as sources
-from bigbird_dna.genome.sources.catalogue import Source, load_sources
-from bigbird_dna.genome.sources.fetching import Wanted, download
-from bigbird_dna.genome.sources.fetching import fetch as fetch_within
-from bigbird_dna.genome.sources.http_request import Limits
-from bigbird_dna.genome.sources.http_response import Version
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.sources.catalogue import load_sources, read_sources
+from bigbird_dna.genome.sources.http_response import find_fault
 from bigbird_dna.genome.sources.inputs import (
     annotation_file,
     check_sources,
     find_assembly,
     find_inputs,
+    is_directory,
+    is_file,
+    locate,
     own_files,
 )
-from bigbird_dna.genome.sources.partial_file import open_part
-from tests.golden.messages import fails
-
-CONTENT = bytes(range(256)) * 40
-LIMITS = Limits(pause=0)
-fetch = functools.partial(fetch_within, limits=LIMITS)
-
-
-@dataclass
-class Site:
-    """A server's file and its moods."""
-
-    content: bytes = CONTENT
-    ranges: bool = True
-    tag: str | None = '"v1"'
-    cuts: list[int] = field(default_factory=list)  # bytes sent of each answer in turn; then whole
-    status: int = 200
-    asked: list[str | None] = field(default_factory=list)  # Range of each request
-    url: str = ""
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Answers with the site of the server."""
-
-    server: "Server"
-
-    def do_GET(self) -> None:
-        site = self.server.site
-        asked = self.headers.get("Range")
-        site.asked.append(asked)
-        if site.status != 200:
-            self.send_error(site.status)
-            return
-        content, start = site.content, 0
-        same = self.headers.get("If-Range") in (None, site.tag)
-        if asked and site.ranges and same:
-            start = int(asked.removeprefix("bytes=").removesuffix("-"))
-            if start >= len(content):
-                self.send_response(416)
-                self.send_header("Content-Range", f"bytes */{len(content)}")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        else:
-            self.send_response(200)
-        body = content[start:]
-        self.send_header("Content-Length", str(len(body)))
-        if site.tag:
-            self.send_header("ETag", site.tag)
-        self.end_headers()
-        self.wfile.write(body[: site.cuts.pop(0)] if site.cuts else body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Stay silent."""
-
-
-class Server(ThreadingHTTPServer):
-    """Serves one site."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.site = Site()
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[tuple[Server, Server]]:
-    pair = (Server(), Server())
-    threads = [threading.Thread(target=server.serve_forever, args=(0.01,)) for server in pair]
-    for thread in threads:
-        thread.start()
-    yield pair
-    for server, thread in zip(pair, threads, strict=True):
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def _set(server: Server, site: Site) -> Site:
-    site.url = f"http://127.0.0.1:{server.server_port}/file.bin"
-    server.site = site
-    return site
-
-
-@pytest.fixture
-def site(servers: tuple[Server, Server]) -> Site:
-    return _set(servers[0], Site())
-
-
-@pytest.fixture
-def mirror(servers: tuple[Server, Server]) -> Site:
-    return _set(servers[1], Site(tag='"mirror"'))
-
-
-@pytest.fixture
-def source(site: Site, mirror: Site, monkeypatch: pytest.MonkeyPatch) -> Source:
-    """The key "some" with both servers as its addresses and the right checksum."""
-    digest = hashlib.sha256(CONTENT).hexdigest()
-    entry = Source("some", "file.bin", "demo", (site.url, mirror.url), f"sha256:{digest}", 0.01, "free", "us")
-    monkeypatch.setattr(sources, "load_sources", lambda: {"some": entry})
-    return entry
-
-
-def _use(monkeypatch: pytest.MonkeyPatch, entry: Source) -> None:
-    monkeypatch.setattr(sources, "load_sources", lambda: {"some": entry})
+from tests.faults.downloads import bgzip, tar
+from tests.golden.messages import fails, message
 
 
 def test_every_entry_is_complete() -> None:
     entries = load_sources()
+    assert len({entry.file for entry in entries.values()}) == len(entries)
     assert {"GRCh37.reference", "GRCh37.chain", "sacCer3.reference", "sacCer3.promoters"} <= set(entries)
     for entry in entries.values():
         assert entry.urls and entry.licence and entry.citation and entry.megabytes > 0
@@ -152,227 +43,10 @@ def test_every_entry_is_complete() -> None:
             assert len(digest) == hashlib.new(algorithm).digest_size * 2
 
 
-def test_download(source: Source, tmp_path: Path) -> None:
-    fetch("some", tmp_path / "new/out.bin")
-    assert (tmp_path / "new/out.bin").read_bytes() == CONTENT
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out.bin"]
-
-
-@settings(deadline=None, max_examples=25)
-@given(
-    content=st.binary(min_size=1, max_size=3000),
-    cuts=st.lists(st.integers(0, 3000), max_size=6),
-    ranges=st.booleans(),
-    tag=st.sampled_from(['"a"', None]),
-    any_server=st.booleans(),
-)
-def test_cuts_anywhere_give_the_same_bytes(
-    servers: tuple[Server, Server],
-    tmp_path_factory: pytest.TempPathFactory,
-    content: bytes,
-    cuts: list[int],
-    ranges: bool,
-    tag: str | None,
-    any_server: bool,
-) -> None:
-    site = _set(servers[0], Site(content, ranges, tag, list(cuts)))
-    output = tmp_path_factory.mktemp("cut") / "file"
-    with open_part(output, "file") as part:
-        wanted = Wanted("file", 1000, any_server)
-        download(site.url, part, wanted, replace(LIMITS, futile=10))
-        part.finish(output)
-    assert output.read_bytes() == content
-    assert list(output.parent.iterdir()) == [output]
-
-
-def test_the_rest_is_asked_for_where_it_was_cut(source: Source, site: Site, tmp_path: Path) -> None:
-    site.cuts = [1000, 500]
-    fetch("some", tmp_path / "out.bin")
-    assert site.asked == [None, "bytes=1000-", "bytes=1500-"]
-    assert (tmp_path / "out.bin").read_bytes() == CONTENT
-
-
-def test_a_later_call_goes_on(
-    source: Source, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _use(monkeypatch, replace(source, urls=(site.url,), checksum=None))
-    site.cuts = [1000, 0, 0, 0, 0]
-    with fails(DataError):
-        fetch("some", tmp_path / "out.bin")
-    assert not (tmp_path / "out.bin").exists()
-    assert (tmp_path / "out.bin.fetch.part").stat().st_size == 1000
-    site.cuts, site.asked = [], []
-    fetch("some", tmp_path / "out.bin")
-    assert site.asked == ["bytes=1000-"]
-    assert (tmp_path / "out.bin").read_bytes() == CONTENT
-    assert [path.name for path in tmp_path.iterdir()] == ["out.bin"]
-
-
-def test_a_file_that_changed_meanwhile_is_fetched_anew(
-    source: Source, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _use(monkeypatch, replace(source, urls=(site.url,), checksum=None))
-    site.cuts = [1000, 0, 0, 0, 0]
-    with pytest.raises(DataError):
-        fetch("some", tmp_path / "out.bin")
-    site.cuts, site.content, site.tag = [], CONTENT[::-1], '"v2"'
-    fetch("some", tmp_path / "out.bin")
-    assert (tmp_path / "out.bin").read_bytes() == CONTENT[::-1]
-
-
-def test_a_mirror_goes_on_with_what_the_first_server_gave(
-    source: Source, site: Site, mirror: Site, tmp_path: Path
-) -> None:
-    site.cuts = [1000, 0, 0, 0, 0]
-    fetch("some", tmp_path / "out.bin")
-    assert mirror.asked == ["bytes=1000-"]
-    assert (tmp_path / "out.bin").read_bytes() == CONTENT
-
-
-def leave(output: Path, source: Source, content: bytes) -> None:
-    """A part as an earlier fetch leaves it, from another address."""
-    with open_part(output, f"{source.key} {source.checksum}") as part:
-        part.begin(0, "http://elsewhere/file.bin", Version())
-        part.write(content)
-
-
-def test_pieces_that_do_not_fit_are_fetched_in_one(source: Source, site: Site, tmp_path: Path) -> None:
-    leave(tmp_path / "out.bin", source, b"another file's beginning")
-    fetch("some", tmp_path / "out.bin")
-    assert site.asked == ["bytes=24-", None]
-    assert (tmp_path / "out.bin").read_bytes() == CONTENT
-
-
-def test_a_part_longer_than_the_file(source: Source, tmp_path: Path) -> None:
-    leave(tmp_path / "out.bin", source, CONTENT + b"more")
-    fetch("some", tmp_path / "out.bin")
-    assert (tmp_path / "out.bin").read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("status", [404, 503])
-def test_mirror_after_a_refusal(
-    source: Source, site: Site, mirror: Site, tmp_path: Path, status: int
-) -> None:
-    site.status = status
-    fetch("some", tmp_path / "out.bin")
-    assert len(site.asked) == (1 if status == 404 else 4)
-    assert (tmp_path / "out.bin").read_bytes() == CONTENT
-
-
-def test_mirror_after_a_wrong_checksum(source: Source, site: Site, tmp_path: Path) -> None:
-    site.content = b"<html>Sorry</html>"
-    fetch("some", tmp_path / "out.bin")
-    assert (tmp_path / "out.bin").read_bytes() == CONTENT
-
-
-def test_wrong_checksum_everywhere(source: Source, site: Site, mirror: Site, tmp_path: Path) -> None:
-    site.content = mirror.content = b"wrong"
-    with pytest.raises(DataError) as caught:
-        fetch("some", tmp_path / "out.bin")
-    text = str(caught.value)
-    assert "source some" in text and "\n" not in text
-    assert hashlib.sha256(b"wrong").hexdigest() in text
-    assert hashlib.sha256(CONTENT).hexdigest() in text
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_no_network(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _use(monkeypatch, replace(source, urls=("http://127.0.0.1:9/file.bin",)))
-    with fails(DataError):
-        fetch("some", tmp_path / "out.bin")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"<html>Sorry</html>", "sent a web page instead of the file"), (b"Sorry", "it is not a gzip file")],
-)
-def test_a_page_instead_of_a_gzip_file(
-    source: Source,
-    site: Site,
-    mirror: Site,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    content: bytes,
-    message: str,
-) -> None:
-    _use(monkeypatch, replace(source, file="file.gz", checksum=None))
-    site.content = mirror.content = content
-    with fails(DataError):
-        fetch("some", tmp_path / "out.gz")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_local_file_comes_first(source: Source, site: Site, tmp_path: Path) -> None:
-    near, far = tmp_path / "data/b/file.bin", tmp_path / "data/a/deep/file.bin"
-    for path, content in {near: CONTENT, far: b"other"}.items():
-        path.parent.mkdir(parents=True)
-        path.write_bytes(content)
-    fetch("some", tmp_path / "out.bin", tmp_path / "data")
-    assert (tmp_path / "out.bin").read_bytes() == CONTENT
-    assert site.asked == []
-
-
-def test_local_file_that_is_damaged(source: Source, site: Site, tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/file.bin").write_bytes(CONTENT[:-1])
-    with fails(DataError):
-        fetch("some", tmp_path / "out.bin", tmp_path / "data")
-    assert not (tmp_path / "out.bin").exists() and site.asked == []
-
-
-@pytest.mark.parametrize("content", [b"", b"<html>Sorry</html>", gzip.compress(CONTENT)[:-20], CONTENT])
-def test_local_file_without_a_checksum_is_read_to_its_end(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
-) -> None:
-    _use(monkeypatch, replace(source, file="file.gz", checksum=None))
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/file.gz").write_bytes(content)
-    with fails(DataError):
-        fetch("some", tmp_path / "out.gz", tmp_path / "data")
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
-def test_local_file_that_is_the_output(source: Source, site: Site, tmp_path: Path) -> None:
-    (tmp_path / "file.bin").write_bytes(CONTENT)
-    fetch("some", tmp_path / "file.bin", tmp_path)
-    assert (tmp_path / "file.bin").read_bytes() == CONTENT and site.asked == []
-    (tmp_path / "file.bin").write_bytes(CONTENT[:-1])
-    with fails(DataError):
-        fetch("some", tmp_path / "file.bin", tmp_path)
-    assert (tmp_path / "file.bin").read_bytes() == CONTENT[:-1]
-
-
-def test_local_text_without_a_checksum_is_taken_with_a_note(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _use(monkeypatch, replace(source, checksum=None))
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/file.bin").write_bytes(CONTENT)
-    fetch("some", tmp_path / "out", tmp_path / "data")
-    assert "plain text doesn't show whether it is whole" in capsys.readouterr().err
-
-
-def test_local_directory_without_the_file(source: Source, site: Site, tmp_path: Path) -> None:
-    fetch("some", tmp_path / "out.bin", tmp_path)
-    assert len(site.asked) == 1
-
-
-def test_local_directory_that_is_none(source: Source, tmp_path: Path) -> None:
-    with fails(UsageError):
-        fetch("some", tmp_path / "out.bin", tmp_path / "missing")
-
-
-def test_unknown_key(tmp_path: Path) -> None:
-    with fails(UsageError):
-        fetch("hg99", tmp_path / "out")
-
-
-def test_real_files_are_as_published(shared_data: Path, tmp_path: Path) -> None:
-    yeast = ("sacCer3.reference", "sacCer3.promoters", "sacCer3.annotation")
-    for key in ("GRCh37.chain", "GRCh38.promoters", *yeast):
-        fetch(key, tmp_path / key, shared_data)
-        megabytes = (tmp_path / key).stat().st_size / 1e6
-        assert megabytes == pytest.approx(load_sources()[key].megabytes, rel=0.15)
+HUMAN: dict[str, str | None] = {
+    **{"assembly": "GRCh37", "reference": "GRCh37.reference"},
+    **{"promoters": "GRCh38.promoters", "chain": "GRCh37.chain"},
+}
 
 
 def _genome(**keys: str | None) -> Config:
@@ -396,21 +70,12 @@ def test_sources_of_a_configuration() -> None:
     assert annotation_file(annotated) == annotated.paths.download(name)
     assert find_inputs(annotated).keys[name] == "sacCer3.annotation"
     assert annotation_file(_genome()) is None
-    human = _genome(
-        assembly="GRCh37", reference="GRCh37.reference", promoters="GRCh38.promoters", chain="GRCh37.chain"
-    )
-    assert check_sources(human)["chain"].from_assembly == "GRCh38"
+    assert check_sources(_genome(**HUMAN))["chain"].from_assembly == "GRCh38"
 
 
 def test_sources_of_deepseas_data() -> None:
-    files = {
-        "assembly": "GRCh37",
-        "reference": "GRCh37.reference",
-        "promoters": "GRCh38.promoters",
-        "chain": "GRCh37.chain",
-    }
     published = ChromatinConfig(data=ChromatinDataConfig(tracks="deepsea"))
-    human = _genome(**files).model_copy(update={"chromatin": published})
+    human = _genome(**HUMAN).model_copy(update={"chromatin": published})
     found = check_sources(human)
     assert [source.key for source in found.values()][-3:] == [
         *("DeepSEA.bundle", "DeepSEA.bins", "DeepSEA.tracks")
@@ -423,32 +88,23 @@ def test_sources_of_deepseas_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
+    "keys",
     [
-        ({"reference": "hg99"}, r"genome.reference: 'hg99' is not a file here, and not a source \(Deep"),
-        ({"promoters": "x.sga"}, r"promoters.source: 'x.sga' is not a file here, and not a source \(Deep"),
-        ({"chain": "x.chain"}, "promoters.chain: no source 'x.chain'; there are"),
-        ({"chain": "GRCh37.chain", "promoters": None}, "GRCh37.chain lifts promoters, and there"),
-        ({"reference": None}, "genome.reference: assembly sacCer3 needs a source or a file"),
-        ({"reference": None, "assembly": "demo"}, "promoters.source: .* needs a genome.reference"),
-        ({"reference": "GRCh37.reference"}, "GRCh37.reference is GRCh37, not sacCer3"),
-        ({"promoters": "GRCh38.promoters"}, "is GRCh38, the genome is sacCer3, and there is no"),
-        ({"chain": "GRCh37.chain"}, "GRCh37.chain leads from GRCh38 to GRCh37"),
-        ({"annotation": "x.gtf"}, r"promoters.annotation: 'x.gtf' is not a file here, and not a source"),
-        (
-            {"annotation": "sacCer3.annotation", "promoters": None},
-            "promoters.annotation: sacCer3.annotation is for promoter windows, and there are no promoters",
-        ),
-        (
-            {
-                **{"assembly": "GRCh37", "reference": "GRCh37.reference", "annotation": "sacCer3.annotation"},
-                **{"promoters": "GRCh38.promoters", "chain": "GRCh37.chain"},
-            },
-            "sacCer3.annotation is sacCer3, the genome is GRCh37: an annotation is not lifted",
-        ),
+        {"reference": "hg99"},
+        {"promoters": "x.sga"},
+        {"chain": "x.chain"},
+        {"chain": "GRCh37.chain", "promoters": None},
+        {"reference": None},
+        {"reference": None, "assembly": "demo"},
+        {"reference": "GRCh37.reference"},
+        {"promoters": "GRCh38.promoters"},
+        {"chain": "GRCh37.chain"},
+        {"annotation": "x.gtf"},
+        {"annotation": "sacCer3.annotation", "promoters": None},
+        {**HUMAN, "annotation": "sacCer3.annotation"},
     ],
 )
-def test_sources_that_do_not_fit(keys: dict[str, str | None], message: str) -> None:
+def test_sources_that_do_not_fit(keys: dict[str, str | None]) -> None:
     with fails(ConfigError):
         check_sources(_genome(**keys))
 
@@ -467,9 +123,9 @@ def test_files_instead_of_sources(tmp_path: Path) -> None:
     assert own_files(annotated)["annotation"] == annotation_file(annotated) == local / "genes.gff3"
     # A file beside a key, by its path, and promoters that a chain lifts.
     path = str(local / "mine.sga")
-    human = {"assembly": "GRCh37", "reference": "GRCh37.reference", "chain": "GRCh37.chain"}
-    assert set(check_sources(_genome(**human, promoters=path))) == {"reference", "chain"}
-    assert own_files(_genome(**human, promoters=path)) == {"promoters": local / "mine.sga"}
+    human = _genome(**{**HUMAN, "promoters": path})
+    assert set(check_sources(human)) == {"reference", "chain"}
+    assert own_files(human) == {"promoters": local / "mine.sga"}
     # Names of contigs that no table knows.
     other = {"assembly": "demo", "reference": str(local / "mine.fa.gz"), "promoters": None}
     assert check_sources(_genome(**other)) == {}
@@ -505,3 +161,112 @@ def test_local_data_of_a_configuration(tmp_path: Path) -> None:
     config = _genome().model_copy(update={"data_dir": str(tmp_path / "missing")})
     with fails(ConfigError):
         check_sources(config)
+
+
+TEXT = "".join(f"chr1\t{start}\t{start + 200}\n" for start in range(0, 40_000, 200)).encode()
+
+
+@pytest.mark.parametrize("kind", ["gzip", "bgzip", "archive"])
+def test_every_start_of_a_compressed_file_is_too_short(tmp_path: Path, kind: str) -> None:
+    packed = {"gzip": gzip.compress, "archive": tar, "bgzip": lambda text: bgzip(text, tmp_path / "a.gz")}
+    whole = packed[kind](TEXT)
+    file = "a.tar.gz" if kind == "archive" else "a.gz"
+    path = tmp_path / "copy"
+    path.write_bytes(whole)
+    assert find_fault(path, file, None) is None
+    for size in {*range(0, len(whole), max(1, len(whole) // 50)), *range(len(whole) - 40, len(whole))}:
+        path.write_bytes(whole[:size])
+        fault = find_fault(path, file, None)
+        assert fault is not None and fault.isprintable() and str(path) not in fault, size
+
+
+PACKED = gzip.compress(TEXT, mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("content", "file"),
+    [
+        *((b"", "a.bed"), (b"\n<!doctype HTML><p>", "a.bed"), (b"<?xml version='1.0'?><Error/>", "a.gz")),
+        *((TEXT, "a.gz"), (PACKED, "a.bed"), (gzip.compress(PACKED, mtime=0), "a.gz"), (PACKED, "a.tgz")),
+        *((PACKED[:-5] + bytes(5), "a.gz"), (PACKED + b"more", "a.gz")),
+    ],
+)
+def test_files_that_are_not_what_they_should_be(tmp_path: Path, content: bytes, file: str) -> None:
+    path = tmp_path / "copy"
+    path.write_bytes(content)
+    message(find_fault(path, file, None) or "")
+    path.write_bytes(TEXT[:-9])
+    assert find_fault(path, "a.bed", None) is None, "a text shows nothing"
+
+
+ENTRY: dict[str, Any] = {
+    "file": "a.gz",
+    "assembly": "demo",
+    "from": "other",
+    "urls": ["https://a/a.gz"],
+    "checksum": "md5:" + "0" * 32,
+    "megabytes": 1,
+    "licence": "free",
+    "citation": "us",
+}
+
+
+def test_an_entry_is_read(tmp_path: Path) -> None:
+    (tmp_path / "sources.yaml").write_text(yaml.safe_dump({"a.b": ENTRY}))
+    source = read_sources(tmp_path / "sources.yaml")["a.b"]
+    assert (source.key, source.file, source.from_assembly) == ("a.b", "a.gz", "other")
+    assert (source.urls, source.size) == (("https://a/a.gz",), 1_000_000)
+
+
+WRONG: dict[str, list[object]] = {
+    "file": ["../a", ".a", ""],
+    "licence": ["a\nb"],
+    "citation": [7],
+    "from": [["x"]],
+    "urls": [
+        *([], "https://a", [7], None),
+        *(
+            [address]
+            for address in (
+                *("https://ä/b", "https://a/b c", "https://a/\r\nHost: b", "file:///etc/passwd", "https://"),
+                *("https://[", "https://a:99999/"),
+            )
+        ),
+    ],
+    "checksum": ["md5:1", "crc:00", 7],
+    "megabytes": [0, "1", True, float("nan"), 10**400],
+    "sha": ["x"],
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(field, one) for field, values in WRONG.items() for one in values]
+)
+def test_values_that_cannot_be(tmp_path: Path, field: str, value: object) -> None:
+    entry = {**ENTRY, field: value}
+    if value is None:
+        del entry[field]
+    path = tmp_path / "sources.yaml"
+    path.write_text(yaml.safe_dump({"a.b": entry}, width=10_000))
+    with fails(ConfigError, f"{path}: source 'a.b'", field):
+        read_sources(path)
+
+
+def test_local_data_comes_before_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local, here = tmp_path / "local", tmp_path / "here"
+    for directory in (local / "peaks", here / "peaks", here / "only"):
+        directory.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    assert locate("peaks", str(local)) == local / "peaks"
+    assert locate("only", str(local)) == Path("only")
+    assert locate("peaks", None) == Path("peaks")
+    assert locate("nowhere", str(local)) == Path("nowhere")
+    assert locate(str(here / "only"), str(local)) == here / "only"
+
+
+def test_names_that_no_file_can_have(tmp_path: Path) -> None:
+    for name in ("x" * 300, "a/" * 3000, "a\0b"):
+        assert locate(name, str(tmp_path)) == Path(name)
+        assert not is_file(Path(name)) and not is_directory(Path(name))

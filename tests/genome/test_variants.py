@@ -197,10 +197,10 @@ def test_contigs_by_their_other_names() -> None:
         assert {find(name) for name in row.names} == {row.name}
     assert find("NC_000001.11") is None, "GRCh38's"
     assert find("nowhere") is None
-    # The length of a piece fits two assemblies: only a name that means the same in both counts.
-    piece = contig_finder({"22": 22_000_000}, None)
-    assert piece("chr22") == "22"
-    assert piece("NC_000022.10") is None and piece("NC_000022.11") is None
+    # The length of a fragment fits two assemblies: only a name that means the same in both counts.
+    fragment = contig_finder({"22": 22_000_000}, None)
+    assert fragment("chr22") == "22"
+    assert fragment("NC_000022.10") is None and fragment("NC_000022.11") is None
     own = contig_finder({"scaffold_1": 50}, None)
     assert own("scaffold_1") == "scaffold_1" and own("chr1") is None
 

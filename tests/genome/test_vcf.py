@@ -8,14 +8,10 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.vcf import VcfRecord, VcfSummary, open_vcf, scan_vcf
+from tests.genome.formats import VCF_COLUMNS as COLUMNS
+from tests.genome.formats import vcf_text
 from tests.golden.messages import fails
 
-HEADER = (
-    "##fileformat=VCFv4.2\n"
-    '##INFO=<ID=AF,Number=A,Type=Float,Description="a, b = \u00e9">\n'
-    "##contig=<ID=c,length=100>\n"
-)
-COLUMNS = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO"
 RECORDS = (
     "c\t5\trs1;rs2\tA\tC,<DEL>,*\t10.50\tq10;s50\tAF=0.5,.;DB",
     "c\t07\t.\tac\tG]c:9]\t.\t.\t.",
@@ -26,10 +22,6 @@ RECORDS = (
 def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
     path.write_bytes(text.encode(encoding))
     return path
-
-
-def vcf_text(*records: str, columns: str = COLUMNS) -> str:
-    return HEADER + columns + "\n" + "".join(f"{record}\n" for record in records)
 
 
 def read(path: Path) -> tuple[tuple[str, ...], str, list[VcfRecord]]:
@@ -80,54 +72,12 @@ def test_bytes_that_are_no_utf8_survive(tmp_path: Path) -> None:
 
 
 GOOD = "c\t5\t.\tA\tC\t.\t.\t."
-BAD = {
-    "too few columns": (vcf_text(GOOD, "c\t5\t.\tA\tC"), "line 6: 5 columns, the header has 8"),
-    "too many columns": (vcf_text(f"{GOOD}\tGT\t0/1"), "line 5: 10 columns, the header has 8"),
-    "cut line": (vcf_text(GOOD, columns=f"{COLUMNS}\tFORMAT\ta"), "line 5: 8 columns"),
-    "spaces": (vcf_text("c 5 . A C . . ."), "line 5: 1 columns"),
-    "POS a word": (vcf_text("c\tfive\t.\tA\tC\t.\t.\t."), "line 5: POS 'five' is not a position"),
-    "POS negative": (vcf_text("c\t-5\t.\tA\tC\t.\t.\t."), "line 5: POS '-5'"),
-    "POS superscript": (vcf_text("c\t²\t.\tA\tC\t.\t.\t."), "line 5: POS '²'"),
-    "POS huge": (vcf_text("c\t2147483648\t.\tA\tC\t.\t.\t."), "line 5: POS '2147483648'"),
-    "POS endless": (vcf_text(f"c\t{'1' * 5000}\t.\tA\tC\t.\t.\t."), "line 5: POS"),
-    "REF empty": (vcf_text("c\t5\t.\t\tC\t.\t.\t."), "line 5: REF is empty"),
-    "REF missing": (vcf_text("c\t5\t.\t.\tC\t.\t.\t."), "line 5: REF is empty"),
-    "ALT empty": (vcf_text("c\t5\t.\tA\t\t.\t.\t."), "line 5: ALT ''"),
-    "ALT with a hole": (vcf_text("c\t5\t.\tA\tC,,G\t.\t.\t."), "line 5: ALT 'C,,G'"),
-    "CHROM empty": (vcf_text("\t5\t.\tA\tC\t.\t.\t."), "line 5: CHROM ''"),
-    "two files": (vcf_text(GOOD) + vcf_text(GOOD), "line 6: a header line among the records"),
-    "no fileformat": (COLUMNS + "\n" + GOOD + "\n", "line 1: not a VCF file"),
-    "no columns": (HEADER + GOOD + "\n", "line 4: the header has no line #CHROM"),
-    "header only": (HEADER, "line 4: the header has no line #CHROM"),
-    "few columns": (vcf_text(columns="#CHROM\tPOS\tID\tREF\tALT"), "line 4: the header's columns"),
-    "columns by spaces": (vcf_text(columns=COLUMNS.replace("\t", " ")), "line 4: the header's"),
-    "empty": ("", "the file is empty"),
-    "a byte-order mark alone": ("\ufeff", "line 1: not a VCF file"),
-    "two byte-order marks": ("\ufeff\ufeff" + vcf_text(GOOD), "line 1: not a VCF file"),
-    "binary": ("\x00\x01" * 100, "not a VCF file"),
-}
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_what_is_no_vcf_is_refused_with_file_and_line(tmp_path: Path, kind: str) -> None:
-    text, part = BAD[kind]
-    path = write(tmp_path / "x.vcf", text)
-    with pytest.raises(DataError) as caught:
-        scan_vcf(path)
-    assert str(caught.value).startswith(f"{path}: ") and part in str(caught.value)
 
 
 def test_bcf_is_refused(tmp_path: Path) -> None:
     source, path = write(tmp_path / "x.vcf", vcf_text(GOOD)), tmp_path / "x.bcf"
     with pysam.VariantFile(str(source)) as vcf, pysam.VariantFile(str(path), "wb", header=vcf.header):
         pass
-    with fails(DataError):
-        scan_vcf(path)
-
-
-def test_truncated_gzip_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.vcf.gz"
-    path.write_bytes(gzip.compress(vcf_text(*[GOOD] * 1000).encode())[:-20])
     with fails(DataError):
         scan_vcf(path)
 

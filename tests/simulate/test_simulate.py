@@ -1,25 +1,26 @@
 """The demo genome: its files, its statistics, and the truth it claims, checked by other means."""
 
-import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pysam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import UsageError
-from bigbird_dna.simulate import writing
+from bigbird_dna.genome.promoters import read_promoters
 from bigbird_dna.simulate.motifs import (
     COMPLEMENT,
     CORE,
+    FACTORS,
     MOTIFS,
     Motif,
     Parameters,
     contig_lengths,
     find_sites,
-    weights,
 )
 from bigbird_dna.simulate.plan import gaps, place
 from bigbird_dna.simulate.promoters import OFFSETS, PRESENCE, decoys, draw_cores, jitter
@@ -27,7 +28,7 @@ from bigbird_dna.simulate.sequence import chain, diverge, sample_chains
 from bigbird_dna.simulate.writing import simulate
 from tests.golden.messages import fails
 from tests.simulate.oracle import grammar_scores
-from tests.toys import MEGABASES, Demo, encode, regex_sites, turned
+from tests.toys import MEGABASES, Demo, encode, lines, regex_sites, turned
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -63,10 +64,10 @@ def test_outputs_replace_older_ones_and_leave_other_files(tmp_path: Path) -> Non
 
 
 def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(fasta: Path, vcf: Path) -> None:
+    def fail(*_: object, **options: object) -> None:
         raise RuntimeError("disk full")
 
-    monkeypatch.setattr(writing, "index_outputs", fail)
+    monkeypatch.setattr(pysam, "tabix_index", fail)
     with pytest.raises(RuntimeError):
         simulate(tmp_path, 1, 0.1)
     assert snapshot(tmp_path) == {}
@@ -85,18 +86,6 @@ def test_bad_seed_and_bad_directory_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with fails(UsageError):
         simulate(tmp_path / "file", 1, 0.1)
-
-
-def test_the_command_reports_bad_usage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from bigbird_dna.cli.main import main
-
-    monkeypatch.setattr(sys, "argv", ["bigbird-dna", "simulate", str(tmp_path), "--megabases", "0"])
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 2
-    assert capsys.readouterr().err == "bigbird-dna: error: megabases 0 is outside 0.1 to 1000\n"
 
 
 @given(st.floats(0.1, 1000))
@@ -147,15 +136,15 @@ def cpg_ratio(sequence: str) -> float:
     return len(sequence) * sequence.count("CG") / (sequence.count("C") * sequence.count("G"))
 
 
-def test_gc_varies_in_long_stretches(demo: Demo) -> None:
-    stretches = [
+def test_gc_varies_in_long_segments(demo: Demo) -> None:
+    segments = [
         np.isin(encode(sequence[start : start + 10_000]), (1, 2)).mean()
         for sequence in demo.sequences.values()
         for start in range(0, len(sequence) - 10_000, 10_000)
     ]
     # Independent bases would give a deviation of 0.005.
-    assert np.std(stretches) > 0.025
-    assert np.corrcoef(stretches[:-1], stretches[1:])[0, 1] > 0.3
+    assert np.std(segments) > 0.025
+    assert np.corrcoef(segments[:-1], segments[1:])[0, 1] > 0.3
 
 
 @settings(max_examples=20, deadline=None)
@@ -175,15 +164,15 @@ def test_repeats_diverge_at_the_rate_asked_for(divergence: float, seed: int) -> 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(MOTIFS), st.data())
 def test_sites_are_those_a_regular_expression_finds(motif: Motif, data: st.DataObject) -> None:
-    pieces = data.draw(st.lists(st.text("ACGTN", max_size=12), min_size=1, max_size=6))
+    parts = data.draw(st.lists(st.text("ACGTN", max_size=12), min_size=1, max_size=6))
     joints = []
-    for _ in pieces:
+    for _ in parts:
         joint = site(motif, data)
         if data.draw(st.booleans()):
             spoilt = data.draw(st.integers(0, motif.width - 1))
             joint = joint[:spoilt] + data.draw(st.sampled_from("ACGTN")) + joint[spoilt + 1 :]
         joints.append(turned(joint) if data.draw(st.booleans()) else joint)
-    sequence = "".join(piece + joint for piece, joint in zip(pieces, joints, strict=True))
+    sequence = "".join(part + joint for part, joint in zip(parts, joints, strict=True))
     forward, reverse = regex_sites(motif, sequence)
     assert find_sites(motif, encode(sequence)).tolist() == forward
     assert find_sites(motif, encode(sequence), reverse=True).tolist() == reverse
@@ -229,28 +218,206 @@ def test_promoters_follow_the_grammar_and_decoys_break_it(seed: int) -> None:
         assert not plan.reverse[mine].all()
 
 
-@settings(max_examples=20, deadline=None)
-@given(SEEDS, st.integers(0, 299))
-def test_grammar_scores_are_the_likelihood_ratio(seed: int, position: int) -> None:
-    """Against a sum written out for one position."""
-    parameters = Parameters()
-    rng = np.random.default_rng(seed)
-    codes = rng.integers(4, size=300).astype(np.uint8)
-    background = np.array([0.28, 0.22, 0.22, 0.28])
-    total = 0.0
-    for presence in PRESENCE.values():
-        product = 0.5
-        for chance, motif, place_, spread in zip(presence, CORE, OFFSETS, jitter(parameters), strict=True):
-            table = weights(motif, parameters) / background
-            ratios = []
-            for start in range(position + place_ - spread, position + place_ + spread + 1):
-                fits = 0 <= start <= len(codes) - motif.width
-                bases = codes[start : start + motif.width] if fits else []
-                ratio = np.prod([table[i, base] for i, base in enumerate(bases)])
-                ratios.append(ratio if fits else 0.0)
-            product *= 1 - chance + chance * np.mean(ratios)
-        total += product
-    expected = np.log2(max(total, 1e-30))
-    assert grammar_scores(codes, parameters)[position] == pytest.approx(expected, abs=1e-3)
-    mirrored = grammar_scores(COMPLEMENT[codes[::-1]], parameters, reverse=True)  # same strand again
-    assert mirrored[299 - position] == pytest.approx(expected, abs=1e-3)
+# Promoters in the genome
+
+
+def test_promoters_are_as_many_as_planned_on_either_strand(demo: Demo) -> None:
+    loci = read_promoters(demo.directory / "promoters.sga")
+    assert len(loci) == pytest.approx(MEGABASES * 1e6 / Parameters().promoter_every, rel=0.02)
+    assert 0.4 < np.mean([locus.strand == "+" for locus in loci]) < 0.6
+    assert len({locus.name for locus in loci}) == len(loci)
+    kinds = Counter(name.split("-")[0] for rows in demo.loci.values() for _, _, name, _ in rows)
+    assert kinds["promoter"] == len(loci)
+    assert 3 <= kinds["decoy"] / kinds["promoter"] <= 5
+    matches = []
+    for locus in loci:
+        around = demo.sequences[locus.contig][locus.position - 3 : locus.position + 6].upper()
+        if locus.strand == "-":
+            around = turned(demo.sequences[locus.contig][locus.position - 5 : locus.position + 4].upper())
+        if len(around) == 9:
+            matches.append(CORE[3].allowed[np.arange(9), encode(around)].mean())
+    assert np.mean(matches) == pytest.approx(Parameters().core_fidelity, abs=0.02)
+
+
+def test_the_grammar_tells_promoters_where_5mers_fall_short(demo: Demo) -> None:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+
+    scores = {
+        name: [grammar_scores(encode(sequence), Parameters(), reverse) for reverse in (False, True)]
+        for name, sequence in demo.sequences.items()
+    }
+    best: dict[str, list[float]] = {"promoter": [], "decoy": []}
+    for name, rows in demo.loci.items():
+        for start, end, kind, _ in rows:
+            if kind.startswith(("promoter-", "decoy-")):
+                both = [strand[start:end].max() for strand in scores[name]]
+                best[kind.split("-")[0]].append(max(both))
+    labels = [1] * len(best["promoter"]) + [0] * len(best["decoy"])
+    assert roc_auc_score(labels, best["promoter"] + best["decoy"]) >= 0.95
+
+    windows, labels, truth, train = promoter_windows(demo, scores)
+    assert roc_auc_score(labels[~train], truth[~train]) >= 0.99
+    counts = np.stack([five_mers(window) for window in windows])
+    counts = (counts - counts[train].mean(0)) / (counts[train].std(0) + 1e-6)
+    model = LogisticRegression(C=1e-4, max_iter=200).fit(counts[train], labels[train])
+    auroc = roc_auc_score(labels[~train], model.decision_function(counts[~train]))
+    assert 0.60 < auroc < 0.82
+
+
+def promoter_windows(demo: Demo, scores: dict[str, list[np.ndarray]]) -> tuple[list[np.ndarray], ...]:
+    """−300…+100 around every TSS, each with a window of about its GC that touches no promoter's."""
+    rng = np.random.default_rng(0)
+    windows, labels, truth, train = [], [], [], []
+    loci = read_promoters(demo.directory / "promoters.sga")
+    for name, sequence in demo.sequences.items():
+        codes = encode(sequence)
+        own = [locus for locus in loci if locus.contig == name]
+        free = np.ones(len(codes), dtype=bool)
+        for locus in own:
+            free[max(0, locus.position - 300) : locus.position + 301] = False
+        free &= codes < 4
+        run = np.convolve(free, np.ones(400), mode="valid")
+        places = rng.permutation(np.flatnonzero(run == 400)).tolist()
+        gc = np.convolve(np.isin(codes, (1, 2)), np.ones(400), mode="valid")
+        for locus in own:
+            minus = locus.strand == "-"
+            start = locus.position - (99 if minus else 300)
+            if start < 0 or start + 400 > len(codes) or (codes[start : start + 400] == 4).any():
+                continue
+            other = next((p for p in places[:500] if abs(gc[p] - gc[start]) <= 6), None)
+            if other is None:
+                continue
+            places.remove(other)
+            for label, begin in ((1, start), (0, other)):
+                window = codes[begin : begin + 400]
+                windows.append(COMPLEMENT[window[::-1]] if minus else window)
+                labels.append(label)
+                truth.append(scores[name][int(minus)][begin + (99 if minus else 300)])
+                train.append(name not in ("demo5", "demo6"))
+    return windows, np.array(labels), np.array(truth), np.array(train)
+
+
+def five_mers(window: np.ndarray) -> np.ndarray:
+    index = sum(window[i : len(window) - 4 + i].astype(np.int64) * 4 ** (4 - i) for i in range(5))
+    return np.bincount(index, minlength=1024).astype(np.float64)
+
+
+# Tracks
+
+
+def read_peaks(demo: Demo, track: str) -> dict[str, list[tuple[int, int]]]:
+    peaks: dict[str, list[tuple[int, int]]] = {name: [] for name in demo.sequences}
+    for row in lines(demo.directory / "peaks" / f"{track}.narrowPeak.gz"):
+        assert len(row) == 10
+        start, end, summit = int(row[1]), int(row[2]), int(row[9])
+        assert 0 <= start < end <= len(demo.sequences[row[0]])
+        assert 0 <= summit < end - start
+        assert 0 <= int(row[4]) <= 1000
+        peaks[row[0]].append((start, end))
+    return peaks
+
+
+def covered(length: int, intervals: list[tuple[int, int]]) -> np.ndarray:
+    flags = np.zeros(length, dtype=bool)
+    for start, end in intervals:
+        flags[max(0, start) : max(0, end)] = True
+    return flags
+
+
+def test_peaks_are_sorted_disjoint_and_on_their_contigs(demo: Demo) -> None:
+    header, *rows = (line.split("\t") for line in (demo.directory / "tracks.tsv").read_text().splitlines())
+    assert header == ["track", "group", "file", "description"]
+    assert Counter(row[1] for row in rows) == {"TF": 7, "DHS": 2, "HM": 4}
+    for track, _, file, _ in rows:
+        assert (demo.directory / file).is_file()
+        for intervals in read_peaks(demo, track).values():
+            assert intervals
+            assert all(a[1] < b[0] for a, b in pairwise(intervals))
+
+
+@pytest.mark.parametrize("motif", FACTORS, ids=lambda motif: motif.name)
+def test_factors_bind_their_sites_and_nothing_else(demo: Demo, motif: Motif) -> None:
+    peaks = read_peaks(demo, motif.name)
+    opened = [read_peaks(demo, track) for track in ("OPEN1", "OPEN2")]
+    for name, sequence in demo.sequences.items():
+        forward, reverse = regex_sites(motif, sequence.upper())
+        middles = [start + motif.width // 2 for start in sorted(forward + reverse)]
+        if motif.name == "DELTA":
+            chromatin = covered(len(sequence), opened[0][name] + opened[1][name])
+            middles = [middle for middle in middles if chromatin[middle]]
+        bound = covered(len(sequence), peaks[name])
+        assert all(bound[middle] for middle in middles)
+        allowed = covered(len(sequence), [(middle - 140, middle + 141) for middle in middles])
+        assert not (bound & ~allowed).any()
+
+
+def test_tracks_follow_their_elements(demo: Demo) -> None:
+    """ACTIVE and SILENT need more than a window of 1,000 bp; open chromatin is at islands and enhancers."""
+    kinds = {"ACTIVE": "activator", "SILENT": "silencer", "OPEN1": "enhancer-1", "OPEN2": "enhancer-2"}
+    for track, kind in kinds.items():
+        marked = read_peaks(demo, track)
+        for name, sequence in demo.sequences.items():
+            found = covered(len(sequence), marked[name])
+            anchors = [anchor for place, anchor in anchored(demo, name) if place == kind]
+            if kind.startswith("enhancer"):
+                islands = [(start, end) for start, end, what, _ in demo.loci[name] if "island" in what]
+                assert islands and anchors
+                least = covered(len(sequence), islands + [(e - 180, e + 181) for e in anchors])
+                most = covered(len(sequence), islands + [(e - 220, e + 222) for e in anchors])
+                assert found[least].all() and not found[~most].any()
+            else:
+                shores = [(s + side - 1000, s + side + 1000) for s in anchors for side in (-2500, 2500)]
+                assert (found == covered(len(sequence), shores)).all() and 0.1 < found.mean() < 0.6
+
+
+def anchored(demo: Demo, name: str) -> list[tuple[str, int]]:
+    """Kind and anchor of the loci of a contig that have one."""
+    return [
+        (what.split(";")[0], int(what.split("=")[1]))
+        for _, _, what, _ in demo.loci[name]
+        if ";anchor=" in what
+    ]
+
+
+# Variants
+
+
+def test_variants_do_what_they_claim(demo: Demo) -> None:
+    with pysam.VariantFile(str(demo.directory / "variants.vcf.gz")) as file:
+        records = list(file)
+    assert len(records) > 60 * MEGABASES
+    opened = {
+        name: covered(len(sequence), read_peaks(demo, "OPEN1")[name] + read_peaks(demo, "OPEN2")[name])
+        for name, sequence in demo.sequences.items()
+    }
+    seen: Counter[tuple[str, bool]] = Counter()
+    for record in records:
+        sequence = demo.sequences[record.chrom].upper()
+        reference, (alternative,) = record.ref, record.alts
+        start = record.pos - 1
+        assert sequence[start : start + len(reference)] == reference
+        if len(reference) != len(alternative):
+            assert reference[0] == alternative[0]
+            assert reference[-1] != alternative[-1], "indels are left-aligned"
+        left = sequence[start - 200 : start]
+        right = sequence[start + len(reference) : start + len(reference) + 200]
+        for motif in FACTORS:
+            before, after = (
+                sum(map(len, regex_sites(motif, left + allele + right)))
+                for allele in (reference, alternative)
+            )
+            mine = motif.name == record.info["TRACK"]
+            change = {"loss": -1, "gain": 1, "none": 0}[record.info["EFFECT"]] if mine else 0
+            if mine and record.info["PLACE"] == "closed":
+                assert not opened[record.chrom][record.info["SITE"] - 1 + motif.width // 2]
+                change = -1
+            assert after - before == change
+            if mine and change:
+                assert {before, after} == {0, 1}
+        seen[record.info["EFFECT"], len(reference) != len(alternative)] += 1
+    assert all(seen[effect, False] > 5 for effect in ("loss", "gain", "none"))
+    assert seen["loss", True] > 2
+    assert seen["none", True] > 2
+    share = (seen["none", False] + seen["none", True]) / len(records)
+    assert 0.4 < share < 0.65

@@ -19,7 +19,6 @@ from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
@@ -34,7 +33,7 @@ from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.task import train
 from tests.golden.messages import fails
-from tests.toys import MOTIFS, write_motif_genome
+from tests.toys import MOTIFS, region_splits, write_motif_genome
 
 SETTINGS: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},
@@ -69,7 +68,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         reference,
         load_assembly("demo"),
         tracks,
-        RegionSplits.from_names(reference.contigs, load_assembly("demo"), valid=["b"], test=["c"]),
+        region_splits(reference.contigs, load_assembly("demo"), valid=["b"], test=["c"]),
         Labelling(bin_size=40, window=206, max_n=1.0, negative_fraction=1.0, min_positives=1),
     )
     return home

@@ -18,10 +18,9 @@ from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, win
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.finetuning.promoters import held_out_predictions
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
-from bigbird_dna.genome.chromatin.peaks import Intervals, merge
 from bigbird_dna.genome.promoters import prepare_promoters, read_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.sequence import Interval, Intervals
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
@@ -55,7 +54,7 @@ def gtf(*features: tuple[str, str, int, int, str]) -> str:
 
 @given(spans, spans)
 def test_fractions_are_those_of_a_mask(coding: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
-    regions = CodingRegions({"c": merge(*columns(coding))})
+    regions = CodingRegions({"c": Intervals.union(*columns(coding))})
     rows = pd.DataFrame(asked, columns=["start", "end"], dtype=np.int64).assign(contig="c")
     expected = [mask(coding)[start:end].mean() for start, end in asked]
     found = regions.fractions(rows)

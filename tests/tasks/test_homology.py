@@ -18,7 +18,6 @@ from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
@@ -29,6 +28,7 @@ from tests.conftest import REPOSITORY
 from tests.genome.homology.test_nearest import mutated
 from tests.golden.messages import fails
 from tests.tasks.leaks import by_split, crossing_copies, whole_splits
+from tests.toys import region_splits
 
 LENGTH, SPACING = 200, 400
 SETS = ("substituted", "permuted", "genomic")
@@ -78,7 +78,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         reference,
         assembly,
         [Track(name, "TF", file=home / f"{name}.bed") for name in "ab"],
-        RegionSplits.from_names(reference.contigs, assembly, valid=["two"], test=["three"]),
+        region_splits(reference.contigs, assembly, valid=["two"], test=["three"]),
         Labelling(bin_size=BIN, window=WINDOW, max_n=1.0, negative_fraction=0.4, min_positives=1),
     )
     return home

@@ -7,15 +7,15 @@ import pytest
 
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus
-from bigbird_dna.genome.splits import Split, Stretch
+from bigbird_dna.genome.splits import Segment, Split
 from bigbird_dna.tokens import encode as statistics
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.encode import tokenizer_statistics
 
 
-def contigs_of(reference: Reference, **splits: Split | None) -> list[Stretch]:
+def contigs_of(reference: Reference, **splits: Split | None) -> list[Segment]:
     """Whole contigs with their splits."""
-    return [Stretch(Interval(name, 0, reference.contigs[name]), split) for name, split in splits.items()]
+    return [Segment(Interval(name, 0, reference.contigs[name]), split) for name, split in splits.items()]
 
 
 def ids_of(reference: Reference, tokenizer: DnaTokenizer, *contigs: str) -> np.ndarray:
@@ -112,7 +112,7 @@ def test_without_bases_there_is_no_ratio(
 
 def test_a_contig_that_is_divided_counts_by_stretch(reference: Reference, tokenizer: DnaTokenizer) -> None:
     parts = [(0, 3000, "train"), (3000, 5000, "valid"), (5000, 6000, None), (6000, 9000, "train")]
-    stretches = [Stretch(Interval("a", start, end), split) for start, end, split in parts]
+    stretches = [Segment(Interval("a", start, end), split) for start, end, split in parts]
     found = tokenizer_statistics(reference, stretches, tokenizer)
     assert {name: values["split"] for name, values in found["contigs"].items()} == {
         f"a:{start + 1}-{end}": split for start, end, split in parts

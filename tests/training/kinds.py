@@ -11,7 +11,6 @@ from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
@@ -20,7 +19,7 @@ from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import Task
 from bigbird_dna.training.task import train as train_task
-from tests.toys import MOTIFS, write_motif_genome
+from tests.toys import MOTIFS, region_splits, write_motif_genome
 
 KINDS = ("pretraining", "promoters", "chromatin")
 STEPS = 20
@@ -48,7 +47,7 @@ def make_chromatin(home: Path) -> Path:
         reference,
         load_assembly("demo"),
         [Track(name, "TF", file=home / f"peaks/{name}.bed") for name in MOTIFS],
-        RegionSplits.from_names(reference.contigs, load_assembly("demo"), valid=["b"], test=["c"]),
+        region_splits(reference.contigs, load_assembly("demo"), valid=["b"], test=["c"]),
         Labelling(bin_size=40, window=206, max_n=1.0, negative_fraction=0.4, min_positives=1),
     )
     return home

@@ -1,17 +1,18 @@
-"""From peak files to a chromatin data set."""
+"""From peak files to a chromatin data set, whole or in shards."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from bigbird_dna.console import log, progress
+from bigbird_dna.disk.atomic import check_writable
 from bigbird_dna.disk.directories import check_directory
+from bigbird_dna.disk.shards import Shard, ShardFile, write_shard
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
 from bigbird_dna.genome.chromatin.dataset import (
@@ -21,12 +22,16 @@ from bigbird_dna.genome.chromatin.dataset import (
     split_counts,
     write_dataset,
 )
-from bigbird_dna.genome.chromatin.labels import DROPPED, BinCandidates, Labelling, PackedLabels, label_contigs
-from bigbird_dna.genome.chromatin.peaks import Intervals, place_peaks, read_peaks
+from bigbird_dna.genome.chromatin.labels import DROPPED, LabeledBins, Labelling, PackedLabels, label_contigs
+from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
 from bigbird_dna.genome.chromatin.regions import SPLITS, RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Intervals
+from bigbird_dna.genome.splits import Split
 
+KIND = "labelled bins"
+_TYPES = [np.dtype(kind) for kind in ("int64", "int64", "int8", "bool", "uint8", "int64")]
 _SHOWN = 5  # tracks left out that the log names
 
 _MEANING = {
@@ -35,67 +40,15 @@ _MEANING = {
 }
 
 
-class Labelled(NamedTuple):
-    """Bins of the reference that may be kept, N rows in its order."""
-
-    owners: npt.NDArray[np.int64]  # numbers of their contigs
-    starts: npt.NDArray[np.int64]
-    splits: npt.NDArray[np.int8]
-    sampled: npt.NDArray[np.bool_]  # kept even without a positive track
-    labels: PackedLabels
-    dropped: npt.NDArray[np.int64]  # for each reason of `DROPPED`
-
-    @classmethod
-    def join(cls, candidates: Iterable[BinCandidates], tracks: int) -> Self:
-        """The candidates of several contigs, one contig after the other."""
-        none = np.zeros(0, np.int64)
-        unlabelled = PackedLabels(np.zeros((0, -(-tracks // 8)), np.uint8), tracks)
-        parts = [
-            cls(none, none, np.zeros(0, np.int8), none > 0, unlabelled, np.zeros(len(DROPPED), np.int64))
-        ]
-        for contig, starts, splits, sampled, labels, dropped in candidates:
-            owners = np.full(len(starts), contig, np.int64)
-            parts.append(cls(owners, starts, splits, sampled, labels, np.array(dropped, np.int64)))
-        return cls.concatenate(parts)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """Several, one after the other."""
-        labels = PackedLabels(np.concatenate([part.labels.packed for part in parts]), parts[0].labels.tracks)
-        return cls(
-            np.concatenate([part.owners for part in parts]),
-            np.concatenate([part.starts for part in parts]),
-            np.concatenate([part.splits for part in parts]),
-            np.concatenate([part.sampled for part in parts]),
-            labels,
-            np.sum([part.dropped for part in parts], axis=0),
-        )
-
-
-class _Rows(NamedTuple):
-    """N rows as the data set has them, or what is chosen of them."""
-
-    bins: pd.DataFrame
-    labels: PackedLabels
-    sampled: npt.NDArray[np.bool_]
-
-
 class LabelJob(NamedTuple):
     """What a data set is made of, beside its bins: what `dataset.json` says, and the reference's contigs."""
 
-    contigs: Sequence[str]
-    tracks: Sequence[Track]
+    sources: dict[str, Any]
     labelling: Labelling
     assembly: str
     regions: dict[str, list[str]]
-    sources: dict[str, Any]
-
-
-class TracksOnContigs(NamedTuple):
-    """The peaks of each track by contig, and the intervals whose bins are dropped."""
-
-    peaks: list[dict[str, Intervals]]
-    banned: Mapping[str, Intervals]
+    contigs: Sequence[str]
+    tracks: Sequence[Track]
 
 
 def build_dataset(
@@ -109,36 +62,79 @@ def build_dataset(
 ) -> ChromatinData:
     """Label the bins of a reference with the peaks of tracks, and write the data set `out`.
 
-    Rows are in the reference's order of contigs, then by start. The bytes depend on the contents of
-    the files and the arguments alone.
-
-    Parameters
-    ----------
-    blacklist
-        Intervals in BED; bins that overlap one are dropped.
-
-    Raises
-    ------
-    DataError
-        A file can't be used, no track is left, or no bin for training.
+    Rows are in the reference's order of contigs, then by start. The bytes depend on the contents of the files
+    and the arguments alone. Bins that overlap the blacklist (BED) are dropped. `DataError`: no track, or no
+    bin for training, is left.
     """
     check_directory(out, [reference.path] if blacklist is None else [reference.path, blacklist])
-    job, placed = read_job(reference, assembly, tracks, splits, labelling, blacklist)
-    candidates = label_contigs(reference, placed.peaks, splits, labelling, placed.banned)
-    labelled = Labelled.join(candidates, len(tracks))
-    del placed, candidates
-    return write_labelled(out, job, labelled)
+    job, labeled = _label(reference, assembly, tracks, splits, labelling, blacklist)
+    return _write(out, job, labeled)
 
 
-def read_job(
+def write_label_shard(
+    output: Path,
+    shard: Shard,
+    reference: Reference,
+    assembly: Assembly,
+    tracks: Sequence[Track],
+    splits: RegionSplits,
+    labelling: Labelling,
+    blacklist: Path | None = None,
+) -> int:
+    """Label the bins of a shard, a run of their numbers over all contigs, as `build_dataset` does."""
+    check_writable(output)
+    numbers = shard.rows(sum(map(labelling.grid.bins, reference.contigs.values())))
+    job, labeled = _label(reference, assembly, tracks, splits, labelling, blacklist, numbers)
+    with write_shard(output, KIND, shard, _stored(job)) as writer:
+        for name, array in labeled._asdict().items():
+            writer.write_array(name, array)
+    return len(labeled.starts)
+
+
+def merge(shards: Sequence[ShardFile], output: Path) -> int:
+    """Write the data set `output` from all shards, as `build_dataset` would; gives the number of bins."""
+    check_directory(output, [shard.path for shard in shards])
+    job = shards[0].described(_job)
+    parts = [_read_shard(shard, len(job.contigs), len(job.tracks)) for shard in shards]
+    return len(_write(output, job, LabeledBins.joined(parts, len(job.tracks))))
+
+
+def _read_shard(shard: ShardFile, contigs: int, tracks: int) -> LabeledBins:
+    found = LabeledBins(*shard.arrays(*LabeledBins._fields))
+    rows = (len(found.owners) if found.owners.ndim else 0,)
+    shapes = [*[rows] * 4, (*rows, -(-tracks // 8)), (len(DROPPED),)]
+    fits = [array.dtype for array in found] == _TYPES and [array.shape for array in found] == shapes
+    for numbers, count in ((found.owners, contigs), (found.splits, len(SPLITS))):
+        fits = fits and bool(((numbers >= 0) & (numbers < count)).all())
+    if not fits:
+        raise DataError(f"{shard.path}: damaged: its arrays are not those of labeled bins")
+    PackedLabels(found.packed, tracks)
+    return found
+
+
+def _stored(job: LabelJob) -> dict[str, Any]:
+    # Where peak files lie decides nothing: `sources` has their checksums.
+    tracks = [asdict(replace(track, file=None, extra=dict(track.extra))) for track in job.tracks]
+    return job._asdict() | {"labelling": asdict(job.labelling), "tracks": tracks}
+
+
+def _job(stored: dict[str, Any]) -> LabelJob:
+    job = LabelJob(**stored)
+    return job._replace(
+        tracks=[Track(**track) for track in stored["tracks"]], labelling=Labelling(**stored["labelling"])
+    )
+
+
+def _label(
     reference: Reference,
     assembly: Assembly,
     tracks: Sequence[Track],
     splits: RegionSplits,
     labelling: Labelling,
     blacklist: Path | None,
-) -> tuple[LabelJob, TracksOnContigs]:
-    """Read the peaks of all tracks; arguments and errors as of `build_dataset`."""
+    numbers: range | None = None,
+) -> tuple[LabelJob, LabeledBins]:
+    """What the data set is made of, and all bins, or those of some numbers, that may be kept."""
     if not tracks:
         raise DataError("no tracks to label bins with")
     contigs = reference.contigs
@@ -151,25 +147,31 @@ def read_job(
         banned = found.contigs
         sources["blacklist"] = {**source_entry(blacklist), **found.counts}
     sources = {"reference": source_entry(reference.path), **sources}
-    job = LabelJob(list(contigs), tracks, labelling, assembly.name, splits.describe(), sources)
-    return job, TracksOnContigs(peaks, banned)
+    job = LabelJob(sources, labelling, assembly.name, splits.describe(), list(contigs), tracks)
+    labeled = label_contigs(reference, peaks, splits, labelling, banned, numbers)
+    return job, LabeledBins.joined(labeled, len(tracks))
 
 
-def write_labelled(out: Path, job: LabelJob, labelled: Labelled) -> ChromatinData:
-    """Write the data set of all bins that may be kept; errors as of `build_dataset`."""
-    bins = make_bins(job.contigs, labelled.owners, labelled.starts, labelled.splits, job.labelling.bin_size)
-    rows = _Rows(bins, labelled.labels, labelled.sampled)
-    kept, left_out = _choose_tracks(job.tracks, rows, job.sources["tracks"], job.labelling)
-    rows = _choose_rows(rows, kept)
+def _write(out: Path, job: LabelJob, labeled: LabeledBins) -> ChromatinData:
+    """Write the data set of the bins that are sampled, or positive in a track that is left."""
+    labelling = job.labelling
+    bins = make_bins(job.contigs, labeled.owners, labeled.starts, labeled.splits, labelling.bin_size)
+    labels = PackedLabels(labeled.packed, len(job.tracks))
+    kept, left_out = _choose_tracks(job, split_counts(bins, labels))
+    labels = labels.select(kept)
+    rows = labels.any() | labeled.sampled
+    bins = bins[rows].reset_index(drop=True)
+    if not (bins["split"] == "train").any():
+        raise DataError("no bin is left for training: held-out regions and gaps take all of them")
     info = {
         **asdict(job.labelling),
         "assembly": job.assembly,
         "regions": job.regions,
-        "dropped_bins": dict(zip(DROPPED, labelled.dropped.tolist(), strict=True)),
+        "dropped_bins": dict(zip(DROPPED, labeled.dropped.tolist(), strict=True)),
         "left_out": left_out,
         "sources": job.sources,
     }
-    data = write_dataset(out, rows.bins, rows.labels, [job.tracks[number] for number in kept], info)
+    data = write_dataset(out, bins, labels.take(rows), [job.tracks[number] for number in kept], info)
     _report(data)
     return data
 
@@ -206,20 +208,19 @@ def _place_tracks(
 
 
 def _choose_tracks(
-    tracks: Sequence[Track], rows: _Rows, sources: Mapping[str, Mapping[str, Any]], labelling: Labelling
+    job: LabelJob, counts: Mapping[Split, npt.NDArray[np.int64]]
 ) -> tuple[npt.NDArray[np.intp], list[dict[str, Any]]]:
     """Numbers of the tracks that have positives enough, and the others with the reason."""
-    counts = split_counts(rows.bins, rows.labels)
-    least = dict.fromkeys(SPLITS, labelling.min_held_out) | {"train": labelling.min_positives}
+    least = dict.fromkeys(SPLITS, job.labelling.min_held_out) | {"train": job.labelling.min_positives}
     used = [split for split in SPLITS if split == "train" or counts[split].any()]
     kept, left_out = [], []
-    for number, track in enumerate(tracks):
+    for number, track in enumerate(job.tracks):
         short = [split for split in used if counts[split][number] < least[split]]
         if not short:
             kept.append(number)
             continue
         found = {f"positives_{split}": int(counts[split][number]) for split in SPLITS}
-        if not sources[track.name]["peaks"]:
+        if not job.sources["tracks"][track.name]["peaks"]:
             reason = "no peaks in its file"
         else:
             reason = "; ".join(
@@ -232,16 +233,6 @@ def _choose_tracks(
             + (f" and {least['test']} in each held-out split" if least["test"] else "")
         )
     return np.array(kept, np.intp), left_out
-
-
-def _choose_rows(rows: _Rows, tracks: npt.NDArray[np.intp]) -> _Rows:
-    """Some tracks of the rows that are positive in one of them or sampled."""
-    labels = rows.labels.select(tracks)
-    wanted = labels.any() | rows.sampled
-    bins = rows.bins[wanted].reset_index(drop=True)
-    if not (bins["split"] == "train").any():
-        raise DataError("no bin is left for training: held-out regions and gaps take all of them")
-    return _Rows(bins, labels.take(wanted), rows.sampled[wanted])
 
 
 def _report(data: ChromatinData) -> None:

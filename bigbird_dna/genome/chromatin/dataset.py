@@ -121,13 +121,7 @@ def write_dataset(
 
 
 def read_dataset(directory: Path) -> ChromatinData:
-    """Read a data set.
-
-    Raises
-    ------
-    DataError
-        A file is missing or damaged, or the files don't belong together.
-    """
+    """Read a data set; `DataError` if a file is missing or damaged, or the files don't belong together."""
     directory = Path(directory)
     for name in FILES:
         if not (directory / name).is_file():

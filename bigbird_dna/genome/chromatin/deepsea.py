@@ -1,8 +1,9 @@
-"""DeepSEA's published bundle, and whether it agrees with a genome and with its tracks.
+"""DeepSEA's published training bundle, with the coordinates of its bins.
 
-The files of DeepSEA's bundle: found or unpacked, and their contents checked for shape.
-
-Whether DeepSEA's windows agree with the reference, and its labels with the list of tracks.
+The bundle has three MATLAB files, `train.mat` (7.3), `valid.mat` and `test.mat` (5), each with windows
+`…xdata` (rows, 4, 1000) and labels `…data` (rows, tracks). Channels are A, G, C, T; N is all zero. The first
+half of the rows is the forward strand, the second half the reverse complements in the same order, which are
+not used here: a model reads both strands itself.
 """
 
 import tarfile
@@ -22,10 +23,10 @@ from bigbird_dna.genome.assembly import Assembly, shown
 from bigbird_dna.genome.chromatin.dataset import ChromatinData
 from bigbird_dna.genome.chromatin.labels import Bytes
 from bigbird_dna.genome.chromatin.matlab import MatArray
-from bigbird_dna.genome.chromatin.peaks import Positions, read_intervals
+from bigbird_dna.genome.chromatin.peaks import read_intervals
 from bigbird_dna.genome.chromatin.regions import SPLITS, window_start
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.sequence import Interval, Positions
 from bigbird_dna.genome.splits import Split
 
 CHANNELS = "AGCT"
@@ -44,14 +45,7 @@ class BundleBins(NamedTuple):
 
 
 def read_bundle_bins(bed: Path, reference: Reference, assembly: Assembly) -> BundleBins:
-    """Read the coordinates of the bins.
-
-    Raises
-    ------
-    DataError
-        The file can't be read, an interval hasn't 200 bp, its contig isn't in the reference, or it
-        ends beyond it.
-    """
+    """The coordinates of the bins: intervals of 200 bp on the reference, else `DataError`."""
     contigs: list[str] = []
     starts: list[int] = []
     known: dict[str, str | None] = {}
@@ -79,14 +73,8 @@ def read_bundle_bins(bed: Path, reference: Reference, assembly: Assembly) -> Bun
 def unpack_bundle(archive: Path, directory: Path) -> None:
     """Write `train.mat`, `valid.mat` and `test.mat` of the bundle's archive to a directory.
 
-    Files that are there with the size they have in the archive are not written again.
-
-    Raises
-    ------
-    UsageError
-        A file of that name and another size is there.
-    DataError
-        The archive is missing, damaged or truncated, or lacks one of them.
+    Files that are there with the size they have in the archive are not written again. Files that are there
+    with another size are a `UsageError`.
     """
     found = set()
     with reading(archive, "not a complete tar archive", Exception), tarfile.open(archive, "r|*") as tar:
@@ -148,10 +136,7 @@ def bundle_arrays(
 ) -> tuple[MatArray, MatArray]:
     """The windows (rows, 4, 1000) and labels (rows, tracks) of a file.
 
-    Raises
-    ------
-    DataError
-        One is missing, or they have other shapes; with `tracks`, another number of tracks.
+    Other shapes are a `DataError`, and with `tracks` another number of tracks.
     """
     names = f"{split}xdata", f"{split}data"
     for name in names:
@@ -223,24 +208,11 @@ def check_rows(
     rows: npt.NDArray[np.intp],
     reference: Reference,
 ) -> int:
-    """Compare sampled rows with their reverse complements and with the reference.
+    """How many rows were compared with their reverse complements and with the reference; `DataError` if one
+    differs.
 
-    Parameters
-    ----------
-    windows, labels
-        (2 n, 4, 1000) and (2 n, tracks): n forward rows, then their reverse complements.
-    rows
-        Which bin each forward row is, (n,).
-
-    Returns
-    -------
-    int
-        How many rows were compared.
-
-    Raises
-    ------
-    DataError
-        A row differs; the text has the row, the place and the first base.
+    `windows` (2 n, 4, 1000) and `labels` (2 n, tracks) hold n forward rows, then their reverse complements;
+    `rows` (n,) says which bin each forward row is.
     """
     half = len(rows)
     chosen = _sample(half, samples)

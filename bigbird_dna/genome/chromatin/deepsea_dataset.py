@@ -1,14 +1,8 @@
-"""DeepSEA's published training bundle, with the coordinates of its bins.
+"""A chromatin data set of the labels in DeepSEA's published bundle.
 
-The bundle has three MATLAB files, `train.mat` (7.3), `valid.mat` and `test.mat` (5), each with windows
-`…xdata` (rows, 4, 1000) and labels `…data` (rows, tracks). Channels are A, G, C, T; N is all zero.
-The first half of the rows is the forward strand, the second half the reverse complements in the same
-order, which are not used here: a model reads both strands itself. Bins are the lines of
-`allTFs.pos.bed`: the first ones for training, the next for validation, those on chr8 and chr9 for
-testing. A window of 1000 bp starts 400 bp before its bin of 200 bp.
-
-Nothing but labels is taken from the bundle. Its windows serve as a check that the reference and the
-coordinates are those it was made from.
+Bins are the lines of `allTFs.pos.bed`: the first ones for training, the next for validation, those on chr8
+and chr9 for testing. A window of 1000 bp starts 400 bp before its bin of 200 bp. Windows serve only as a
+check that the reference and the coordinates are those the bundle was made from.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,26 +50,10 @@ def build_deepsea(
 ) -> ChromatinData:
     """Turn the bundle into a chromatin data set `out`, rows in the bundle's order.
 
-    Parameters
-    ----------
-    bundle
-        The directory with the three MATLAB files, or the archive (`.tar.gz`), which is unpacked
-        beside `out` for the time being (`unpack_bundle` does it for good).
-    bed
-        The bins: `allTFs.pos.bed`, plain, gzip or in a `.tar.gz`.
-    tracks
-        In the order of the labels.
-    samples
-        Windows of each file that are compared with the reference, spread evenly.
-
-    Raises
-    ------
-    DataError
-        A file is missing or damaged; arrays are missing or have other shapes; the numbers of bins,
-        windows, labels and tracks differ; the second half of the rows isn't the reverse complement
-        of the first; a window isn't the reference's sequence.
-
-    A list of tracks with other shares of positives than the labels is warned of (`check_prevalence`).
+    `bundle` is the directory of the MATLAB files, or the archive, which is unpacked beside `out` for the time
+    being. `bed` has the bins, plain, gzip or in a `.tar.gz`; `tracks` are in the order of the labels.
+    `samples` windows of each file, spread evenly, are compared with the reference: whatever doesn't agree is
+    a `DataError`.
     """
     check_directory(out, [bundle, bed, reference.path])
     bins = read_bundle_bins(bed, reference, assembly)  # before minutes of unpacking

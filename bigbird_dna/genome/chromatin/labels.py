@@ -1,15 +1,11 @@
-"""Labels of bins: packed in memory and in files, made from peaks.
+"""Labels of bins, one bit each, and which bins a data set may have.
 
-Labels of many bins and tracks, one bit each.
-
-N rows (bins), T tracks, K = ceil(T / 8) bytes a row. Track t is bit t % 8, counted from the lowest,
-of byte t // 8; the bits above T are zero.
-
-Which bins a data set may have, and their labels, contig by contig.
+N rows (bins), T tracks, K = ceil(T / 8) bytes a row. Track t is bit t % 8, counted from the lowest, of byte t
+// 8; the bits above T are zero.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -21,21 +17,18 @@ from bigbird_dna.console import progress
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome.chromatin.peaks import Intervals, Positions, merge
 from bigbird_dna.genome.chromatin.regions import (
     EXCLUDED,
     GAP,
     Grid,
     RegionSplits,
     Rule,
-    covered_bases,
     least_bases,
-    overlaps,
     positive_bins,
     window_start,
 )
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.sequence import Interval, Intervals, Positions
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -108,13 +101,7 @@ class PackedLabels:
 
     @classmethod
     def load(cls, path: Path, rows: int | None = None) -> Self:
-        """Read what `save` wrote; `rows`, where it is known, is looked at before the labels are read.
-
-        Raises
-        ------
-        DataError
-            The file is missing, damaged, or holds something else or other rows.
-        """
+        """Read what `save` wrote; `rows`, where it is known, is looked at before the labels are read."""
         with reading(path, "damaged or not a file of packed labels", Exception), open_npz(path) as stored:
             found = stored.header("packed").shape[:1]
             if rows is not None and found != (rows,):
@@ -165,17 +152,13 @@ class LabelBuilder:
 Flags = npt.NDArray[np.bool_]
 
 _NONE = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
-_PIECE = 16_000_000  # bp of a contig looked at at a time
+CHUNK = 16_000_000  # bp of a contig looked at at a time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labelling:
-    """How bins are chosen and labelled, and which tracks are kept.
-
-    Raises
-    ------
-    ConfigError
-        A size, fraction or rule that makes no sense.
+    """How bins are chosen and labeled, and which tracks are kept; values that make no sense are a
+    `ConfigError`.
     """
 
     bin_size: int = 200
@@ -217,20 +200,24 @@ DROPPED = ("excluded", "gap", "blacklist", "too many N")
 """Why a bin that has a positive track, or was sampled, may be dropped."""
 
 
-class BinCandidates(NamedTuple):
-    """Bins of a contig that may be kept, and how many were dropped for each reason."""
+class LabeledBins(NamedTuple):
+    """Bins of the reference that may be kept, N rows in its order, and how many were dropped."""
 
-    contig: int  # its number in the reference
+    owners: Positions  # numbers of their contigs
     starts: Positions
     splits: npt.NDArray[np.int8]
     sampled: Flags  # kept even without a positive track
-    labels: PackedLabels
-    dropped: list[int]  # for each reason of `DROPPED`
+    packed: Bytes  # labels, as of `PackedLabels`
+    dropped: Positions  # for each reason of `DROPPED`
 
-
-def count_bins(reference: Reference, labelling: Labelling) -> int:
-    """How many bins there are on all contigs, to be kept or not."""
-    return sum(map(labelling.grid.bins, reference.contigs.values()))
+    @classmethod
+    def joined(cls, parts: Iterable["LabeledBins"], tracks: int) -> "LabeledBins":
+        """Those of several contigs, one after the other."""
+        none = np.zeros(0, np.int64)
+        unlabeled = np.zeros((0, -(-tracks // 8)), np.uint8)
+        empty = cls(none, none, np.zeros(0, np.int8), none > 0, unlabeled, np.zeros(len(DROPPED), np.int64))
+        *columns, dropped = zip(empty, *parts, strict=True)
+        return cls._make([*map(np.concatenate, columns), np.sum(dropped, axis=0)])
 
 
 def label_contigs(
@@ -240,18 +227,12 @@ def label_contigs(
     labelling: Labelling,
     banned: Mapping[str, Intervals],
     numbers: range | None = None,
-) -> Iterator[BinCandidates]:
+) -> Iterator[LabeledBins]:
     """Label the bins of each contig of a reference, in its order.
 
-    Parameters
-    ----------
-    peaks
-        Of each track by contig, as `place_peaks` gives them.
-    banned
-        Intervals by contig, likewise: bins that overlap one are dropped.
-    numbers
-        Only these of all bins (see `count_bins`), counted from 0 over the contigs, and only the contigs that
-        have some of them; None: all.
+    `peaks` of each track, and the intervals `banned`, bins on which are dropped, are by contig as
+    `place_peaks` gives them. `numbers` chooses some of all bins, counted from 0 over the
+    contigs, and the contigs that have some.
     """
     contigs = reference.contigs
     before = 0  # bins of the contigs that were passed
@@ -275,7 +256,7 @@ def _label_contig(
     labelling: Labelling,
     banned: Intervals,
     here: range,
-) -> BinCandidates:
+) -> LabeledBins:
     """Label the bins `here` of the contig of a number."""
     contig = list(reference.contigs)[number]
     length, grid = reference.contigs[contig], labelling.grid
@@ -292,12 +273,13 @@ def _label_contig(
     starts = grid.starts(length)[here.start : here.stop][wanted]
     assigned = splits.assign(contig, starts, grid.size, labelling.window)
     free = np.flatnonzero(assigned >= 0)
-    allowed = free[~overlaps(banned, starts[free], starts[free] + grid.size)]
+    allowed = free[~banned.overlap(starts[free], starts[free] + grid.size)]
     kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
     outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
     dropped = [*outside, len(free) - len(allowed), len(allowed) - len(kept)]
     rows = wanted[kept]
-    return BinCandidates(number, starts[kept], assigned[kept], sampled[rows], builder.build(rows), dropped)
+    owners, packed = np.full(len(rows), number, np.int64), builder.build(rows).packed
+    return LabeledBins(owners, starts[kept], assigned[kept], sampled[rows], packed, np.array(dropped))
 
 
 def _known_enough(reference: Reference, contig: str, starts: Positions, labelling: Labelling) -> Flags:
@@ -308,7 +290,7 @@ def _known_enough(reference: Reference, contig: str, starts: Positions, labellin
     opens = window_start(starts, labelling.bin_size, window)
     first, last = np.clip(opens, 0, length), np.clip(opens + window, 0, length)
     unknown = unknown_bases(reference, contig, int(first.min()), int(last.max()))
-    known = last - first - covered_bases(unknown, first, last)
+    known = last - first - unknown.covered(first, last)
     return np.asarray(window - known <= labelling.max_n * window)
 
 
@@ -316,7 +298,7 @@ def unknown_bases(reference: Reference, contig: str, start: int = 0, end: int | 
     """The runs of N of a contig, or of `[start, end)` of it."""
     stop = reference.contigs[contig] if end is None else end
     runs: list[tuple[int, int]] = []
-    for begin in range(start, stop, _PIECE):
-        sequence = reference.fetch(Interval(contig, begin, min(begin + _PIECE, stop)))
+    for begin in range(start, stop, CHUNK):
+        sequence = reference.fetch(Interval(contig, begin, min(begin + CHUNK, stop)))
         runs += [(begin + run.start(), begin + run.end()) for run in re.finditer("N+", sequence)]
-    return merge(*np.array(runs, np.int64).reshape(-1, 2).T)
+    return Intervals.union(*np.array(runs, np.int64).reshape(-1, 2).T)

@@ -1,7 +1,7 @@
 """Large arrays of MATLAB files, version 5 and 7.3 (HDF5).
 
 Shapes are MATLAB's: (rows, …), the rows fastest in the file. HDF5 has the same bytes under the axes
-reversed, (…, rows). Values must be 0 or 1, of whatever numeric type. HDF5 is read in pieces. An
+reversed, (…, rows). Values must be 0 or 1, of whatever numeric type. HDF5 is read in chunks. An
 array of version 5, which can't have more than 4 GB, is read whole: the bundle's largest, the windows
 of `test.mat`, has 1.8 GB.
 """
@@ -10,10 +10,10 @@ import math
 import struct
 import warnings
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from bigbird_dna.disk.foreign import check_array, own_arrays
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.chromatin.labels import Bytes
 
-_BUDGET = 1 << 26  # bytes of an HDF5 array in memory at a time
+BUDGET = 1 << 26  # bytes of an HDF5 array in memory at a time
 
 # Of version 5: the numbers of data elements, and of the types and classes of numeric arrays.
 _COMPRESSED = 15
@@ -51,20 +51,46 @@ class LabelPart(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MatArray(ABC):
+class MatArray:
     """A numeric array of a MATLAB file."""
 
     path: Path
     name: str
     shape: tuple[int, ...]
+    open: Callable[[], Any]  # its values, axes reversed: of HDF5 those that are asked for are read, else all
 
-    @abstractmethod
     def pick(self, rows: npt.NDArray[np.intp]) -> Bytes:
-        """Some rows, given in ascending order, (n, *shape[1:])."""
+        """Some rows, given in ascending order, (n, *shape[1:]); every chunk that holds one is read once."""
+        dataset = self.open()
+        lead = dataset.shape[:-1]
+        found = np.zeros((*lead, len(rows)), np.uint8)
+        chunks = getattr(dataset, "chunks", None) or (1,) * len(lead) + (1024,)
+        for group in np.unique(rows // chunks[-1]):
+            members = np.flatnonzero(rows // chunks[-1] == group)
+            low, high = int(rows[members[0]]), int(rows[members[-1]]) + 1
+            row_bytes = math.prod(lead[1:]) * (high - low) * dataset.dtype.itemsize
+            step = max(chunks[0], BUDGET // max(row_bytes, 1) // chunks[0] * chunks[0])
+            for start in range(0, lead[0], step):
+                with _faults(self.path):
+                    chunk = dataset[start : start + step, ..., low:high]
+                found[start : start + step, ..., members] = self._binary(chunk[..., rows[members] - low])
+        return found.transpose()
 
-    @abstractmethod
     def parts(self, rows: int) -> Iterator[LabelPart]:
-        """All of the first rows of an array (rows, tracks), piece by piece."""
+        """All of the first rows of an array (rows, tracks), in unions of whole chunks: none is read twice."""
+        dataset = self.open()
+        tracks = dataset.shape[0]
+        if not tracks:
+            return
+        height, width = getattr(dataset, "chunks", None) or (1, 1)
+        budget = BUDGET // dataset.dtype.itemsize
+        height = min(tracks, max(1, budget // (height * width)) * height)
+        width *= max(1, budget // (height * width))
+        for row in range(0, rows, width):
+            for track in range(0, tracks, height):
+                with _faults(self.path):
+                    values = dataset[track : track + height, row : min(row + width, rows)]
+                yield LabelPart(track, row, self._binary(values))
 
     def _binary(self, values: npt.NDArray[Any]) -> Bytes:
         small = values.astype(np.uint8)
@@ -77,11 +103,7 @@ class MatArray(ABC):
 def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
     """Open a MATLAB file; gives its numeric arrays by name.
 
-    Raises
-    ------
-    DataError
-        It is missing, no MATLAB file of version 5 or 7.3, truncated or damaged; also later, while
-        arrays are read.
+    A file that is no such one, truncated or damaged is a `DataError`, also later, while arrays are read.
     """
     path = Path(path)
     if not path.is_file():
@@ -90,8 +112,8 @@ def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
         if h5py.is_hdf5(path):
             with h5py.File(path, "r") as file:
                 with _faults(path):
-                    found: dict[str, MatArray] = {
-                        name: _Hdf5Array(path, name, item.shape[::-1], item)
+                    found = {
+                        name: MatArray(path, name, item.shape[::-1], partial(_checked, path, name, item))
                         for name, item in own_arrays(file)
                         if "/" not in name and item.dtype.kind in "buif"
                     }
@@ -101,70 +123,25 @@ def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
                 _check_elements(path)
                 listed = scipy.io.whosmat(path)
             yield {
-                name: _Version5Array(path, name, shape) for name, shape, kind in listed if kind in _NUMERIC
+                name: MatArray(path, name, shape, partial(_read_version5, path, name, shape))
+                for name, shape, kind in listed
+                if kind in _NUMERIC
             }
     except OSError as error:
         raise DataError(f"{path}: truncated or damaged MATLAB file: {error_text(error)}") from None
 
 
-@dataclass(frozen=True)
-class _Hdf5Array(MatArray):
-    dataset: Any  # h5py.Dataset, axes reversed
-
-    def pick(self, rows: npt.NDArray[np.intp]) -> Bytes:
-        """As `MatArray`; every chunk of the file that holds one of the rows is read once."""
-        check_array(self.path, self.name, self.dataset)
-        lead = self.dataset.shape[:-1]
-        found = np.zeros((*lead, len(rows)), np.uint8)
-        chunks = self.dataset.chunks or (1,) * len(lead) + (1024,)
-        for group in np.unique(rows // chunks[-1]):
-            members = np.flatnonzero(rows // chunks[-1] == group)
-            low, high = int(rows[members[0]]), int(rows[members[-1]]) + 1
-            row_bytes = math.prod(lead[1:]) * (high - low) * self.dataset.dtype.itemsize
-            step = max(chunks[0], _BUDGET // max(row_bytes, 1) // chunks[0] * chunks[0])
-            for start in range(0, lead[0], step):
-                with _faults(self.path):
-                    piece = self.dataset[start : start + step, ..., low:high]
-                found[start : start + step, ..., members] = self._binary(piece[..., rows[members] - low])
-        return found.transpose()
-
-    def parts(self, rows: int) -> Iterator[LabelPart]:
-        """As `MatArray`, in unions of whole chunks, so that none is unpacked twice."""
-        check_array(self.path, self.name, self.dataset)
-        tracks = self.dataset.shape[0]
-        if not tracks:
-            return
-        height, width = self.dataset.chunks or (1, 1)
-        budget = _BUDGET // self.dataset.dtype.itemsize
-        height = min(tracks, max(1, budget // (height * width)) * height)
-        width *= max(1, budget // (height * width))
-        for row in range(0, rows, width):
-            for track in range(0, tracks, height):
-                with _faults(self.path):
-                    values = self.dataset[track : track + height, row : min(row + width, rows)]
-                yield LabelPart(track, row, self._binary(values))
+def _checked(path: Path, name: str, dataset: Any) -> Any:
+    check_array(path, name, dataset)
+    return dataset
 
 
-@dataclass(frozen=True)
-class _Version5Array(MatArray):
-    def pick(self, rows: npt.NDArray[np.intp]) -> Bytes:
-        """As `MatArray`."""
-        return self._binary(self._read()[rows])
-
-    def parts(self, rows: int) -> Iterator[LabelPart]:
-        """As `MatArray`, a few tracks at a time."""
-        values = self._read()
-        for track in range(0, self.shape[1], 8):
-            yield LabelPart(track, 0, self._binary(values[:rows, track : track + 8].T))
-
-    def _read(self) -> npt.NDArray[Any]:
-        with _faults(self.path):
-            found = scipy.io.loadmat(self.path, variable_names=[self.name])[self.name]
-        if found.shape != self.shape or found.dtype.kind not in "buif":
-            raise DataError(
-                f"{self.path}: {self.name} is {found.dtype} {found.shape}, not {self.shape} of numbers"
-            )
-        return np.asarray(found)
+def _read_version5(path: Path, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    with _faults(path):
+        found = scipy.io.loadmat(path, variable_names=[name])[name]
+    if found.shape != shape or found.dtype.kind not in "buif":
+        raise DataError(f"{path}: {name} is {found.dtype} {found.shape}, not {shape} of numbers")
+    return np.asarray(found).transpose()
 
 
 def _check_elements(path: Path) -> None:

@@ -4,30 +4,20 @@ Only the first three columns count. The formats are 0-based and half-open, as ev
 """
 
 import re
-from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, naming_assemblies, shown
+from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
+from bigbird_dna.genome.sequence import MOST_CONTIGS, Intervals
 
-Positions = npt.NDArray[np.int64]
-
-_MOST_PEAKS, _MOST_CONTIGS = 30_000_000, 1_000_000  # of a file: what memory has room for
-
-
-class Intervals(NamedTuple):
-    """Intervals `[starts[i], ends[i])` of one contig."""
-
-    starts: Positions
-    ends: Positions
+_MOST_PEAKS = 30_000_000  # of a file: what memory has room for
 
 
 class Peaks(NamedTuple):
@@ -59,47 +49,22 @@ class PlacedPeaks(NamedTuple):
 def read_peaks(path: Path) -> Peaks:
     """Read the intervals of a BED3+, narrowPeak or broadPeak file: plain, gzip or bgzip.
 
-    Empty lines, comments (`#`) and UCSC's `track` and `browser` lines are passed over; columns are
-    separated by tabs or, in lines without tabs, by spaces. The order is free. An empty file has no
-    peaks.
-
-    Raises
-    ------
-    DataError
-        The file can't be read; an interval is empty, ends before it starts, starts below 0, or is
-        no interval; there are more than 30 million. The text has the line.
+    Empty lines, comments (`#`) and UCSC's `track` and `browser` lines are passed over; columns are separated
+    by tabs or, in lines without tabs, by spaces. The order is free. An empty file has no peaks; whatever
+    isn't an interval is a `DataError`.
     """
     path = Path(path)
-    found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
-    for count, (line, contig, start, end) in enumerate(read_intervals(path), start=1):
-        starts, ends = found[contig]
-        starts.append(start)
-        ends.append(end)
-        if count > _MOST_PEAKS or len(found) > _MOST_CONTIGS:
-            most = f"{_MOST_PEAKS:,} intervals" if count > _MOST_PEAKS else f"{_MOST_CONTIGS:,} contigs"
-            raise DataError(f"{path}: line {line}: more than {most}")
-    return Peaks(
-        path, {c: Intervals(*(np.frombuffer(one, np.int64) for one in both)) for c, both in found.items()}
-    )
+    return Peaks(path, Intervals.collect(path, read_intervals(path), _MOST_PEAKS))
 
 
 def place_peaks(
     peaks: Peaks, contigs: Mapping[str, int], assembly: Assembly, *, widen: int = 0
 ) -> PlacedPeaks:
-    """Put peaks on a reference: its names of contigs, peaks widened, overlapping ones joined.
+    """Put peaks on a reference: its names of contigs, peaks widened by `widen` bp on each side, overlapping
+    ones joined.
 
-    Parameters
-    ----------
-    contigs
-        Name → length in bp of the reference's contigs.
-    widen
-        bp added to each side of a peak, as far as the contig goes.
-
-    Raises
-    ------
-    DataError
-        No contig of the file is known, or a peak starts beyond its contig: the file is of another
-        assembly.
+    Where no contig of the file is known, or a peak starts beyond its contig, the file is of another assembly:
+    `DataError`.
     """
     if widen < 0:
         raise ValueError(f"widen must not be negative, not {widen}")
@@ -117,7 +82,7 @@ def place_peaks(
                 unknown_contigs[name] = len(starts)
             continue
         length = contigs[contig]
-        # A reference may hold a piece of a contig, from its start.
+        # A reference may hold a part of a contig, from its start.
         limit = max(length, whole.get(name, 0))
         if starts.max() >= limit:
             why = ": another assembly?"
@@ -134,23 +99,12 @@ def place_peaks(
             parts[contig].append(Intervals(np.maximum(starts - widen, 0), np.minimum(ends + widen, length)))
     unknown = sum(unknown_contigs.values())
     if len(peaks) and unknown == len(peaks):
-        raise DataError(f"{peaks.path}: {_explain_unknown(peaks, contigs, assembly)}")
+        raise DataError(
+            f"{peaks.path}: no contig of the peaks is known: {assembly.explain_none(peaks.contigs, contigs)}"
+        )
     # One contig may stand in a file under two names.
-    merged = {
-        contig: merge(*map(np.concatenate, zip(*found, strict=True))) for contig, found in parts.items()
-    }
+    merged = {contig: Intervals.joined(found) for contig, found in parts.items()}
     return PlacedPeaks(merged, len(peaks), unknown, absent, clipped, unknown_contigs)
-
-
-def merge(starts: Positions, ends: Positions) -> Intervals:
-    """The union of intervals of one contig: sorted, disjoint, those that touch joined."""
-    if not len(starts):
-        return Intervals(starts, ends)
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], np.maximum.accumulate(ends[order])
-    first = np.concatenate(([True], starts[1:] > ends[:-1]))
-    last = np.append(np.flatnonzero(first)[1:] - 1, len(starts) - 1)
-    return Intervals(starts[first], ends[last])
 
 
 def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
@@ -184,7 +138,7 @@ def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int,
             raise DataError(f"{path}: line {number}: {_fault(first, last)}")
         if contig not in checked:
             check_name(contig, "contig", f"{path}: line {number}")
-            if len(checked) < _MOST_CONTIGS:
+            if len(checked) < MOST_CONTIGS:
                 checked.add(contig)
         yield number, fields, start, end
 
@@ -215,13 +169,3 @@ def _refuse_beyond(path: Path, contig: str, start: int, length: int, why: str) -
         f"{path}: line {line}: the peak at {contig}:{start} (0-based) starts beyond the contig's "
         f"{length:,} bp{why}"
     )
-
-
-def _explain_unknown(peaks: Peaks, contigs: Mapping[str, int], assembly: Assembly) -> str:
-    text = (
-        f"no contig of the peaks is known: they are on {shown(peaks.contigs)}, the reference has "
-        f"{shown(contigs)} (names are looked up in {assembly.name})"
-    )
-    others = [name for name in naming_assemblies(peaks.contigs) if name != assembly.name]
-    joined = " and ".join(others)
-    return f"{text}; {joined} would know them" if others else f"{text}; {ALIAS_HINT}"

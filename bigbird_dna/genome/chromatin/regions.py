@@ -1,30 +1,24 @@
 """Bins of the genome, and the regions that are held out.
 
-Bins: a regular grid over contigs, and which bins the intervals of a track mark.
+Bins are a regular grid over contigs: bin i of a contig is `[i * stride, i * stride + size)`; those that the
+contig's end would cut are not made. Everything works on one contig, on the bins that intervals touch, so that
+cost goes with the peaks and not with the genome.
 
-Bin i of a contig is `[i * stride, i * stride + size)`; bins that the contig's end would cut are not
-made. Everything works on one contig, on the bins that intervals touch, so that cost goes with the
-peaks and not with the genome.
-
-Splits by named regions: which bins train, validate and test when contigs are cut.
-
-Between training and held-out bins lies a gap, so that no window of the one overlaps a window of the other,
-or its named region.
+Between training and held-out bins lies a gap, so that no window of the one overlaps a window of the other, or
+its named region.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.chromatin.peaks import Intervals, Positions, merge
-from bigbird_dna.genome.regions import NamedRegion, find_overlap, format_named_region, parse_named_region
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.regions import NamedRegion, format_named_region
+from bigbird_dna.genome.sequence import Interval, Intervals, Positions
 from bigbird_dna.genome.splits import Split
 
 Rule = Literal["half", "any", "centre"] | int
@@ -55,13 +49,7 @@ class Grid:
 
 
 def least_bases(rule: Rule, size: int) -> int:
-    """How many bp of a bin peaks must cover; for "centre", 1 of the centre base alone.
-
-    Raises
-    ------
-    ConfigError
-        More than the bin has.
-    """
+    """How many bp of a bin peaks must cover; for "centre", 1 of the centre base alone."""
     least = size // 2 + 1 if rule == "half" else rule if isinstance(rule, int) else 1
     if not 1 <= least <= size:
         raise ConfigError(f"label rule {rule!r}: a bin has {size} bp")
@@ -69,15 +57,7 @@ def least_bases(rule: Rule, size: int) -> int:
 
 
 def positive_bins(intervals: Intervals, grid: Grid, length: int, rule: Rule = "half") -> Positions:
-    """The numbers of the bins that are positive by a rule, ascending.
-
-    Parameters
-    ----------
-    intervals
-        Of one contig, disjoint and sorted, inside it (as `merge` makes them).
-    length
-        bp of the contig.
-    """
+    """The numbers of the bins of a contig of `length` bp that are positive by a rule, ascending."""
     least = least_bases(rule, grid.size)
     margin, width = (grid.size // 2, 1) if rule == "centre" else (0, grid.size)
     # The bins' parts that count are [margin + i * stride, … + width); those with
@@ -89,15 +69,7 @@ def positive_bins(intervals: Intervals, grid: Grid, length: int, rule: Rule = "h
     numbers = np.sort(before + np.arange(len(before)), kind="stable")  # `np.unique` takes many times as long
     numbers = numbers[np.diff(numbers, prepend=-1) > 0]
     begin = margin + numbers * grid.stride
-    return np.asarray(numbers[covered_bases(intervals, begin, begin + width) >= least])
-
-
-def covered_bases(intervals: Intervals, starts: Positions, ends: Positions) -> Positions:
-    """How many bp of each `[starts[i], ends[i])` lie in disjoint, sorted intervals."""
-    # The bases covered before a position grow by one a base inside an interval, and not between two.
-    edges = np.concatenate(([0], np.stack(intervals, axis=1).ravel()))
-    sums = np.repeat(np.concatenate(([0], np.cumsum(intervals.ends - intervals.starts))), 2)[:-1]
-    return np.asarray(np.interp(ends, edges, sums) - np.interp(starts, edges, sums), np.int64)
+    return np.asarray(numbers[intervals.covered(begin, begin + width) >= least])
 
 
 def window_start(starts: Positions, size: int, window: int) -> Positions:
@@ -109,6 +81,7 @@ def window_start(starts: Positions, size: int, window: int) -> Positions:
 
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+KINDS = ("valid", "test", "exclude")
 EXCLUDED, GAP = -1, -2
 """What stands for a split's number at bins that take no part: they overlap an excluded named region, or are
 too near to a held-out one, or only partly in it."""
@@ -116,52 +89,15 @@ too near to a held-out one, or only partly in it."""
 
 @dataclass(frozen=True)
 class RegionSplits:
-    """Named regions held out or excluded, by contig of a reference; all else is for training."""
+    """Named regions by kind (valid, test, exclude) and contig of a reference; all else is for training."""
 
-    valid: Mapping[str, Intervals] = field(default_factory=dict)
-    test: Mapping[str, Intervals] = field(default_factory=dict)
-    exclude: Mapping[str, Intervals] = field(default_factory=dict)
-
-    @classmethod
-    def from_names(
-        cls,
-        contigs: Mapping[str, int],
-        assembly: Assembly,
-        *,
-        valid: Sequence[str] = (),
-        test: Sequence[str] = (),
-        exclude: Sequence[str] = (),
-    ) -> Self:
-        """Read the named regions of a configuration.
-
-        Parameters
-        ----------
-        contigs
-            Name → length in bp of the reference's contigs.
-
-        Raises
-        ------
-        ConfigError
-            A text is no region of the reference, or named regions of two kinds overlap.
-        """
-        named = [
-            NamedRegion(key, kind, text, parse_named_region(text, contigs, assembly, key))
-            for kind, texts in (("valid", valid), ("test", test), ("exclude", exclude))
-            for key in (f"chromatin.{kind}",)
-            for text in texts
-        ]
-        if overlap := find_overlap(named):
-            one, other = (f"{format_named_region(each.interval)} of {each.kind}" for each in overlap)
-            raise ConfigError(f"chromatin: {one} and {other} overlap")
-        return cls.from_regions(named)
+    regions: Mapping[str, Mapping[str, Intervals]]
 
     @classmethod
     def from_regions(cls, named: Sequence[NamedRegion]) -> Self:
         """Regions that were read already; those of two kinds don't overlap."""
-        kinds = ("valid", "test", "exclude")
-        return cls(
-            **{kind: _by_contig([each.interval for each in named if each.kind == kind]) for kind in kinds}
-        )
+        kinds = {kind: [one.interval for one in named if one.kind == kind] for kind in KINDS}
+        return cls({kind: _by_contig(regions) for kind, regions in kinds.items()})
 
     def assign(self, contig: str, starts: Positions, size: int, window: int) -> npt.NDArray[np.int8]:
         """The splits of the bins `[starts[i], starts[i] + size)` of a contig: indices of `SPLITS`, (N,).
@@ -176,46 +112,32 @@ class RegionSplits:
         opens = window_start(starts, size, window)
         # How far the window of a bin that ends at a region's edge reaches beyond it.
         before, after = size // 2 - window // 2, window - size - (window // 2 - size // 2)
-        for number, held_out in ((1, self.valid), (2, self.test)):
-            regions = held_out.get(contig)
+        for number, kind in enumerate(SPLITS[1:], start=1):
+            regions = self.regions[kind].get(contig)
             if regions is None:
                 continue
-            wide = merge(regions.starts + min(before, 0), regions.ends + max(after, 0))
-            near = overlaps(wide, np.minimum(opens, starts), np.maximum(opens + window, starts + size))
+            wide = Intervals.union(regions.starts + min(before, 0), regions.ends + max(after, 0))
+            near = wide.overlap(np.minimum(opens, starts), np.maximum(opens + window, starts + size))
             splits[near] = GAP
-            splits[_within(regions, starts, starts + size)] = number
-        if contig in self.exclude:
-            splits[overlaps(self.exclude[contig], starts, starts + size)] = EXCLUDED
+            splits[regions.hold(starts, starts + size)] = number
+        if excluded := self.regions["exclude"].get(contig):
+            splits[excluded.overlap(starts, starts + size)] = EXCLUDED
         return splits
 
     def describe(self) -> dict[str, list[str]]:
         """The named regions of each kind as text."""
         return {
-            key: [
-                format_named_region(Interval(contig, int(start), int(end)))
+            kind: [
+                format_named_region(Interval(contig, *ends))
                 for contig, regions in found.items()
-                for start, end in zip(*regions, strict=True)
+                for ends in zip(regions.starts.tolist(), regions.ends.tolist(), strict=True)
             ]
-            for key, found in (("valid", self.valid), ("test", self.test), ("exclude", self.exclude))
+            for kind, found in self.regions.items()
         }
-
-
-def overlaps(intervals: Intervals, starts: Positions, ends: Positions) -> npt.NDArray[np.bool_]:
-    """Whether each `[starts[i], ends[i])` shares a base with disjoint, sorted intervals."""
-    if not len(intervals.starts):
-        return np.zeros(len(starts), np.bool_)
-    # The last interval that starts before the place's end reaches furthest of all such.
-    number = np.searchsorted(intervals.starts, ends, side="left") - 1
-    return np.asarray((number >= 0) & (intervals.ends[number] > starts))
-
-
-def _within(intervals: Intervals, starts: Positions, ends: Positions) -> npt.NDArray[np.bool_]:
-    number = np.searchsorted(intervals.starts, starts, side="right") - 1
-    return np.asarray((number >= 0) & (intervals.ends[number] >= ends))
 
 
 def _by_contig(regions: Sequence[Interval]) -> dict[str, Intervals]:
     found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for region in regions:
         found[region.contig].append((region.start, region.end))
-    return {contig: merge(*np.array(spans, np.int64).T) for contig, spans in found.items()}
+    return {contig: Intervals.union(*np.array(spans, np.int64).T) for contig, spans in found.items()}

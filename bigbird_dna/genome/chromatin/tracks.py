@@ -1,20 +1,14 @@
-"""Tables and folders of tracks.
-
-Tracks: what a chromatin model predicts, one assay each, listed in a table.
+"""What a chromatin model predicts: tracks, one assay each, listed in a table or found in a folder.
 
 A table is tab-separated with a header. `track` (a name) and `group` are needed; `cell`, `target`,
-`treatment`, `file` (relative to the table), `description` and `published_auroc` are known; further
-columns are kept. Lines that begin with `#` are comments. The published list of DeepSEA's 919 tracks
-is read as it is (see `track_layouts`).
+`treatment`, `file` (relative to the table), `description` and `published_auroc` are known; further columns
+are kept. Lines that begin with `#` are comments.
 
-Tables of tracks from folders of peak files.
-
-DeepSEA's list of 919 tracks, in the two layouts that go round, with the published AUROCs.
-
-One is Supplementary Table 2 of Zhou & Troyanskaya (2015) saved as text: `Cell Type`,
-`TF/DNase/HistoneMark`, `Treatment`, `File accession`, `AUC`, `AUPRC`, `AUPRC Baseline`, with decimal
-commas. The other has `index class cell target treatment file url auc_deepsea`. Both have a row a
-track in the order of the labels, and no names: a track is called `cell|target|treatment`.
+The published list of DeepSEA's 919 tracks is read in its two layouts. One is Supplementary Table 2 of Zhou &
+Troyanskaya (2015) saved as text: `Cell Type`, `TF/DNase/HistoneMark`, `Treatment`, `File accession`, `AUC`,
+`AUPRC`, `AUPRC Baseline`, with decimal commas. The other has `index class cell target treatment file url
+auc_deepsea`. Both have a row a track in the order of the labels, and no names: a track is called
+`cell|target|treatment`.
 """
 
 import os
@@ -103,13 +97,7 @@ class Track:
     extra: Mapping[str, str] = field(default_factory=dict)  # further columns of the table
 
     def peak_file(self) -> Path:
-        """The file of the peaks; with `.gz` at its end where only that is there.
-
-        Raises
-        ------
-        DataError
-            The table names no file, or there is none.
-        """
+        """The file of the peaks; with `.gz` at its end where only that is there."""
         if self.file is None:
             raise DataError(f"track {self.name!r}: the table of tracks names no file of peaks")
         for path in (self.file, self.file.with_name(f"{self.file.name}.gz")):
@@ -119,18 +107,8 @@ class Track:
 
 
 def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
-    """Read a table of tracks, in file order.
-
-    Parameters
-    ----------
-    files
-        The directory that peak files are relative to; by default that of the table.
-
-    Raises
-    ------
-    DataError
-        The table can't be read; a column is missing or repeated; a row has another number of
-        columns, an empty or repeated name or no group, or an AUROC outside 0 to 1.
+    """Read a table of tracks, in file order; peak files are relative to `files`, by default the table's
+    directory.
     """
     path = Path(path)
     rows = []
@@ -179,13 +157,9 @@ def write_tracks(
 ) -> None:
     """Write a table that `read_tracks` reads, whole or not at all.
 
-    Files are written relative to the table. Columns without any value are left out. A name or value
-    that would break a line or column, or make the line a comment, is a `DataError`.
-
-    Parameters
-    ----------
-    columns
-        Further columns at the end, one value a track each; they replace those of the same name.
+    Files are written relative to the table. Columns without any value are left out. A name or value that
+    would break a line or column, or make the line a comment, is a `DataError`. `columns` come at the end, one
+    value a track each; they replace those of the same name.
     """
     path = Path(path)
     table: dict[str, list[str]] = {
@@ -219,14 +193,10 @@ def write_tracks(
 
 
 def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
-    """The tracks that a comma-separated list of names, groups or shell patterns chooses.
+    """The tracks that a comma-separated list of names, groups or shell patterns chooses, in their order.
 
-    Upper and lower case count as the same. The order is that of `tracks`.
-
-    Raises
-    ------
-    UsageError
-        An element of the list chooses no track; the text has the names and groups nearest to it.
+    Upper and lower case count as the same. An element that chooses no track is a `UsageError`, which has the
+    names and groups nearest to it.
     """
     chosen: set[str] = set()
     elements = [element.strip() for element in pattern.split(",") if element.strip()]
@@ -314,24 +284,12 @@ _PEAK_FILE = re.compile(r"(?!\.)(.+)\.(narrowPeak|broadPeak|bed)(\.gz)?", re.IGN
 
 
 def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tuple[Track, ...]:
-    """A table of the peak files (`.bed`, `.narrowPeak`, `.broadPeak`, also `.gz`) of a folder.
+    """A table of the peak files (`.bed`, `.narrowPeak`, `.broadPeak`, also `.gz`) of a folder, by name.
 
-    Tracks come in the order of their files' names. A track is called as its file is, without the
-    suffixes; of the form `cell.target` both are taken from it.
-
-    Parameters
-    ----------
-    names
-        A regular expression for the whole of the file's name without suffixes, with any of the
-        named groups `track`, `cell`, `target` and `treatment`; without `track`, the others joined
-        by "." are the name. Repeated names get the suffixes .2, .3 …
-
-    Raises
-    ------
-    DataError
-        No such folder, no peak file in it, or one that `names` doesn't fit.
-    ConfigError
-        `names` is not a regular expression, or has none of the groups.
+    A track is called as its file is, without the suffixes; of the form `cell.target` both are taken from it.
+    `names` is a regular expression for that name, with any of the named groups `track`, `cell`, `target` and
+    `treatment`; without `track`, the others joined by "." are the name. Repeated names get the suffixes .2,
+    .3 …
     """
     folder = Path(folder)
     if not folder.is_dir():

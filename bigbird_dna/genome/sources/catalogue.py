@@ -52,25 +52,13 @@ def load_sources() -> dict[str, Source]:
 
 
 def read_sources(path: Path) -> dict[str, Source]:
-    """Read a file of sources.
-
-    Raises
-    ------
-    ConfigError
-        It is not YAML; or of an entry a field is missing, unknown or has no possible value.
-    """
+    """Read a file of sources; `ConfigError` names the entry and the field."""
     entries = read_entries(path, "sources")
     return {key: _source(key, entry, f"{path}: source {shown(key)}") for key, entry in entries.items()}
 
 
 def read_entries(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, Any]:
-    """The entries by key of a list of `what`, such as "sources": a YAML file of plain data, of `most` bytes.
-
-    Raises
-    ------
-    ConfigError
-        It can't be read, or is not a mapping in YAML.
-    """
+    """The entries by key of a list of `what`, such as "sources": a YAML file of at most `most` bytes."""
     try:
         with path.open("rb") as stream:
             text = stream.read(most + 1)

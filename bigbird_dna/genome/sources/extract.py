@@ -1,4 +1,4 @@
-"""A piece of a reference as a FASTA file of its own."""
+"""A part of a reference as a FASTA file of its own."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from bigbird_dna.genome.regions import find_named_region
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import fitting_contigs
 
-_STRETCH = 1_000_000  # bp looked at together
+_SEGMENT = 1_000_000  # bp looked at together
 
 
 def extract_contig(
@@ -24,24 +24,9 @@ def extract_contig(
 ) -> None:
     """Write one contig, or a part of it so that coordinates stay its own, as bgzip FASTA with indices.
 
-    Parameters
-    ----------
-    contig
-        By any name that `assembly` knows; or a region of it, as samtools writes it: before that stands N; or
-        a shell pattern that fits a contig: the first such one.
-    megabases
-        How much of its start, from its first base that isn't N on; none: all.
-    but
-        Contigs, by name or pattern, that are passed over where `contig` is a pattern.
-
-    Raises
-    ------
-    UsageError
-        No positive size, or an output that is the reference.
-    DataError
-        The reference can't be read, or hasn't got the contig.
-    ConfigError
-        A region's ends aren't 1 ≤ first ≤ last ≤ length.
+    `contig` is any name that `assembly` knows; or a region of it, before which N stands; or a shell pattern
+    that fits a contig: the first such one that `but` doesn't name. `megabases` is how much of its start, from
+    its first base that isn't N on.
     """
     if megabases is not None and not 0 < megabases < math.inf:
         raise UsageError(f"--megabases {megabases:g}: must be above 0")
@@ -67,9 +52,9 @@ def extract_contig(
 
 
 def _first_base(genome: Reference, place: Interval) -> int:
-    """Where a place begins that may have N in front, as before a piece; its start if it is all N."""
-    for start in range(place.start, place.end, _STRETCH):
-        known = genome.fetch(Interval(place.contig, start, min(start + _STRETCH, place.end))).lstrip("N")
+    """Where a place begins that may have N in front, as before a fragment; its start if it is all N."""
+    for start in range(place.start, place.end, _SEGMENT):
+        known = genome.fetch(Interval(place.contig, start, min(start + _SEGMENT, place.end))).lstrip("N")
         if known:
-            return min(start + _STRETCH, place.end) - len(known)
+            return min(start + _SEGMENT, place.end) - len(known)
     return place.start

@@ -2,8 +2,6 @@
 
 A directory of local files is looked in first; a download goes on where it was cut, tries mirrors in turn, and
 is checked before it gets its name.
-
-One file from one address, going on where an earlier attempt was cut.
 """
 
 import shutil
@@ -11,7 +9,6 @@ import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple
 
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import atomic_path, check_writable
@@ -27,7 +24,6 @@ from bigbird_dna.genome.sources.http_request import (
     ask,
 )
 from bigbird_dna.genome.sources.http_response import (
-    Body,
     OtherVersion,
     is_complete,
     is_page,
@@ -42,48 +38,22 @@ _SLACK = 1 << 20  # bytes, are taken at most
 _HEAD = 512  # bytes that show a web page
 
 
-class Wanted(NamedTuple):
-    """What is known of a file before it comes."""
-
-    file: str  # its name
-    size: int  # in bytes, about
-    any_server: bool = False  # its checksum is known: bytes of two servers may be put together
-
-
-class Received(NamedTuple):
-    """How a file came."""
-
-    resumed: bool  # some of its bytes come from an earlier request
-    ends: bool  # the server told where it ends
-
-
 def download(
-    url: str, part: Part, wanted: Wanted, limits: Limits = LIMITS, deadline: float | None = None
-) -> Received:
-    """Fetch the file at `url` into `part`.
+    url: str, part: Part, source: Source, limits: Limits = LIMITS, deadline: float | None = None
+) -> tuple[bool, bool]:
+    """Fetch a source from `url` into `part`: are some of its bytes of an earlier request, was an end sent?
 
     A cut connection leaves what came in `part`, and the next attempt or call asks for the rest (HTTP Range):
-    of the same version at the same address, by the server's mark of it (ETag or Last-Modified), unless the
-    caller knows the checksum.
-
-    Parameters
-    ----------
-    deadline
-        Of `time.monotonic`; none: `limits.seconds` from now.
-
-    Raises
-    ------
-    DownloadError
-        The server hasn't got the file, attempts failed or the time is over. `part` stays.
-    DataError
-        The disk takes no more. `part` stays.
+    of the same version at the same address, by the server's mark of it (ETag or Last-Modified), or of any
+    where the source's checksum is known. The part stays where attempts failed or time is over
+    (`DownloadError`), or the disk is full (`DataError`).
     """
     deadline = time.monotonic() + limits.seconds if deadline is None else deadline
     enough = round(limits.rate * limits.window)
     futile, most = 0, part.size
     for attempt in range(1, limits.attempts + 1):
         try:
-            return _attempt(url, part, wanted, limits, deadline)
+            return _attempt(url, part, source, limits, deadline)
         except Cut as error:
             # Little more, and often, would never come to an end.
             futile = 1 if part.size >= most + enough else futile + 1
@@ -98,23 +68,21 @@ def download(
 
 
 def _pause(url: str, error: Cut, futile: int, limits: Limits, deadline: float) -> None:
-    seconds = min(limits.pause * 2 ** (futile - 1), limits.longest_pause)
-    if error.wait is not None:
-        seconds = max(seconds, error.wait)
-        if seconds > limits.longest_pause:
-            raise DownloadError(
-                f"{error}; to be asked again in {seconds:,.0f} s, where {limits.longest_pause:g} s are waited"
-            )
+    seconds = max(min(limits.pause * 2 ** (futile - 1), limits.longest_pause), error.wait or 0)
+    if seconds > limits.longest_pause:
+        raise DownloadError(
+            f"{error}; to be asked again in {seconds:,.0f} s, where {limits.longest_pause:g} s are waited"
+        )
     if time.monotonic() + seconds >= deadline:
         raise DownloadError(f"{error}; not done within the {limits.seconds:g} s that an address gets")
     log(f"{url}: {error}; trying again")
     time.sleep(seconds)
 
 
-def _attempt(url: str, part: Part, wanted: Wanted, limits: Limits, deadline: float) -> Received:
+def _attempt(url: str, part: Part, source: Source, limits: Limits, deadline: float) -> tuple[bool, bool]:
     """Ask once for what `part` lacks."""
     headers = {"User-Agent": "bigbird-dna", "Accept-Encoding": "identity"}
-    have, version = part.resume(url, any_server=wanted.any_server)
+    have, version = part.resume(url, any_server=source.checksum is not None)
     if have:
         headers["Range"] = f"bytes={have}-"
     if version.mark is not None:
@@ -122,44 +90,37 @@ def _attempt(url: str, part: Part, wanted: Wanted, limits: Limits, deadline: flo
     with ask(url, headers, limits, deadline) as (answer, chunks):
         if have and answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             if is_complete(answer.headers, have, version):
-                return Received(resumed=True, ends=True)
+                return True, True
             part.clear()
             raise Cut(f"the {have:,} bytes that were there are not of this file")
         try:
-            body = read_answer(answer, have, version, wanted.file)
+            body = read_answer(answer, have, version, source.file)
         except OtherVersion:
             part.clear()
             raise
-        _check_size(part, body, wanted)
+        total, most = body.version.total, _OVERSIZE * source.size + _SLACK
+        if total is not None and total > most:
+            raise _too_large(f"{total:,} bytes", source)
+        check_room(part.path, (source.size if total is None else total) - part.size)
         part.begin(body.start, url, body.version)
-        left = None if body.total is None else (body.total - body.start) // CHUNK
-        for _ in progress(_receive(answer, chunks, part, body, wanted), wanted.file, left):
+        left = None if total is None else (total - body.start) // CHUNK
+        received = _receive(answer, chunks, part, body.start, most if total is None else total, source)
+        for _ in progress(received, source.file, left):
             pass
-    if body.total is not None and part.size < body.total:
-        raise Cut(f"connection lost after {part.size:,} of {body.total:,} bytes")
-    return Received(body.start > 0, body.ends)
+    if total is not None and part.size < total:
+        raise Cut(f"connection lost after {part.size:,} of {total:,} bytes")
+    return body.start > 0, body.ends
 
 
-def _check_size(part: Part, body: Body, wanted: Wanted) -> None:
-    if body.total is not None and body.total > _most(wanted):
-        raise _too_large(f"{body.total:,} bytes", wanted)
-    check_room(part.path, (wanted.size if body.total is None else body.total) - part.size)
-
-
-def _most(wanted: Wanted) -> int:
-    return _OVERSIZE * wanted.size + _SLACK
-
-
-def _too_large(found: str, wanted: Wanted) -> DownloadError:
-    return DownloadError(f"it sends {found}, where about {wanted.size / 1e6:g} MB are expected: not the file")
+def _too_large(found: str, source: Source) -> DownloadError:
+    return DownloadError(f"it sends {found}, where about {source.size / 1e6:g} MB are expected: not the file")
 
 
 def _receive(
-    answer: HttpResponse, chunks: Iterator[bytes], part: Part, body: Body, wanted: Wanted
+    answer: HttpResponse, chunks: Iterator[bytes], part: Part, shown: int, most: int, source: Source
 ) -> Iterator[None]:
-    """Write what comes, and give a sign for each `CHUNK` bytes."""
-    head, shown = b"", body.start
-    most = _most(wanted) if body.total is None else body.total
+    """Write what comes, and give a sign for each `CHUNK` bytes beyond the first `shown`."""
+    head = b""
     for chunk in chunks:
         if part.size < _HEAD and part.size == len(head):
             head += chunk[: _HEAD - len(head)]
@@ -172,7 +133,7 @@ def _receive(
                 )
         if part.size + len(chunk) > most:
             part.clear()
-            raise _too_large(f"more than {most:,} bytes", wanted)
+            raise _too_large(f"more than {most:,} bytes", source)
         part.write(chunk)
         while part.size >= shown + CHUNK:
             shown += CHUNK
@@ -184,14 +145,6 @@ def fetch(key: str, output: Path, data_dir: Path | None = None, limits: Limits =
 
     `data_dir` is searched with its subdirectories for the file's name; a file nearer to the top comes
     first. A download that is cut leaves `output`.fetch.part and goes on from there at the next call.
-
-    Raises
-    ------
-    UsageError
-        Unknown key, no directory `data_dir`, or an output that can't be written.
-    DataError
-        A local file or every download fails its checksum or is cut, no address can be reached, the disk is
-        full, or another process is fetching the same output.
     """
     source = find_source(key)
     local = _local_file(source, data_dir)
@@ -200,8 +153,15 @@ def fetch(key: str, output: Path, data_dir: Path | None = None, limits: Limits =
     check_writable(output)
     if local is not None:
         _copy(source, local, output)
-    else:
-        _download(source, output, limits)
+        return
+    instead = (
+        f"to do without, put {source.file} into a directory and name that as --local-data (in a "
+        "configuration: data_dir)"
+    )
+    with open_part(output, f"{source.key} {source.checksum}") as part:
+        download_any(source, part, limits, f"source {source.key}", instead)
+        part.finish(output)
+    log(f"{output}: {source.key}; licence: {source.licence}; cite {source.citation}")
 
 
 def _local_file(source: Source, directory: Path | None) -> Path | None:
@@ -230,44 +190,21 @@ def _copy(source: Source, local: Path, output: Path) -> None:
             _check_copy(source, temporary, local)
     except OSError as error:
         raise DataError(f"{local}: can't be copied: {error.strerror}") from None
-    log(f"{output}: {source.key} from {local}{_unverified(source)}")
+    known = source.checksum is not None or shows_its_end(source.file)
+    unverified = "; no checksum is published, and plain text doesn't show whether it is whole"
+    log(f"{output}: {source.key} from {local}{'' if known else unverified}")
 
 
 def _check_copy(source: Source, copy: Path, local: Path) -> None:
-    fault = source.fault(copy)
-    if fault is not None:
+    if fault := source.fault(copy):
         raise DataError(f"{local} (source {source.key}): {fault}")
-
-
-def _unverified(source: Source) -> str:
-    if source.checksum is not None or shows_its_end(source.file):
-        return ""
-    return "; no checksum is published, and plain text doesn't show whether it is whole"
-
-
-def _download(source: Source, output: Path, limits: Limits) -> None:
-    instead = (
-        f"to do without, put {source.file} into a directory and name that as --local-data (in a "
-        "configuration: data_dir)"
-    )
-    with open_part(output, f"{source.key} {source.checksum}") as part:
-        download_any(source, part, limits, f"source {source.key}", instead)
-        part.finish(output)
-    log(f"{output}: {source.key}; licence: {source.licence}; cite {source.citation}")
 
 
 def download_any(source: Source, part: Part, limits: Limits, what: str, instead: str = "") -> None:
     """Fetch a source into its part, whole and checked, from the first of its addresses that gives it.
 
-    Parameters
-    ----------
-    what, instead
-        What a message calls it; what can be done without a download, as the end of the message.
-
-    Raises
-    ------
-    DataError
-        No address gives it; the part then keeps what the next call goes on from. Or the disk is full.
+    `DataError` calls it `what`, and ends with what can be done `instead`; the part keeps what the next call
+    goes on from.
     """
     failures = []
     for number, url in enumerate(source.urls, start=1):
@@ -287,16 +224,15 @@ def download_any(source: Source, part: Part, limits: Limits, what: str, instead:
 
 def _download_from(source: Source, url: str, part: Part, limits: Limits) -> None:
     """Fetch from one address; with the bytes of an earlier, cut download where there are any."""
-    wanted = Wanted(source.file, source.size, any_server=source.checksum is not None)
     deadline = time.monotonic() + limits.seconds
-    received = download(url, part, wanted, limits, deadline)
+    resumed, ends = download(url, part, source, limits, deadline)
     fault = source.fault(part.path)
-    if fault is not None and received.resumed:
-        # The pieces may come from two versions of the file: once more in one piece.
+    if fault is not None and resumed:
+        # The bytes may come from two versions of the file: once more from the first.
         part.clear()
-        received = download(url, part, wanted, limits, deadline)
+        _, ends = download(url, part, source, limits, deadline)
         fault = source.fault(part.path)
-    if fault is None and not received.ends and source.checksum is None and not shows_its_end(source.file):
+    if fault is None and not ends and source.checksum is None and not shows_its_end(source.file):
         fault = (
             "it may be cut: the server doesn't say how long it is, no checksum is published, and it is plain"
         )

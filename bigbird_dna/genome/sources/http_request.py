@@ -1,11 +1,7 @@
-"""One request of a public file, with a deadline, and what its failure means.
+"""One request of a public file, whose answer comes in time or not at all, and what its failure means.
 
-One question to a server, whose answer comes in time or not at all, whatever the server does.
-
-A thread asks and listens; who asked takes what it hears, with a time limit for everything. Redirects are
+A thread asks and listens; who asked takes what arrives, with a time limit for everything. Redirects are
 followed here: to web addresses alone, and never from a safe one to one in clear.
-
-What went wrong between here and a server, in words that somebody can act on.
 """
 
 import http.client
@@ -59,7 +55,7 @@ class Cut(Exception):
         self.wait = wait
 
 
-def said(text: object) -> str:
+def one_line(text: object) -> str:
     """What a server, or an error about one, says: on one line, and nothing that a terminal obeys."""
     line = error_text(text) if isinstance(text, BaseException) else " ".join(str(text).split())
     line = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in line)
@@ -86,7 +82,7 @@ def _phrase(status: int) -> str:
 
 def unreachable(reason: object, url: str, silence: float) -> Exception:
     """A connection that didn't come about, as the `Cut` or `DownloadError` to raise."""
-    host, via = said(urllib.parse.urlsplit(url).hostname), proxy_of(url)
+    host, via = one_line(urllib.parse.urlsplit(url).hostname), proxy_of(url)
     tunnel = re.match(r"Tunnel connection failed: (\d{3})\b", str(reason))
     if tunnel:
         error = refused(int(tunnel[1]))
@@ -101,17 +97,17 @@ def unreachable(reason: object, url: str, silence: float) -> Exception:
             text = f"no connection within {silence:g} s: a firewall may be in between"
         case ssl.SSLCertVerificationError():
             text = (
-                f"its TLS certificate isn't valid ({said(reason.verify_message)}): the clock here is "
+                f"its TLS certificate isn't valid ({one_line(reason.verify_message)}): the clock here is "
                 "wrong, or a proxy opens TLS, whose certificate SSL_CERT_FILE can name"
             )
         case ConnectionError() | ssl.SSLEOFError():
-            return Cut(f"connection lost: {said(reason)}{via}")
+            return Cut(f"connection lost: {one_line(reason)}{via}")
         case ssl.SSLError():
-            text = f"no TLS connection ({said(reason.reason or reason)})"
+            text = f"no TLS connection ({one_line(reason.reason or reason)})"
         case OSError():
-            text = said(reason.strerror or reason)
+            text = one_line(reason.strerror or reason)
         case _:
-            text = said(reason)
+            text = one_line(reason)
     return DownloadError(f"{host} can't be reached: {text}{via}")
 
 
@@ -126,7 +122,7 @@ def proxy_of(url: str) -> str:
         where = f"{proxy_parts.hostname}:{proxy_parts.port}"
     except ValueError:
         where = "that the environment names"
-    return f" (through the proxy {said(where)})"
+    return f" (through the proxy {one_line(where)})"
 
 
 CHUNK = 1 << 20
@@ -141,7 +137,7 @@ class Limits:
     silence: float = 60.0  # until connected, and without a byte
     answer: float = 120.0  # until the file begins to come, with all redirects
     rate: float = 1000.0  # bytes a second, at least,
-    window: float = 60.0  # over each stretch of this length
+    window: float = 60.0  # over each period of this length
     futile: int = 4  # attempts in a row that bring less than `rate` × `window` bytes
     attempts: int = 50  # in all
     seconds: float = 24 * 3600.0  # in all
@@ -165,19 +161,11 @@ class HttpResponse(NamedTuple):
 def ask(
     url: str, headers: Mapping[str, str], limits: Limits = LIMITS, deadline: float = float("inf")
 ) -> Iterator[tuple[HttpResponse, Iterator[bytes]]]:
-    """Give the beginning of a server's answer, and the bytes after it as they come.
+    """Give the beginning of a server's answer, and the bytes after it as they come, until `deadline`
+    (`time.monotonic`).
 
-    Parameters
-    ----------
-    deadline
-        Of `time.monotonic`: nothing is waited for any longer.
-
-    Raises
-    ------
-    DownloadError
-        The address can't be asked, redirects to none that may be followed, or the deadline is over.
-    Cut
-        The connection was lost, or is too slow; also while the bytes are taken.
+    `DownloadError`: the address can't be asked, redirects to none that may be followed, or time is over.
+    `Cut`: the connection was lost, or is too slow; also while the bytes are taken.
     """
     inbox: queue.Queue[Any] = queue.Queue(maxsize=4)
     enough = threading.Event()
@@ -218,7 +206,7 @@ def _chunks(inbox: queue.Queue[Any], limits: Limits, deadline: float) -> Iterato
 
 
 def _take(inbox: queue.Queue[Any], until: float) -> Any:
-    """What the thread heard next; `None` if that is nothing, and its errors raised."""
+    """What the thread received next; `None` if that is nothing, and its errors raised."""
     try:
         item = inbox.get(timeout=max(0.0, min(until - time.monotonic(), threading.TIMEOUT_MAX)))
     except queue.Empty:
@@ -255,7 +243,7 @@ def _read(response: Any) -> bytes:
     try:
         chunk: bytes = response.read1(CHUNK)
     except _LOST as error:
-        raise Cut(f"connection lost: {said(error)}") from None
+        raise Cut(f"connection lost: {one_line(error)}") from None
     return chunk
 
 
@@ -280,7 +268,7 @@ def _open(url: str, headers: Mapping[str, str], limits: Limits, enough: threadin
             url = redirected(url, status, response.headers.get("Location"))
         if enough.is_set():
             break
-    raise DownloadError(f"more than {limits.redirects} redirects, the last one to {said(url)}")
+    raise DownloadError(f"more than {limits.redirects} redirects, the last one to {one_line(url)}")
 
 
 def _request(
@@ -304,9 +292,9 @@ def _request(
             if isinstance(error, http.client.RemoteDisconnected)
             else "its answer is not HTTP"
         )
-        raise Cut(f"{what}: {said(error)}{proxy_of(url)}") from None
+        raise Cut(f"{what}: {one_line(error)}{proxy_of(url)}") from None
     except _LOST as error:
-        raise Cut(f"connection lost: {said(error)}{proxy_of(url)}") from None
+        raise Cut(f"connection lost: {one_line(error)}{proxy_of(url)}") from None
 
 
 def redirected(url: str, status: int, location: str | None) -> str:
@@ -320,7 +308,7 @@ def redirected(url: str, status: int, location: str | None) -> str:
         usable = bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    where = f"HTTP {status}: redirected to {said(location)}"
+    where = f"HTTP {status}: redirected to {one_line(location)}"
     if not usable or parts.scheme not in ("http", "https"):
         raise DownloadError(f"{where}, which is not a web address")
     if url.startswith("https:") and parts.scheme == "http":

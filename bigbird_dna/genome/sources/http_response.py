@@ -1,9 +1,4 @@
-"""What a server answered, and whether a file is complete.
-
-What the beginning of an answer says of the file, believed only where it can be true.
-
-Whether a file is whole and what it should be, by its checksum or by what it holds.
-"""
+"""What a server answered, believed only where it can be true, and whether a file is complete."""
 
 import email.utils
 import re
@@ -16,7 +11,7 @@ from typing import NamedTuple
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.sources.http_request import Cut, DownloadError, HttpResponse, refused, said
+from bigbird_dna.genome.sources.http_request import Cut, DownloadError, HttpResponse, one_line, refused
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)")
@@ -37,21 +32,12 @@ class Body(NamedTuple):
 
     start: int  # bytes of the file before it
     version: Version
-    ends: bool  # whether a connection that is cut can be told from the end
-
-    @property
-    def total(self) -> int | None:
-        """Bytes of the whole file, if the server says."""
-        return self.version.total
+    ends: bool  # whether a connection that is cut can be distinguished from the end
 
 
 def read_answer(answer: HttpResponse, have: int, version: Version, file: str) -> Body:
-    """Check an answer to a request for what comes after `have` bytes of a version.
-
-    Raises
-    ------
-    DownloadError, Cut
-        It brings no file; or another part, another encoding or no possible length of it.
+    """Check an answer to a request for what comes after `have` bytes of a version; `DownloadError` or `Cut`
+    if it is none.
     """
     status, headers = answer.status, answer.headers
     if status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
@@ -63,16 +49,16 @@ def read_answer(answer: HttpResponse, have: int, version: Version, file: str) ->
     mark = _mark(headers)
     if status == HTTPStatus.OK:
         return Body(0, Version(mark, length), chunked or length is not None)
-    told = headers.get("Content-Range", "")
-    found = _RANGE.fullmatch(told)
+    stated = headers.get("Content-Range", "")
+    found = _RANGE.fullmatch(stated)
     if not have or found is None or int(found[1]) != have:
         raise DownloadError(
-            f"it sent another part of the file than asked for ({said(told) or 'no Content-Range'})"
+            f"it sent another part of the file than asked for ({one_line(stated) or 'no Content-Range'})"
         )
     end = int(found[2]) + 1
     total = end if found[3] == "*" else int(found[3])
     if not have < end <= total or (length is not None and length != end - have):
-        raise DownloadError(f"it contradicts itself: Content-Range {told}, Content-Length {length}")
+        raise DownloadError(f"it contradicts itself: Content-Range {stated}, Content-Length {length}")
     new = Version(mark, total)
     # An answer with the rest may leave the mark out.
     if any(None not in (old, now) and old != now for old, now in zip(version, new, strict=True)):
@@ -116,7 +102,7 @@ def _length(headers: Message) -> int | None:
     length = min(lengths)
     if len(lengths) > 1 or not _NUMBER.fullmatch(length):
         raise DownloadError(
-            f"it says no possible length: Content-Length {said(', '.join(sorted(lengths)))!r}"
+            f"it says no possible length: Content-Length {one_line(', '.join(sorted(lengths)))!r}"
         )
     return int(length)
 
@@ -124,13 +110,13 @@ def _length(headers: Message) -> int | None:
 def _check_encoding(headers: Message, file: str) -> None:
     transfer = headers.get("Transfer-Encoding", "chunked").strip().lower()
     if transfer != "chunked":
-        raise DownloadError(f"it sends the file in a way that isn't understood: {said(transfer)!r}")
+        raise DownloadError(f"it sends the file in a way that isn't understood: {one_line(transfer)!r}")
     encodings = [one.strip().lower() for one in headers.get("Content-Encoding", "").split(",")]
     # Some servers say so of files that are compressed themselves, and send them as they are.
     ours = ("", "identity", "gzip", "x-gzip") if file.endswith(GZIP_NAMES) else ("", "identity")
     if not all(encoding in ours for encoding in encodings):
         raise DownloadError(
-            f"it sends the file compressed ({said(', '.join(encodings))}), which wasn't asked for"
+            f"it sends the file compressed ({one_line(', '.join(encodings))}), which wasn't asked for"
         )
 
 
@@ -152,15 +138,10 @@ _HEAD = 512
 
 
 def find_fault(path: Path, file: str, published: str | None) -> str | None:
-    """What is wrong with a copy of a file; `None` for a good one.
+    """What is wrong with a copy of a file that was published by the name `file`; `None` for a good one.
 
-    Parameters
-    ----------
-    file
-        The name that it was published by.
-    published
-        Its checksum, as "md5:…". Without one, a gzip file is read to its end, which shows where it was cut
-        or damaged; plain text shows nothing (`shows_its_end`).
+    Without its `published` checksum ("md5:…") a gzip file is read to its end, which shows where it was cut or
+    damaged; plain text shows nothing (`shows_its_end`).
     """
     with path.open("rb") as stream:
         start = stream.read(_HEAD)

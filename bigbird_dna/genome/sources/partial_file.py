@@ -107,14 +107,8 @@ def check_room(output: Path, size: int) -> None:
 def open_part(output: Path, whole: str) -> Iterator[Part]:
     """The part file of an output, with what an earlier download of the file `whole` left in it.
 
-    An empty one is removed in the end; what has come stays, whatever happens.
-
-    Raises
-    ------
-    UsageError
-        Something that is not a file has its name.
-    DataError
-        Another process is writing it.
+    An empty one is removed in the end; what has come stays, whatever happens. `DataError` if another process
+    is writing it.
     """
     path = output.with_name(f"{output.name}{SUFFIX}")
     descriptor = _lock(path)

@@ -1,8 +1,9 @@
 """Readers of arrays of rows × tracks: a report's, and MATLAB's."""
 
-import tempfile
+import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -14,30 +15,20 @@ from bigbird_dna.genome.chromatin.matlab import open_mat
 from bigbird_dna.reporting.arrays import open_array
 from bigbird_dna.reporting.tracks import auc_report
 from tests.fuzz.containers import GZIP, MATLAB5, NPY, NPZ
-from tests.fuzz.reader import Reader
+from tests.fuzz.reader import Reader, made
 
-ROWS = 24
-
-
-TRACKS = 5
-
-
+ROWS, TRACKS = 24, 5
 NAMES = [f"cell|mark{number}" for number in range(TRACKS)]
-
-
 Write = Callable[[Path], object]
 
 
 def file_bytes(suffix: str, *writers: Write) -> list[bytes]:
     """What each writes to a file."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, f"seed{suffix}")
-        found = []
-        for write in writers:
-            write(path)
-            found.append(path.read_bytes())
-            path.unlink()
-        return found
+    return [
+        content
+        for write in writers
+        for content in made(lambda home, write=write: write(home / f"seed{suffix}")).values()  # type: ignore[misc]
+    ]
 
 
 def scores(dtype: str = "f4") -> np.ndarray:
@@ -115,87 +106,53 @@ def table(header: list[str], *rows: list[object]) -> bytes:
     return "".join("\t".join(map(str, row)) + "\n" for row in [header, *rows]).encode()
 
 
+def _of(name: str, suffix: str, *writers: Write, **more: Any) -> Reader:
+    """A reader of arrays of a format, whose seeds these write."""
+    read = _read_mat if suffix == ".mat" else _read_array
+    return Reader(name, suffix, read, lambda: file_bytes(suffix, *writers), **more)
+
+
 READERS = [
-    Reader(
+    _of(
         "matlab5",
         ".mat",
-        _read_mat,
-        lambda: file_bytes(".mat", lambda path: scipy.io.savemat(path, _matlab(), do_compression=True)),
-        MATLAB5,
+        lambda path: scipy.io.savemat(path, _matlab(), do_compression=True),
+        container=MATLAB5,
     ),
-    Reader(
-        "matlab5-plain",
-        ".mat",
-        _read_mat,
-        lambda: file_bytes(".mat", lambda path: scipy.io.savemat(path, _matlab())),
-    ),
-    Reader(
-        "matlab73",
-        ".mat",
-        _read_mat,
-        lambda: file_bytes(
-            ".mat", lambda path: _write_mat73(path, False), lambda path: _write_mat73(path, True)
-        ),
-    ),
-    Reader(
-        "hdf5",
-        ".h5",
-        _read_array,
-        lambda: file_bytes(
-            ".h5", lambda path: _write_hdf5(path, False), lambda path: _write_hdf5(path, True)
-        ),
-    ),
-    Reader(
+    _of("matlab5-plain", ".mat", lambda path: scipy.io.savemat(path, _matlab())),
+    _of("matlab73", ".mat", *(functools.partial(_write_mat73, chunks=chunks) for chunks in (False, True))),
+    _of("hdf5", ".h5", *(functools.partial(_write_hdf5, chunks=chunks) for chunks in (False, True))),
+    _of(
         "npy",
         ".npy",
-        _read_array,
-        lambda: file_bytes(
-            ".npy",
-            lambda path: np.save(path, scores()),
-            lambda path: np.save(path, np.asfortranarray(scores("f8"))),
-        ),
-        NPY,
-        (
-            b"'O'",
-            b"'descr'",
-            b"'fortran_order': True",
-            b"(",
-            b"-1,",
-            b"'<U9'",
-            b"'V8'",
-            b"'>f8'",
+        lambda path: np.save(path, scores()),
+        lambda path: np.save(path, np.asfortranarray(scores("f8"))),
+        container=NPY,
+        tokens=(
+            *(b"'O'", b"'descr'", b"'fortran_order': True", b"(", b"-1,", b"'<U9'", b"'V8'", b"'>f8'"),
             b"[('a', '<f4')]",
         ),
     ),
-    Reader(
+    _of(
         "npz",
         ".npz",
-        _read_array,
-        lambda: file_bytes(
-            ".npz",
-            lambda path: np.savez_compressed(path, predictions=scores(), tracks=np.array(NAMES)),
-            lambda path: np.savez(path, predictions=np.asfortranarray(scores()), other=labels()),
-        ),
-        NPZ,
-        (b"'|O'", b"'fortran_order': True", b"'<U99999999'"),
+        lambda path: np.savez_compressed(path, predictions=scores(), tracks=np.array(NAMES)),
+        lambda path: np.savez(path, predictions=np.asfortranarray(scores()), other=labels()),
+        container=NPZ,
+        tokens=(b"'|O'", b"'fortran_order': True", b"'<U99999999'"),
     ),
-    Reader(
+    _of(
         "npz-labels",
         ".npz",
-        _read_array,
-        lambda: file_bytes(".npz", PackedLabels.from_dense(labels()).save),
-        NPZ,
-        (b"'|O'", b"'<i8'", b"()"),
+        PackedLabels.from_dense(labels()).save,
+        container=NPZ,
+        tokens=(b"'|O'", b"'<i8'", b"()"),
     ),
-    Reader(
+    _of(
         "parquet",
         ".parquet",
-        _read_array,
-        lambda: file_bytes(
-            ".parquet",
-            lambda path: _frame().to_parquet(path, index=False),
-            lambda path: _frame(True).to_parquet(path, index=False, compression="none"),
-        ),
+        lambda path: _frame().to_parquet(path, index=False),
+        lambda path: _frame(True).to_parquet(path, index=False, compression="none"),
     ),
     Reader(
         "array-tsv",

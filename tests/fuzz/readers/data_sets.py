@@ -18,7 +18,7 @@ from bigbird_dna.genome.chromatin.deepsea import read_bundle_bins, unpack_bundle
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference, write_fasta
 from tests.fuzz.containers import GZIP, NPZ
-from tests.fuzz.reader import Reader
+from tests.fuzz.reader import Reader, made, member
 from tests.fuzz.readers.arrays import NAMES, ROWS, TRACKS, file_bytes, labels
 
 
@@ -91,16 +91,11 @@ def _dataset(directory: Path) -> None:
 
 @functools.cache
 def _dataset_files() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as directory:
-        _dataset(Path(directory))
-        return {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir())}
+    return made(_dataset)
 
 
-def _read_dataset(path: Path, member: str) -> None:
-    data = path.read_bytes()
-    for name, content in _dataset_files().items():
-        (path.parent / name).write_bytes(data if name == member else content)
-    found = read_dataset(path.parent)
+def _read_dataset(directory: Path) -> None:
+    found = read_dataset(directory)
     for split in ("train", "valid", "test"):
         rows = found.rows(split)
         found.labels.positives(rows)
@@ -143,18 +138,6 @@ def _read_archive(path: Path) -> None:
     unpack_bundle(path, out)
 
 
-def _dataset_reader(member: str) -> Reader:
-    container = NPZ if member.endswith(".npz") else None
-    suffix = Path(member).suffix
-    return Reader(
-        f"dataset-{member}",
-        suffix,
-        functools.partial(_read_dataset, member=member),
-        lambda: [_dataset_files()[member]],
-        container,
-    )
-
-
 READERS = [
     Reader(
         "predictions",
@@ -180,7 +163,12 @@ READERS = [
         NPZ,
         (b"'|O'",),
     ),
-    *map(_dataset_reader, ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")),
+    *(
+        member(
+            f"dataset-{name}", _dataset_files, name, _read_dataset, container=NPZ if ".npz" in name else None
+        )
+        for name in ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
+    ),
     Reader(
         "bundle-bins",
         ".bed",

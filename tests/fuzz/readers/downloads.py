@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import tarfile
-import tempfile
 from pathlib import Path
 
 from bigbird_dna.disk.outputs import open_text
@@ -13,6 +12,7 @@ from bigbird_dna.genome.sources.catalogue import read_sources
 from bigbird_dna.genome.sources.http_response import find_fault
 from bigbird_dna.genome.sources.partial_file import read_marks
 from tests.fuzz.reader import Reader
+from tests.fuzz.readers.arrays import file_bytes
 
 SOURCES = Path(__file__).resolve().parents[3] / "resources" / "sources.yaml"
 ENTRY = b"""a.b:
@@ -34,12 +34,9 @@ def _checked(path: Path) -> None:
         raise DataError(f"{path}: {fault}")
 
 
-def _bgzip() -> bytes:
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "seed.gz")
-        with open_text(path) as stream:
-            stream.write(">a\nACGT\n" * 50)
-        return path.read_bytes()
+def _bgzip(path: Path) -> None:
+    with open_text(path) as stream:
+        stream.write(">a\nACGT\n" * 50)
 
 
 def _tar() -> bytes:
@@ -56,14 +53,7 @@ READERS = [
         read_sources,
         lambda: [SOURCES.read_bytes(), ENTRY % (b"0" * 64)],
         tokens=(
-            b"null",
-            b"-1",
-            b"1e999",
-            b"1" * 5000,
-            b"http://[",
-            b"md5:",
-            b"&a [*a]",
-            b"!!timestamp x",
+            *(b"null", b"-1", b"1e999", b"1" * 5000, b"http://[", b"md5:", b"&a [*a]", b"!!timestamp x"),
             b"../x",
         ),
     ),
@@ -74,7 +64,12 @@ READERS = [
         lambda: [json.dumps(MARKS).encode(), json.dumps({**MARKS, "mark": None, "total": None}).encode()],
         tokens=(b"null", b"[]", b"1" * 5000, b"[" * 2000, b'"\\r\\n"', b'"\\ud800"'),
     ),
-    Reader("fetched-gzip", ".gz", _checked, lambda: [gzip.compress(b"chr1\t1\t2\n" * 90, mtime=0), _bgzip()]),
+    Reader(
+        "fetched-gzip",
+        ".gz",
+        _checked,
+        lambda: [gzip.compress(b"chr1\t1\t2\n" * 90, mtime=0), *file_bytes(".gz", _bgzip)],
+    ),
     Reader("fetched-archive", ".tgz", _checked, lambda: [_tar()]),
     Reader(
         "fetched-text",

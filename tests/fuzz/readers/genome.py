@@ -13,8 +13,7 @@ from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
-from bigbird_dna.genome.liftover import lift
-from bigbird_dna.genome.promoters import place, read_loci, read_promoters
+from bigbird_dna.genome.promoters import lift, place, read_loci, read_promoters
 from bigbird_dna.genome.record_splits import read_splits, similar_groups
 from bigbird_dna.genome.records import common_length, find_copies, read_records
 from bigbird_dna.genome.reference import Reference, prepare_reference
@@ -25,21 +24,14 @@ from bigbird_dna.reporting.known_effects import read_known_effects
 from bigbird_dna.scoring.region_scores import read_regions
 from tests.fuzz.containers import GZIP
 from tests.fuzz.reader import Container, Reader
-from tests.genome.test_flat_files import EMBL, GENBANK
+from tests.genome.formats import EMBL, GENBANK
 from tests.toys import texts
 
 SEQUENCES = {"chr1": "ACGTTGCAGGATCCATTAGCN" * 12, "chr2": "gattacaRY" * 9}
 CONTIGS = {"chr1": 248, "chr2": 81}
 NUMBERS = (
-    b"-1",
-    b"+5",
-    b"1_000",
-    "٣".encode(),
-    b"9" * 5000,
-    b"2147483648",
-    b"18446744073709551616",
-    b"1e5",
-    b"nan",
+    *(b"-1", b"+5", b"1_000", "٣".encode(), b"9" * 5000, b"2147483648", b"18446744073709551616"),
+    *(b"1e5", b"nan"),
 )
 TEXT = (b"\t", b"\r", b"\0", b"\x85", "\u2028".encode(), b"#", b" ", b"..", b"%0A", b"%00")
 
@@ -68,7 +60,7 @@ BGZIP = Container(lambda data: [gzip.decompress(data)], lambda data, members: _b
 
 def _check_reference(path: Path) -> dict[str, str]:
     """The bases of a reference; they must be those that a reading from the start finds."""
-    with patch.object(proofs, "_TICK", 0), Reference(path) as reference:  # nothing changes it meanwhile
+    with patch.object(proofs, "TICK", 0), Reference(path) as reference:  # nothing changes it meanwhile
         found = {name: reference.fetch(Interval(name, 0, size)) for name, size in reference.contigs.items()}
         for name, size in reference.contigs.items():
             middle = Interval(name, size // 3, size // 2, "-")
@@ -92,6 +84,14 @@ def _beside(suffix: str) -> Callable[[Path], object]:
         return found
 
     return read
+
+
+def _gzip(text: bytes) -> bytes:
+    return gzip.compress(text, mtime=0)
+
+
+def _read_regions(path: Path) -> object:
+    return read_regions(path, texts(**SEQUENCES))
 
 
 def _read_flat(path: Path) -> object:
@@ -146,10 +146,6 @@ def _read_vcf(path: Path) -> object:
     return scan_vcf(path), found
 
 
-def _scored(path: Path) -> object:
-    return read_known_effects(path)
-
-
 def _scored_table(path: Path) -> object:
     truth = path.with_name("truth.vcf")
     truth.write_bytes(SCORED_VCF)
@@ -182,7 +178,7 @@ ASSEMBLY_REPORT = (
     b"Sequence-Length\tUCSC-style-name\nI\tassembled-molecule\tI\tBK1.1\t=\tNC_1.1\t248\tchr1\n"
     b"s\tunplaced-scaffold\tna\tBK2.1\t<>\tna\t81\tna\n"
 )
-PIECES = b">c:11-20\nACGTACGTAC\n>c:1,041-1,044\nACGT\n>d\nAC\n"
+FRAGMENTS = b">c:11-20\nACGTACGTAC\n>c:1,041-1,044\nACGT\n>d\nAC\n"
 SPLITS = b"# mine\nname\tsplit\tgroup\na\ttrain\t0\nb\tvalid\t1\nc\ttest\t1\n"
 RECORDS = (
     b">a x\nACGTTGCAGGATCCATTAGCNACGTTG\n>b\nacgttgcaggatccattagcnaCGTTT\n>c\nGGGGGGGGGGGGGGGGGGGGGGGGGGR\n"
@@ -224,60 +220,50 @@ SUPPLEMENT = (
 FAI = b"chr1\t252\t16\t50\t51\nchr2\t81\t290\t50\t51\n"
 
 
-def _gzi() -> bytes:
-    return struct.pack("<5Q", 2, 60, 100, 120, 200)
+WORDS = NUMBERS + TEXT
+
+
+def _of(
+    name: str,
+    suffix: str,
+    read: Callable[[Path], object],
+    *seeds: bytes,
+    tokens: tuple[bytes, ...] = WORDS,
+    container: Container | None = None,
+) -> Reader:
+    return Reader(name, suffix, read, lambda: [*seeds], container, tokens)
 
 
 READERS = [
-    Reader("fasta", ".fa", scan_fasta, lambda: [_fasta(), _fasta(60, "\r\n")], tokens=(b">", b"\n>", *TEXT)),
-    Reader(
-        "reference", ".fa", _check_reference, lambda: [_fasta(), _fasta(60, "\r\n")], tokens=(b"\n>", *TEXT)
+    _of("fasta", ".fa", scan_fasta, _fasta(), _fasta(60, "\r\n"), tokens=(b">", b"\n>", *TEXT)),
+    _of("reference", ".fa", _check_reference, _fasta(), _fasta(60, "\r\n"), tokens=(b"\n>", *TEXT)),
+    _of(
+        *("reference-bgzip", ".fa.gz", _check_reference, _bgzip(_fasta())),
+        tokens=(b"\n>x", *TEXT),
+        container=BGZIP,
     ),
-    Reader(
-        "reference-bgzip", ".fa.gz", _check_reference, lambda: [_bgzip(_fasta())], BGZIP, (b"\n>x", *TEXT)
-    ),
-    Reader("fai", ".fai", _beside(".fai"), lambda: [FAI], tokens=NUMBERS),
-    Reader("gzi", ".gzi", _beside(".gzi"), lambda: [_gzi()]),
-    Reader(
-        "genbank",
-        ".gb",
-        _read_flat,
-        lambda: [GENBANK.encode()],
-        tokens=(b"LOCUS       ", b"//\n", b"ORIGIN", *TEXT),
-    ),
-    Reader("embl", ".embl", _read_flat, lambda: [EMBL.encode()], tokens=(b"ID   ", b"//\n", b"SQ   ", *TEXT)),
-    Reader("bed", ".bed", _read_peaks, lambda: [BED], tokens=NUMBERS + TEXT),
-    Reader(
-        "narrowpeak", ".narrowPeak.gz", _read_peaks, lambda: [gzip.compress(NARROW, mtime=0)], GZIP, NUMBERS
-    ),
-    Reader(
-        "regions",
-        ".bed",
-        lambda path: read_regions(path, texts(**SEQUENCES)),
-        lambda: [b"chr1\t5\t90\tone\nchr2 3 40\n"],
-        tokens=NUMBERS + TEXT,
-    ),
-    Reader(
-        "promoters-bed",
-        ".bed",
-        _read_promoters,
-        lambda: [PROMOTERS_BED, PROMOTERS_BED12],
-        tokens=NUMBERS + TEXT,
-    ),
-    Reader("promoters-sga", ".sga", _read_promoters, lambda: [SGA], tokens=NUMBERS + TEXT),
-    Reader("promoters-fps", ".fps", _read_promoters, lambda: [FPS], tokens=NUMBERS + TEXT),
-    Reader("loci", ".tsv", read_loci, lambda: [LOCI], tokens=NUMBERS + TEXT),
-    Reader("splits", ".tsv", read_splits, lambda: [SPLITS], tokens=NUMBERS + TEXT),
-    Reader("records", ".fa", _read_sequences, lambda: [RECORDS], tokens=(b">", b"\n>", *TEXT)),
-    Reader("chain", ".chain", _lift, lambda: [CHAIN], tokens=(b"chain ", b"\n\n", *NUMBERS, *TEXT)),
-    Reader("vcf", ".vcf", _read_vcf, lambda: [VCF], tokens=NUMBERS + TEXT),
-    Reader("vcf-bgzip", ".vcf.gz", _read_vcf, lambda: [_bgzip(VCF)], BGZIP, NUMBERS),
-    Reader("scored-vcf", ".vcf", _scored, lambda: [SCORED_VCF], tokens=NUMBERS + TEXT),
-    Reader("scored-table", ".tsv", _scored_table, lambda: [SCORED_TABLE], tokens=NUMBERS + TEXT),
-    Reader("gff3", ".gff3", _read_promoters, lambda: [GFF3], tokens=NUMBERS + TEXT),
-    Reader("gtf", ".gtf.gz", _read_promoters, lambda: [gzip.compress(GTF, mtime=0)], GZIP, NUMBERS + TEXT),
-    Reader("coding", ".gff3", _read_coding, lambda: [CODING], tokens=NUMBERS + TEXT),
-    Reader("aliases", ".tsv", _read_aliases, lambda: [ALIASES, ASSEMBLY_REPORT], tokens=TEXT),
-    Reader("pieces", ".fa", _read_flat, lambda: [PIECES], tokens=(b"\n>", b":", b"-", b",", *NUMBERS, *TEXT)),
-    Reader("tracks", ".tsv", read_tracks, lambda: [TRACKS, INDEXED, SUPPLEMENT], tokens=NUMBERS + TEXT),
+    _of("fai", ".fai", _beside(".fai"), FAI, tokens=NUMBERS),
+    _of("gzi", ".gzi", _beside(".gzi"), struct.pack("<5Q", 2, 60, 100, 120, 200), tokens=()),
+    _of("genbank", ".gb", _read_flat, GENBANK.encode(), tokens=(b"LOCUS       ", b"//\n", b"ORIGIN", *TEXT)),
+    _of("embl", ".embl", _read_flat, EMBL.encode(), tokens=(b"ID   ", b"//\n", b"SQ   ", *TEXT)),
+    _of("bed", ".bed", _read_peaks, BED),
+    _of("narrowpeak", ".narrowPeak.gz", _read_peaks, _gzip(NARROW), tokens=NUMBERS, container=GZIP),
+    _of("regions", ".bed", _read_regions, b"chr1\t5\t90\tone\nchr2 3 40\n"),
+    _of("promoters-bed", ".bed", _read_promoters, PROMOTERS_BED, PROMOTERS_BED12),
+    _of("promoters-sga", ".sga", _read_promoters, SGA),
+    _of("promoters-fps", ".fps", _read_promoters, FPS),
+    _of("loci", ".tsv", read_loci, LOCI),
+    _of("splits", ".tsv", read_splits, SPLITS),
+    _of("records", ".fa", _read_sequences, RECORDS, tokens=(b">", b"\n>", *TEXT)),
+    _of("chain", ".chain", _lift, CHAIN, tokens=(b"chain ", b"\n\n", *WORDS)),
+    _of("vcf", ".vcf", _read_vcf, VCF),
+    _of("vcf-bgzip", ".vcf.gz", _read_vcf, _bgzip(VCF), tokens=NUMBERS, container=BGZIP),
+    _of("scored-vcf", ".vcf", read_known_effects, SCORED_VCF),
+    _of("scored-table", ".tsv", _scored_table, SCORED_TABLE),
+    _of("gff3", ".gff3", _read_promoters, GFF3),
+    _of("gtf", ".gtf.gz", _read_promoters, _gzip(GTF), container=GZIP),
+    _of("coding", ".gff3", _read_coding, CODING),
+    _of("aliases", ".tsv", _read_aliases, ALIASES, ASSEMBLY_REPORT, tokens=TEXT),
+    _of("fragments", ".fa", _read_flat, FRAGMENTS, tokens=(b"\n>", b":", b"-", b",", *WORDS)),
+    _of("tracks", ".tsv", read_tracks, TRACKS, INDEXED, SUPPLEMENT),
 ]

@@ -39,10 +39,10 @@ from bigbird_dna.training.checkpoints import CheckpointStore, Lock
 from bigbird_dna.training.log import Progress, TrainingLog
 from bigbird_dna.training.optimizers import make_optimizer
 from tests.fuzz.containers import NPY, SAFETENSORS, ZIP
-from tests.fuzz.reader import Reader
+from tests.fuzz.reader import Files, Reader, made, put
+from tests.fuzz.readers.arrays import file_bytes
 from tests.toys import random_dna, random_model, small_tokenizer
 
-Files = dict[str, bytes]
 SETTINGS: tuple[Settings, ...] = (
     PromoterSettings(upstream=30, downstream=10, pooling="mean", jitter=4, views=2),
     PretrainingSettings(),
@@ -58,39 +58,17 @@ SETTINGS: tuple[Settings, ...] = (
 WORDS = (b"-1", b"1e999", b"NaN", b"null", b"1" * 5000, b"[" * 2000, b"1000000000000", b"true", b'""', b"{}")
 
 
-def _files(directory: Path) -> Files:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
-
-
-def _spread(files: Files, directory: Path) -> None:
-    directory.mkdir()
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
+def _model(settings: Settings, position: str) -> Files:
+    sizes = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8, "num_global_tokens": 2}
+    vocabulary = small_tokenizer().vocabulary
+    config = EncoderConfig(vocabulary=vocabulary, position=position, relative_max_distance=2, **sizes)
+    model = random_model(small_tokenizer(), config, settings)
+    return made(lambda home: save(home / "model", model, {}, {}, {}))
 
 
 @functools.cache
 def _models() -> list[Files]:
-    found = []
-    for position, settings in zip(("learned", "rotary", "learned"), SETTINGS, strict=True):
-        sizes = {
-            "layers": 1,
-            "hidden": 8,
-            "heads": 2,
-            "positions": 64,
-            "block_size": 8,
-            "num_global_tokens": 2,
-        }
-        config = EncoderConfig(
-            vocabulary=small_tokenizer().vocabulary,
-            position_encoding=position,
-            relative_max_distance=2,
-            **sizes,
-        )
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory, "model")
-            save(path, random_model(small_tokenizer(), config, settings), {}, {}, {})
-            found.append(_files(path))
-    return found
+    return list(map(_model, SETTINGS, ("learned", "rotary", "learned")))
 
 
 def _in_a_model(name: str) -> Callable[[Path], None]:
@@ -101,8 +79,7 @@ def _in_a_model(name: str) -> Callable[[Path], None]:
         whole = min(_models(), key=lambda files: abs(len(files[name]) - len(content)))
         if name == RECORD:
             whole = _models()[0]
-        directory = path.with_name("model")
-        _spread(whole | {name: content}, directory)
+        directory = put({**whole, name: content}, path.with_name("model"))
         if name != RECORD:
             record = {
                 each: hashlib.sha256((directory / each).read_bytes()).hexdigest()
@@ -118,23 +95,23 @@ def _in_a_model(name: str) -> Callable[[Path], None]:
 
 @functools.cache
 def _store() -> Files:
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "reference.fa.gz")
-        write_fasta(path, [("a", random_dna(1500, 1))])
-        plan = DocumentPlan(
-            passes=1, max_start_offset=100, sentence_bases=(40, 80), sentences_per_document=(2, 5)
-        )
-        contigs = whole_contigs({"a": 1500})
-        build_store(Path(directory, "store"), Reference(path), contigs, small_tokenizer(), plan)
-        return _files(Path(directory, "store"))
+    plan = DocumentPlan(
+        passes=1, max_start_offset=100, sentence_bases=(40, 80), sentences_per_document=(2, 5)
+    )
+
+    def write(home: Path) -> None:
+        write_fasta(home / "reference.fa.gz", [("a", random_dna(1500, 1))])
+        reference, contigs = Reference(home / "reference.fa.gz"), whole_contigs({"a": 1500})
+        build_store(home / "store", reference, contigs, small_tokenizer(), plan)
+
+    return {name: content for name, content in made(write).items() if not name.startswith("reference")}
 
 
 def _in_a_store(name: str, signed: bool = True) -> Callable[[Path], None]:
     """Read a store whose file of that name is damaged; `signed`: with the checksums that it should have."""
 
     def read(path: Path) -> None:
-        directory = path.with_name("store")
-        _spread(_store() | {name: path.read_bytes()}, directory)
+        directory = put({**_store(), name: path.read_bytes()}, path.with_name("store"))
         description = directory / "store.json"
         try:
             info = json.loads(description.read_bytes())
@@ -158,14 +135,11 @@ def _in_a_store(name: str, signed: bool = True) -> Callable[[Path], None]:
 def _calibrations() -> list[bytes]:
     line = Fitted(Platt(slope=0.7, intercept=-0.2), 30, 70)
     curve = Fitted(Isotonic(scores=(0.2, 0.5), probabilities=(0.1, 0.7)), 0, 100, shared=True)
-    found = []
     maps: list[dict[str | None, Fitted]] = [{None: line}, {"one": line, "two": curve}]
-    for fitted in maps:
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory, "calibration.json")
-            write_calibration(path, Calibration.of(fitted, {"split": "valid"}), "0" * 64)
-            found.append(path.read_bytes())
-    return found
+    whole = [Calibration.of(fitted, {"split": "valid"}) for fitted in maps]
+    return file_bytes(
+        ".json", *(lambda path, one=one: write_calibration(path, one, "0" * 64) for one in whole)
+    )
 
 
 def _calibration(path: Path) -> None:
@@ -238,8 +212,7 @@ def _kernel(name: str) -> Callable[[Path], None]:
     """A library is loaded only as it was kept."""
 
     def read(path: Path) -> None:
-        home = path.with_name("native")
-        _spread(_kept() | {name: path.read_bytes()}, home)
+        home = put({**_kept(), name: path.read_bytes()}, path.with_name("native"))
         home.chmod(0o700)
         found = open_kept(home)
         assert (found is not None) == (path.read_bytes() == _kept()[name])
@@ -274,38 +247,29 @@ def _packed() -> list[bytes]:
     return [_content()]
 
 
+STEPS = b'{"step": 2, "loss": NaN}\n{"step": 4}\n'
 READERS = [
     Reader("model-config", ".json", _in_a_model(CONFIG), _of_models(CONFIG), tokens=WORDS),
     Reader("model-weights", ".safetensors", _in_a_model(WEIGHTS), _of_models(WEIGHTS), SAFETENSORS, WORDS),
     Reader("calibration", ".json", _calibration, _calibrations, tokens=WORDS),
     Reader("model-record", ".json", _in_a_model(RECORD), lambda: [_models()[0][RECORD]], tokens=WORDS),
-    Reader(
-        "store-description",
-        ".json",
-        _in_a_store("store.json"),
-        lambda: [_store()["store.json"]],
-        tokens=WORDS,
+    *(
+        Reader(
+            f"store-{name}",
+            Path(file).suffix,
+            _in_a_store(file, name != "unsigned"),
+            functools.partial(lambda file: [_store()[file]], file),
+            NPY if file.endswith(".npy") else None,
+            WORDS if file == "store.json" else (),
+        )
+        for name, file in {
+            **{"description": "store.json", "unsigned": "store.json", "tokens": "tokens.bin"},
+            **{"sentences": "sentences.npy", "documents": "documents.npy"},
+        }.items()
     ),
-    Reader(
-        "store-unsigned",
-        ".json",
-        _in_a_store("store.json", False),
-        lambda: [_store()["store.json"]],
-        tokens=WORDS,
-    ),
-    Reader("store-tokens", ".bin", _in_a_store("tokens.bin"), lambda: [_store()["tokens.bin"]]),
-    Reader("store-sentences", ".npy", _in_a_store("sentences.npy"), lambda: [_store()["sentences.npy"]], NPY),
-    Reader("store-documents", ".npy", _in_a_store("documents.npy"), lambda: [_store()["documents.npy"]], NPY),
     Reader("checkpoint", ".pt", _any_checkpoint, lambda: [_checkpoint()]),
     Reader("checkpoint-signed", ".pt", _signed_checkpoint, _packed, ZIP),
-    Reader(
-        "training-log-resumed",
-        ".jsonl",
-        _log,
-        lambda: [b'{"step": 2, "loss": NaN}\n{"step": 4}\n'],
-        None,
-        WORDS,
-    ),
+    Reader("training-log-resumed", ".jsonl", _log, lambda: [STEPS], tokens=WORDS),
     Reader("kernel-library", ".so", _kernel(LIBRARY), lambda: [_kept()[LIBRARY]]),
     Reader("kernel-digest", ".sha256", _kernel(DIGEST), lambda: [_kept()[DIGEST]]),
     Reader("training-lock", "", _lock, lambda: [b"process 7 on here since 2026-01-01 00:00:00+0000\n"]),

@@ -4,7 +4,6 @@ import functools
 import io
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -23,12 +22,11 @@ from bigbird_dna.tokens.piece_model import read_fields, write_field
 from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
 from bigbird_dna.training.initialization import read_provenance
 from tests.fuzz.containers import SAFETENSORS, ZIP
-from tests.fuzz.reader import Container, Reader
+from tests.fuzz.reader import Container, Files, Reader, among, made, member, put
 from tests.tokens.test_json_tokenizer import content as json_tokenizer
 from tests.tokens.text_model import text_model
 from tests.toys import random_dna, random_model, small_tokenizer
 
-Files = dict[str, bytes]
 WEIGHTS = "model.safetensors"
 DNA = random_dna(300, 4) + "N" * 40 + random_dna(50, 5)
 
@@ -117,51 +115,24 @@ def _model_directory() -> Files:
     config = EncoderConfig(
         vocabulary=40, layers=1, hidden=8, heads=2, max_length=64, block_size=4, random_blocks=1
     )
-    with tempfile.TemporaryDirectory() as directory:
-        model = random_model(small_tokenizer(), config, settings)
-        save_model(Path(directory, "own"), model, {"contigs": ["chr1"]}, {}, {})
-        return _read(Path(directory, "own"))
+    model = random_model(small_tokenizer(), config, settings)
+    return made(lambda home: save_model(home / "own", model, {"contigs": ["chr1"]}, {}, {}))
 
 
 @functools.cache
 def _checkpoint() -> Files:
     """The same as a checkpoint, with its tokenizer as `tokenizer.json` alone."""
     with tempfile.TemporaryDirectory() as directory:
-        _write(_model_directory(), Path(directory, "own"))
-        export_huggingface(Path(directory, "own"), Path(directory, "hf"))
-        return _read(Path(directory, "hf"))
+        own = put(_model_directory(), Path(directory, "own"))
+        return made(lambda home: export_huggingface(own, home / "hf"))
 
 
 @functools.cache
 def _imported() -> Files:
     """The checkpoint as a model that remembers it."""
     with tempfile.TemporaryDirectory() as directory:
-        _write(_checkpoint(), Path(directory, "hf"))
-        import_huggingface(Path(directory, "hf"), Path(directory, "own"))
-        return _read(Path(directory, "own"))
-
-
-def _read(directory: Path) -> Files:
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
-
-
-def _write(files: Files, directory: Path) -> None:
-    directory.mkdir()
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
-
-
-def among(
-    files: Callable[[], Files], name: str, read: Callable[[Path], object], *without: str
-) -> Callable[[Path], None]:
-    """Read a directory of good files but for one, which is the damaged file."""
-
-    def call(path: Path) -> None:
-        good = {other: content for other, content in files().items() if other not in without}
-        _write({**good, name: path.read_bytes()}, path.parent / "files")
-        read(path.parent / "files")
-
-    return call
+        checkpoint = put(_checkpoint(), Path(directory, "hf"))
+        return made(lambda home: import_huggingface(checkpoint, home / "own"))
 
 
 def _import(directory: Path) -> None:
@@ -193,10 +164,6 @@ def _safetensors() -> list[bytes]:
     return [save(tensors), save({name: tensor.half() for name, tensor in tensors.items()})]
 
 
-def _of_checkpoint(name: str) -> Callable[[], list[bytes]]:
-    return lambda: [_checkpoint()[name]]
-
-
 def _export(directory: Path) -> None:
     (directory / RECORD).unlink(missing_ok=True)  # its checksums would tell
     export_huggingface(directory, directory.with_name("hf"))
@@ -208,7 +175,7 @@ READERS = [
     Reader("text-tokenizer", ".model", _text_tokenizer, _texts, PROTOBUF),
     Reader("json-tokenizer", ".json", _tokenizer, _json_tokenizers),
     Reader("tokenizer-description", ".json", _described, lambda: [_description()]),
-    Reader("hf-config", ".json", among(_checkpoint, "config.json", _import), _of_checkpoint("config.json")),
+    member("hf-config", _checkpoint, "config.json", _import),
     Reader("hf-safetensors", ".safetensors", among(_checkpoint, WEIGHTS, _import), _safetensors, SAFETENSORS),
     Reader(
         "hf-pickle",
@@ -226,21 +193,9 @@ READERS = [
     Reader(
         "hf-index", ".json", among(_sharded, f"{WEIGHTS}.index.json", _import, WEIGHTS), lambda: [_index()]
     ),
-    Reader(
-        "hf-special-tokens",
-        ".json",
-        among(_checkpoint, "tokenizer_config.json", _import, "bigbird_dna.model"),
-        _of_checkpoint("tokenizer_config.json"),
-    ),
-    Reader(
-        "hf-tokenizer",
-        ".json",
-        among(_checkpoint, "tokenizer.json", _import, "bigbird_dna.model"),
-        _of_checkpoint("tokenizer.json"),
-    ),
-    Reader(
-        "hf-export", ".json", among(_imported, "config.json", _export), lambda: [_imported()["config.json"]]
-    ),
+    member("hf-special-tokens", _checkpoint, "tokenizer_config.json", _import, "bigbird_dna.model"),
+    member("hf-tokenizer", _checkpoint, "tokenizer.json", _import, "bigbird_dna.model"),
+    member("hf-export", _imported, "config.json", _export),
     Reader("provenance", ".json", among(dict, RECORD, read_provenance), lambda: [_imported()[RECORD]]),
 ]
 

@@ -13,7 +13,7 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import METRICS
 from bigbird_dna.registry.card import Publication, model_card
 from bigbird_dna.registry.publishing import pack, unpack
-from tests.fuzz.reader import Container, Reader
+from tests.fuzz.reader import Container, Reader, made, put
 from tests.registry.shelf import make_toy
 
 ENTRY = {
@@ -46,10 +46,9 @@ def _archive(path: Path) -> None:
 
 def _packed(content: dict[str, bytes]) -> bytes:
     stream = io.BytesIO()
-    with tempfile.TemporaryDirectory() as directory:
-        for name, data in content.items():
-            Path(directory, name).write_bytes(data)
-        pack("toy", {name: Path(directory, name) for name in content}, stream.write)
+    with tempfile.TemporaryDirectory() as home:
+        directory = put(content, Path(home, "toy"))
+        pack("toy", {name: directory / name for name in content}, stream.write)
     return stream.getvalue()
 
 
@@ -68,19 +67,14 @@ def _with_headers(data: bytes, members: list[bytes]) -> bytes:
 
 @functools.cache
 def _model() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as directory:
-        made = make_toy(Path(directory, "toy"))
-        return {one.name: one.read_bytes() for one in made.iterdir()}
+    return made(lambda home: make_toy(home / "toy"))
 
 
 def _card(name: str) -> Callable[[Path], None]:
     """A card of a model one of whose files, which loading doesn't need, is anything."""
 
     def read(path: Path) -> None:
-        directory = path.with_name("model")
-        directory.mkdir()
-        for other, data in _model().items():
-            (directory / other).write_bytes(data)
+        directory = put(_model(), path.with_name("model"))
         model = load(directory)
         (directory / name).write_bytes(path.read_bytes())
         text = model_card(model, Publication("toy", "A toy", "free"))

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,8 @@ from bigbird_dna.papers.nlp.task import find_task
 from bigbird_dna.papers.nlp.vocabulary import learn_tokenizer, texts_of
 from bigbird_dna.tokens.interface import Tokenizer
 from tests.fuzz.containers import SAFETENSORS
-from tests.fuzz.reader import Reader
+from tests.fuzz.reader import Files, Reader, made, member
 from tests.fuzz.readers.config import HOME
-from tests.fuzz.readers.models import among
 from tests.nlp.answers.test_public_answers import HOTPOT, NATURAL, TRIVIA, WIKIHOP
 
 Values = dict[str, Any]
@@ -176,12 +174,10 @@ def _roberta_files() -> dict[str, bytes]:
 
 
 @functools.cache
-def _pegasus_files() -> dict[str, bytes]:
+def _pegasus_files() -> Files:
     from tests.nlp.summaries.test_pegasus import theirs
 
-    with tempfile.TemporaryDirectory() as directory:
-        theirs(1, encoder_layers=1, decoder_layers=1).save_pretrained(directory)
-        return {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir())}
+    return made(theirs(1, encoder_layers=1, decoder_layers=1).save_pretrained)
 
 
 def _write_bigbird(directory: Path) -> None:
@@ -214,29 +210,14 @@ READERS = [
     ),
     *_judged(),
     Reader("text-figures", ".json", _page, lambda: [json.dumps(_FIGURES).encode()], tokens=_JSON),
-    Reader(
-        "roberta-config",
-        ".json",
-        among(_roberta_files, "config.json", _write_bigbird),
-        lambda: [_roberta_files()["config.json"]],
+    member("roberta-config", _roberta_files, "config.json", _write_bigbird, tokens=_JSON),
+    member(
+        *("roberta-weights", _roberta_files, "model.safetensors", _write_bigbird),
+        container=SAFETENSORS,
         tokens=_JSON,
     ),
-    Reader(
-        "roberta-weights",
-        ".safetensors",
-        among(_roberta_files, "model.safetensors", _write_bigbird),
-        lambda: [_roberta_files()["model.safetensors"]],
-        SAFETENSORS,
-        _JSON,
-    ),
     *(
-        Reader(
-            f"pegasus-{name}",
-            ".json",
-            among(_pegasus_files, f"{name}.json", import_pegasus),
-            lambda name=name: [_pegasus_files()[f"{name}.json"]],  # type: ignore[misc]
-            tokens=_JSON,
-        )
+        member(f"pegasus-{name}", _pegasus_files, f"{name}.json", import_pegasus, tokens=_JSON)
         for name in ("config", "generation_config")
     ),
 ]

@@ -13,11 +13,10 @@ from bigbird_dna.genome.chromatin import labels as module
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.reference import Reference, write_fasta
 from tests.golden.messages import fails
-from tests.toys import Demo, lines
+from tests.toys import Demo, lines, region_splits
 
 DEMO = load_assembly("demo")
 
@@ -39,7 +38,7 @@ def covered(demo: Demo, track: Track, contig: str) -> np.ndarray:
 @pytest.fixture(scope="module")
 def demo_data(demo, tmp_path_factory) -> ChromatinData:
     reference = Reference(demo.directory / "genome.fa.gz")
-    splits = RegionSplits.from_names(reference.contigs, DEMO, valid=["demo2:20,001-60,000"], test=["demo3"])
+    splits = region_splits(reference.contigs, DEMO, valid=["demo2:20,001-60,000"], test=["demo3"])
     tracks = read_tracks(demo.directory / "tracks.tsv")
     out = tmp_path_factory.mktemp("chromatin") / "data"
     labelling = Labelling(window=4000, max_n=1.0, min_positives=1)
@@ -99,7 +98,7 @@ class Small:
         self.directory = directory
         write_fasta(directory / "genome.fa", [("a", a), ("b", b)])
         self.reference = Reference(directory / "genome.fa")
-        self.splits = RegionSplits.from_names(self.reference.contigs, DEMO, test=["b"])
+        self.splits = region_splits(self.reference.contigs, DEMO, test=["b"])
 
     def track(self, name: str, text: str) -> Track:
         path = self.directory / f"{name}.bed"
@@ -196,14 +195,14 @@ def test_tracks_with_too_few_positives_are_left_out(small):
 
 
 def test_a_held_out_region_without_bins_is_reported(small, capsys):
-    splits = RegionSplits.from_names(small.reference.contigs, DEMO, valid=["a:1-100"], test=["b"])
+    splits = region_splits(small.reference.contigs, DEMO, valid=["a:1-100"], test=["b"])
     data = small.build(small.track("x", "a\t0\t9000\nb\t0\t900\n"), splits=splits)
     assert data.info["bins"]["valid"] == 0
     assert "warning: no bin for valid is left in its regions" in capsys.readouterr().err
 
 
-def test_unknown_bases_are_found_across_pieces(small, monkeypatch):
-    monkeypatch.setattr(module, "_PIECE", 700)
+def test_unknown_bases_are_found_across_chunks(small, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 700)
     runs = module.unknown_bases(small.reference, "a")
     assert (runs.starts.tolist(), runs.ends.tolist()) == ([3_000], [4_000])
 
@@ -277,7 +276,7 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
     prepare_reference(source / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
     reference = Reference(tmp_path / "chr22.fa.gz")
     human = load_assembly("GRCh37")
-    splits = RegionSplits.from_names(
+    splits = region_splits(
         reference.contigs, human, valid=["22:19,000,001-20,000,000"], test=["22:20,500,001-"]
     )
     tracks = tracks_from_folder(source / "peaks", "TF")
@@ -297,7 +296,7 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
     prepare_reference(next((shared_data / "yeast").glob("*toplevel.fa.gz")), tmp_path / "yeast.fa.gz")
     reference = Reference(tmp_path / "yeast.fa.gz")
     yeast = load_assembly("sacCer3")
-    splits = RegionSplits.from_names(reference.contigs, yeast, test=["chrXVI"], exclude=["Mito"])
+    splits = region_splits(reference.contigs, yeast, test=["chrXVI"], exclude=["Mito"])
     tracks = tracks_from_folder(folder, "TF", r"(?P<target>.+)_CX")
     labelling = Labelling(window=8000, max_n=0.1, min_positives=1, widen=100)
     data = build_dataset(tmp_path / "data", reference, yeast, tracks, splits, labelling)

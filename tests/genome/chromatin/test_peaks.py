@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.peaks import Peaks, merge, place_peaks, read_peaks
+from bigbird_dna.genome.chromatin.peaks import Peaks, place_peaks, read_peaks
+from bigbird_dna.genome.sequence import Intervals
 from tests.golden.messages import fails
 
 DEMO = load_assembly("demo")
@@ -70,39 +71,6 @@ def test_an_empty_file_has_no_peaks(tmp_path, content):
     }
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("chr1\t9\t5", "interval 9-5 ends before it starts"),
-        ("chr1\t-3\t5", "start -3 is negative"),
-        ("chr1\t5\t5", "interval 5-5 is empty"),
-        ("chrom\tstart\tend", "'start' is not a position"),
-        ("chr1\t1.5\t5", "'1.5' is not a position"),
-        ("chr1\t1\t5e3", "'5e3' is not a position"),
-        ("chr1\t²\t5", "'²' is not a position"),
-        ("chr1\t--1\t5", "'--1' is not a position"),
-        ("chr1\t5", "a contig, a start and an end"),
-        ("\t5\t9", "a contig, a start and an end"),
-        ("chr1\t5\t99999999999", "beyond any contig"),
-    ],
-)
-def test_a_faulty_interval_is_refused_with_its_line(tmp_path, line, message):
-    path = written(tmp_path / "a.bed", f"chr1\t1\t5\n{line}\n")
-    with fails(DataError) as error:
-        read_peaks(path)
-    assert f"{path}: line 2: " in str(error.value)
-
-
-def test_missing_and_damaged_files_are_refused(tmp_path):
-    with fails(DataError):
-        read_peaks(tmp_path / "none.bed")
-    whole = gzip.compress(b"chr1\t5\t9\n" * 1000)
-    with fails(DataError):
-        read_peaks(written(tmp_path / "cut.bed.gz", whole[:-20]))
-    with fails(DataError):
-        read_peaks(written(tmp_path / "a.bed", b"\x87\xff\x00\x10"))
-
-
 def test_contigs_get_the_references_names(tmp_path):
     path = written(tmp_path / "a.bed", "chr22\t10\t20\n22\t15\t30\nchr1\t5\t9\nodd\t1\t2\n")
     placed = place_peaks(read_peaks(path), {"22": 51304566}, HUMAN)
@@ -124,7 +92,7 @@ def test_a_peak_beyond_its_contig_is_refused(tmp_path):
         place_peaks(read_peaks(path), {"c": 100}, DEMO)
 
 
-def test_a_piece_of_a_contig_lacks_the_peaks_behind_it(tmp_path):
+def test_a_fragment_of_a_contig_lacks_the_peaks_behind_it(tmp_path):
     path = written(tmp_path / "a.bed", "chr22\t5\t6\nchr22\t999\t2000\nchr22\t30000000\t30000001\n")
     placed = place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
     assert plain(Peaks(path, placed.contigs)) == {"22": [(5, 6), (999, 1000)]}
@@ -147,7 +115,7 @@ def test_merge_is_the_union(pairs):
     union = np.zeros(80, bool)
     for start, end in zip(starts, ends, strict=True):
         union[start:end] = True
-    merged = merge(starts, ends)
+    merged = Intervals.union(starts, ends)
     found = np.zeros(80, bool)
     for start, end in zip(*merged, strict=True):
         assert not found[start:end].any()

@@ -149,82 +149,53 @@ def test_archives_that_are_cut_or_lack_a_file_are_refused(bundle, build, tmp_pat
     assert not (tmp_path / "data").exists()
 
 
-Change = Callable[[dict[str, np.ndarray]], object]
+def interleaved(array: np.ndarray) -> np.ndarray:
+    return array[np.arange(200).reshape(2, 100).T.ravel()]
 
 
-def without(name: str) -> Change:
-    return lambda content: content.pop(name)
+def with_many_channels(array: np.ndarray) -> np.ndarray:
+    array = array.copy()
+    array[3, :, 0] = array[103, :, 999] = 1
+    return array
 
 
-def turned(name: str, *axes: int) -> Change:
-    return lambda content: content.update({name: content[name].transpose(axes)})
+def with_first_label(change: Callable[[int], int]) -> Callable[[np.ndarray], np.ndarray]:
+    def changed(array: np.ndarray) -> np.ndarray:
+        array = array.copy()
+        array[0, 4] = change(int(array[0, 4]))
+        return array
+
+    return changed
 
 
-def cut(name: str, rows: int) -> Change:
-    return lambda content: content.update({name: content[name][:rows]})
+# What becomes of arrays; None: they are missing.
+CHANGES: list[dict[str, Callable[[np.ndarray], np.ndarray] | None]] = [
+    {"trainxdata": None},
+    {"testdata": None},
+    {"trainxdata": lambda array: array.transpose(2, 1, 0)},
+    {"validxdata": lambda array: array.transpose(0, 2, 1)},
+    {"traindata": np.transpose},
+    {"testdata": np.transpose},
+    {"testdata": lambda array: array[:599]},
+    {"validxdata": lambda array: array[:, :, :999]},
+    {"validxdata": lambda array: array[:, 0]},
+    {"validdata": lambda array: array[:, :12]},
+    {"testxdata": lambda array: array[:-1], "testdata": lambda array: array[:-1]},
+    {"validxdata": interleaved, "validdata": interleaved},
+    {"trainxdata": lambda array: array[:, [0, 2, 1, 3]]},  # A C G T
+    {"validxdata": with_many_channels},
+    {"traindata": with_first_label(lambda label: label ^ 1)},
+    {"testdata": with_first_label(lambda label: 2)},
+]
 
 
-def interleave(content: dict[str, np.ndarray]) -> None:
-    for name in ("validxdata", "validdata"):
-        order = np.arange(200).reshape(2, 100).T.ravel()
-        content[name] = content[name][order]
-
-
-def flip_channels(content: dict[str, np.ndarray]) -> None:
-    content["trainxdata"] = content["trainxdata"][:, [0, 2, 1, 3]]  # A C G T
-
-
-def fill_n(content: dict[str, np.ndarray]) -> None:
-    content["validxdata"] = content["validxdata"].copy()
-    content["validxdata"][3, :, 0] = content["validxdata"][103, :, 999] = 1
-
-
-def alter_label(content: dict[str, np.ndarray]) -> None:
-    content["traindata"] = content["traindata"].copy()
-    content["traindata"][0, 4] ^= 1
-
-
-def alter_value(content: dict[str, np.ndarray]) -> None:
-    content["testdata"] = content["testdata"].copy()
-    content["testdata"][0, 4] = 2
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (without("trainxdata"), r"train.mat: no array 'trainxdata'; the file has only traindata"),
-        (without("testdata"), r"test.mat: no array 'testdata'; the file has only testxdata"),
-        (
-            turned("trainxdata", 2, 1, 0),
-            r"train.mat: trainxdata is \(1000, 4, 1200\).*\(rows, 4, 1000\) is .*another order",
-        ),
-        (turned("validxdata", 0, 2, 1), r"valid.mat: validxdata is \(200, 1000, 4\).*another order"),
-        (turned("traindata", 1, 0), r"train.mat: traindata is \(13, 1200\).*another order"),
-        (turned("testdata", 1, 0), r"test.mat: testdata is \(13, 600\).*another order"),
-        (cut("testdata", 599), r"test.mat: testdata is \(599, 13\).*600 rows are expected"),
-        (
-            lambda c: c.update(validxdata=c["validxdata"][:, :, :999]),
-            r"valid.mat: validxdata is \(200, 4, 999\)",
-        ),
-        (lambda c: c.update(validxdata=c["validxdata"][:, 0]), r"valid.mat: validxdata is \(200, 1000\)"),
-        (
-            lambda c: c.update(validdata=c["validdata"][:, :12]),
-            r"valid.mat: validdata has 12 tracks, the table of tracks 13",
-        ),
-        (
-            lambda c: c.update(testxdata=c["testxdata"][:-1], testdata=c["testdata"][:-1]),
-            r"test.mat: 599 rows: not as many reverse complements",
-        ),
-        (interleave, r"valid.mat: validxdata: row 101 is not the reverse complement of row 1"),
-        (flip_channels, r"train.mat: trainxdata: row 1 \(1:-400-600.*base 40\d.*is C in the bundle"),
-        (fill_n, r"valid.mat: validxdata: row 4 is not one-hot"),
-        (alter_label, r"train.mat: traindata: row 601 is not the reverse complement of row 1"),
-        (alter_value, r"test.mat: testdata holds other values than 0 and 1"),
-    ],
-)
-def test_a_bundle_of_another_form_is_refused(matrices, build, tmp_path, change, message):
-    content = dict(matrices)
-    change(content)
+@pytest.mark.parametrize("changes", CHANGES)
+def test_a_bundle_of_another_form_is_refused(matrices, build, tmp_path, changes):
+    content = {
+        name: array if name not in changes else changes[name](array)
+        for name, array in matrices.items()
+        if changes.get(name, array) is not None
+    }
     with fails(DataError) as error:
         build(write_bundle(tmp_path / "bundle", content))
     assert "\n" not in str(error.value)
@@ -278,17 +249,17 @@ def test_another_sequence_is_refused(world, bundle, bed, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        (lambda bins: bins[:500], r"500 bins, fewer than the 700 windows"),
-        (lambda bins: bins[750:] + bins[:750], r"bin 1 is on 8, among the first 700"),
-        (lambda bins: bins[:-1], r"299 bins on chr8 and chr9, test.mat has 300 windows"),
-        (lambda bins: [*bins, ("chr7", 0)], r"line 1051: contig 'chr7' is not in the reference"),
-        (lambda bins: [*bins, ("chr9", 9_900)], r"line 1051: chr9:9900-10100 is not a bin"),
-        (lambda bins: bins[1:600] + bins[:1] + bins[600:], r"trainxdata: row 1 .*shifted"),
+        lambda bins: bins[:500],
+        lambda bins: bins[750:] + bins[:750],
+        lambda bins: bins[:-1],
+        lambda bins: [*bins, ("chr7", 0)],
+        lambda bins: [*bins, ("chr9", 9_900)],
+        lambda bins: bins[1:600] + bins[:1] + bins[600:],
     ],
 )
-def test_other_bins_are_refused(world, bundle, build, tmp_path, change, message):
+def test_other_bins_are_refused(world, bundle, build, tmp_path, change):
     with fails(DataError):
         build(bundle, write_bed(tmp_path / "other.bed", change(world.bins)))
 

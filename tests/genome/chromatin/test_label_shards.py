@@ -1,4 +1,4 @@
-"""Data sets labelled in pieces, and test bins predicted in pieces, merge to the bytes of the whole."""
+"""Data sets labelled in shards, and test bins predicted in shards, merge to the bytes of the whole."""
 
 import shutil
 from pathlib import Path
@@ -24,7 +24,7 @@ DATA = {
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A configuration, `reference.fa.gz`, peaks with their table, a blacklist and two models."""
-    home = tmp_path_factory.mktemp("label-pieces")
+    home = tmp_path_factory.mktemp("label-shards")
     write_motif_genome(home, LENGTHS, spacing=110, gaps={"a": (3500, 3900)})
     (home / "peaks/none.bed").write_text("")
     (home / "peaks/rare.bed").write_text("a\t100\t180\n")
@@ -66,15 +66,15 @@ def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != MARKER}
 
 
-def test_labels_of_any_number_of_pieces(run: Run, label: Any, tmp_path: Path) -> None:
+def test_labels_of_any_number_of_shards(run: Run, label: Any, tmp_path: Path) -> None:
     assert label(tmp_path / "whole").code == 0
     whole = files(tmp_path / "whole")
     assert len(whole) == 4 and b'"blacklist": ' in whole["dataset.json"]
     for of in (1, 2, 3, 7):
-        pieces = [tmp_path / f"{number}.piece" for number in range(1, of + 1)]
-        for number, path in enumerate(pieces, start=1):
+        shards = [tmp_path / f"{number}.shard" for number in range(1, of + 1)]
+        for number, path in enumerate(shards, start=1):
             assert label(path, "--shard", f"{number}/{of}").code == 0
-        result = run("merge-shards", *pieces[::-1], "-o", tmp_path / "merged")
+        result = run("merge-shards", *shards[::-1], "-o", tmp_path / "merged")
         assert result.code == 0, result.err
         assert files(tmp_path / "merged") == whole, of
         shutil.rmtree(tmp_path / "merged")
@@ -88,33 +88,33 @@ def test_predictions_of_test_bins(run: Run, label: Any, home: Path, tmp_path: Pa
     words = ("evaluate test-bins", home / "config.yaml", *models, *inputs, "-o")
     assert run(*words, tmp_path / "whole.npy").code == 0
     for of in (2, 7):
-        pieces = [tmp_path / f"{number}.piece" for number in range(1, of + 1)]
-        for number, path in enumerate(pieces, start=1):
+        shards = [tmp_path / f"{number}.shard" for number in range(1, of + 1)]
+        for number, path in enumerate(shards, start=1):
             assert run(*words, path, "--shard", f"{number}/{of}", "--batch-size", number).code == 0
-        assert run("merge-shards", *pieces, "-o", tmp_path / "merged.npy").code == 0
+        assert run("merge-shards", *shards, "-o", tmp_path / "merged.npy").code == 0
         assert (tmp_path / "merged.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes(), of
     assert run(*words, tmp_path / "empty", "--shard", "1/60").code == 0  # of fewer bins
-    refused(run("merge-shards", *pieces), 2, "predicted bins can't go to standard output")
-    result = run(*words, pieces[0], "--shard", "1/7", "--labels", tmp_path / "x")
+    refused(run("merge-shards", *shards), 2, "predicted bins can't go to standard output")
+    result = run(*words, shards[0], "--shard", "1/7", "--labels", tmp_path / "x")
     refused(result, 2, "the labels of all bins go")
-    assert run(*words, pieces[1], "--shard", "2/7", "--set", "chromatin.evaluation.seed=3").code == 0
-    result = run("merge-shards", *pieces, "-o", tmp_path / "merged.npy")
-    refused(result, 1, "2.piece: is not of the same job", "it differs in evaluation (seed)")
-    assert run(*words, pieces[1], "--shard", "2/7", "--precision", "bfloat16").code == 0
-    result = run("merge-shards", *pieces, "-o", tmp_path / "merged.npy")
-    refused(result, 1, "2.piece: is not of the same job", "it differs in evaluation (precision)")
+    assert run(*words, shards[1], "--shard", "2/7", "--set", "chromatin.evaluation.seed=3").code == 0
+    result = run("merge-shards", *shards, "-o", tmp_path / "merged.npy")
+    refused(result, 1, "2.shard: is not of the same job", "it differs in evaluation (seed)")
+    assert run(*words, shards[1], "--shard", "2/7", "--precision", "bfloat16").code == 0
+    result = run("merge-shards", *shards, "-o", tmp_path / "merged.npy")
+    refused(result, 1, "2.shard: is not of the same job", "it differs in evaluation (precision)")
     refused(run(*words, tmp_path / "x.npy", "--precision", "float16"), 2, "precision float16: for GPUs")
     assert not (tmp_path / "x.npy").exists()
 
 
-def test_pieces_of_other_labels_are_refused(run: Run, label: Any, home: Path, tmp_path: Path) -> None:
+def test_shards_of_other_labels_are_refused(run: Run, label: Any, home: Path, tmp_path: Path) -> None:
     assert label(tmp_path / "1", "--shard", "1/2").code == 0
-    pieces = tmp_path / "1", tmp_path / "2"
+    shards = tmp_path / "1", tmp_path / "2"
 
     def told(*more: object) -> str:
         result = label(tmp_path / "2", "--shard", "2/2", *more)
         assert result.code == 0, result.err
-        return refused(run("merge-shards", *pieces, "-o", tmp_path / "out"), 1, "2: is not of the same job")
+        return refused(run("merge-shards", *shards, "-o", tmp_path / "out"), 1, "2: is not of the same job")
 
     assert "it differs in labelling (seed)" in told("--set", "seed=8")
     assert "it differs in regions (test)" in told("--set", "genome.test=[d, b]")
@@ -133,7 +133,7 @@ def test_pieces_of_other_labels_are_refused(run: Run, label: Any, home: Path, tm
     assert result.code == 2
 
 
-def test_published_labels_are_not_made_in_pieces(run: Run, home: Path, tmp_path: Path) -> None:
+def test_published_labels_are_not_made_in_shards(run: Run, home: Path, tmp_path: Path) -> None:
     (tmp_path / "deepsea.yaml").write_text(
         yaml.safe_dump({"genome": {"assembly": "GRCh37"}, "chromatin": {"data": {"tracks": "deepsea"}}})
     )
