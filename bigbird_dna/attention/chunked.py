@@ -20,7 +20,7 @@ from bigbird_dna.attention.blocked import (
     triangle,
     with_relative_keys,
 )
-from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.call import Call, empty_output
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, N tokens in whole blocks, K head width, Q blocks of a sequence, W block size,
@@ -104,7 +104,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v."""
     work = _Work(Pattern.from_numbers(pattern), blocks, layer, q, bias)
-    grads = (_empty_outputs(q)[0], _empty_outputs(k)[0], _empty_outputs(v)[0])
+    grads = (empty_output(q), empty_output(k), empty_output(v))
     for chunk in work.chunks():
         part = chunk.part
         query, key, value, seen, upper = (_blocks(x[part], work.gathered) for x in (q, k, v, out, grad))
@@ -136,13 +136,8 @@ def _backward(
 
 
 def _empty_outputs(q: Tensor) -> tuple[Tensor, Tensor]:
-    """Room for an output (B, H, N, K) and for the log-sum-exp (B, H, N).
-
-    The heads of a token lie side by side in memory, as the next layer wants them.
-    """
-    batch, heads, tokens, width = q.shape
-    out = q.new_empty(batch, tokens, heads, width).transpose(1, 2)
-    return out, q.new_empty(batch, heads, tokens, dtype=sum_dtype(q))
+    """Room for an output (B, H, N, K) and for the log-sum-exp (B, H, N)."""
+    return empty_output(q), q.new_empty(q.shape[:3], dtype=sum_dtype(q))
 
 
 @_forward.register_fake
@@ -152,7 +147,7 @@ def _(q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor]:
 
 @_backward.register_fake
 def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty_outputs(q)[0], _empty_outputs(k)[0], _empty_outputs(v)[0]
+    return empty_output(q), empty_output(k), empty_output(v)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

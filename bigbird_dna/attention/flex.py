@@ -192,13 +192,9 @@ def flex_attention(call: Call) -> Tensor:
 
 def _refusal(request: RouteRequest) -> str | None:
     """What is known without compiling anything."""
-    q, pattern, dropout, gradients, relative = request
-    if dropout:
-        return "flex has no dropout"
-    if relative:
-        return "flex has no relative position labels"
-    if q.dtype not in TOLERANCE:
-        return f"flex does not compute in {str(q.dtype).removeprefix('torch.')}"
+    q, pattern, _, gradients, _ = request
+    if (why := request.beyond("flex", TOLERANCE)) is not None:
+        return why
     if torch.compiler.is_compiling():
         return "flex is compiled by itself, not within another torch.compile"
     if pattern.block_size > LARGEST_BLOCK:

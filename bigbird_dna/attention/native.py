@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from bigbird_dna.attention.call import Call, RouteRequest
+from bigbird_dna.attention.call import Call, RouteRequest, empty_output
 from bigbird_dna.attention.dense import dense_attention
-from bigbird_dna.attention.native_kernel import TYPES, Kernel, empty_result, layer_agrees
+from bigbird_dna.attention.native_kernel import TYPES, Kernel, layer_agrees
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log
 from bigbird_dna.disk import native as native_build
@@ -47,18 +47,12 @@ def unavailable(request: RouteRequest) -> str | None:
 
     The first call in a process loads the kernel, and compiles it if it isn't kept yet.
     """
-    q, pattern, dropout, _, relative = request
+    q, pattern, *_ = request
     if q.device.type != "cpu":
         return f"it runs on CPUs, not on {q.device.type}"
-    if dropout:
-        return "it has no dropout"
     if pattern.extra_globals:
         return "it has no extra global tokens"
-    if relative:
-        return "it has no relative positions"
-    if q.dtype not in TYPES:
-        return f"it does not compute in {str(q.dtype).removeprefix('torch.')}"
-    reason: str | None = _missing(q.dtype == torch.float16)
+    reason: str | None = request.beyond("it", TYPES) or _missing(q.dtype == torch.float16)
     return reason
 
 
@@ -226,12 +220,12 @@ def _pattern(numbers: tuple[int, ...]) -> Pattern:
 
 @_forward.register_fake
 def _(q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor]:
-    return empty_result(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return empty_output(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @_backward.register_fake
 def _(upper: Tensor, q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return empty_result(q), empty_result(q), empty_result(q)
+    return empty_output(q), empty_output(q), empty_output(q)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

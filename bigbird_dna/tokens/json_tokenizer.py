@@ -1,16 +1,11 @@
-"""Tokenizers described by JSON.
-
-What a `tokenizer.json` says, checked, and the part of it that the `tokenizers` library gets.
+"""Tokenizers in the format of HuggingFace's `tokenizers` library (`tokenizer.json`), checked.
 
 The library follows what the file says, however long that takes: patterns that try every division of a text,
 replacements of replacements that make gigabytes of a word. Such files are refused.
 
-Tokenizers in the format of HuggingFace's `tokenizers` library (`tokenizer.json`).
-
-Those of DNA models are byte-pair encodings of letters. Every base of a sequence belongs to exactly one
-token: a letter without a piece is one unknown token of 1 bp, and a piece that is no letters (some
-vocabularies replace long runs of N by a symbol) covers the whole run of N where it stands. A vocabulary is
-taken for one of DNA where more than half of its pieces are letters of the nucleotide code.
+Every base of a sequence belongs to exactly one token: a letter without a piece is one unknown token of 1 bp,
+and a piece that is no letters (some vocabularies replace long runs of N by a symbol) covers the whole run of
+N where it stands.
 """
 
 import base64
@@ -33,7 +28,7 @@ from bigbird_dna.tokens.interface import (
     TextPieces,
     Tokenizer,
     check_vocabulary,
-    find_specials,
+    complete_vocabulary,
     require_dna,
 )
 from bigbird_dna.tokens.piece_model import check_character_map
@@ -186,8 +181,8 @@ _GAP = re.compile("N+")
 class JsonTokenizer(Tokenizer):
     """Encodes with a `tokenizer.json`; needs the `tokenizers` library once it encodes.
 
-    See `Tokenizer` for the members. `piece_lengths` is 1 for the unknown piece and 0 for a symbol that covers
-    a run of N, whose length only `encode_with_offsets` knows. `decode` writes one N for either.
+    `piece_lengths` is 1 for the unknown piece and 0 for a symbol that covers a run of N, whose length only
+    `encode_with_offsets` knows. `decode` writes one N for either.
     """
 
     file_name = "tokenizer.json"
@@ -201,34 +196,19 @@ class JsonTokenizer(Tokenizer):
         names: Mapping[str, str] | None = None,
         source: str = "tokenizer.json",
     ) -> None:
-        """Open the content of a file.
-
-        Parameters
-        ----------
-        specials : ids of the special pieces; none: looked up by `names`, as in `find_specials`.
-        vocabulary : number of ids, which may be larger than that of pieces; none: as many as pieces.
-        source : names the tokenizer in errors.
-        """
+        """Open the content of a file; the parameters are those of `complete_vocabulary`."""
         pieces, self._prefix = read_pieces(read_json(content, source), source)
-        size = max(pieces) + 1 if vocabulary is None else vocabulary
-        check_vocabulary(size, source)
-        if max(pieces) >= size:
-            last = shortened(repr(pieces[max(pieces)]))
-            raise ModelError(f"{source}: piece {last} has id {max(pieces)}, the model has {size} ids")
-        ids = {piece: index for index, piece in pieces.items()}
-        specials = specials or find_specials(names or {}, ids.get, source)
-        texts = [pieces.get(index, "") for index in range(size)]
+        texts, specials = complete_vocabulary(pieces, specials, vocabulary, names, source)
         letters = ["" if i in specials else self._plain(text) for i, text in enumerate(texts)]
         super().__init__(content, texts, letters, specials, source)
         others = [i for i, piece in pieces.items() if i not in specials and piece.strip()]
+        # Of DNA are those of which more than half are letters of the nucleotide code.
         lettered = sum(bool(letters[i]) and set(letters[i]) <= _NUCLEOTIDES for i in others)
         self.is_dna = 2 * lettered > len(others)
 
     def encode(self, sequence: str) -> NDArray[np.int32]:
         """Token ids (n,), no specials added; DNA is checked as `DnaTokenizer.encode` does it."""
-        if self.is_dna:
-            return self.encode_with_offsets(sequence).ids
-        return np.array(self._encode(sequence), np.int32)
+        return self.encode_with_offsets(sequence).ids if self.is_dna else self._encode(sequence)
 
     def text_pieces(self, text: str) -> TextPieces:
         """Token ids of a text, with the characters that each stands for."""
@@ -246,7 +226,7 @@ class JsonTokenizer(Tokenizer):
         """Token ids, and the bases that each covers; together they cover all."""
         require_dna(self)
         check_letters(sequence)
-        ids = np.array(self._encode(sequence), np.int32)
+        ids = self._encode(sequence)
         # An unknown piece in front of letters that are all there stands for a sign that was put before them.
         if (ids == self.unk_id).any() or "".join([self._letters[index] for index in ids]) != sequence:
             return self._align(ids, sequence)
@@ -311,9 +291,9 @@ class JsonTokenizer(Tokenizer):
                 raise
             raise ModelError(f"{self.source}: not a tokenizer: {error_text(error)}") from None
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode(self, text: str) -> NDArray[np.int32]:
         encode = partial(self._library.encode, add_special_tokens=False)
-        return self._called(encode, text).ids  # type: ignore[no-any-return]
+        return np.array(self._called(encode, text).ids, np.int32)
 
     def _plain(self, piece: str) -> str:
         """The letters that a piece covers in a text; "" if it is anything but letters."""
@@ -361,7 +341,7 @@ class JsonTokenizer(Tokenizer):
         found: list[int] = []
         for known, run in groupby(sequence, single.__contains__):
             letters = "".join(run)
-            found += self._encode(letters) if known else [self.unk_id] * len(letters)
+            found += self._encode(letters).tolist() if known else [self.unk_id] * len(letters)
         ids = np.array(found, np.int32)
         if "".join([self._letters[index] or "?" for index in found]) != "".join(
             letter if letter in single else "?" for letter in sequence

@@ -18,10 +18,9 @@ _PIECES, _ID_BEGIN_END = 2, (2, 4, 5)  # fields of its messages
 
 
 def open_model(content: bytes, source: str) -> tuple[Any, PieceModel]:
-    """SentencePiece's processor of a serialised model, and what the model holds.
+    """SentencePiece's processor of a serialized model, and what the model holds; `ModelError` names `source`.
 
-    `source` names the model in the `ModelError` about one that is damaged. The library sees nothing that
-    wasn't checked: damage could end the process.
+    The library sees nothing that wasn't checked: damage could end the process.
     """
     if not content:
         raise ModelError(f"{source}: empty, not a SentencePiece model")
@@ -66,10 +65,10 @@ def learn_model(
     symbols: list[str],
     max_piece_length: int,
 ) -> bytes:
-    """A serialised model of byte-pair encoding, learnt from lines of up to `LONGEST_LINE` letters.
+    """A serialized model of byte-pair encoding, learnt from lines of up to `LONGEST_LINE` letters.
 
-    Ids begin with the special pieces and the symbols, which stand for themselves and are never merged. The
-    same lines give the same bytes. `RuntimeError` says why SentencePiece couldn't.
+    Ids begin with the special pieces and the symbols, which stand for themselves and are never merged.
+    `RuntimeError` says why SentencePiece couldn't.
     """
     model = io.BytesIO()
     pad, unk, cls, sep, mask = specials

@@ -1,8 +1,7 @@
 """Checkpoints of a running training: written whole, found again by the same configuration and data.
 
-A file is what `torch.save` writes, behind a line with its SHA-256. The checksum is in the file, so that the
-two can't come apart, and of what was meant to be written, not of what the disk gave back. It is compared
-before anything is unpacked.
+A file is what `torch.save` writes, behind a line with its SHA-256: of what was meant to be written, not of
+what the disk gave back. It is compared before anything is unpacked.
 """
 
 import fcntl
@@ -44,20 +43,10 @@ def fingerprint(identity: dict[str, Any]) -> str:
 
 
 class CheckpointStore:
-    """The checkpoints of one training, in a directory named after its fingerprint: the last two.
+    """The last two checkpoints of one training, in a directory named after the fingerprint of `identity`, and
+    with `keep` "best" the weights with the least held-out loss so far.
 
-    A changed configuration or data set has another fingerprint and so starts anew, without touching what
-    the earlier one left. `lock` keeps a second process from the same training.
-
-    Parameters
-    ----------
-    identity
-        What decides the training's result.
-    computed
-        How the result is computed, which may be another way each time that the training goes on: the log then
-        says so. Texts and numbers by name.
-    keep
-        With "best" there is also a file of the weights with the least held-out loss so far.
+    `computed` says how the result is computed; where that has changed since a checkpoint, the log says so.
     """
 
     def __init__(
@@ -105,10 +94,7 @@ class CheckpointStore:
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the last good checkpoint into `network` and `optimizer`; without any, progress is at step 0.
 
-        Raises
-        ------
-        ModelError
-            There are checkpoints, and none of them can be gone on from.
+        `ModelError`: there are checkpoints, and none of them can be gone on from.
         """
         problems = []
         for path in (self.path, self.previous):
@@ -297,15 +283,12 @@ class _Digest:
     """A stream's `write`, and the SHA-256 of all that was written."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self.stream = stream
+        self.stream, self.flush = stream, stream.flush
         self.sha256 = hashlib.sha256()
 
     def write(self, data: bytes) -> int:
         self.sha256.update(data)
         return self.stream.write(data)
-
-    def flush(self) -> None:
-        self.stream.flush()
 
 
 class Lock:
@@ -316,17 +299,9 @@ class Lock:
         self._handle: int | None = None
 
     def take(self, what: str) -> None:
-        """Take the lock, for good or until `release`.
+        """Take the lock, for good or until `release`; `ModelError` says who holds it, running `what`.
 
         Where the file system has no locks, a line of the log says so, and nobody is kept away.
-
-        Raises
-        ------
-        ModelError
-            Another process holds it: the text says that `what` is running, as which process, on what machine
-            and since when.
-        UsageError
-            The file can't be written.
         """
         for _ in range(_ATTEMPTS):
             handle = self._opened()
@@ -337,9 +312,8 @@ class Lock:
             except BlockingIOError:
                 holder = shortened(os.pread(handle, 300, 0).decode(errors="replace").strip(), 200)
                 os.close(handle)
-                directory = self.path.parent
                 raise ModelError(
-                    f"{directory}: {what} is running already ({holder}): wait for its end"
+                    f"{self.path.parent}: {what} is running already ({holder}): wait for its end"
                 ) from None
             except OSError as error:
                 log(f"warning: {self.path}: can't be locked ({error.strerror}): {what} may run twice")

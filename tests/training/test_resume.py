@@ -20,7 +20,7 @@ from bigbird_dna.errors import DataError, Stopped
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.pretraining import task as pretraining
-from bigbird_dna.pretraining.task import PretrainingObjective, begin_with_counts
+from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import world
 from tests.cli.command import Run, refused
@@ -197,7 +197,7 @@ def test_tokens_are_counted_where_fresh_weights_begin_alone(
 ) -> None:
     counted = []
     monkeypatch.setattr(
-        pretraining, "begin_with_counts", lambda *given: counted.append(given) or begin_with_counts(*given)
+        pretraining, "init_from_counts", lambda *given: counted.append(given) or init_from_counts(*given)
     )
     draw = PretrainingObjective.batch
 

@@ -12,7 +12,6 @@ import torch
 from bigbird_dna.baselines.language import PREDICTORS
 from bigbird_dna.config import PretrainingConfig, load_config, parse_config
 from bigbird_dna.data.bits_per_base import ONE_AT_A_TIME, read_bits
-from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement, whole_contigs
@@ -22,12 +21,11 @@ from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.baselines import training_documents
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.pretraining.sampling import Example, PairSampler, StretchSampler, document_bounds
+from bigbird_dna.pretraining.sampling import Example, PairSampler, SegmentSampler, document_bounds
 from bigbird_dna.pretraining.task import PretrainingObjective, PretrainingTask
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.tokens.store_writer import own_checksum
 from bigbird_dna.training.batches import Batch, by_length
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import train
@@ -91,7 +89,7 @@ def test_stretches_fill_the_input_and_come_from_everywhere(
     stores: dict[str, TokenStore], tokenizer: DnaTokenizer
 ) -> None:
     store = stores["train"]
-    sampler, rng = StretchSampler(store, tokenizer, 96), np.random.default_rng(0)
+    sampler, rng = SegmentSampler(store, tokenizer, 96), np.random.default_rng(0)
     bounds = document_bounds(store)
     seen = np.zeros(len(store.tokens))
     for _ in range(3000):
@@ -307,10 +305,6 @@ def test_rivals_learn_from_the_first_pass_of_each_strand(
     if strands == "both" and passes > 1:
         whole += [reverse_complement(contig) for contig in whole]
     assert text == "".join(whole)
-    earlier = {key: value for key, value in info.items() if key not in ("first_documents", "sha256")}
-    write_json(tmp_path / "train/store.json", {**earlier, "sha256": own_checksum(earlier)})
-    count = len(training_documents(TokenStore.open(tmp_path / "train", tokenizer)))
-    assert abs(count - len(documents)) <= 2  # by the mean, as passes don't have equally many
 
 
 @pytest.fixture(scope="module")
@@ -410,7 +404,7 @@ def test_an_empty_store_is_refused(tokenizer: DnaTokenizer, stores: dict[str, To
     store = TokenStore(
         empty.directory, empty.tokens[:0], empty.sentences[:1], empty.documents[:1], empty.info
     )
-    for make_sampler in (StretchSampler, PairSampler):
+    for make_sampler in (SegmentSampler, PairSampler):
         with fails(DataError):
             make_sampler(store, tokenizer, 96)
 

@@ -16,8 +16,7 @@ from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.metrics.resampling import bits_per_base
-from bigbird_dna.pretraining import baselines as rivals
-from bigbird_dna.pretraining import evaluation
+from bigbird_dna.pretraining import baselines, evaluation
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.reporting.samples import divergence, spectrum
 from bigbird_dna.reporting.summary import language_rows, pretraining_rows
@@ -100,12 +99,11 @@ def test_it_needs_the_bits_that_the_source_has_and_no_fewer(trained: Trained, tm
             "language_model_table",
             lambda *values, **named: given.append(values) or table_of(*values, **named),
         )
-        fit = partial(rivals.fit_left_baselines, base_order=SOURCE.order + 2)
-        patch.setattr(rivals, "fit_left_baselines", fit)
+        fit = partial(baselines.fit_left_baselines, base_order=SOURCE.order + 2)
+        patch.setattr(baselines, "fit_left_baselines", fit)
         settings = PretrainingConfig(sequence_tokens=TOKENS, ngram_order=4)
-        rivals.fit_rivals(
-            settings, trained.tokens, trained.tokens / "tokenizer.model", tmp_path / "left.npz", causal=True
-        )
+        pieces = trained.tokens / "tokenizer.model"
+        baselines.fit_baselines(settings, trained.tokens, pieces, tmp_path / "left.npz", causal=True)
         table = evaluation.evaluate_pretraining(
             trained.model,
             trained.tokens,
@@ -114,7 +112,9 @@ def test_it_needs_the_bits_that_the_source_has_and_no_fewer(trained: Trained, tm
             baselines=tmp_path / "left.npz",
         )
     with fails(DataError):
-        rivals.read_rivals(tmp_path / "left.npz", {})
+        baselines.EvaluatedTokens({}, DnaTokenizer.load(pieces), {}, causal=False).read_baselines(
+            tmp_path / "left.npz"
+        )
     assert {*table["predictor"]} == {MODEL, UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT}
     rows = table[table[SPLIT] == "test"].set_index("predictor")["bits_per_base"]
     bits, bases, blocks, _ = given[-1]  # of the test contig

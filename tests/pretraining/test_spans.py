@@ -115,13 +115,13 @@ def test_without_knowledge_a_base_costs_two_bits(bases: DnaTokenizer) -> None:
     np.testing.assert_allclose(bits_of(toy(bases, scale=0.0), windows, 10), 6.0, atol=1e-5)
 
 
-def test_bits_of_a_span_depend_on_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_of_a_span_depend_on_no_other() -> None:
     model = toy(small_tokenizer())
     windows = windows_of(random_dna(3000, 5), 2, 16, 30)
     whole = bits_of(model, windows, 16)
     chosen = np.random.default_rng(0).permutation(30)[:17]
-    monkeypatch.setattr("bigbird_dna.pretraining.spans._INPUTS", 20)
-    some = bits_of(model, [windows[index] for index in chosen], 16)
+    asked = hide_spans(model.tokenizer, [windows[index] for index in chosen], 16)
+    some = span_bits(model, [*asked], CPU, together=20)
     np.testing.assert_allclose(some, whole[chosen], atol=1e-5)
     assert whole.std() > 0.1
 

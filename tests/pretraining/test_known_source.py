@@ -20,8 +20,7 @@ from bigbird_dna.config import parse_config
 from bigbird_dna.data.bits_per_base import MODELS, ONE_AT_A_TIME, SPLIT, UNIFORM
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.metrics.resampling import bits_per_base
-from bigbird_dna.pretraining import baselines as rivals
-from bigbird_dna.pretraining import evaluation
+from bigbird_dna.pretraining import baselines, evaluation
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.dna import DnaTokenizer
@@ -81,13 +80,10 @@ def judge(
             "language_model_table",
             lambda *values, **named: given.append(values) or table_of(*values, **named),
         )
-        patch.setattr(evaluation, "TOLD_TOKENS", EVERY * TOKENS)
+        patch.setattr(evaluation, "ONE_AT_A_TIME_TOKENS", EVERY * TOKENS)
         # Tables of longer words take seconds to be zeroed.
-        patch.setattr(
-            rivals,
-            "fit_language_baselines",
-            partial(rivals.fit_language_baselines, base_order=source.order + 3),
-        )
+        fit = partial(baselines.fit_language_baselines, base_order=source.order + 3)
+        patch.setattr(baselines, "fit_language_baselines", fit)
         table = evaluation.evaluate_pretraining(
             home / "model",
             tokens,
@@ -102,7 +98,7 @@ def judge(
     assert dict(rows) == pytest.approx({name: values.mean() for name, values in bits.items()})
     store = TokenStore.open(tokens / "test", tokenizer)
     held_out = HeldOut.draw(store, tokenizer, TOKENS, EVERY, pairs=False)
-    documents = rivals.hidden_in_documents(store, held_out)
+    documents = baselines.hidden_in_documents(store, held_out)
     codes = np.full(tokenizer.vocabulary, 4)
     codes[[tokenizer.encode(base)[0] for base in "ACGT"]] = range(4)
     labels = codes[held_out.labels]
