@@ -14,7 +14,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.heads import PretrainingOutput
-from bigbird_dna.pretraining.sampling import Example, Tokens, document_bounds, joined
+from bigbird_dna.pretraining.sampling import Example, Ids, Tokens, document_bounds, joined
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
 

@@ -85,14 +85,14 @@ def train_network(
 
     begin = progress.step
     with Stopping(world.ends) as stopping, chosen_kernels(network, config, world):
-        for step, batches in _prefetched(objective, config, world, begin):
+        for step, batches in prefetched(objective, config, world, begin):
             if step == begin and log:
                 log_duration(network, batches, config.steps - begin, world)
             counts = [objective.counts(batch) for batch in batches]
             totals = steps.settle(stopping, {key: sum(one[key] for one in counts) for key in counts[0]})
             network.train()
             torch.manual_seed((config.seed * 1_000_003 + step) * 4096 + world.rank)
-            loss = _backward(parallel, objective, batches, totals, world, cast)
+            loss = backward(parallel, objective, batches, totals, world, cast)
             nn.utils.clip_grad_norm_(network.parameters(), config.optimizer.clip_norm)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -196,7 +196,7 @@ class _Steps:
         )
 
 
-def _backward(
+def backward(
     parallel: nn.Module,
     objective: Objective,
     batches: list[Batch],
@@ -217,7 +217,7 @@ def _backward(
     return step_loss
 
 
-def _prefetched(
+def prefetched(
     objective: Objective, config: TrainingConfig, world: World, first_step: int
 ) -> Iterator[tuple[int, list[Batch]]]:
     """Batches of this process by step; the next step's are made while the current one computes."""

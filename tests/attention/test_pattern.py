@@ -155,8 +155,7 @@ def test_every_pair_of_random_blocks_is_equally_likely() -> None:
 
 def test_tables_are_read_only_because_they_are_shared() -> None:
     for table in (Pattern().key_blocks(8, 1), Pattern().random_ids(8, 1), Pattern().global_ids(8)):
-        with fails(ValueError):
-            table[...] = 0
+        assert not table.flags.writeable
 
 
 def test_long_sequences_are_quick() -> None:
@@ -175,19 +174,20 @@ def test_kinds_tell_why_a_block_is_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    "values",
     [
-        ({"block_size": 0}, "block_size must be at least 1, not 0"),
-        ({"global_blocks": -1}, "global_blocks must not be negative, got -1"),
-        ({"random_blocks": -2}, "random_blocks must not be negative, got -2"),
-        ({"seed": -3}, "seed must not be negative, got -3"),
-        ({"seed": 1 << 63}, r"seed must be below 2\^63, got 9223372036854775808"),
-        ({"window_blocks": 4}, r"window_blocks must be odd \(or 0\), not 4"),
-        ({"global_blocks": 0, "window_blocks": 0, "random_blocks": 0}, "the pattern is empty"),
+        {"block_size": 0},
+        {"global_blocks": -1},
+        {"random_blocks": -2},
+        {"seed": -3},
+        {"seed": 1 << 63},
+        {"window_blocks": 4},
+        {"global_blocks": 0, "window_blocks": 0, "random_blocks": 0},
     ],
 )
-def test_contradictory_sizes_are_refused(values: dict[str, int], message: str) -> None:
-    with fails(ValueError):
+def test_contradictory_sizes_are_refused(values: dict[str, int]) -> None:
+    (key, value), *more = values.items()
+    with fails(ValueError, *([] if more else [key, value])):
         Pattern(**values)
 
 

@@ -1,6 +1,6 @@
 """Causal patterns and ETC: what the equality of the routes does not show by itself."""
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from bigbird_dna.attention import (
     choose_route,
     label_count,
 )
+from bigbird_dna.attention.backends import Route
 from bigbird_dna.attention.relative import label_ids
 from tests.attention import problems
 from tests.golden.messages import fails
@@ -74,16 +75,10 @@ def test_relative_positions_agree_with_the_oracle(
         owners[:, : pattern.extra_globals] = -1
     lengths = [tokens, max(tokens - 7, pattern.extra_globals + 1)] if padded else None
     results = []
-    for route in ("dense", "blocked", "auto"):
-        out = bigbird_attention(
-            q,
-            k,
-            v,
-            pattern,
-            lengths=lengths,
-            route=route,  # type: ignore[arg-type]
-            relative=RelativeKeys(table, radius, owners),
-        )
+    keys = RelativeKeys(table, radius, owners)
+    routes: tuple[Route, ...] = ("dense", "blocked", "auto")
+    for route in routes:
+        out = bigbird_attention(q, k, v, pattern, lengths=lengths, route=route, relative=keys)
         results.append([out, *torch.autograd.grad(out.sin().sum(), (q, k, v, table))])
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
@@ -138,27 +133,17 @@ def test_extra_globals_reach_everything_in_one_layer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("options", "named"),
     [
-        (
-            lambda x: bigbird_attention(x, x, x, ETC, lengths=[5]),
-            "lengths must be above the 5 extra globals, got 5",
-        ),
-        (
-            lambda x: bigbird_attention(x, x, x, ETC, relative=RelativeKeys(torch.zeros(1, 3, 4), 2)),
-            r"relative.table must have the shape \(2, 14, 4\)",
-        ),
-        (
-            lambda x: bigbird_attention(
-                x, x, x, ETC, relative=RelativeKeys(torch.zeros(2, 14, 4), 2, torch.zeros(1, 3))
-            ),
-            r"relative.owners must have the shape \(1, 20\)",
-        ),
+        ({"lengths": [5]}, "got 5"),
+        ({"relative": RelativeKeys(torch.zeros(1, 3, 4), 2)}, "(2, 14, 4)"),
+        ({"relative": RelativeKeys(torch.zeros(2, 14, 4), 2, torch.zeros(1, 3))}, "(1, 20)"),
     ],
 )
-def test_bad_arguments_are_named(call: Callable[[Tensor], Tensor], message: str) -> None:
-    with fails(ValueError):
-        call(torch.zeros(1, 2, 20, 4))
+def test_bad_arguments_are_named(options: dict[str, Any], named: str) -> None:
+    x = torch.zeros(1, 2, 20, 4)
+    with fails(ValueError, named):
+        bigbird_attention(x, x, x, ETC, **options)
 
 
 def test_a_route_that_cannot_serve_says_why_and_gives_way() -> None:

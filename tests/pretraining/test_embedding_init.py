@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.input_embeddings import initial_deviation
-from bigbird_dna.pretraining import task as beginning
+from bigbird_dna.pretraining import task
 from bigbird_dna.pretraining.task import SIZE, init_from_counts, neighbor_vectors
 from bigbird_dna.tokens.store import TokenStore
 
@@ -62,7 +62,7 @@ def test_vectors_of_full_width_hold_all_that_was_counted(documents: list[list[in
     np.testing.assert_allclose(again, vectors[:, :2], atol=1e-9)
 
 
-def test_tokens_with_the_same_neighbours_begin_alike() -> None:
+def test_tokens_with_the_same_neighbors_begin_alike() -> None:
     rng = np.random.default_rng(0)
     jumps = rng.choice([1, 2, 3], 4000, p=[0.7, 0.2, 0.1])
     pattern = 10 + np.cumsum(jumps) % 10  # what follows depends on what there is
@@ -99,10 +99,10 @@ def test_components_of_positions_stay_clear() -> None:
 def test_pairs_of_too_many_tokens_are_not_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(beginning, "LARGEST_VOCABULARY", 20)
+    monkeypatch.setattr(task, "LARGEST_VOCABULARY", 20)
     made = network(21)
     before = made.encoder.embeddings.token.weight.detach().clone()
     init_from_counts(made, store([[5, 6, 7]]))
     assert torch.equal(made.encoder.embeddings.token.weight, before)
     assert made.masked_tokens.bias[5] > made.masked_tokens.bias[8]
-    assert "21 pieces are too many to count their pairs" in capsys.readouterr().err
+    assert "a vocabulary of 21 is" in capsys.readouterr().err
