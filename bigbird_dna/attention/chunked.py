@@ -39,7 +39,7 @@ def blocked_attention(call: Call) -> Tensor:
     bias = layout.padding_bias(lengths, q)
     laid = call._replace(q=layout.spread(q), k=layout.spread(k), v=layout.spread(v))
     if q.device.type == "cpu" and not dropout and relative is None:
-        out = chunked_attention(*laid[:3], bias, pattern, blocks, layer)
+        out = _forward(*laid[:3], bias, pattern.as_numbers(), blocks, layer)[0]  # differentiable once
     else:
         gathered = make_gathered_blocks(pattern, blocks, q.shape[1], layer, q.device)
         if relative is None:
@@ -49,18 +49,6 @@ def blocked_attention(call: Call) -> Tensor:
     if bias is not None:
         out = out.masked_fill((bias < 0)[:, None, :, None], 0)
     return layout.collect(out, q.shape[2])
-
-
-def chunked_attention(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Pattern, blocks: int, layer: int
-) -> Tensor:
-    """Attention of whole blocks on a CPU, differentiable once; (B, H, N, K) → (B, H, N, K).
-
-    `bias` (B, N) is added to the scores of each key; none: nothing is padded. `blocks` are the pattern's,
-    N is that of `make_layout`.
-    """
-    out: Tensor = _forward(q, k, v, bias, pattern.as_numbers(), blocks, layer)[0]
-    return out
 
 
 # Operators rather than an autograd function, so that torch.compile and torch.export can pass over them. They

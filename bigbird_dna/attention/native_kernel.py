@@ -160,7 +160,9 @@ class Kernel:
         graph = _make_graph(pattern, call.blocks, heads, layer)
         ends = np.array(lengths, dtype=np.int64)
         tensors |= {"q": q, "k": k, "v": v}
-        arrays = {name: _last_axis_dense(x) for name, x in tensors.items()}
+        arrays = {
+            name: x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous() for name, x in tensors.items()
+        }
         problem = graph.problem(
             (batch, heads, tokens, width),
             ends,
@@ -178,18 +180,13 @@ class Kernel:
 
 
 def _result(call: Call) -> Tensor:
-    result = empty_output(call.q)
-    # The kernel writes true positions only.
+    """Zero where the kernel doesn't write: it does so at true positions only."""
     whole = all(length == call.q.shape[2] for length in call.lengths)
-    return result if whole else result.zero_()
+    return empty_output(call.q) if whole else empty_output(call.q).zero_()
 
 
 def _addresses(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
     return [ctypes.c_void_p(None if x is None else x.data_ptr()) for x in tensors]
-
-
-def _last_axis_dense(x: Tensor) -> Tensor:
-    return x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous()
 
 
 @lru_cache(maxsize=1)

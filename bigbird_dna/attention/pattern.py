@@ -48,31 +48,18 @@ _cached = lru_cache  # of methods: a pattern is a value, and these are few
 class Pattern:
     """Sizes of the three kinds of blocks, the seed of the random ones, and the variant.
 
-    Parameters
-    ----------
-    block_size : tokens in a block.
-    global_blocks : g; the first ceil(g / 2) and the last floor(g / 2) blocks of the sequence.
-    window_blocks : w; odd, the own block in the middle; 0 for no window.
-    random_blocks : r; random blocks of each query block that isn't global.
-    seed : of the random blocks.
-    causal : no query sees a key after its own.
-    extra_globals : tokens in front of the sequence that see all and are seen by all.
-    huggingface : HuggingFace's arithmetic in evaluation, where the graph is that of the padded length.
-
-    Raises
-    ------
-    ValueError : a size is negative, the seed is negative or has more than 63 bits, the window is even, no
-        block would ever be seen, or variants exclude each other.
+    `ValueError`: a size is negative, the seed has more than 63 bits, the window is even, no block would ever
+    be seen, or variants exclude each other.
     """
 
-    block_size: int = 64
-    global_blocks: int = 2
-    window_blocks: int = 3
-    random_blocks: int = 3
-    seed: int = 0
-    causal: bool = False
-    extra_globals: int = 0
-    huggingface: bool = False
+    block_size: int = 64  # tokens
+    global_blocks: int = 2  # g; the first ceil(g / 2) and the last floor(g / 2) blocks of the sequence
+    window_blocks: int = 3  # w; odd, the own block in the middle; 0 for no window
+    random_blocks: int = 3  # r; of each query block that isn't global
+    seed: int = 0  # of the random blocks
+    causal: bool = False  # no query sees a key after its own
+    extra_globals: int = 0  # tokens in front of the sequence that see all and are seen by all
+    huggingface: bool = False  # its arithmetic in evaluation: the graph is that of the padded length
 
     def __post_init__(self) -> None:
         if self.block_size < 1:

@@ -82,7 +82,16 @@ def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
         hidden = pattern.causal or shortest == max(lengths)  # no true query meets padding
         whole = tiles if hidden else shortest // size
         sizes = _Sizes(blocks, most, size, tiles, -(-longest // size), whole)
-        return _kept_tiles(pattern, sizes, call.q.shape[1], call.layer, gradients, call.q.device)
+        key = (pattern, sizes, call.q.shape[1], call.layer, gradients, call.q.device)
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+        # What evaluation makes first must serve training as well.
+        with torch.inference_mode(False):
+            _kept[key] = new = _make(*key)
+        while len(_kept) > 1 and sum(map(_bytes, _kept.values())) > KEPT_BYTES:
+            _kept.popitem(last=False)
+        return new
 
     if len({*blocks}) == 1:
         return made(most, min(lengths), max(lengths))
@@ -98,21 +107,6 @@ class _Sizes(NamedTuple):
     tiles: int  # of the longest row of the batch
     real: int  # tiles that have a token of theirs
     whole: int  # tiles that have no padding in any of them
-
-
-def _kept_tiles(
-    pattern: Pattern, sizes: _Sizes, heads: int, layer: int, gradients: bool, device: torch.device
-) -> Tiles:
-    key = (pattern, sizes, heads, layer, gradients, device)
-    if key in _kept:
-        _kept.move_to_end(key)
-        return _kept[key]
-    # What evaluation makes first must serve training as well.
-    with torch.inference_mode(False):
-        _kept[key] = made = _make(*key)
-    while len(_kept) > 1 and sum(map(_bytes, _kept.values())) > KEPT_BYTES:
-        _kept.popitem(last=False)
-    return made
 
 
 def _stacked(rows: list[Tiles]) -> Tiles:

@@ -109,7 +109,11 @@ def library_json(content: bytes, *, decoding: bool, source: str) -> str:
         model["dropout"] = None  # merges left out at random serve training alone
     try:
         _check_model(model)
-        _check_steps([values.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")])
+        steps = list(_steps([values.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")]))
+        if len(steps) > _MOST_STEPS:
+            raise ValueError(f"{len(steps)} steps of normalization: at most {_MOST_STEPS}")
+        if math.prod(map(_growth, steps)) > _MOST_GROWTH:
+            raise ValueError("its steps of normalization make too much of a letter")
         return json.dumps(values, ensure_ascii=False, allow_nan=False)
     except RecursionError:
         raise ModelError(f"{source}: damaged: nested too deeply") from None
@@ -124,15 +128,6 @@ def _check_model(model: Mapping[str, Any]) -> None:
     longest = model.get("max_input_chars_per_word")
     if longest is not None and not (type(longest) is int and 0 <= longest <= _LONGEST_WORD):
         raise ValueError(f"max_input_chars_per_word is {shortened(repr(longest))}: at most {_LONGEST_WORD}")
-
-
-def _check_steps(values: Any) -> None:
-    """`ValueError` if the steps before and after the model could take without end, or make too much."""
-    steps = list(_steps(values))
-    if len(steps) > _MOST_STEPS:
-        raise ValueError(f"{len(steps)} steps of normalisation: at most {_MOST_STEPS}")
-    if math.prod(map(_growth, steps)) > _MOST_GROWTH:
-        raise ValueError("its steps of normalisation make too much of a letter")
 
 
 def _steps(values: Any) -> Iterator[Mapping[str, Any]]:
@@ -153,7 +148,11 @@ def _growth(step: Mapping[str, Any]) -> int:
     pattern = step.get("pattern")
     expression = pattern.get("Regex") if isinstance(pattern, Mapping) else None
     if expression is not None:
-        _check_pattern(expression)
+        if len(expression) > _LONGEST_PATTERN:
+            raise ValueError(f"a pattern of {len(expression)} letters: at most {_LONGEST_PATTERN}")
+        if found := _TRIES_ALL_DIVISIONS.search(expression):
+            part = shortened(found[0])
+            raise ValueError(f"a pattern that could try all divisions of a text ({part!r} in it)")
     for key in ("content", "prepend", "prefix", "suffix", "replacement"):
         if isinstance(step.get(key), str) and len(step[key]) > _LONGEST_PART:
             raise ValueError(f"{kind} puts in more than {_LONGEST_PART} letters")
@@ -164,13 +163,6 @@ def _growth(step: Mapping[str, Any]) -> int:
     if kind == "Replace":
         return 1 + len(step["content"]) if expression is not None else max(1, len(step["content"]))
     return _GROWTH.get(kind, 1) if isinstance(kind, str) else 1
-
-
-def _check_pattern(expression: str) -> None:
-    if len(expression) > _LONGEST_PATTERN:
-        raise ValueError(f"a pattern of {len(expression)} letters: at most {_LONGEST_PATTERN}")
-    if found := _TRIES_ALL_DIVISIONS.search(expression):
-        raise ValueError(f"a pattern that could try all divisions of a text ({shortened(found[0])!r} in it)")
 
 
 _NUCLEOTIDES = frozenset("ACGTUNRYSWKMBDHV")

@@ -62,12 +62,13 @@ class Epochs:
     """
 
     def __init__(self, seed: int, size: int, members: Callable[[int], npt.NDArray[np.integer]]) -> None:
-        self.seed, self.size, self.members = seed, size, members
-        self._order = lru_cache(maxsize=1)(self._shuffled)
+        self.size = size
 
-    def _shuffled(self, number: int) -> npt.NDArray[np.integer]:
-        rng = np.random.default_rng((self.seed, 2, number))
-        return rng.permutation(self.members(number))[: self.size]
+        @lru_cache(maxsize=1)
+        def order(number: int) -> npt.NDArray[np.integer]:
+            return np.random.default_rng((seed, 2, number)).permutation(members(number))[:size]
+
+        self._order = order
 
     def indices(self, first: int, count: int) -> list[int]:
         """Those at the places `first … first + count` of all epochs in a row."""

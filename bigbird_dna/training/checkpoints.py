@@ -110,20 +110,18 @@ class CheckpointStore:
             self._good = path == self.path
             self.best_loss, _ = self._read_best()
             log(f"resuming at step {progress.step} from {path}")
-            self._say_changes(computed)
+            changed = [
+                f"{name} {shortened(str(value))} → {self.computed[name]}"
+                for name, value in computed.items()
+                if self.computed.get(name, value) != value
+            ]
+            if changed:
+                how = ", ".join(changed)
+                log(f"from here on computed otherwise: {how}; data and their order stay the same")
             return progress
         if problems:
             raise ModelError(f"{'; '.join(problems)}; delete {self.directory} to train from the start")
         return Progress()
-
-    def _say_changes(self, before: Mapping[str, Computed]) -> None:
-        changed = [
-            f"{name} {shortened(str(value))} → {self.computed[name]}"
-            for name, value in before.items()
-            if self.computed.get(name, value) != value
-        ]
-        if changed:
-            log(f"from here on computed otherwise: {', '.join(changed)}; data and their order stay the same")
 
     def keep_best(self, network: nn.Module, figures: Mapping[str, float]) -> None:
         """Store weights whose held-out loss is the least so far, where these are to be kept."""
@@ -319,7 +317,11 @@ class Lock:
                 log(f"warning: {self.path}: can't be locked ({error.strerror}): {what} may run twice")
             if self._is_there(handle):
                 self._handle = handle
-                self._sign()
+                since = time.strftime("%Y-%m-%d %H:%M:%S%z")
+                text = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
+                with suppress(OSError):  # a full disk: the lock holds without a word
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, text.encode(), 0)
                 return
             os.close(handle)
         raise UsageError(f"{self.path}: can't be written: it is removed again and again")
@@ -350,11 +352,3 @@ class Lock:
             return os.path.samestat(os.fstat(handle), self.path.lstat())
         except FileNotFoundError:
             return False
-
-    def _sign(self) -> None:
-        assert self._handle is not None
-        since = time.strftime("%Y-%m-%d %H:%M:%S%z")
-        text = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
-        with suppress(OSError):  # a full disk: the lock holds without a word
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, text.encode(), 0)

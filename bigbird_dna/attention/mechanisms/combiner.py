@@ -138,14 +138,6 @@ def block_attention(inputs: Heads, by_column: bool = False) -> Tensor:
     return near @ v + torch.unflatten(summed, 2, (blocks, size))
 
 
-def grid_attention(inputs: Heads, vertical: bool) -> Tensor:
-    """Attention on a grid filled row by row, (B, H, rows, columns, K) → the same."""
-    if vertical:
-        return _attention_over_columns(inputs, inputs.causal)
-    columns = inputs.map(turned)._replace(present=turned(inputs.present))
-    return turned(_attention_over_columns(columns, False))
-
-
 def _attention_over_columns(inputs: Heads, prefixes: bool) -> Tensor:
     """Attention on the grid as laid, (B, H, R, C, K); spans are columns without the query's row.
 
@@ -209,10 +201,16 @@ def _summary(
 def axial(columns: int, vertical: bool) -> PlannedAttention:
     """Own row and column of a grid of `columns` columns; the spans are columns, or rows."""
 
+    def attend(grid: Heads) -> Tensor:
+        if vertical:
+            return _attention_over_columns(grid, grid.causal)
+        columns = grid.map(turned)._replace(present=turned(grid.present))
+        return turned(_attention_over_columns(columns, False))
+
     def scores(rows: int, row: int) -> int:
         return 2 * row + rows if vertical else row + 2 * rows
 
-    return plan_of_blocks(lambda grid: grid_attention(grid, vertical), columns, scores)
+    return plan_of_blocks(attend, columns, scores)
 
 
 class Combiner(PlannedLayer):
