@@ -58,10 +58,7 @@ _log: ContextVar[LogChoice | None] = ContextVar("_log", default=None)
 
 @contextmanager
 def routes_logged(log: LogChoice) -> Iterator[None]:
-    """Call `log` with each choice of a route in the block (and thread) once, before attention is computed.
-
-    An error that it raises prevents that.
-    """
+    """Call `log` with each choice of a route in the block (and thread) once; an error of it ends the call."""
     logged: set[Choice] = set()
 
     def log_once(choice: Choice) -> None:

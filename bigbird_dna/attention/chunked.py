@@ -159,10 +159,7 @@ class _HeadChunk(NamedTuple):
 
 
 class _BlockBatch(NamedTuple):
-    """Attention problems of equal size: `problems` sets of query blocks, each with its own key blocks.
-
-    Block numbers count through all sequences and heads of the chunk.
-    """
+    """Attention problems of equal size; block numbers count through all sequences and heads of the chunk."""
 
     problems: int
     queries: Tensor  # (problems · query blocks of each,)

@@ -34,11 +34,8 @@ class ClusterOptions(Section):
 
 
 class Centroids(nn.Module):
-    """A token's cluster is that of the nearest of `clusters` directions for each head.
-
-    The directions follow their tokens while training, `decay` of them staying at each pass. No gradient
-    reaches them.
-    """
+    """Numbers of the nearest of `clusters` directions for each head, which follow their tokens while
+    training, `decay` of them staying at each pass; no gradient reaches them."""
 
     directions: Tensor  # (H, C, K)
     seen: Tensor  # (H, C, K): of the last pass in training, each cluster's tokens added up
@@ -113,11 +110,8 @@ class ClusterChunks(NamedTuple):
 
 
 def most_chunks(tokens: int, count: int, size: int) -> tuple[int, int]:
-    """P and S of `count` clusters: the most that so many tokens can take, whatever their clusters are.
-
-    They go by the length alone, for what is causal must not see later tokens by them. Neither is above the
-    length, which has room for all: what is asked for may be far more.
-    """
+    """P and S of `count` clusters: the most that so many tokens can take, by their number alone, as what is
+    causal must not see later tokens by it; neither is above it, however much is asked for."""
     size = min(size, tokens)
     return min(count + tokens // size, tokens), size
 

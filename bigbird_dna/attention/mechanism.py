@@ -76,10 +76,8 @@ def scores(q: Tensor, k: Tensor) -> Tensor:
 
 
 def hide(scores: Tensor, seen: Tensor) -> Tensor:
-    """Scores, changed in place, whose weight will be exactly 0 where `seen` is false.
-
-    A row without any that is seen has some weights or other: nothing makes use of them.
-    """
+    """Scores, changed in place, whose weight will be exactly 0 where not `seen`; any where a row sees
+    nothing."""
     return scores.masked_fill_(~seen, torch.finfo(scores.dtype).min)
 
 
@@ -116,11 +114,8 @@ HeadSlice = tuple[slice, slice]  # of batch and heads
 
 
 def by_parts(attend: Callable[..., Tensor], vectors: Sequence[Tensor], each: int) -> Tensor:
-    """What `attend(part, *vectors)` gives for parts of batch and heads, (B, H, …), put together.
-
-    `vectors` are q, k and v, say, (B, H, L, K) each. `each` is about how many numbers `attend` holds for one
-    head of one sequence.
-    """
+    """What `attend(part, *vectors)` gives for parts of batch and heads, put together; vectors are (B, H, L,
+    K), and `attend` holds about `each` numbers for one head of one sequence."""
     batch, heads, *_ = vectors[0].shape
     fit = max(1, ELEMENTS.get(vectors[0].device.type, ELEMENTS_ELSEWHERE) // each)
     if fit >= batch * heads:

@@ -33,20 +33,14 @@ TOLERANCE = 1e-4  # of the check; values and gradients are of the order of 1
 
 
 def native_attention(call: Call) -> Tensor:
-    """Attention by the kernel, (B, H, L, K), differentiable once.
-
-    Call it only where `unavailable` gives None: `RuntimeError` names what is missing.
-    """
+    """Attention by the kernel, (B, H, L, K), differentiable once; `RuntimeError` where there is none."""
     q, k, v, pattern, lengths, layer, *_ = call
     out: Tensor = _forward(q, k, v, list(lengths), pattern.as_numbers(), layer)[0]
     return out
 
 
 def unavailable(request: RouteRequest) -> str | None:
-    """Why this route can't serve such a call, in one clause; None if it can.
-
-    The first call in a process loads the kernel, and compiles it if it isn't kept yet.
-    """
+    """Why this route can't serve such a call, or None; the first question compiles or loads the kernel."""
     q, pattern, *_ = request
     if q.device.type != "cpu":
         return f"it runs on CPUs, not on {q.device.type}"
@@ -57,10 +51,8 @@ def unavailable(request: RouteRequest) -> str | None:
 
 
 def gelu_tanh_(x: Tensor) -> Tensor:
-    """The tanh form of GELU, in place where that is possible, else as a new tensor; not differentiable.
-
-    torch's own takes several times as long, which counts in an encoder's inference.
-    """
+    """The tanh form of GELU, in place where possible, not differentiable; torch's takes several times as
+    long."""
     kernel = pointwise(x)
     if kernel is None or not x.is_contiguous():
         return gelu(x, approximate="tanh")
@@ -68,10 +60,8 @@ def gelu_tanh_(x: Tensor) -> Tensor:
 
 
 def pointwise(*tensors: Tensor) -> Kernel | None:
-    """What computes element by element on these tensors at the rate of memory; None: torch must do.
-
-    They must be on a CPU, in float32 or bfloat16. What is compiled by torch is left to torch.
-    """
+    """What computes element by element on CPU tensors of float32 or bfloat16 at the rate of memory; None:
+    torch must do, as where it compiles."""
     fit = all(x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) for x in tensors)
     if not fit or torch.compiler.is_compiling() or _missing(False) is not None:
         return None

@@ -191,10 +191,8 @@ def _addresses(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
 
 @lru_cache(maxsize=1)
 def launcher() -> int | None:
-    """Address of the OpenMP function that starts torch's own threads; none: the kernel starts others.
-
-    Torch's threads keep spinning for a while after work, and others would share the cores with them.
-    """
+    """Address of the OpenMP function that starts torch's own threads, which keep spinning after work and
+    would share the cores with others; None: the kernel starts others."""
     try:
         torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         return ctypes.cast(torch_library.GOMP_parallel, ctypes.c_void_p).value

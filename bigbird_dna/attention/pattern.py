@@ -130,11 +130,8 @@ class Pattern:
 
     @_cached(1024)
     def random_ids(self, blocks: int, heads: int, layer: int = 0) -> Ints:
-        """The random blocks of every query block, (H, Q, r), in the order drawn; read-only.
-
-        Unused places hold -1: full rows, and rows for which fewer than r blocks remain (their number is the
-        same for every head).
-        """
+        """The random blocks of every query block, (H, Q, r), in the order drawn, -1 where fewer than r blocks
+        remain, equally many for every head, and for full rows; read-only."""
         if self.huggingface:
             return _frozen(np.full((heads, blocks, 0), -1, dtype=np.int32))
         taken = np.sort(self._fixed(blocks), axis=1)  # (Q, g + w), the -1 first
@@ -219,11 +216,8 @@ class Pattern:
         return digest.hexdigest()
 
     def mask(self, tokens: int, heads: int, layer: int = 0) -> Bools:
-        """The pattern token by token, (H, L, L): `mask[h, i, j]`: whether query i sees key j.
-
-        The extra globals, if any, are the first positions. Quadratic in `tokens`: for tests, figures and
-        short sequences.
-        """
+        """The pattern token by token, (H, L, L): `mask[h, i, j]`: whether query i sees key j; extra globals
+        come first. Quadratic in `tokens`: for tests, figures and short sequences."""
         extra = min(self.extra_globals, tokens)
         inner = tokens - extra
         mask = np.ones((heads, tokens, tokens), dtype=bool)

@@ -98,12 +98,9 @@ def both_times() -> tuple[AbstractContextManager[None], AbstractContextManager[N
 
 
 class Redrawn(nn.Module):
-    """A buffer `drawn` of random numbers, which changes every `every` passes in training; 0: never.
-
-    The numbers are a function of (seed, layer, how often they were drawn): of neither torch's global
-    generator nor the device, so that all processes of a training have the same ones. A subclass may draw
-    others in `draw`.
-    """
+    """A buffer `drawn` of random numbers, which changes every `every` passes in training; 0: never. They
+    follow from seed, layer and how often they were drawn alone, so that all processes of a training have the
+    same."""
 
     drawn: Tensor
     passes: Tensor  # (1,): passes in training so far

@@ -148,9 +148,7 @@ def hidden_in_documents(store: Tokens, held_out: HeldOut) -> Documents:
 
 
 def training_documents(store: TokenStore) -> list[NDArray[np.integer]]:
-    """The documents of a store's first pass; of one of both strands, the first two.
-
-    Later passes cut the same sequence at other places: a predictor must not count it again.
-    """
+    """The documents of a store's first pass, of both strands if it has both: later passes have the same
+    bases."""
     bounds = document_bounds(store)[: store.info["first_documents"] + 1]
     return [store.tokens[start:end] for start, end in pairwise(bounds.tolist())]

@@ -95,10 +95,8 @@ class HeldOut(NamedTuple):
         return cls(tuple(inputs), tuple(places), at, np.concatenate(labels), widths[at], blocks)
 
     def one_at_a_time(self, tokens: int) -> tuple[Self, NDArray[np.int64]]:
-        """Hidden tokens each in an input where all others are shown, and which of them (C,), ascending.
-
-        All of them, or as many, evenly spread, as fit into `tokens` of input.
-        """
+        """Hidden tokens each in an input where all others are shown, as many, evenly spread, as fit into
+        `tokens` of input, and which of them these are (C,), ascending."""
         longest = max(len(example.ids) for example in self.inputs)
         count = min(len(self.labels), max(tokens // longest, 1))
         chosen = np.unique(np.linspace(0, len(self.labels) - 1, count).round().astype(np.int64))
@@ -119,10 +117,7 @@ class HeldOut(NamedTuple):
     def bits(
         self, network: nn.Module, tokenizer: Tokenizer, device: torch.device, rank: int = 0, size: int = 1
     ) -> "Predicted":
-        """Bits of every hidden token, and whether it has the highest score.
-
-        Of `size` processes that of number `rank` runs every `size`-th call, and has these tokens alone.
-        """
+        """Bits of every hidden token, and whether it has the highest score, of this process's inputs."""
         counts = [len(places) for places in self.places]
         first = np.concatenate([[0], np.cumsum(counts)])
         bits = np.full(len(self.labels), np.nan)

@@ -96,8 +96,8 @@ def compare_pretraining(
     with Reference(reference) as file:
         wanted, left_out = (find_contigs(names, file) for names in (contigs, exclude))
         others = file.contigs.keys() - {*wanted, *left_out}
-        learnt = [name for name in file.contigs if name in others]
-        compared, learned = ([_read_contig(file, name) for name in names] for names in (wanted, learnt))
+        rest = [name for name in file.contigs if name in others]
+        compared, learned = ([_read_contig(file, name) for name in names] for names in (wanted, rest))
     drawn = draw_spans(compared, span=span, context=context, count=spans, seed=(seed, 0))
     if len(drawn.windows) < spans:
         raise DataError(
@@ -105,16 +105,7 @@ def compare_pretraining(
             f"{context} on both sides, {spans:,} are asked for"
         )
     hidden = {name: _hidden(model, drawn) for name, model in opened.items()}
-    choosing = draw_spans(
-        parts(learned, choosing=True), span=span, context=context, count=CHOOSING, seed=(seed, 1)
-    )
-    kept = parts(learned, choosing=False)
-    if not len(choosing.windows) or not any((part != UNKNOWN).any() for part in kept):
-        raise DataError(
-            f"{reference}: the contigs that are neither compared on nor excluded have "
-            f"{sum(map(len, learned)):,} bases, too few for Markov models to learn from"
-        )
-    baselines = fit_span_baselines(learned, choosing.windows, context)
+    baselines = _baselines(reference, learned, drawn, seed)
     found = {}
     for name, model in opened.items():
         own, vocabulary = hidden.pop(name), model.tokenizer.vocabulary
@@ -143,6 +134,20 @@ def _open(paths: Sequence[Path]) -> dict[str, LoadedModel]:
                 "evaluate pretraining measures it"
             )
     return opened
+
+
+def _baselines(reference: Path, learned: list[Codes], drawn: "Drawn", seed: int) -> "SpanBaselines":
+    """Markov models, chosen on spans as those that are drawn."""
+    choosing = draw_spans(
+        parts(learned, choosing=True), span=drawn.span, context=drawn.context, count=CHOOSING, seed=(seed, 1)
+    )
+    kept = parts(learned, choosing=False)
+    if not len(choosing.windows) or not any((part != UNKNOWN).any() for part in kept):
+        raise DataError(
+            f"{reference}: the contigs that are neither compared on nor excluded have "
+            f"{sum(map(len, learned)):,} bases, too few for Markov models to learn from"
+        )
+    return fit_span_baselines(learned, choosing.windows, drawn.context)
 
 
 def _hidden(model: LoadedModel, drawn: "Drawn") -> list["HiddenSpan"]:
@@ -239,10 +244,8 @@ def _read_contig(reference: Reference, contig: str) -> Codes:
 def draw_spans(
     contigs: Sequence[Codes], *, span: int, context: int, count: int, seed: tuple[int, ...]
 ) -> Drawn:
-    """At most `count` spans, no two of which share a base; every such choice is as likely.
-
-    What is drawn follows from the arguments alone; spans are in the contigs' order.
-    """
+    """At most `count` spans in the contigs' order, no two of which share a base; each such choice is as
+    likely."""
     rng = np.random.default_rng(seed)
     width = 2 * context + span
     starts = [_window_starts(codes, width) for codes in contigs]  # of windows without an N
@@ -290,10 +293,8 @@ class HiddenSpan(NamedTuple):
 
 
 def hide_spans(tokenizer: Tokenizer, windows: Iterable[str], context: int) -> Iterator[HiddenSpan]:
-    """Windows of known bases, `context` bp on both sides of a span, as a model is asked for them.
-
-    `ModelError`: the tokenizer is one of ordinary text, or lacks a base.
-    """
+    """Windows of known bases, `context` bp around a span, as a model is asked for them; `ModelError` if the
+    tokenizer is one of ordinary text, or lacks a base."""
     require_dna(tokenizer)
     for window in windows:
         before, span, behind = window[:context], window[context:-context], window[len(window) - context :]

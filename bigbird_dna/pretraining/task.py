@@ -47,10 +47,7 @@ Floats = NDArray[np.float64]
 
 
 class PretrainingObjective:
-    """Joint masked-token and next-sentence loss, each a mean over the global batch.
-
-    `causal`: every token of an input is predicted from those before it, and none is hidden.
-    """
+    """Masked-token (or next-token, `causal`) and next-sentence loss, each a mean over the global batch."""
 
     def __init__(
         self,
@@ -206,10 +203,8 @@ def _log_shares(samplers: Iterable[tuple[int, Sampler | None]]) -> None:
 
 @dataclass(eq=False)
 class PretrainingTask(ModelTask[dict[str, float]]):
-    """Pretraining of the run's encoder on the stores `train` and `valid` in the directory `tokens`.
-
-    `ConfigError` if inputs are longer than the encoder's positions.
-    """
+    """Pretraining on the stores `train` and `valid` in `tokens`; `ConfigError` if inputs exceed the
+    positions."""
 
     run: Config
     tokens: Path
@@ -243,40 +238,34 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         return PretrainingSettings(next_sentence=self.config.next_sentence)
 
     @cached_property
-    def train_store(self) -> TokenStore:
-        """What is learnt from."""
-        return TokenStore.open(self.tokens / "train", self.tokenizer)
-
-    @cached_property
-    def valid_store(self) -> TokenStore:
-        """What is held out."""
-        return TokenStore.open(self.tokens / "valid", self.tokenizer)
+    def stores(self) -> dict[str, TokenStore]:
+        """What is learnt from, and what is held out."""
+        return {split: TokenStore.open(self.tokens / split, self.tokenizer) for split in ("train", "valid")}
 
     def identity(self) -> dict[str, Any]:
         """The stores."""
-        return super().identity() | {"data": [self.train_store.info, self.valid_store.info]}
+        return super().identity() | {"data": [store.info for store in self.stores.values()]}
 
     def check(self) -> None:
         """Read both stores."""
-        for store in (self.train_store, self.valid_store):
+        for store in self.stores.values():
             TokenStore.open(store.directory, verify=True)
 
     def objective(self, network: nn.Module, world: World) -> PretrainingObjective:
         """Masked or next tokens."""
-        return PretrainingObjective(
-            self.tokenizer, self.train_store, self.valid_store, self.config, world, causal=self.encoder.causal
-        )
+        stores, causal = self.stores.values(), self.encoder.causal
+        return PretrainingObjective(self.tokenizer, *stores, self.config, world, causal=causal)
 
     def initialize(self, network: nn.Module) -> None:
         """Counts of tokens, if the configuration asks for them."""
         assert isinstance(network, PretrainingNetwork)
         if self.config.initial_embeddings == "neighbours":
-            init_from_counts(network, self.train_store)
+            init_from_counts(network, self.stores["train"])
 
     def describe(self, network: nn.Module) -> str:
         """Numbers of parameters and tokens."""
         parameters = sum(parameter.numel() for parameter in network.parameters())
-        return f"{parameters:,} parameters, {len(self.train_store.tokens):,} training tokens"
+        return f"{parameters:,} parameters, {len(self.stores['train'].tokens):,} training tokens"
 
     def measure(self, trained: TrainingResult[nn.Module]) -> dict[str, float]:
         """Metrics on the held-out sequences."""
@@ -286,7 +275,7 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
     ) -> dict[str, Any]:
         """The model directory."""
-        train, valid = self.train_store.info, self.valid_store.info
+        data = {split: store.info for split, store in self.stores.items()}
         metrics = {
             **measured,
             "split": "valid",
@@ -296,10 +285,10 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         }
         provenance = {
             "configuration": stage_values(self.run, "pretraining"),
-            "data": {"train": train, "valid": valid},
+            "data": data,
             "tokenizer_sha256": checksum(self.tokenizer_path),
             # What fine-tuning looks up, which may hold out something else.
-            **{key: value for key, value in train.items() if key in ("contigs", "stretches")},
+            **{key: value for key, value in data["train"].items() if key in ("contigs", "stretches")},
         }
         self.write_model(directory, trained, provenance, metrics)
         log(f"held out: {measured['bits_per_base']:.4f} bits per base")
@@ -333,10 +322,8 @@ def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:
 def neighbor_vectors(
     ids: NDArray[np.int64], bounds: NDArray[np.int64], tokens: NDArray[np.int64], width: int
 ) -> Floats:
-    """Vectors (T, min(width, T)) of the ascending `tokens` (T,) of `ids` (N,), by what stands on both sides.
-
-    Tokens on both sides of `bounds`, where documents begin, aren't neighbors.
-    """
+    """Vectors (T, min(width, T)) of the ascending `tokens` (T,) of `ids` (N,), by what stands on both sides
+    of each within documents, which begin at `bounds`."""
     size = len(tokens)
     number = np.zeros(int(tokens.max(initial=0)) + 1, np.int64)
     number[tokens] = np.arange(size)

@@ -115,10 +115,8 @@ def sentence_ends(
 
 
 def generator(seed: int, segment: Interval, number: int) -> np.random.Generator:
-    """Random numbers that depend on seed, contig, start and a number, the same on every machine.
-
-    What starts at the contig's first base has those of the whole contig.
-    """
+    """Random numbers that depend on seed, contig, start (none of a contig's first base) and a number
+    alone."""
     name = f"{segment.contig}:{segment.start + 1}-" if segment.start else segment.contig
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return np.random.default_rng([seed, int.from_bytes(digest, "little"), number])

@@ -51,10 +51,8 @@ class TextPieces(NamedTuple):
 
 
 class Tokenizer(ABC):
-    """Encodes DNA, or text, as token ids and back; immutable, shared between threads, picklable.
-
-    Of a tokenizer of ordinary text whatever has to do with bases raises `ModelError`.
-    """
+    """Encodes DNA, or text, as token ids and back; immutable, shared between threads, picklable. Of one of
+    ordinary text whatever has to do with bases raises `ModelError`."""
 
     file_name: ClassVar[str]  # in a model directory
     is_dna: bool

@@ -94,11 +94,8 @@ def _vocabulary(vocabulary: Any) -> dict[int, str]:
 
 
 def library_json(content: bytes, *, decoding: bool, source: str) -> str:
-    """The text that the library is given: without truncation, padding, special pieces and random choices.
-
-    With `decoding`, with what it needs to make a text of ids. `ModelError` for steps that could go on
-    without end.
-    """
+    """What the library gets: no truncation, padding, special pieces, random choices, or (unless `decoding`)
+    way back to a text; `ModelError` for steps that could go on without end."""
     values = read_json(content, source)
     for key in ("truncation", "padding", "post_processor"):
         values[key] = None
@@ -272,10 +269,8 @@ class JsonTokenizer(Tokenizer):
         return library
 
     def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function of the library gives; `ModelError` if it can't do with this tokenizer.
-
-        It raises bare exceptions, and panics that aren't even these.
-        """
+        """What a function of the library gives; it raises bare exceptions, and panics that aren't even these:
+        `ModelError` then."""
         try:
             return function(*arguments)
         except BaseException as error:

@@ -18,10 +18,8 @@ _PIECES, _ID_BEGIN_END = 2, (2, 4, 5)  # fields of its messages
 
 
 def open_model(content: bytes, source: str) -> tuple[Any, PieceModel]:
-    """SentencePiece's processor of a serialized model, and what the model holds; `ModelError` names `source`.
-
-    The library sees nothing that wasn't checked: damage could end the process.
-    """
+    """SentencePiece's processor of a serialized model, and what the model holds, all of which is checked, as
+    damage could end the process; `ModelError` names `source`."""
     if not content:
         raise ModelError(f"{source}: empty, not a SentencePiece model")
     try:
@@ -40,11 +38,8 @@ def encode_rows(processor: Any, texts: Sequence[str], threads: int = 1) -> list[
 
 
 def encode_with_places(processor: Any, text: str) -> TextPieces:
-    """Token ids of a text, without specials, and the characters that each stands for.
-
-    SentencePiece counts bytes of UTF-8; what it says is a message `SentencePieceText`, whose form is the same
-    in all its versions.
-    """
+    """Token ids of a text, without specials, and the characters that each stands for: SentencePiece counts
+    bytes of UTF-8, in a message `SentencePieceText`, whose form is the same in all its versions."""
     message = processor.encode(text, out_type="serialized_proto")
     columns = []
     for field in read_fields(message):

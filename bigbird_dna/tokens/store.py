@@ -191,8 +191,7 @@ def build_store(
     `DataError` says that none is left. Memory doesn't grow with the genome.
     """
     require_dna(tokenizer)
-    dtype = np.dtype("<u2" if tokenizer.vocabulary <= 1 << 16 else "<u4")
-    encode = _Encoder(reference, tokenizer, max_n, dtype)
+    encode = _Encoder(reference, tokenizer, max_n, _dtype(tokenizer))
     expected = round(plan.passes * sum(map(len, segments)) / plan.mean_document_bases)
     documents = iter_documents(segments, plan, seed)
     first = sum(1 for _ in iter_documents(segments, plan.first, seed))  # before some are divided
@@ -210,36 +209,53 @@ def build_store(
                 f"{reference.path}: no sentence of {', '.join(contigs[:4])} has at most "
                 f"{max_n:.0%} N: nothing to tokenize"
             )
-        info = StoreInfo(
-            format=FORMAT,
-            vocabulary=tokenizer.vocabulary,
-            tokenizer_sha256=tokenizer.sha256,
-            tokens_sha256=writer.digest.hexdigest(),
-            sentences_sha256=checksum(temporary / "sentences.npy"),
-            documents_sha256=checksum(temporary / "documents.npy"),
-            dtype=dtype.name,
-            documents=writer.documents.values,
-            first_documents=first_documents,
-            sentences=writer.sentences.values,
-            tokens=writer.sentences.last,
-            bases=writer.bases,
-            skipped_sentences=writer.skipped_sentences,
-            skipped_bases=writer.skipped_bases,
-            max_n=max_n,
-            contigs=contigs,
-            passes=plan.passes,
-            strands=plan.strands,
-            max_start=plan.max_start,
-            sentence_bases=list(plan.sentence_bases),
-            document_sentences=list(plan.document_sentences),
-            seed=seed,
-            sha256="",
-        )
+        info = _describe(writer, temporary, first_documents, tokenizer, contigs, plan, seed, max_n)
         if named := name_parts(segments, reference.contigs):
             info["stretches"] = named
         info["sha256"] = own_checksum(info)
         write_json(temporary / "store.json", info)
     return info
+
+
+def _describe(
+    writer: StoreWriter,
+    directory: Path,
+    first_documents: int,
+    tokenizer: Tokenizer,
+    contigs: list[str],
+    plan: DocumentPlan,
+    seed: int,
+    max_n: float,
+) -> StoreInfo:
+    return StoreInfo(
+        format=FORMAT,
+        vocabulary=tokenizer.vocabulary,
+        tokenizer_sha256=tokenizer.sha256,
+        tokens_sha256=writer.digest.hexdigest(),
+        sentences_sha256=checksum(directory / "sentences.npy"),
+        documents_sha256=checksum(directory / "documents.npy"),
+        dtype=_dtype(tokenizer).name,
+        documents=writer.documents.values,
+        first_documents=first_documents,
+        sentences=writer.sentences.values,
+        tokens=writer.sentences.last,
+        bases=writer.bases,
+        skipped_sentences=writer.skipped_sentences,
+        skipped_bases=writer.skipped_bases,
+        max_n=max_n,
+        contigs=contigs,
+        passes=plan.passes,
+        strands=plan.strands,
+        max_start=plan.max_start,
+        sentence_bases=list(plan.sentence_bases),
+        document_sentences=list(plan.document_sentences),
+        seed=seed,
+        sha256="",
+    )
+
+
+def _dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
+    return np.dtype("<u2" if tokenizer.vocabulary <= 1 << 16 else "<u4")
 
 
 @dataclass(frozen=True)

@@ -129,10 +129,7 @@ class EncodedDocument(NamedTuple):
 
 
 class StoreWriter:
-    """Appends encoded documents to `tokens.bin`, `sentences.npy` and `documents.npy` of a directory.
-
-    A context manager: the files are complete once it is left.
-    """
+    """Appends encoded documents to the files of a directory, which are complete once the context is left."""
 
     def __init__(self, directory: Path) -> None:
         self.stream = (directory / "tokens.bin").open("wb")

@@ -23,10 +23,8 @@ TOKENS = ("ids", "segments", "base_starts")
 
 
 def by_length(lengths: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Numbers of rows (n,) for micro-batches of these sizes, rows of like lengths (N,) together.
-
-    The longest come first: what memory the step takes is known at once.
-    """
+    """Numbers of rows (n,) for micro-batches of these sizes, of like lengths (N,), the longest and largest
+    first."""
     order = torch.argsort(lengths, descending=True, stable=True)
     return [order[first:end] for first, end in pairwise(accumulate(sizes, initial=0))]
 

@@ -92,10 +92,8 @@ class CheckpointStore:
         self._good = False
 
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-        """Load the last good checkpoint into `network` and `optimizer`; without any, progress is at step 0.
-
-        `ModelError`: there are checkpoints, and none of them can be gone on from.
-        """
+        """Load the last good checkpoint; without any, progress is at step 0. `ModelError`: there are bad
+        ones alone."""
         problems = []
         for path in (self.path, self.previous):
             if not path.exists():
@@ -151,10 +149,8 @@ class CheckpointStore:
             ) from None
 
     def remove(self) -> None:
-        """Delete the checkpoints of a training whose results are written, and free the lock.
-
-        What else is in the directory stays, and the directory with it.
-        """
+        """Delete the checkpoints of a training whose results are written, but nothing else, and free the
+        lock."""
         for path in (self.path, self.previous, self.log_path, self.best):
             if path is not None:
                 path.unlink(missing_ok=True)

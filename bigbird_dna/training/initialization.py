@@ -175,23 +175,20 @@ def read_provenance(model: Path) -> dict[str, Any]:
     if not isinstance(contigs, list) or not all(isinstance(name, str) for name in contigs):
         raise ModelError(f"{path}: contigs is not a list of names")
     stretches = values.get("stretches", [])
-    if not isinstance(stretches, list) or not all(map(_is_region, stretches)):
+    try:
+        regions = isinstance(stretches, list) and all(
+            isinstance(text, str) and read_named_region(text) for text in stretches
+        )
+    except ValueError:
+        regions = False
+    if not regions:
         raise ModelError(f"{path}: stretches is not a list of regions (as 22:1001-2000)")
     return values
 
 
-def _is_region(value: object) -> bool:
-    try:
-        return isinstance(value, str) and bool(read_named_region(value))
-    except ValueError:
-        return False
-
-
 def model_files(model: LoadedModel, calibrated: bool = False) -> list[Path]:
-    """The files of a model's directory that decide what it predicts, or its calibrated probabilities.
-
-    `UsageError` if the model was never saved.
-    """
+    """The files that decide what a model predicts, or its calibrated probabilities; `UsageError` if
+    unsaved."""
     if model.path is None:
         raise UsageError("a piece of a job needs a model that was saved, so that others can use the same")
     names = (CONFIG, WEIGHTS, *TOKENIZER_FILES, *([CALIBRATION] if calibrated else []))

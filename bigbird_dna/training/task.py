@@ -183,10 +183,8 @@ def train(task: Task[N, M], output: Path, checkpoints: Path, world: World) -> di
 
 
 def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]:
-    """Train a network, or go on from its checkpoints, which stay.
-
-    `ModelError` on every process if the checkpoints are damaged, or the same training is running elsewhere.
-    """
+    """Train a network, or go on from its checkpoints, which stay; `ModelError` on every process if they are
+    damaged, or the same training is running elsewhere."""
     store = checkpoint_store(task, checkpoints, world)
     world.first(task.check)
     world.first(lambda: store.lock.take("this training"))

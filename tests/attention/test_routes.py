@@ -12,7 +12,18 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention import PATTERN_ATTENTIONS, Pattern, bigbird_attention, chunked, full_attention
+from bigbird_dna.attention import (
+    PATTERN_ATTENTIONS,
+    Pattern,
+    RelativeKeys,
+    Route,
+    RouteWarning,
+    bigbird_attention,
+    choose_route,
+    chunked,
+    full_attention,
+    label_count,
+)
 from bigbird_dna.attention.blocked import (
     attention_mask,
     gathered_attention,
@@ -24,10 +35,13 @@ from bigbird_dna.attention.blocked import (
 from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.attention.dense import dense_attention
+from bigbird_dna.attention.relative import label_ids
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from tests.attention.problems import Made, inputs, patterns, results, value_and_gradients
 from tests.golden.messages import fails
 
+CAUSAL = Pattern(block_size=8, global_blocks=1, window_blocks=3, random_blocks=2, seed=1, causal=True)
+ETC = Pattern(block_size=8, global_blocks=0, window_blocks=3, random_blocks=0, extra_globals=5)
 GENOMICS_SMALL = Pattern(block_size=4, global_blocks=2, window_blocks=3, random_blocks=3, seed=1)
 
 
@@ -36,6 +50,11 @@ def assert_same(left: list[Tensor], right: list[Tensor], tolerance: float) -> No
         assert a.shape == b.shape and a.dtype == b.dtype
         error = (a - b).abs().max().item()
         assert error <= tolerance, f"{name}: {error}"
+
+
+def vectors(*shape: int) -> list[Tensor]:
+    """q, k and v without gradients."""
+    return [x.detach() for x in inputs(*shape)[:3]]
 
 
 def by_route(route: str, made: Made, pattern: Pattern, **options: Any) -> list[Tensor]:
@@ -152,7 +171,7 @@ def test_a_row_depends_on_neither_padding_nor_company(route: str, length: int) -
 
 def test_last_true_block_is_global_under_padding() -> None:
     """A change of the last true token reaches every query, one of a middle token does not."""
-    q, k, v, _ = (x.detach() for x in inputs(1, 1, 120, 4))
+    q, k, v = vectors(1, 1, 120, 4)
     pattern = Pattern(block_size=4, random_blocks=0)
 
     def changed_by(token: int) -> Tensor:
@@ -192,7 +211,7 @@ def test_layers_and_heads_use_different_random_blocks() -> None:
 
 @pytest.mark.parametrize(("tokens", "route"), [(30, "auto"), (60, "auto"), (96, "blocked"), (96, "dense")])
 def test_dropout_is_reproducible_and_unbiased(tokens: int, route: str) -> None:
-    q, k, v, _ = (x.detach() for x in inputs(1, 2, tokens, 4))
+    q, k, v = vectors(1, 2, tokens, 4)
     lengths = [tokens - 1]
     kwargs = {"lengths": lengths, "route": route}
     torch.manual_seed(5)
@@ -332,3 +351,134 @@ def test_what_inference_caches_serves_training() -> None:
         out = bigbird_attention(q, k, v, pattern, lengths=[tokens, tokens - 3], dropout=0.1)
         out.sum().backward()
         assert q.grad is not None and torch.isfinite(q.grad).all()
+
+
+# Causal patterns and ETC: what the equality of the routes does not show by itself.
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("route", ["auto", "blocked", "dense"])
+@pytest.mark.parametrize("tokens", [20, 100, 700])
+def test_the_past_is_bitwise_independent_of_the_future(tokens: int, route: str, dtype: torch.dtype) -> None:
+    """20 tokens: full attention; 100: masked; 700: blocked."""
+    q, k, v = (x.to(dtype) for x in vectors(1, 2, tokens, 16))
+    for cut in (1, 8, tokens // 2, tokens - 1):
+        changed = [x.clone() for x in (q, k, v)]
+        for x in changed:
+            x[:, :, cut:] = 1e3 * torch.randn_like(x[:, :, cut:])
+        outs = [
+            bigbird_attention(*part, CAUSAL, layer=1, route=route)[:, :, :cut]  # type: ignore[arg-type]
+            for part in ((q, k, v), changed)
+        ]
+        assert torch.equal(*outs)
+
+
+@pytest.mark.parametrize("tokens", [20, 100, 700])
+def test_no_gradient_reaches_the_future(tokens: int) -> None:
+    made = inputs(1, 2, tokens, 16)[:3]
+    cut = tokens // 2
+    bigbird_attention(*made, CAUSAL)[:, :, :cut].square().sum().backward()
+    for x in made:
+        assert x.grad is not None and (x.grad[:, :, cut:] == 0).all()
+        assert (x.grad[:, :, :cut] != 0).any()
+
+
+@given(
+    st.sampled_from([ETC, CAUSAL, Pattern(4, seed=2), Pattern(8, 2, 3, 1, extra_globals=8)]),
+    st.integers(10, 90),
+    st.integers(0, 4),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_relative_positions_agree_with_the_oracle(
+    pattern: Pattern, tokens: int, radius: int, owned: bool, padded: bool
+) -> None:
+    q, k, v, _ = inputs(2, 2, tokens, 4)
+    table = torch.randn(2, label_count(radius), 4, dtype=torch.float64).requires_grad_()
+    owners = None
+    if owned:
+        owners = torch.randint(-1, max(pattern.extra_globals, 1), (2, tokens))
+        owners[:, : pattern.extra_globals] = -1
+    lengths = [tokens, max(tokens - 7, pattern.extra_globals + 1)] if padded else None
+    results = []
+    keys = RelativeKeys(table, radius, owners)
+    routes: tuple[Route, ...] = ("dense", "blocked", "auto")
+    for route in routes:
+        out = bigbird_attention(q, k, v, pattern, lengths=lengths, route=route, relative=keys)
+        results.append([out, *torch.autograd.grad(out.sin().sum(), (q, k, v, table))])
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+def test_labels_by_definition() -> None:
+    """Every pair of 3 extra globals and 9 tokens, radius 2, against the rules one by one."""
+    owners = torch.tensor([[-1, -1, -1, 0, 0, 0, 1, 1, 1, 2, 2, -1]])
+    places = torch.arange(12)
+    labels = label_ids(places, places, 2, 3, owners)[0]
+    for i in range(12):
+        for j in range(12):
+            distance = max(-2, min(2, j - i)) + 2
+            if i >= 3 and j >= 3:
+                expected = distance
+            elif i < 3 and j < 3:
+                expected = 5 + distance
+            elif i >= 3:
+                expected = 10 + int(owners[0, i] == j)
+            else:
+                expected = 12 + int(owners[0, j] == i)
+            assert labels[i, j] == expected
+    assert label_count(2) == 14
+
+
+def test_relative_positions_alone_can_point_at_a_neighbour() -> None:
+    """With q = 1 and a large key for distance -1 every token takes its left neighbour's value."""
+    tokens, radius = 40, 3
+    ones = torch.ones(1, 1, tokens, 4)
+    v = torch.arange(tokens, dtype=torch.float32).view(1, 1, tokens, 1).expand(-1, -1, -1, 4)
+    table = torch.zeros(1, label_count(radius), 4)
+    table[0, radius - 1] = 50
+    out = bigbird_attention(ones, 0 * ones, v, Pattern(8, 0, 3, 0), relative=RelativeKeys(table, radius))
+    torch.testing.assert_close(out[0, 0, 1:, 0], v[0, 0, :-1, 0])
+
+
+def test_extra_globals_reach_everything_in_one_layer() -> None:
+    q, k, v = vectors(1, 1, 85, 4)
+
+    def reached(token: int) -> Tensor:
+        other = v.clone()
+        other[:, :, token] += 1
+        before, after = (bigbird_attention(q, k, x, ETC) for x in (v, other))
+        return (before != after).any(dim=3)[0, 0]
+
+    assert reached(2).all()
+    assert reached(60)[:5].all()
+    window = torch.zeros(80, dtype=torch.bool)
+    window[40:72] = True  # the token is the 56th of the sequence, in block 6 of 48 … 56
+    assert not (reached(60)[5:] & ~window).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"lengths": [5]}, "got 5"),
+        ({"relative": RelativeKeys(torch.zeros(1, 3, 4), 2)}, "(2, 14, 4)"),
+        ({"relative": RelativeKeys(torch.zeros(2, 14, 4), 2, torch.zeros(1, 3))}, "(1, 20)"),
+    ],
+)
+def test_bad_arguments_of_etc_are_named(options: dict[str, Any], named: str) -> None:
+    x = torch.zeros(1, 2, 20, 4)
+    with fails(ValueError, named):
+        bigbird_attention(x, x, x, ETC, **options)
+
+
+def test_a_route_that_cannot_serve_says_why_and_gives_way() -> None:
+    q, k, v = vectors(1, 2, 100, 4)
+    with pytest.warns(RouteWarning, match=r"route native: .*; using blocked"):
+        out = bigbird_attention(q, k, v, CAUSAL, route="native", dropout=0.5)
+    assert out.shape == q.shape
+    choice = choose_route(q, CAUSAL, 700, dropout=0.5)
+    assert choice.route == "blocked" and choice.reason.startswith("native: ")
+    assert choose_route(q, CAUSAL, 16).route == "full"
+    assert choose_route(q, CAUSAL, 60).route == "masked"

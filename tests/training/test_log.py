@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
 
 from bigbird_dna.config import TrainingConfig
@@ -102,15 +101,11 @@ def test_a_training_says_it_before_its_first_step(
     rate: float,
     parts: list[str],
 ) -> None:
-    class Never(Curve):
-        def loss(self, *_: object) -> torch.Tensor:
-            raise KeyboardInterrupt
-
     monkeypatch.setattr(log, "matrix_rate", lambda: rate)
     network, _ = fresh()
     store = CheckpointStore(tmp_path, {})
     with pytest.raises(KeyboardInterrupt):
-        loop.train_network(network, Never(), TrainingConfig(steps=12, batch_size=4), store, ALONE)
+        loop.train_network(network, Curve(0), TrainingConfig(steps=12, batch_size=4), store, ALONE)
     store.lock.release()
     said = capsys.readouterr().err
     assert ("on this CPU" in said) == bool(parts)

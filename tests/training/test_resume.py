@@ -2,9 +2,7 @@
 
 import json
 import os
-import random
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -65,24 +63,6 @@ def undisturbed(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     output = tmp_path_factory.mktemp("undisturbed") / "model"
     _run([*COMMAND, *_arguments(tiny_config, output, *LONG)])
     return output
-
-
-@pytest.mark.slow  # tests/faults kills a shorter one in every run
-def test_kills_at_random_moments_leave_no_trace(tiny_config: Path, undisturbed: Path, tmp_path: Path) -> None:
-    output = tmp_path / "model"
-    words = [*COMMAND, *_arguments(tiny_config, output, *LONG)]
-    moments = random.Random(11)
-    # The first kill comes before there is a checkpoint, the others somewhere between two.
-    for pattern in ("*/training.jsonl", *3 * ("*/state.pt",)):
-        process = _begun(words)
-        _wait_for_a_new(tmp_path / "checkpoints", pattern, process)
-        time.sleep(moments.uniform(0.0, 0.15) if pattern == "*/state.pt" else 0.0)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert not output.exists(), "the run ended before it could be killed"
-    assert "resuming at step" in _run(words)
-    assert _weights(output) == _weights(undisturbed)
-    assert _log(output, "step", "loss") == _log(undisturbed, "step", "loss")
 
 
 @pytest.mark.slow

@@ -178,10 +178,7 @@ def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def summaries(inputs: Heads, count: int) -> Iterator[Level]:
-    """Keys and values (B, H, N, K) of the blocks of each level, and which have tokens (B, 1, N).
-
-    Those of level 0 are single tokens.
-    """
+    """Keys and values (B, H, N, K) of each level's blocks, single tokens first, and which exist (B, 1, N)."""
     yield inputs.k, inputs.v, inputs.present
     for level in range(1, count):
         _, k, v, pooled_q, pooled_k, present, largest, *_ = inputs.in_blocks(1 << level)

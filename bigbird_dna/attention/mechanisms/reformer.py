@@ -126,10 +126,7 @@ class ReformerOptions(Section):
 
 
 class Reformer(AttentionLayer):
-    """Attention within buckets of tokens that hash alike, in several rounds.
-
-    The more rounds, the nearer to attention to all.
-    """
+    """Attention within buckets of tokens that hash alike: the more rounds, the nearer to that to all."""
 
     def __init__(self, shape: LayerShape, options: ReformerOptions) -> None:
         super().__init__()

@@ -84,10 +84,8 @@ def row_and_column_attention(inputs: Heads) -> Tensor:
 
 
 def row_and_column_scores(inputs: Heads) -> tuple[Tensor, Tensor]:
-    """Scores of the keys in the own row, (B, H, R, C, C), and in the own column, (B, H, R, C, R).
-
-    The own token counts in its row.
-    """
+    """Scores of the keys in the own row, (B, H, R, C, C), the own token's too, and column, (B, H, R, C,
+    R)."""
     q, k, present = inputs.q, inputs.k, inputs.present
     rows, columns = q.shape[2:4]
     in_row, in_column = present[..., None, :], turned(present)[..., None, :] & others(rows, q)
