@@ -52,24 +52,6 @@ def test_at_the_ends_of_its_range_combiner_is_full_attention(
     torch.testing.assert_close(module(q, k, v), full, rtol=0, atol=1e-12)
 
 
-def test_two_tokens_of_logsparse_see_each_other_in_full() -> None:
-    q, k, v = vectors(1, HEADS, 2, WIDTH)
-    torch.testing.assert_close(build("combiner_logsparse")(q, k, v), scaled_dot_product_attention(q, k, v))
-
-
-@both_forms
-def test_blocks_off_the_diagonal_have_rank_one(causal: bool) -> None:
-    q, k, _ = vectors(1, HEADS, 22, WIDTH)
-    matrix = effective_matrix(build("combiner_fixed", causal, span=5), q, k)
-    for i in range(0, 22, 5):
-        for j in range(0, 22, 5):
-            values = torch.linalg.svdvals(matrix[0, :, i : i + 5, j : j + 5])
-            if i != j and not (causal and j > i):
-                assert (values[:, 1:] < 1e-12).all() and (values[:, 0] > 1e-6).all()
-            elif i == j:
-                assert (values[:, 1] > 1e-6).all()
-
-
 # Clusters
 
 
