@@ -253,8 +253,9 @@ class PretrainingTask(ModelTask[dict[str, float]]):
 
     def objective(self, network: nn.Module, world: World) -> PretrainingObjective:
         """Masked or next tokens."""
-        stores, causal = self.stores.values(), self.encoder.causal
-        return PretrainingObjective(self.tokenizer, *stores, self.config, world, causal=causal)
+        train, valid = self.stores.values()
+        causal = self.encoder.causal
+        return PretrainingObjective(self.tokenizer, train, valid, self.config, world, causal=causal)
 
     def initialize(self, network: nn.Module) -> None:
         """Counts of tokens, if the configuration asks for them."""
