@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -174,8 +173,8 @@ def _chooser(request: RouteRequest, route: Route) -> Callable[[int], Choice]:
     fastest: Literal["native", "flex"] = "native" if on == "cpu" else "flex"
     if route in ("native", "flex"):
         fastest = route
-    # Asked once, as that takes as long as a small kernel.
-    refusal = cache(lambda: (native if fastest == "native" else flex).unavailable(request))
+    backend = native if fastest == "native" else flex
+    refusals: list[str | None] = []  # asked for once, as that takes as long as a small kernel
 
     def choose(length: int) -> Choice:
         if route in ("dense", "blocked"):
@@ -185,7 +184,9 @@ def _chooser(request: RouteRequest, route: Route) -> Callable[[int], Choice]:
                 return Choice("full", "every block sees every block")
             if is_short(pattern, length):
                 return Choice("masked", "the sequence is short")
-        if (why := refusal()) is None:
+        if not refusals:
+            refusals.append(backend.unavailable(request))
+        if (why := refusals[0]) is None:
             return Choice(fastest, ASKED if route != "auto" else f"fastest on a {on}")
         if route != "auto":
             # Python shows a warning once for each text and line.
