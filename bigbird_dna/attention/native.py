@@ -44,7 +44,7 @@ def unavailable(request: RouteRequest) -> str | None:
     q, pattern, *_ = request
     if q.device.type != "cpu":
         return f"it runs on CPUs, not on {q.device.type}"
-    if pattern.extra_globals:
+    if pattern.num_global_tokens:
         return "it has no extra global tokens"
     reason: str | None = request.beyond("it", TYPES) or _missing(q.dtype == torch.float16)
     return reason

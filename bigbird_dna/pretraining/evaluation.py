@@ -58,9 +58,9 @@ def evaluate_pretraining(
         raise UsageError("--model-only goes without --baselines")
     model = load_pretrained(path)
     assert isinstance(model.settings, PretrainingSettings)
-    length = sequence_tokens or min(512, model.config.positions)
-    if length > model.config.positions:
-        raise UsageError(f"{length} tokens an input: the model takes {model.config.positions}")
+    length = sequence_tokens or min(512, model.config.max_length)
+    if length > model.config.max_length:
+        raise UsageError(f"{length} tokens an input: the model takes {model.config.max_length}")
     pairs, causal = model.settings.next_sentence, model.config.causal
     evaluated = EvaluatedTokens.open(tokens, model.tokenizer, length, sequences, pairs=pairs, causal=causal)
     found = evaluated.read_baselines(baselines) if baselines else None

@@ -155,7 +155,7 @@ def _hidden(model: LoadedModel, drawn: "Drawn") -> list["HiddenSpan"]:
     require_dna(model.tokenizer)
     windows = progress(drawn.texts(), f"{model.name}: tokenizing", len(drawn.windows), "spans")
     spans = [*hide_spans(model.tokenizer, windows, drawn.context)]
-    longest, most = max(span.tokens for span in spans), model.config.positions
+    longest, most = max(span.tokens for span in spans), model.config.max_length
     if longest > most:
         raise UsageError(
             f"{model.name}: takes {most:,} tokens; a span of {drawn.span} bp with {drawn.context:,} bp of "

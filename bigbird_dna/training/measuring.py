@@ -36,20 +36,20 @@ RESET_PEAK = "5"  # to clear_refs: the highest resident size becomes the present
 def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> Iterator[None]:
     """In the block, say on the first process which routes attention takes, each once, and why.
 
-    With `compile_layers` torch compiles the rest of the layers. `ConfigError`: it can't, or on a GPU
-    attention would give way to a slower route, and `attention_fallback` doesn't allow that.
+    With `torch_compile` torch compiles the rest of the layers. `ConfigError`: it can't, or on a GPU
+    attention would give way to a slower route, and `allow_slow_attention` doesn't allow that.
     """
 
     def log_choice(choice: Choice) -> None:
-        if choice.gave_way and world.device.type in STRICT and not config.attention_fallback:
+        if choice.gave_way and world.device.type in STRICT and not config.allow_slow_attention:
             raise ConfigError(
                 f"attention would be computed by the slower route {choice.route}, as {choice.reason}: "
-                "attention_fallback: true in the section of this training allows it"
+                "allow_slow_attention: true in the section of this training allows it"
             )
         if world.is_first:
             log(str(choice))
 
-    with routes_logged(log_choice), compiled_layers(network) if config.compile_layers else nullcontext():
+    with routes_logged(log_choice), compiled_layers(network) if config.torch_compile else nullcontext():
         yield
 
 

@@ -134,13 +134,13 @@ def test_a_configuration_has_all_options_of_its_mechanism() -> None:
         ("combiner_fixed", {"attention_options": {"span": 0}}, ("span", "1, got 0")),
         ("combiner_routing", {"attention_options": {"decay": "much"}}, ("decay", "much")),
         ("bigbird", {"attention_options": {"span": 4}}, ("attention_options", "bigbird")),
-        ("combiner_logsparse", {"extra_globals": 4}, ("extra_globals 4", "combiner_logsparse")),
+        ("combiner_logsparse", {"num_global_tokens": 4}, ("num_global_tokens 4", "combiner_logsparse")),
         ("combiner_logsparse", {"route": "blocked"}, ("route blocked",)),
         ("performer", {"attention_dropout": 0.1}, ("attention_dropout 0.1", "performer")),
         ("reformer", {"attention_options": {"buckets": 3}}, ("buckets", "got 3")),
         ("window", {"window_blocks": 0}, ("window_blocks",)),
-        ("random", {"extra_globals": 4}, ("extra_globals 4", "random")),
-        ("bigbird_etc", {}, ("bigbird_etc", "extra_globals")),
+        ("random", {"num_global_tokens": 4}, ("num_global_tokens 4", "random")),
+        ("bigbird_etc", {}, ("bigbird_etc", "num_global_tokens")),
     ],
 )
 def test_what_no_mechanism_has_is_refused_in_one_line(
@@ -283,9 +283,9 @@ PARTS = {"random": (0, 0, 3), "window": (0, 3, 0), "random_window": (0, 3, 3), "
 def test_parts_of_bigbird_are_its_pattern_without_the_others(name: str) -> None:
     extra = 4 if name == "bigbird_etc" else 0
     update = {"block_size": 8, "global_blocks": 2, "window_blocks": 3, "random_blocks": 3}
-    update["extra_globals"] = extra
+    update["num_global_tokens"] = extra
     config = EncoderConfig(**{**SMALL.model_dump(), **update, "attention": name})
-    pattern = Pattern(8, *PARTS[name], extra_globals=extra)
+    pattern = Pattern(8, *PARTS[name], num_global_tokens=extra)
     assert attention_pattern(config) == pattern
     torch.manual_seed(0)
     encoder = Encoder(config).eval()

@@ -293,7 +293,7 @@ def test_every_vector_size_and_small_groups(size: int, tmp_path: Path, threads: 
     [
         ({"dropout": 0.1}, "dropout"),
         ({"relative": True}, "relative"),
-        ({"pattern": Pattern(extra_globals=3)}, "extra global"),
+        ({"pattern": Pattern(num_global_tokens=3)}, "extra global"),
         ({"dtype": torch.float64}, "float64"),
         ({"q": torch.zeros(1, 1, 8, 4, device="meta")}, "meta"),
     ],

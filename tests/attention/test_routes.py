@@ -41,7 +41,7 @@ from tests.attention.problems import Made, inputs, patterns, results, value_and_
 from tests.golden.messages import fails
 
 CAUSAL = Pattern(block_size=8, global_blocks=1, window_blocks=3, random_blocks=2, seed=1, causal=True)
-ETC = Pattern(block_size=8, global_blocks=0, window_blocks=3, random_blocks=0, extra_globals=5)
+ETC = Pattern(block_size=8, global_blocks=0, window_blocks=3, random_blocks=0, num_global_tokens=5)
 GENOMICS_SMALL = Pattern(block_size=4, global_blocks=2, window_blocks=3, random_blocks=3, seed=1)
 
 
@@ -69,7 +69,7 @@ Problem = tuple[Pattern, tuple[int, int, int, int], list[int] | None, int]
 def problems(draw: st.DrawFn) -> Problem:
     pattern = draw(patterns(st.sampled_from([1, 2, 3, 4, 8])))
     batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    least = 1 + pattern.extra_globals
+    least = 1 + pattern.num_global_tokens
     tokens, width = draw(st.integers(least, 70)), draw(st.sampled_from([1, 4, 5]))
     some_lengths = st.lists(st.integers(least, tokens), min_size=batch, max_size=batch)
     lengths = draw(st.none() | some_lengths)
@@ -117,7 +117,7 @@ def test_each_implementation_equals_the_oracle(problem: Problem) -> None:
 
 
 VARIANTS: dict[str, Any] = {
-    **{"itc": {}, "etc": {"extra_globals": 70}},
+    **{"itc": {}, "etc": {"num_global_tokens": 70}},
     **{variant: {variant: True} for variant in ("causal", "huggingface")},
 }
 
@@ -359,7 +359,7 @@ def test_no_gradient_reaches_the_future(tokens: int) -> None:
 
 
 @given(
-    st.sampled_from([ETC, CAUSAL, Pattern(4, seed=2), Pattern(8, 2, 3, 1, extra_globals=8)]),
+    st.sampled_from([ETC, CAUSAL, Pattern(4, seed=2), Pattern(8, 2, 3, 1, num_global_tokens=8)]),
     st.integers(10, 90),
     st.integers(0, 4),
     st.booleans(),
@@ -373,9 +373,9 @@ def test_relative_positions_agree_with_the_oracle(
     table = torch.randn(2, label_count(radius), 4, dtype=torch.float64).requires_grad_()
     owners = None
     if owned:
-        owners = torch.randint(-1, max(pattern.extra_globals, 1), (2, tokens))
-        owners[:, : pattern.extra_globals] = -1
-    lengths = [tokens, max(tokens - 7, pattern.extra_globals + 1)] if padded else None
+        owners = torch.randint(-1, max(pattern.num_global_tokens, 1), (2, tokens))
+        owners[:, : pattern.num_global_tokens] = -1
+    lengths = [tokens, max(tokens - 7, pattern.num_global_tokens + 1)] if padded else None
     results = []
     keys = RelativeKeys(table, radius, owners)
     routes: tuple[Route, ...] = ("dense", "blocked", "auto")

@@ -162,7 +162,7 @@ def test_shorter_inputs_come_first_with_as_many_tokens(
 ) -> None:
     config = load_config(tiny_config).pretraining
     stages = ({"steps": 2, "tokens": 16}, {"steps": 1, "tokens": 32})
-    objective = make(tokenizer, stores, config, sequence_tokens=64, shorter_first=stages, steps=5)
+    objective = make(tokenizer, stores, config, sequence_tokens=64, length_curriculum=stages, steps=5)
     shapes = [tuple(objective.batch(step, 0, 2)["ids"].shape) for step in range(5)]
     assert shapes == [(8, 16), (8, 16), (4, 32), (2, 64), (2, 64)]
     halves = [objective.batch(0, place, 1)["ids"] for place in (0, 1)]
@@ -172,8 +172,8 @@ def test_shorter_inputs_come_first_with_as_many_tokens(
 def test_stages_that_make_no_sense_are_refused() -> None:
     for stages, named in (([(3, 64)], "tokens 64"), ([(4, 16), (6, 32)], "10 steps")):
         shorter = [{"steps": steps, "tokens": tokens} for steps, tokens in stages]
-        with fails(ConfigError, "shorter_first", named):
-            parse_config({"pretraining": {"sequence_tokens": 64, "steps": 10, "shorter_first": shorter}})
+        with fails(ConfigError, "length_curriculum", named):
+            parse_config({"pretraining": {"sequence_tokens": 64, "steps": 10, "length_curriculum": shorter}})
 
 
 @pytest.mark.parametrize("pairs", [True, False])
@@ -385,7 +385,7 @@ def test_what_can_t_be_evaluated_is_refused(
 
 
 def test_inputs_of_the_default_length_need_positions_as_well(tmp_path: Path) -> None:
-    config = parse_config({"encoder": {"positions": 256}})
+    config = parse_config({"encoder": {"max_length": 256}})
     task = PretrainingTask(config, tmp_path / "tokens", tmp_path / "tokenizer.model")
     with fails(ConfigError):
         train(task, tmp_path / "model", tmp_path / "checkpoints", ALONE)

@@ -16,7 +16,7 @@ from bigbird_dna.genome.sequence import Interval, whole_contigs
 from bigbird_dna.tokens.corpus import Document, DocumentPlan, Strands, iter_documents, sample_sentences
 from tests.golden.messages import fails
 
-SHORT = DocumentPlan(passes=2, max_start=50, sentence_bases=(5, 10), document_sentences=(2, 3))
+SHORT = DocumentPlan(passes=2, max_start_offset=50, sentence_bases=(5, 10), sentences_per_document=(2, 3))
 
 
 @st.composite
@@ -24,9 +24,9 @@ def plans(draw: st.DrawFn) -> DocumentPlan:
     shortest, fewest = draw(st.integers(1, 40)), draw(st.integers(1, 5))
     return DocumentPlan(
         passes=draw(st.integers(1, 3)),
-        max_start=draw(st.integers(0, 300)),
+        max_start_offset=draw(st.integers(0, 300)),
         sentence_bases=(shortest, shortest + draw(st.integers(0, 40))),
-        document_sentences=(fewest, fewest + draw(st.integers(0, 4))),
+        sentences_per_document=(fewest, fewest + draw(st.integers(0, 4))),
     )
 
 
@@ -52,11 +52,11 @@ def test_every_pass_covers_the_contig_from_its_start_on(plan: DocumentPlan, leng
     found = passes_of(plan, seed, length=length)
     assert len(found) == plan.passes
     shortest, longest = plan.sentence_bases
-    fewest, most = plan.document_sentences
+    fewest, most = plan.sentences_per_document
     for documents in found:
         sentences = [sentence for document in documents for sentence in document.sentences()]
         start = documents[0].start
-        assert 0 <= start <= min(plan.max_start, max(0, length - longest))
+        assert 0 <= start <= min(plan.max_start_offset, max(0, length - longest))
         for sentence in sentences:
             assert sentence.start == start
             start = sentence.end
@@ -117,7 +117,7 @@ def test_no_sentence_reaches_into_a_held_out_region(
             for base in range(sentence.start, sentence.end):
                 read[base] += 1
     # Every pass reads each segment once, but for what lies before its start.
-    reach = plan.max_start + plan.sentence_bases[1]
+    reach = plan.max_start_offset + plan.sentence_bases[1]
     for own in segments:
         assert max(read[own.start : own.end]) <= plan.passes
         assert all(read[base] == plan.passes for base in range(own.start + reach, own.end - reach))
@@ -158,7 +158,7 @@ def test_segments_of_one_contig_passes_seeds_and_contigs_differ() -> None:
 
 
 def test_ranges_include_their_ends_and_are_uniform() -> None:
-    plan = DocumentPlan(passes=2000, max_start=3, sentence_bases=(4, 6), document_sentences=(2, 3))
+    plan = DocumentPlan(passes=2000, max_start_offset=3, sentence_bases=(4, 6), sentences_per_document=(2, 3))
     documents = list(iter_documents(whole_contigs({"a": 60}), plan, 0))
     starts = [documents[0].start]
     lengths: list[int] = []
@@ -184,7 +184,8 @@ def test_defaults_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"passes": 0}, {"max_start": -1}, {"sentence_bases": (0, 5)}, {"document_sentences": (5, 4)}]
+    "values",
+    [{"passes": 0}, {"max_start_offset": -1}, {"sentence_bases": (0, 5)}, {"sentences_per_document": (5, 4)}],
 )
 def test_impossible_plans_are_refused(values: dict[str, Any]) -> None:
     with fails(ValueError, *values):

@@ -163,7 +163,7 @@ def test_micro_batches_make_no_difference(tiny_config: Path, tmp_path: Path) -> 
     for accumulate in (1, 2, 3):
         output = tmp_path / str(accumulate)
         settings = ("encoder.dropout=0.0", "pretraining.steps=6")
-        _run_here(tiny_config, output, *settings, f"pretraining.accumulate={accumulate}")
+        _run_here(tiny_config, output, *settings, f"pretraining.grad_accumulation={accumulate}")
         models.append(load_file(output / "model.safetensors"))
     for name, value in models[0].items():
         # Attention is the same whatever is added to all keys: that gradient is rounding, which Adam enlarges.
@@ -173,7 +173,10 @@ def test_micro_batches_make_no_difference(tiny_config: Path, tmp_path: Path) -> 
 
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(tiny_config: Path, tmp_path: Path) -> None:
-    words = [*COMMAND, *_arguments(tiny_config, tmp_path / "model", "--set", "pretraining.accumulate=5")]
+    words = [
+        *COMMAND,
+        *_arguments(tiny_config, tmp_path / "model", "--set", "pretraining.grad_accumulation=5"),
+    ]
     last = _run(words, 2).splitlines()[-1]
     assert all(part in last for part in ("bigbird-dna: error: batch_size 4", "1 processes × 5"))
 
