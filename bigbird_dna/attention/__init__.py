@@ -6,8 +6,7 @@ pattern, or learn something, are modules: each joins by a file in `mechanisms`, 
 describes. `ATTENTIONS` has all of them by the names that a configuration may use.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, TypedDict, Unpack
+from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor
 
@@ -41,24 +40,8 @@ __all__ = [
 ]
 
 
-class AttentionOptions(TypedDict, total=False):
-    """What an attention takes by name; see `bigbird_attention` for the meaning and what is left out."""
-
-    lengths: Tensor | Sequence[int] | None
-    layer: int
-    dropout: float
-    route: Route
-    relative: RelativeKeys | None
-
-
-class PatternAttention(Protocol):
-    """Attention of a block pattern, called as `bigbird_attention`, which has the contract."""
-
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, **options: Unpack[AttentionOptions]
-    ) -> Tensor: ...
-
-
+PatternAttention = Callable[..., Tensor]
+"""Attention of a block pattern, called as `bigbird_attention`, which has the contract."""
 PATTERN_ATTENTIONS: Mapping[str, PatternAttention] = {
     name: full_attention if name == "full" else bigbird_attention for name in OF_PATTERNS
 }

@@ -57,10 +57,7 @@ _log: ContextVar[LogChoice | None] = ContextVar("_log", default=None)
 
 @contextmanager
 def routes_logged(log: LogChoice) -> Iterator[None]:
-    """Call `log` with each choice of a route in the block (and thread) once, before attention is computed.
-
-    An error that it raises prevents that.
-    """
+    """Call `log` with each choice of a route in the block (and thread) once; an error of it ends the call."""
     logged: set[Choice] = set()
 
     def log_once(choice: Choice) -> None:
@@ -127,9 +124,10 @@ def bigbird_attention(
 def _grouped(call: Call, route: Route) -> list[tuple[str, list[int]]]:
     """Rows of the batch that are computed together, and by which route."""
     pattern, tokens = call.pattern, call.q.shape[2]
-    chooser = _Chooser(call.request, route)
+    request = call.request
+    choose = _chooser(request, route)
     graphs = [tokens if pattern.huggingface else length for length in call.lengths]
-    choices = {graph: chooser.choose(graph) for graph in dict.fromkeys(graphs)}
+    choices = {graph: choose(graph) for graph in dict.fromkeys(graphs)}
     log = None if torch.compiler.is_compiling() else _log.get()
     if log is not None:
         for choice in dict.fromkeys(choices.values()):
@@ -139,7 +137,7 @@ def _grouped(call: Call, route: Route) -> list[tuple[str, list[int]]]:
         chosen = choices[graph].route
         groups.setdefault((chosen, pattern.blocks(graph) if chosen in _BY_BLOCKS else 0), []).append(row)
     together = [key for key in groups if key[0] == "flex"]
-    if len(together) > 1 and flex.serves_by_row(chooser.request):
+    if len(together) > 1 and flex.serves_by_row(request):
         groups[together[0]] = sorted(row for key in together for row in groups[key])
         for key in together[1:]:
             del groups[key]
@@ -166,47 +164,36 @@ def choose_route(
 
     A route that was asked for but can't serve the call gives way to blocked with a `RouteWarning`.
     """
-    return _Chooser(RouteRequest(q, pattern, dropout, gradients, relative), route).choose(length)
+    return _chooser(RouteRequest(q, pattern, dropout, gradients, relative), route)(length)
 
 
-class _Chooser:
-    """Chooses routes for sequences of one call, of which `route` was asked for."""
+def _chooser(request: RouteRequest, route: Route) -> Callable[[int], Choice]:
+    """Chooses routes for sequences of one call, of which `route` was asked for, by their lengths."""
+    on, pattern = request.q.device.type, request.pattern
+    fastest: Literal["native", "flex"] = "native" if on == "cpu" else "flex"
+    if route in ("native", "flex"):
+        fastest = route
+    backend = native if fastest == "native" else flex
+    refusals: list[str | None] = []  # asked for once, as that takes as long as a small kernel
 
-    def __init__(self, request: RouteRequest, route: Route) -> None:
-        self.request, self.route = request, route
-        on_cpu = request.q.device.type == "cpu"
-        self.fastest: Literal["native", "flex"] = "native" if on_cpu else "flex"
-        if route in ("native", "flex"):
-            self.fastest = route
-        self._refusals: list[str | None] = []
-
-    def refusal(self) -> str | None:
-        """Why the fastest route can't serve the call; asked once, as that takes as long as a small kernel."""
-        if not self._refusals:
-            backend = native if self.fastest == "native" else flex
-            self._refusals.append(backend.unavailable(self.request))
-        return self._refusals[0]
-
-    def choose(self, length: int) -> Choice:
-        """As `choose_route`."""
-        route, pattern = self.route, self.request.pattern
-        if route == "dense":
-            return Choice("dense", ASKED)
-        if route == "auto" and not self.request.relative:
+    def choose(length: int) -> Choice:
+        if route in ("dense", "blocked"):
+            return Choice(route, ASKED)
+        if route == "auto" and not request.relative:
             if pattern.is_full(pattern.blocks(length)):
                 return Choice("full", "every block sees every block")
             if is_short(pattern, length):
                 return Choice("masked", "the sequence is short")
-        if route == "blocked":
-            return Choice("blocked", ASKED)
-        if (why := self.refusal()) is None:
-            return Choice(
-                self.fastest, ASKED if route != "auto" else f"fastest on a {self.request.q.device.type}"
-            )
+        if not refusals:
+            refusals.append(backend.unavailable(request))
+        if (why := refusals[0]) is None:
+            return Choice(fastest, ASKED if route != "auto" else f"fastest on a {on}")
         if route != "auto":
             # Python shows a warning once for each text and line.
             warnings.warn(f"route {route}: {why}; using blocked", RouteWarning, stacklevel=3)
-        return Choice("blocked", f"{self.fastest}: {why}")
+        return Choice("blocked", f"{fastest}: {why}")
+
+    return choose
 
 
 def full_attention(

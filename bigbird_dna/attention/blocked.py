@@ -45,10 +45,7 @@ class QueryClass(NamedTuple):
 
 
 class GatheredBlocks(NamedTuple):
-    """Index tensors of one pattern, number of blocks, number of heads and layer, on one device.
-
-    Block numbers count from the first block of extra globals.
-    """
+    """Index tensors of one pattern, heads and layer on one device; blocks of extra globals count first."""
 
     blocks: int  # those of extra globals included
     full: Tensor  # (F,) int64: query blocks that see every block
@@ -83,11 +80,8 @@ class BlockLayout(NamedTuple):
         return torch.where(places < self.extra + self.gap, places, places - self.gap)
 
     def padding_bias(self, lengths: tuple[int, ...], like: Tensor) -> Tensor | None:
-        """(B, N), 0 at true positions and very negative at padded ones; none where nothing is padded.
-
-        Finite, because a fused kernel may meet a stretch of padded keys before the first true one, and
-        exp(-inf + inf) would be NaN there.
-        """
+        """(B, N), 0 at true positions, else very negative; finite, because exp(-inf + inf) in a fused kernel
+        that meets padded keys before the first true one would be NaN. None where nothing is padded."""
         if not self.gap and all(length == self.whole for length in lengths):
             return None
         places = torch.arange(self.whole, device=like.device)
@@ -194,11 +188,7 @@ class RelativeBlocks:
 def gathered_attention(
     call: Call, bias: Tensor | None, gathered: GatheredBlocks, relative: RelativeBlocks | None = None
 ) -> Tensor:
-    """Attention of whole blocks on any device, (B, H, N, K) → (B, H, N, K).
-
-    `bias` (B, N) is added to the scores of each key; none: nothing is padded. The call's own relative keys
-    are not looked at.
-    """
+    """Attention of whole blocks, (B, H, N, K) twice; `bias` (B, N) is added to each key's scores."""
     q, k, v, pattern, _, _, dropout, _ = call
     batch, heads, tokens, width = q.shape
     size = pattern.block_size
@@ -355,11 +345,8 @@ def attention_mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer:
 def _block_mask(
     pattern: Pattern, blocks: int, width: int, heads: int, layer: int, device: torch.device
 ) -> Tensor:
-    """The pattern of `blocks` blocks in the corner of (H, width, width).
-
-    Query blocks past the end see everything: some kernels give NaN for a query without any key, and NaN would
-    reach the gradients of the others.
-    """
+    """The pattern in the corner of (H, width, width); query blocks past the end see everything, since some
+    kernels give NaN for a query without any key, and NaN would reach the gradients of the others."""
     mask = torch.ones(heads, width, width, dtype=torch.bool)
     mask[:, :blocks, :blocks] = torch.from_numpy(pattern.block_mask(blocks, heads, layer))
     return mask.to(device, non_blocking=True)

@@ -5,7 +5,7 @@ to `dense_attention` up to rounding, and zero at positions from a row's length o
 pattern's blocks ("blocked", "native", "flex") take rows of equally many blocks only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,6 +27,16 @@ class RouteRequest(NamedTuple):
     dropout: float = 0.0
     gradients: bool = False  # whether a backward pass may follow
     relative: bool = False  # whether relative positions take part
+
+    def beyond(self, route: str, types: Container[torch.dtype]) -> str | None:
+        """What a route can't do that computes in `types` alone, without dropout and relative positions."""
+        if self.dropout:
+            return f"{route} has no dropout"
+        if self.relative:
+            return f"{route} has no relative positions"
+        if self.q.dtype not in types:
+            return f"{route} does not compute in {str(self.q.dtype).removeprefix('torch.')}"
+        return None
 
 
 class Call(NamedTuple):
@@ -100,6 +110,12 @@ def real_positions(lengths: tuple[int, ...], tokens: int, device: torch.device) 
 def numbers_on(device: torch.device, numbers: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
     """Whole numbers on a device; the host doesn't wait until what the device has to do before is done."""
     return torch.tensor(numbers, dtype=dtype or torch.int64).to(device, non_blocking=True)
+
+
+def empty_output(q: Tensor) -> Tensor:
+    """(B, H, L, K) in the memory order (B, L, H, K), from which heads are joined without a copy."""
+    batch, heads, tokens, width = q.shape
+    return q.new_empty(batch, tokens, heads, width).transpose(1, 2)
 
 
 def checked_call(

@@ -20,7 +20,7 @@ from bigbird_dna.attention.blocked import (
     triangle,
     with_relative_keys,
 )
-from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.call import Call, empty_output
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, N tokens in whole blocks, K head width, Q blocks of a sequence, W block size,
@@ -39,7 +39,7 @@ def blocked_attention(call: Call) -> Tensor:
     bias = layout.padding_bias(lengths, q)
     laid = call._replace(q=layout.spread(q), k=layout.spread(k), v=layout.spread(v))
     if q.device.type == "cpu" and not dropout and relative is None:
-        out = chunked_attention(*laid[:3], bias, pattern, blocks, layer)
+        out = _forward(*laid[:3], bias, pattern.as_numbers(), blocks, layer)[0]  # differentiable once
     else:
         gathered = make_gathered_blocks(pattern, blocks, q.shape[1], layer, q.device)
         if relative is None:
@@ -49,18 +49,6 @@ def blocked_attention(call: Call) -> Tensor:
     if bias is not None:
         out = out.masked_fill((bias < 0)[:, None, :, None], 0)
     return layout.collect(out, q.shape[2])
-
-
-def chunked_attention(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Pattern, blocks: int, layer: int
-) -> Tensor:
-    """Attention of whole blocks on a CPU, differentiable once; (B, H, N, K) → (B, H, N, K).
-
-    `bias` (B, N) is added to the scores of each key; none: nothing is padded. `blocks` are the pattern's,
-    N is that of `make_layout`.
-    """
-    out: Tensor = _forward(q, k, v, bias, pattern.as_numbers(), blocks, layer)[0]
-    return out
 
 
 # Operators rather than an autograd function, so that torch.compile and torch.export can pass over them. They
@@ -104,7 +92,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v."""
     work = _Work(Pattern.from_numbers(pattern), blocks, layer, q, bias)
-    grads = (_empty_outputs(q)[0], _empty_outputs(k)[0], _empty_outputs(v)[0])
+    grads = (empty_output(q), empty_output(k), empty_output(v))
     for chunk in work.chunks():
         part = chunk.part
         query, key, value, seen, upper = (_blocks(x[part], work.gathered) for x in (q, k, v, out, grad))
@@ -136,13 +124,8 @@ def _backward(
 
 
 def _empty_outputs(q: Tensor) -> tuple[Tensor, Tensor]:
-    """Room for an output (B, H, N, K) and for the log-sum-exp (B, H, N).
-
-    The heads of a token lie side by side in memory, as the next layer wants them.
-    """
-    batch, heads, tokens, width = q.shape
-    out = q.new_empty(batch, tokens, heads, width).transpose(1, 2)
-    return out, q.new_empty(batch, heads, tokens, dtype=sum_dtype(q))
+    """Room for an output (B, H, N, K) and for the log-sum-exp (B, H, N)."""
+    return empty_output(q), q.new_empty(q.shape[:3], dtype=sum_dtype(q))
 
 
 @_forward.register_fake
@@ -152,7 +135,7 @@ def _(q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor]:
 
 @_backward.register_fake
 def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty_outputs(q)[0], _empty_outputs(k)[0], _empty_outputs(v)[0]
+    return empty_output(q), empty_output(k), empty_output(v)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -176,10 +159,7 @@ class _HeadChunk(NamedTuple):
 
 
 class _BlockBatch(NamedTuple):
-    """Attention problems of equal size: `problems` sets of query blocks, each with its own key blocks.
-
-    Block numbers count through all sequences and heads of the chunk.
-    """
+    """Attention problems of equal size; block numbers count through all sequences and heads of the chunk."""
 
     problems: int
     queries: Tensor  # (problems · query blocks of each,)

@@ -9,23 +9,33 @@ none after it. Nothing is dropped. Axes: B batch, H heads, L tokens, K head widt
 tokens of a chunk; `most_chunks` gives the largest possible number of chunks.
 """
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from bigbird_dna.attention.mechanism import HeadSlice, by_parts
+from bigbird_dna.attention.mechanism import Heads, HeadSlice, PlannedAttention, by_parts
 from bigbird_dna.attention.recompute import selected
-from bigbird_dna.config import LayerShape
+from bigbird_dna.config import LayerShape, Section
+
+
+class ClusterOptions(Section):
+    """Of clusters."""
+
+    clusters: int = Field(default=32, ge=1, description="directions that tokens are sorted by, for each head")
+    span: int = Field(default=128, ge=1, description="tokens of a chunk; a larger cluster has several")
+    decay: float = Field(
+        default=0.999, ge=0, le=1, description="share of a cluster's direction that a training step keeps"
+    )
 
 
 class Centroids(nn.Module):
-    """A token's cluster is that of the nearest of `clusters` directions for each head.
-
-    The directions follow their tokens while training, `decay` of them staying at each pass. No gradient
-    reaches them.
-    """
+    """Numbers of the nearest of `clusters` directions for each head, which follow their tokens while
+    training, `decay` of them staying at each pass; no gradient reaches them."""
 
     directions: Tensor  # (H, C, K)
     seen: Tensor  # (H, C, K): of the last pass in training, each cluster's tokens added up
@@ -100,11 +110,8 @@ class ClusterChunks(NamedTuple):
 
 
 def most_chunks(tokens: int, count: int, size: int) -> tuple[int, int]:
-    """P and S of `count` clusters: the most that so many tokens can take, whatever their clusters are.
-
-    They go by the length alone, for what is causal must not see later tokens by them. Neither is above the
-    length, which has room for all: what is asked for may be far more.
-    """
+    """P and S of `count` clusters: the most that so many tokens can take, by their number alone, as what is
+    causal must not see later tokens by it; neither is above it, however much is asked for."""
     size = min(size, tokens)
     return min(count + tokens // size, tokens), size
 
@@ -132,3 +139,29 @@ def make_chunks(clusters: Tensor, present: Tensor, count: int, size: int) -> Clu
     previous = number.gather(2, last.clamp(min=0)).masked_fill(last < 0, chunks)
     before = number.new_full((*number.shape[:2], chunks + 1), chunks).scatter(2, number, previous)
     return ClusterChunks(number, place, before[..., :chunks], chunks, size)
+
+
+def in_chunks(inputs: Heads, options: ClusterOptions) -> tuple[ClusterChunks, Heads]:
+    """The chunks of `inputs.clusters`, and what lies in them, (B, H, P, S, K), `present` (B, H, P, S)."""
+    assert inputs.clusters is not None
+    chunks = make_chunks(inputs.clusters, inputs.present, options.clusters, options.span)
+    chunks = chunks if inputs.causal else chunks.used()
+    here = inputs.present.expand_as(inputs.clusters)[..., None].to(inputs.q.dtype)
+    return chunks, inputs.map(chunks.spread)._replace(present=chunks.spread(here)[..., 0] > 0)
+
+
+def plan_of_clusters(
+    attend: Callable[[Heads, ClusterOptions], Tensor],
+    options: ClusterOptions,
+    scores: Callable[[int, int, int], int],
+) -> PlannedAttention:
+    """A plan of chunks; `scores` that a query has are a function of L, P and S."""
+
+    def sizes(tokens: int) -> tuple[int, int]:
+        return most_chunks(tokens, options.clusters, options.span)
+
+    return PlannedAttention(
+        lambda inputs: attend(inputs, options),
+        lambda tokens: scores(tokens, *sizes(tokens)),
+        lambda tokens: math.prod(sizes(tokens)),
+    )

@@ -48,11 +48,8 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def effective_matrix(attend: Attend, q: Tensor, k: Tensor) -> Tensor:
-    """A with out = A v, (B, H, L, K) twice → (B, H, L, L), for an attention that is linear in v.
-
-    `attend(q, k, v)` is called ⌈L / K⌉ times, with as many columns of the identity matrix as v has room for.
-    For pictures and tests: it takes the room of all pairs.
-    """
+    """A with out = A v, (B, H, L, K) twice → (B, H, L, L), for an attention that is linear in v; it takes the
+    room of all pairs, and ⌈L / K⌉ calls with columns of the identity matrix."""
     tokens, width = q.shape[2:]
     columns = []
     for start in range(0, tokens, width):

@@ -150,10 +150,7 @@ class Kind(NamedTuple):
 
 
 def unavailable(request: RouteRequest) -> str | None:
-    """Why this route can't serve such a call, in one clause, or None.
-
-    The first question of a kind compiles and tries the kernel.
-    """
+    """Why this route can't serve such a call, or None; the first question of a kind tries the kernel."""
     reason = _refusal(request)
     if reason is not None:
         return reason
@@ -163,10 +160,7 @@ def unavailable(request: RouteRequest) -> str | None:
 
 
 def serves_by_row(request: RouteRequest) -> bool:
-    """Whether one call can have rows of different numbers of blocks; else each number needs its own.
-
-    What serves such a call serves one of equally many blocks as well, up to the compiler.
-    """
+    """Whether one call can have rows of different numbers of blocks; then also such of equally many."""
     if _refusal(request) is not None:
         return False
     q, pattern, _, gradients, _ = request
@@ -177,11 +171,8 @@ def serves_by_row(request: RouteRequest) -> bool:
 
 
 def flex_attention(call: Call) -> Tensor:
-    """Attention by a compiled kernel, (B, H, L, K).
-
-    Call it only where `unavailable` gives None, with rows of different numbers of blocks only where
-    `serves_by_row` is true: `RuntimeError` has the reason why the kernel failed its trial.
-    """
+    """Attention by a compiled kernel, (B, H, L, K); `RuntimeError` if it failed the trial that `unavailable`,
+    or `serves_by_row` for rows of different numbers of blocks, tells of."""
     gradients, tokens = call.gradients, call.q.shape[2]
     several = len({call.pattern.graph_blocks(length, tokens) for length in call.lengths}) > 1
     recipe = _recipe(_kind(call.q, call.pattern, gradients, several), tokens)
@@ -192,13 +183,9 @@ def flex_attention(call: Call) -> Tensor:
 
 def _refusal(request: RouteRequest) -> str | None:
     """What is known without compiling anything."""
-    q, pattern, dropout, gradients, relative = request
-    if dropout:
-        return "flex has no dropout"
-    if relative:
-        return "flex has no relative position labels"
-    if q.dtype not in TOLERANCE:
-        return f"flex does not compute in {str(q.dtype).removeprefix('torch.')}"
+    q, pattern, _, gradients, _ = request
+    if (why := request.beyond("flex", TOLERANCE)) is not None:
+        return why
     if torch.compiler.is_compiling():
         return "flex is compiled by itself, not within another torch.compile"
     if pattern.block_size > LARGEST_BLOCK:

@@ -1,8 +1,4 @@
-"""What mechanisms have in common: the layer's call, scores and the joint softmax, work in parts.
-
-`AttentionLayer` checks the call that `config.mechanisms` describes and removes its padding. `PlannedLayer` is
-one whose attention is a function of queries, keys and values, computed for a few heads at a time.
-"""
+"""What mechanisms have in common: the layer's call, scores and the joint softmax, work in parts."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,10 +76,8 @@ def scores(q: Tensor, k: Tensor) -> Tensor:
 
 
 def hide(scores: Tensor, seen: Tensor) -> Tensor:
-    """Scores, changed in place, whose weight will be exactly 0 where `seen` is false.
-
-    A row without any that is seen has some weights or other: nothing makes use of them.
-    """
+    """Scores, changed in place, whose weight will be exactly 0 where not `seen`; any where a row sees
+    nothing."""
     return scores.masked_fill_(~seen, torch.finfo(scores.dtype).min)
 
 
@@ -120,11 +114,8 @@ HeadSlice = tuple[slice, slice]  # of batch and heads
 
 
 def by_parts(attend: Callable[..., Tensor], vectors: Sequence[Tensor], each: int) -> Tensor:
-    """What `attend(part, *vectors)` gives for parts of batch and heads, (B, H, …), put together.
-
-    `vectors` are q, k and v, say, (B, H, L, K) each. `each` is about how many numbers `attend` holds for one
-    head of one sequence.
-    """
+    """What `attend(part, *vectors)` gives for parts of batch and heads, put together; vectors are (B, H, L,
+    K), and `attend` holds about `each` numbers for one head of one sequence."""
     batch, heads, *_ = vectors[0].shape
     fit = max(1, ELEMENTS.get(vectors[0].device.type, ELEMENTS_ELSEWHERE) // each)
     if fit >= batch * heads:
@@ -139,22 +130,13 @@ def by_parts(attend: Callable[..., Tensor], vectors: Sequence[Tensor], each: int
 
 def _split(tensors: Sequence[Tensor], size: int, axis: int) -> Iterator[Iterable[Any]]:
     """Slices of an axis by `size`, and what each tensor has there."""
-    yield _slices(tensors[0].shape[axis], size)
+    count = tensors[0].shape[axis]
+    yield [slice(start, min(start + size, count)) for start in range(0, count, size)]
     for x in tensors:
         yield torch.split(x, size, axis)
 
 
-def _slices(count: int, size: int) -> Iterator[slice]:
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
-
-
 _TEMPORARIES = 8  # vectors of a place that a plan makes, about
-
-
-def no_more(tokens: int) -> int:
-    """Places of so many tokens where nothing is filled up."""
-    return tokens
 
 
 class PlannedAttention(NamedTuple):
@@ -162,7 +144,7 @@ class PlannedAttention(NamedTuple):
 
     attend: Callable[[Heads], Tensor]  # (B, H, L, K), of any content where there is padding
     scores: Callable[[int], int]  # that a query has, of L tokens
-    places: Callable[[int], int] = no_more  # for L tokens, where blocks are filled up more than L
+    places: Callable[[int], int] = int  # for L tokens, where blocks are filled up more than L
 
 
 def plan_of_blocks(
@@ -213,18 +195,18 @@ class AttentionLayer(nn.Module):
 
 
 class PlannedLayer(AttentionLayer):
-    """Attention that its plan alone determines."""
+    """Attention that its plan, a function of queries, keys and values, alone determines."""
 
     largest = False
 
-    def __init__(self, shape: LayerShape, plan: PlannedAttention) -> None:
+    def __init__(self, shape: LayerShape, plan: PlannedAttention, centroids: nn.Module | None = None) -> None:
         super().__init__()
-        self.shape, self.plan = shape, plan
+        self.shape, self.plan, self.centroids = shape, plan, centroids  # which number tokens' clusters
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float) -> Tensor:
         """Attention by the plan, a few heads at a time."""
         tokens, width = q.shape[2:]
-        clusters = self.clusters(q, k, present)
+        clusters = None if self.centroids is None else self.centroids(q, k, present)
 
         def attend(part: HeadSlice, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             own = None if clusters is None else clusters[part]
@@ -238,7 +220,3 @@ class PlannedLayer(AttentionLayer):
     def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """What summaries are pooled of, (B, H, L, K) each, where a plan has some."""
         return q, k
-
-    def clusters(self, q: Tensor, k: Tensor, present: Tensor) -> Tensor | None:
-        """Numbers of tokens (B, H, L) that the plan goes by; none here. `present` (B, 1, L): not padding."""
-        return None

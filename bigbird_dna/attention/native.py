@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from bigbird_dna.attention.call import Call, RouteRequest
+from bigbird_dna.attention.call import Call, RouteRequest, empty_output
 from bigbird_dna.attention.dense import dense_attention
-from bigbird_dna.attention.native_kernel import TYPES, Kernel, empty_result, layer_agrees
+from bigbird_dna.attention.native_kernel import TYPES, Kernel, layer_agrees
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log
 from bigbird_dna.disk import native as native_build
@@ -33,40 +33,26 @@ TOLERANCE = 1e-4  # of the check; values and gradients are of the order of 1
 
 
 def native_attention(call: Call) -> Tensor:
-    """Attention by the kernel, (B, H, L, K), differentiable once.
-
-    Call it only where `unavailable` gives None: `RuntimeError` names what is missing.
-    """
+    """Attention by the kernel, (B, H, L, K), differentiable once; `RuntimeError` where there is none."""
     q, k, v, pattern, lengths, layer, *_ = call
     out: Tensor = _forward(q, k, v, list(lengths), pattern.as_numbers(), layer)[0]
     return out
 
 
 def unavailable(request: RouteRequest) -> str | None:
-    """Why this route can't serve such a call, in one clause; None if it can.
-
-    The first call in a process loads the kernel, and compiles it if it isn't kept yet.
-    """
-    q, pattern, dropout, _, relative = request
+    """Why this route can't serve such a call, or None; the first question compiles or loads the kernel."""
+    q, pattern, *_ = request
     if q.device.type != "cpu":
         return f"it runs on CPUs, not on {q.device.type}"
-    if dropout:
-        return "it has no dropout"
     if pattern.num_global_tokens:
         return "it has no extra global tokens"
-    if relative:
-        return "it has no relative positions"
-    if q.dtype not in TYPES:
-        return f"it does not compute in {str(q.dtype).removeprefix('torch.')}"
-    reason: str | None = _missing(q.dtype == torch.float16)
+    reason: str | None = request.beyond("it", TYPES) or _missing(q.dtype == torch.float16)
     return reason
 
 
 def gelu_tanh_(x: Tensor) -> Tensor:
-    """The tanh form of GELU, in place where that is possible, else as a new tensor; not differentiable.
-
-    torch's own takes several times as long, which counts in an encoder's inference.
-    """
+    """The tanh form of GELU, in place where possible, not differentiable; torch's takes several times as
+    long."""
     kernel = pointwise(x)
     if kernel is None or not x.is_contiguous():
         return gelu(x, approximate="tanh")
@@ -74,10 +60,8 @@ def gelu_tanh_(x: Tensor) -> Tensor:
 
 
 def pointwise(*tensors: Tensor) -> Kernel | None:
-    """What computes element by element on these tensors at the rate of memory; None: torch must do.
-
-    They must be on a CPU, in float32 or bfloat16. What is compiled by torch is left to torch.
-    """
+    """What computes element by element on CPU tensors of float32 or bfloat16 at the rate of memory; None:
+    torch must do, as where it compiles."""
     fit = all(x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) for x in tensors)
     if not fit or torch.compiler.is_compiling() or _missing(False) is not None:
         return None
@@ -226,12 +210,12 @@ def _pattern(numbers: tuple[int, ...]) -> Pattern:
 
 @_forward.register_fake
 def _(q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor]:
-    return empty_result(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return empty_output(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @_backward.register_fake
 def _(upper: Tensor, q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return empty_result(q), empty_result(q), empty_result(q)
+    return empty_output(q), empty_output(q), empty_output(q)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -9,14 +9,14 @@ import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.call import Call, empty_output
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that one of them sees,
@@ -51,7 +51,7 @@ class Kernel:
     """A loaded library.
 
     Tensors are (B, H, L, K), on the CPU and of one type of `TYPES`; lse (B, H, L) float32 is the binary
-    logarithm of the sum in each query's softmax. Results are laid out as `empty_result` is.
+    logarithm of the sum in each query's softmax. Results are laid out as `empty_output`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -96,9 +96,7 @@ class Kernel:
         self._library.drop(
             ctypes.byref(problem),
             *map(ctypes.c_int64, (TYPES[x.dtype], TYPES[out.dtype])),
-            ctypes.c_void_p(x.data_ptr()),
-            ctypes.c_void_p(None if residual is None else residual.data_ptr()),
-            *(ctypes.c_void_p(some.data_ptr()) for some in (out, lanes)),
+            *_addresses(x, residual, out, lanes),
             ctypes.c_int64(least),
             ctypes.c_double(scale),
             ctypes.c_int64(x.numel()),
@@ -122,11 +120,10 @@ class Kernel:
             q=_Array(x.data_ptr(), *x.stride()[:3]),
             out=_Array(out.data_ptr(), *out.stride()[:3]),
         )
-        angles = (None, None) if turns is None else (turns[0].data_ptr(), turns[1].data_ptr())
         self._library.turn(
             ctypes.byref(problem),
             ctypes.c_int64(TYPES[out.dtype]),
-            *map(ctypes.c_void_p, angles),
+            *_addresses(*(turns or (None, None))),
             ctypes.c_double(-1.0 if back else 1.0),
         )
         return out
@@ -144,9 +141,7 @@ class Kernel:
         memory = torch.empty(sum(sizes), dtype=torch.float32)
         scratch, room, lse = torch.split(memory, list(sizes))
         problem.scratch, problem.lse = scratch.data_ptr(), lse.data_ptr()
-        angles = (None, None) if turns is None else (turns[0].data_ptr(), turns[1].data_ptr())
-        places = (*angles, x.data_ptr(), room.data_ptr())
-        library.layer(of, ctypes.byref(weights), *map(ctypes.c_void_p, places))
+        library.layer(of, ctypes.byref(weights), *_addresses(*(turns or (None, None)), x, room))
 
     def _each(self, name: str, *tensors: Tensor) -> None:
         """Call a function of as many numbers as the first tensor has, of the first's type, on the others."""
@@ -155,37 +150,25 @@ class Kernel:
         self._library[name](
             ctypes.byref(problem),
             ctypes.c_int64(TYPES[first.dtype]),
-            *(ctypes.c_void_p(some.data_ptr()) for some in others),
+            *_addresses(*others),
             ctypes.c_int64(first.numel()),
         )
 
     def _solve(self, call: Call, lse: Tensor, **tensors: Tensor) -> None:
         q, k, v, pattern, lengths, layer, *_ = call
         batch, heads, tokens, width = q.shape
-        blocks = call.blocks
-        key_blocks = np.ascontiguousarray(pattern.key_blocks(blocks, heads, layer))
-        full = np.zeros(blocks, dtype=np.uint8)
-        full[pattern.full_rows(blocks)] = 1
+        graph = _make_graph(pattern, call.blocks, heads, layer)
         ends = np.array(lengths, dtype=np.int64)
         tensors |= {"q": q, "k": k, "v": v}
-        arrays = {name: _last_axis_dense(x) for name, x in tensors.items()}
-        problem = KernelCall(
-            batch=batch,
-            heads=heads,
-            tokens=tokens,
-            width=width,
-            block_size=pattern.block_size,
-            blocks=blocks,
-            seen=key_blocks.shape[2],
+        arrays = {
+            name: x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous() for name, x in tensors.items()
+        }
+        problem = graph.problem(
+            (batch, heads, tokens, width),
+            ends,
             causal=pattern.causal,
             type=TYPES[q.dtype],
             threads=torch.get_num_threads(),
-            scale=width**-0.5,
-            first_bias=np.log2(pattern.first_block_count),
-            key_blocks=key_blocks.ctypes.data,
-            full=full.ctypes.data,
-            lengths=ends.ctypes.data,
-            launcher=launcher(),
             lse=lse.data_ptr(),
             **{name: _Array(x.data_ptr(), *x.stride()[:3]) for name, x in arrays.items()},
         )
@@ -196,29 +179,20 @@ class Kernel:
         (self._library.backward if backward else self._library.forward)(ctypes.byref(problem))
 
 
-def empty_result(like: Tensor) -> Tensor:
-    """(B, H, L, K) in the memory order (B, L, H, K), from which heads are joined without a copy."""
-    batch, heads, tokens, width = like.shape
-    return like.new_empty(batch, tokens, heads, width).transpose(1, 2)
-
-
 def _result(call: Call) -> Tensor:
-    result = empty_result(call.q)
-    # The kernel writes true positions only.
+    """Zero where the kernel doesn't write: it does so at true positions only."""
     whole = all(length == call.q.shape[2] for length in call.lengths)
-    return result if whole else result.zero_()
+    return empty_output(call.q) if whole else empty_output(call.q).zero_()
 
 
-def _last_axis_dense(x: Tensor) -> Tensor:
-    return x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous()
+def _addresses(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
+    return [ctypes.c_void_p(None if x is None else x.data_ptr()) for x in tensors]
 
 
 @lru_cache(maxsize=1)
 def launcher() -> int | None:
-    """Address of the OpenMP function that starts torch's own threads; none: the kernel starts others.
-
-    Torch's threads keep spinning for a while after work, and others would share the cores with them.
-    """
+    """Address of the OpenMP function that starts torch's own threads, which keep spinning after work and
+    would share the cores with others; None: the kernel starts others."""
     try:
         torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         return ctypes.cast(torch_library.GOMP_parallel, ctypes.c_void_p).value
@@ -245,6 +219,32 @@ class _Graph(NamedTuple):
     block_size: int
     key_blocks: npt.NDArray[np.int32]  # (H, blocks, seen)
     full: npt.NDArray[np.uint8]  # (blocks,)
+    first_bias: float = 0.0
+
+    def problem(
+        self, shape: tuple[int, int, int, int], lengths: npt.NDArray[np.int64], **others: Any
+    ) -> KernelCall:
+        """A call of so many rows, heads, tokens and numbers, with addresses of the graph and of `lengths`."""
+        return KernelCall(
+            **dict(zip(("batch", "heads", "tokens", "width"), shape, strict=True)),
+            block_size=self.block_size,
+            blocks=len(self.full),
+            seen=self.key_blocks.shape[2],
+            scale=shape[3] ** -0.5,
+            first_bias=self.first_bias,
+            key_blocks=self.key_blocks.ctypes.data,
+            full=self.full.ctypes.data,
+            lengths=lengths.ctypes.data,
+            launcher=launcher(),
+            **others,
+        )
+
+
+def _make_graph(pattern: Pattern, blocks: int, heads: int, layer: int) -> _Graph:
+    full = np.zeros(blocks, np.uint8)
+    full[pattern.full_rows(blocks)] = 1
+    key_blocks = np.ascontiguousarray(pattern.key_blocks(blocks, heads, layer))
+    return _Graph(pattern.block_size, key_blocks, full, float(np.log2(pattern.first_block_count)))
 
 
 class PackedLayer:
@@ -281,25 +281,9 @@ class PackedLayer:
 
     def __call__(self, x: Tensor, turns: tuple[Tensor, Tensor] | None) -> None:
         """Hidden states (L, D), float32 and contiguous, are replaced by those after the layer."""
-        tokens = len(x)
+        tokens, length = len(x), np.array([len(x)], np.int64)
         graph = _graph(self.pattern, tokens, self.heads, self.index)
-        length = np.array([tokens], np.int64)
-        problem = KernelCall(
-            batch=1,
-            heads=self.heads,
-            tokens=tokens,
-            width=x.shape[1] // self.heads,
-            block_size=graph.block_size,
-            blocks=len(graph.full),
-            seen=graph.key_blocks.shape[2],
-            threads=1,
-            scale=(x.shape[1] // self.heads) ** -0.5,
-            first_bias=0.0 if self.pattern is None else np.log2(self.pattern.first_block_count),
-            key_blocks=graph.key_blocks.ctypes.data,
-            full=graph.full.ctypes.data,
-            lengths=length.ctypes.data,
-            launcher=launcher(),
-        )
+        problem = graph.problem((1, self.heads, tokens, x.shape[1] // self.heads), length, threads=1)
         self._kernel.layer(problem, self._weights, x, turns)
 
 
@@ -348,10 +332,7 @@ def _graph(pattern: Pattern | None, tokens: int, heads: int, layer: int) -> _Gra
     blocks = 1 if pattern is None else pattern.blocks(tokens)
     if pattern is None or pattern.is_full(blocks):
         return _Graph(tokens, np.full((heads, 1, 1), -1, np.int32), np.ones(1, np.uint8))
-    full = np.zeros(blocks, np.uint8)
-    full[pattern.full_rows(blocks)] = 1
-    key_blocks = np.ascontiguousarray(pattern.key_blocks(blocks, heads, layer))
-    return _Graph(pattern.block_size, key_blocks, full)
+    return _make_graph(pattern, blocks, heads, layer)
 
 
 def _filled(vector: Tensor, columns: int) -> Tensor:

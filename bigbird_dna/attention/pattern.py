@@ -41,37 +41,25 @@ Ints = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 UNSEEN, GLOBAL, WINDOW, RANDOM = range(4)
+_cached = lru_cache  # of methods: a pattern is a value, and these are few
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """Sizes of the three kinds of blocks, the seed of the random ones, and the variant.
 
-    Parameters
-    ----------
-    block_size : tokens in a block.
-    global_blocks : g; the first ceil(g / 2) and the last floor(g / 2) blocks of the sequence.
-    window_blocks : w; odd, the own block in the middle; 0 for no window.
-    random_blocks : r; random blocks of each query block that isn't global.
-    seed : of the random blocks.
-    causal : no query sees a key after its own.
-    num_global_tokens : tokens in front of the sequence that see all and are seen by all.
-    huggingface : HuggingFace's arithmetic in evaluation, where the graph is that of the padded length.
-
-    Raises
-    ------
-    ValueError : a size is negative, the seed is negative or has more than 63 bits, the window is even, no
-        block would ever be seen, or variants exclude each other.
+    `ValueError`: a size is negative, the seed has more than 63 bits, the window is even, no block would ever
+    be seen, or variants exclude each other.
     """
 
-    block_size: int = 64
-    global_blocks: int = 2
-    window_blocks: int = 3
-    random_blocks: int = 3
-    seed: int = 0
-    causal: bool = False
-    num_global_tokens: int = 0
-    huggingface: bool = False
+    block_size: int = 64  # tokens
+    global_blocks: int = 2  # g; the first ceil(g / 2) and the last floor(g / 2) blocks of the sequence
+    window_blocks: int = 3  # w; odd, the own block in the middle; 0 for no window
+    random_blocks: int = 3  # r; of each query block that isn't global
+    seed: int = 0  # of the random blocks
+    causal: bool = False  # no query sees a key after its own
+    num_global_tokens: int = 0  # tokens in front of the sequence that see all and are seen by all
+    huggingface: bool = False  # its arithmetic in evaluation: the graph is that of the padded length
 
     def __post_init__(self) -> None:
         if self.block_size < 1:
@@ -116,33 +104,90 @@ class Pattern:
         """Number of blocks of the graph of a sequence of true `length` that is padded to `tokens`."""
         return self.blocks(tokens if self.huggingface else length)
 
+    @_cached(1024)
     def global_ids(self, blocks: int) -> Ints:
         """The blocks that are seen by all (later ones, if causal), ascending; read-only."""
-        return _global_ids(self, blocks)
+        if self.causal:  # which block is the last one depends on the future
+            return _frozen(np.arange(min(self.global_blocks, blocks), dtype=np.int32))
+        first = min(-(-self.global_blocks // 2), blocks)
+        last = max(blocks - self.global_blocks // 2, first)
+        return _frozen(np.r_[0:first, last:blocks].astype(np.int32))
 
+    @_cached(1024)
     def full_rows(self, blocks: int) -> Ints:
         """The query blocks that see every block, ascending; read-only. Empty in a causal pattern."""
-        return _full_rows(self, blocks)
+        if self.causal:
+            return _frozen(np.arange(0, dtype=np.int32))
+        if self.huggingface and blocks <= 5 + 2 * self.random_blocks:
+            return _frozen(np.arange(blocks, dtype=np.int32))
+        return self.global_ids(blocks)
 
+    @_cached(1024)
     def is_full(self, blocks: int) -> bool:
         """Whether every query block sees every block (up to its own, if causal): full attention."""
-        return _is_full(self, blocks)
+        drawn = 0 if self.huggingface else self.random_blocks
+        return bool((self._remaining(blocks) <= drawn).all())
 
+    @_cached(1024)
     def random_ids(self, blocks: int, heads: int, layer: int = 0) -> Ints:
-        """The random blocks of every query block, (H, Q, r), in the order drawn; read-only.
+        """The random blocks of every query block, (H, Q, r), in the order drawn, -1 where fewer than r blocks
+        remain, equally many for every head, and for full rows; read-only."""
+        if self.huggingface:
+            return _frozen(np.full((heads, blocks, 0), -1, dtype=np.int32))
+        taken = np.sort(self._fixed(blocks), axis=1)  # (Q, g + w), the -1 first
+        remaining = self._remaining(blocks)
+        wanted = np.minimum(remaining, self.random_blocks)
+        chosen = np.full((heads, blocks, self.random_blocks), -1, dtype=np.int32)
+        for head in range(heads):
+            words = _words(self, blocks, layer, head)
+            ranks = _draw(remaining, wanted, words)
+            # A rank counts the blocks that remain; step over the taken ones in ascending order.
+            ids = ranks.copy()
+            for column in taken.T:
+                ids += (column[:, None] >= 0) & (ids >= column[:, None])
+            chosen[head] = np.where(ranks >= 0, ids, -1)
+        return _frozen(chosen)
 
-        Unused places hold -1: full rows, and rows for which fewer than r blocks remain (their number is the
-        same for every head).
-        """
-        return _random_ids(self, blocks, heads, layer)
-
+    @_cached(128)
     def key_blocks(self, blocks: int, heads: int, layer: int = 0) -> Ints:
         """The distinct key blocks that a query block sees, (H, Q, S), -1 padded at the end; read-only.
 
         Order within a row: global, window, random. Full rows hold -1 throughout, as they see every block
         (`full_rows`). A causal row always sees its own block, and no other one that holds keys of the future.
         """
-        return _key_blocks(self, blocks, heads, layer)
+        fixed = np.broadcast_to(self._fixed(blocks), (heads, *self._fixed(blocks).shape))
+        keys = np.concatenate([fixed, self.random_ids(blocks, heads, layer)], axis=2)
+        # A stable sort on "empty" moves the -1 to the end and keeps the order of the rest.
+        order = np.argsort(keys < 0, axis=2, kind="stable")
+        keys = np.take_along_axis(keys, order, axis=2)
+        keys[:, self.full_rows(blocks)] = -1
+        width = int((keys >= 0).sum(axis=2).max(initial=0))
+        return _frozen(keys[:, :, :width])
+
+    @_cached(64)
+    def _fixed(self, blocks: int) -> Ints:
+        """Global and window blocks of every query block, (Q, g + w), -1 where there is none or one twice."""
+        globals_ = self.global_ids(blocks)
+        rows = np.arange(blocks)[:, None]
+        reach = self.window_blocks // 2
+        if self.causal:
+            offsets = np.arange(-reach, 1)
+        else:
+            offsets = np.arange(-reach, reach + 1) if self.window_blocks else np.arange(0)
+        window = rows + offsets
+        outside = (window < 0) | (window >= blocks) | np.isin(window, globals_)
+        window = np.where(outside, -1, window)
+        seen = np.tile(globals_, (blocks, 1))
+        if self.causal:
+            seen = np.where(seen <= rows, seen, -1)
+        return _frozen(np.concatenate([seen, window], axis=1).astype(np.int32))
+
+    def _remaining(self, blocks: int) -> npt.NDArray[np.int64]:
+        """From how many blocks the random ones of each row are drawn, (Q,)."""
+        visible = np.arange(1, blocks + 1) if self.causal else np.full(blocks, blocks)
+        remaining: npt.NDArray[np.int64] = visible - (self._fixed(blocks) >= 0).sum(axis=1)
+        remaining[self.full_rows(blocks)] = 0
+        return remaining
 
     def kinds(self, blocks: int, heads: int, layer: int = 0) -> npt.NDArray[np.int8]:
         """Why query block i sees key block j, (H, Q, Q): UNSEEN, GLOBAL, WINDOW or RANDOM."""
@@ -151,7 +196,7 @@ class Pattern:
         random = self.random_ids(blocks, heads, layer).astype(np.int64)
         np.put_along_axis(kinds, random, RANDOM, axis=2)
         globals_ = len(self.global_ids(blocks))
-        fixed = _fixed(self, blocks).astype(np.int64)
+        fixed = self._fixed(blocks).astype(np.int64)
         for head in kinds:
             np.put_along_axis(head, fixed[:, globals_:], WINDOW, axis=1)
             np.put_along_axis(head, fixed[:, :globals_], GLOBAL, axis=1)
@@ -171,11 +216,8 @@ class Pattern:
         return digest.hexdigest()
 
     def mask(self, tokens: int, heads: int, layer: int = 0) -> Bools:
-        """The pattern token by token, (H, L, L): `mask[h, i, j]`: whether query i sees key j.
-
-        The extra globals, if any, are the first positions. Quadratic in `tokens`: for tests, figures and
-        short sequences.
-        """
+        """The pattern token by token, (H, L, L): `mask[h, i, j]`: whether query i sees key j; extra globals
+        come first. Quadratic in `tokens`: for tests, figures and short sequences."""
         extra = min(self.num_global_tokens, tokens)
         inner = tokens - extra
         mask = np.ones((heads, tokens, tokens), dtype=bool)
@@ -193,76 +235,6 @@ class Pattern:
             repeated = rows.repeat(self.block_size)[:tokens]
             counts[:, repeated, : self.block_size] *= self.first_block_count
         return counts
-
-
-@lru_cache(maxsize=1024)
-def _global_ids(pattern: Pattern, blocks: int) -> Ints:
-    if pattern.causal:  # which block is the last one depends on the future
-        return _frozen(np.arange(min(pattern.global_blocks, blocks), dtype=np.int32))
-    first = min(-(-pattern.global_blocks // 2), blocks)
-    last = max(blocks - pattern.global_blocks // 2, first)
-    return _frozen(np.r_[0:first, last:blocks].astype(np.int32))
-
-
-@lru_cache(maxsize=1024)
-def _full_rows(pattern: Pattern, blocks: int) -> Ints:
-    if pattern.causal:
-        return _frozen(np.arange(0, dtype=np.int32))
-    if pattern.huggingface and blocks <= 5 + 2 * pattern.random_blocks:
-        return _frozen(np.arange(blocks, dtype=np.int32))
-    return _global_ids(pattern, blocks)
-
-
-@lru_cache(maxsize=64)
-def _fixed(pattern: Pattern, blocks: int) -> Ints:
-    """Global and window blocks of every query block, (Q, g + w), -1 where there is none or one twice."""
-    globals_ = _global_ids(pattern, blocks)
-    rows = np.arange(blocks)[:, None]
-    reach = pattern.window_blocks // 2
-    if pattern.causal:
-        offsets = np.arange(-reach, 1)
-    else:
-        offsets = np.arange(-reach, reach + 1) if pattern.window_blocks else np.arange(0)
-    window = rows + offsets
-    outside = (window < 0) | (window >= blocks) | np.isin(window, globals_)
-    window = np.where(outside, -1, window)
-    seen = np.tile(globals_, (blocks, 1))
-    if pattern.causal:
-        seen = np.where(seen <= rows, seen, -1)
-    return _frozen(np.concatenate([seen, window], axis=1).astype(np.int32))
-
-
-def _remaining(pattern: Pattern, blocks: int) -> npt.NDArray[np.int64]:
-    """From how many blocks the random ones of each row are drawn, (Q,)."""
-    visible = np.arange(1, blocks + 1) if pattern.causal else np.full(blocks, blocks)
-    remaining: npt.NDArray[np.int64] = visible - (_fixed(pattern, blocks) >= 0).sum(axis=1)
-    remaining[_full_rows(pattern, blocks)] = 0
-    return remaining
-
-
-@lru_cache(maxsize=1024)
-def _is_full(pattern: Pattern, blocks: int) -> bool:
-    drawn = 0 if pattern.huggingface else pattern.random_blocks
-    return bool((_remaining(pattern, blocks) <= drawn).all())
-
-
-@lru_cache(maxsize=1024)
-def _random_ids(pattern: Pattern, blocks: int, heads: int, layer: int) -> Ints:
-    if pattern.huggingface:
-        return _frozen(np.full((heads, blocks, 0), -1, dtype=np.int32))
-    taken = np.sort(_fixed(pattern, blocks), axis=1)  # (Q, g + w), the -1 first
-    remaining = _remaining(pattern, blocks)
-    wanted = np.minimum(remaining, pattern.random_blocks)
-    chosen = np.full((heads, blocks, pattern.random_blocks), -1, dtype=np.int32)
-    for head in range(heads):
-        words = _words(pattern, blocks, layer, head)
-        ranks = _draw(remaining, wanted, words)
-        # A rank counts the blocks that remain; step over the taken ones in ascending order.
-        ids = ranks.copy()
-        for column in taken.T:
-            ids += (column[:, None] >= 0) & (ids >= column[:, None])
-        chosen[head] = np.where(ranks >= 0, ids, -1)
-    return _frozen(chosen)
 
 
 def _words(pattern: Pattern, blocks: int, layer: int, head: int) -> npt.NDArray[np.uint64]:
@@ -289,18 +261,6 @@ def _draw(
         repeated = (ranks[:, :step] == candidate[:, None]).any(axis=1)
         ranks[:, step] = np.where(step < wanted, np.where(repeated, last, candidate), -1)
     return ranks
-
-
-@lru_cache(maxsize=128)
-def _key_blocks(pattern: Pattern, blocks: int, heads: int, layer: int) -> Ints:
-    fixed = np.broadcast_to(_fixed(pattern, blocks), (heads, *_fixed(pattern, blocks).shape))
-    keys = np.concatenate([fixed, _random_ids(pattern, blocks, heads, layer)], axis=2)
-    # A stable sort on "empty" moves the -1 to the end and keeps the order of the rest.
-    order = np.argsort(keys < 0, axis=2, kind="stable")
-    keys = np.take_along_axis(keys, order, axis=2)
-    keys[:, _full_rows(pattern, blocks)] = -1
-    width = int((keys >= 0).sum(axis=2).max(initial=0))
-    return _frozen(keys[:, :, :width])
 
 
 def _frozen(array: Ints) -> Ints:

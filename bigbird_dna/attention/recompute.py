@@ -1,10 +1,9 @@
 """What a layer needs to be computed a second time, for its gradients, as it was the first time.
 
 A reversible layer's input is computed from its output, and differs from the first one in the last bits. Where
-a mechanism picks keys by the largest of some numbers, another could win. So it picks by `selected`: what was
-picked the first time stands. Random numbers that are drawn anew between passes it takes by `standing`, as
-another pass may have begun before the gradients of this one are computed. Elsewhere neither changes anything.
-`Redrawn` are such numbers: the same for the same seed, on any device.
+a mechanism picks keys by the largest of some numbers, another could win: so it picks by `selected`. Random
+numbers that are drawn anew between passes (`Redrawn`) it takes by `standing`, as another pass may have begun
+before the gradients of this one are computed. Elsewhere neither changes anything.
 """
 
 from collections.abc import Callable, Iterator
@@ -57,48 +56,36 @@ _chosen: ContextVar[_Chosen | None] = ContextVar("chosen", default=None)
 
 def selected(choose: Callable[[], Tensor], count: int) -> Tensor:
     """What `choose` gives, integers from 0 to `count`; or gave when the same work was done first."""
-    chosen = _chosen.get()
-    if chosen is None:
-        return choose()
-    kept, again = chosen
-    if again is not None:
-        return next(again).long()
-    choice = choose()
-    kept.append(choice.to(torch.int16 if count < 1 << 15 else torch.int32))
-    return choice
+    return _kept(choose, torch.int16 if count < 1 << 15 else torch.int32)
 
 
 def standing(numbers: Tensor) -> Tensor:
     """`numbers`, a buffer that may be replaced; or what it was when the same work was done first."""
+    return _kept(lambda: numbers)
+
+
+def _kept(make: Callable[[], Tensor], narrow: torch.dtype | None = None) -> Tensor:
+    """What is made, kept as integers of a `narrow` type; or was kept."""
     chosen = _chosen.get()
     if chosen is None:
-        return numbers
+        return make()
     kept, again = chosen
     if again is not None:
-        return next(again)
-    kept.append(numbers)
-    return numbers
+        return next(again) if narrow is None else next(again).long()
+    made = make()
+    kept.append(made if narrow is None else made.to(narrow))
+    return made
 
 
-@contextmanager
-def keeping(kept: list[Tensor]) -> Iterator[None]:
-    """Choices made inside are added to `kept`."""
-    token = _chosen.set((kept, None))
-    try:
-        yield
-    finally:
-        _chosen.reset(token)
+class Choices(AbstractContextManager[None]):
+    """Choices made inside are added to `kept`, or are those that were, however often it is entered again."""
 
-
-class Repeating(AbstractContextManager[None]):
-    """Choices made inside are those that were kept, in the same order, however often it is entered."""
-
-    def __init__(self, kept: list[Tensor]) -> None:
-        self._kept = kept
+    def __init__(self, kept: list[Tensor], *, again: bool = False) -> None:
+        self._kept, self._again = kept, again
         self._tokens: list[Token[_Chosen | None]] = []
 
     def __enter__(self) -> None:
-        self._tokens.append(_chosen.set((self._kept, iter(self._kept))))
+        self._tokens.append(_chosen.set((self._kept, iter(self._kept) if self._again else None)))
 
     def __exit__(self, *_: object) -> None:
         _chosen.reset(self._tokens.pop())
@@ -107,16 +94,13 @@ class Repeating(AbstractContextManager[None]):
 def both_times() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """For the first computation of a layer and for all others, as `torch.utils.checkpoint` wants them."""
     kept: list[Tensor] = []
-    return keeping(kept), Repeating(kept)
+    return Choices(kept), Choices(kept, again=True)
 
 
 class Redrawn(nn.Module):
-    """A buffer `drawn` of random numbers, which changes every `every` passes in training; 0: never.
-
-    The numbers are a function of (seed, layer, how often they were drawn): of neither torch's global
-    generator nor the device, so that all processes of a training have the same ones. A subclass may draw
-    others in `draw`.
-    """
+    """A buffer `drawn` of random numbers, which changes every `every` passes in training; 0: never. They
+    follow from seed, layer and how often they were drawn alone, so that all processes of a training have the
+    same."""
 
     drawn: Tensor
     passes: Tensor  # (1,): passes in training so far

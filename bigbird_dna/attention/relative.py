@@ -35,10 +35,8 @@ def label_count(radius: int) -> int:
 def label_ids(
     queries: Tensor, keys: Tensor, radius: int, num_global_tokens: int, owners: Tensor | None
 ) -> Tensor:
-    """Labels (B or 1, …, M, N) of positions `queries` (…, M) against positions `keys` (…, N).
-
-    Positions below `num_global_tokens` are extra globals. The leading dimension is that of `owners`.
-    """
+    """Labels (B or 1, …, M, N) of positions `queries` (…, M) against `keys` (…, N), of which those below
+    `num_global_tokens` are extra globals; the leading dimension is that of `owners`."""
     distances = 2 * radius + 1
     query, key = queries[..., :, None], keys[..., None, :]
     labels = (key - query).clamp(-radius, radius) + radius
@@ -56,10 +54,8 @@ def label_ids(
 
 
 def relative_scores(query: Tensor, table: Tensor, labels: Tensor) -> Tensor:
-    """q · a, not yet divided by √K: (B, H, …, M, K) and (H, R, K) → (B, H, …, M, N).
-
-    `labels` are (B or 1, H or 1, …, M, N).
-    """
+    """q · a, not yet divided by √K: (B, H, …, M, K), (H, R, K) and labels (B or 1, H or 1, …, M, N) →
+    (B, H, …, M, N)."""
     batch, heads = query.shape[:2]
     by_label = torch.matmul(query.flatten(2, -2), table.transpose(1, 2))  # (B, H, …·M, R)
     by_label = by_label.view(*query.shape[:-1], table.shape[1])
@@ -68,10 +64,8 @@ def relative_scores(query: Tensor, table: Tensor, labels: Tensor) -> Tensor:
 
 
 def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) -> Tensor:
-    """Which of `extra` globals stands for each token: (B, extra + L), -1 for extra globals and padding.
-
-    As ETC has one for each sentence, a sequence is divided evenly among them, in order.
-    """
+    """Which of `extra` globals, among which a sequence is divided evenly, in order, stands for each token:
+    (B, extra + L), -1 for extra globals and padding."""
     ends = torch.full((batch,), tokens) if lengths is None else lengths
     places = torch.arange(tokens).expand(batch, -1)
     owners = (places * extra // ends[:, None]).masked_fill(places >= ends[:, None], -1)

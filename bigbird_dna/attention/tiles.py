@@ -32,10 +32,8 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Lists(NamedTuple):
-    """For every row of tiles how many tiles it has to do with, (G, H, T), and which, (G, H, T, T).
-
-    G is 1 where all rows of the batch have one graph, else B.
-    """
+    """For every row of tiles how many tiles it has to do with, (G, H, T), and which, (G, H, T, T); G is 1
+    where all rows of the batch have one graph, else B."""
 
     counts: Tensor  # int32
     ids: Tensor  # int32, the first `counts` of each row hold
@@ -63,16 +61,12 @@ _kept: OrderedDict[tuple[object, ...], Tiles] = OrderedDict()
 
 
 def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
-    """The tiles of a call without the padding that all rows have; kept, as they are the same in every step.
+    """The tiles of a call, `size` tokens a side, without the padding that all rows have, and with `gradients`
+    the reverse lists; kept, as they are the same in every step.
 
     Key tiles past the end of the shortest row are partial (unless causality hides padding anyway), so that
     the mask function can decide by row. Rows of different numbers of blocks have different graphs: then each
     row has lists of its own, put together from those that are kept.
-
-    Parameters
-    ----------
-    size : tokens along a side of a tile.
-    gradients : whether the reverse lists are made too.
     """
     pattern, lengths, tokens = call.pattern, call.lengths, call.q.shape[2]
     blocks = [pattern.graph_blocks(length, tokens) for length in lengths]
@@ -82,7 +76,16 @@ def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
         hidden = pattern.causal or shortest == max(lengths)  # no true query meets padding
         whole = tiles if hidden else shortest // size
         sizes = _Sizes(blocks, most, size, tiles, -(-longest // size), whole)
-        return _kept_tiles(pattern, sizes, call.q.shape[1], call.layer, gradients, call.q.device)
+        key = (pattern, sizes, call.q.shape[1], call.layer, gradients, call.q.device)
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+        # What evaluation makes first must serve training as well.
+        with torch.inference_mode(False):
+            _kept[key] = new = _make(*key)
+        while len(_kept) > 1 and sum(map(_bytes, _kept.values())) > KEPT_BYTES:
+            _kept.popitem(last=False)
+        return new
 
     if len({*blocks}) == 1:
         return made(most, min(lengths), max(lengths))
@@ -98,21 +101,6 @@ class _Sizes(NamedTuple):
     tiles: int  # of the longest row of the batch
     real: int  # tiles that have a token of theirs
     whole: int  # tiles that have no padding in any of them
-
-
-def _kept_tiles(
-    pattern: Pattern, sizes: _Sizes, heads: int, layer: int, gradients: bool, device: torch.device
-) -> Tiles:
-    key = (pattern, sizes, heads, layer, gradients, device)
-    if key in _kept:
-        _kept.move_to_end(key)
-        return _kept[key]
-    # What evaluation makes first must serve training as well.
-    with torch.inference_mode(False):
-        _kept[key] = made = _make(*key)
-    while len(_kept) > 1 and sum(map(_bytes, _kept.values())) > KEPT_BYTES:
-        _kept.popitem(last=False)
-    return made
 
 
 def _stacked(rows: list[Tiles]) -> Tiles:

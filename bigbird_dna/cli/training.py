@@ -83,12 +83,12 @@ def fit_pretraining_baseline(
     would have nothing to do.
     """
     from bigbird_dna.disk.outputs import check_output
-    from bigbird_dna.pretraining.baselines import fit_rivals
+    from bigbird_dna.pretraining.baselines import fit_baselines
 
     settings, paths = read_run(config, overrides)
     tokens, output = tokens or paths.tokens, output or paths.pretraining_baselines
     check_output(output, [tokens])
-    fit_rivals(
+    fit_baselines(
         settings.pretraining,
         tokens,
         tokenizer or tokens / paths.tokenizer.name,
@@ -177,7 +177,7 @@ def compare_pretraining(
     """
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.pretraining.across_tokenizers import compare_pretraining as compare
+    from bigbird_dna.pretraining.spans import compare_pretraining as compare
 
     check_output(output, [*models, reference])
     with cpu_threads(threads):

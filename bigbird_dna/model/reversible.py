@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bigbird_dna.attention.recompute import Circumstances, Repeating, keeping
+from bigbird_dna.attention.recompute import Choices, Circumstances
 
 Arguments = tuple[Any, ...]  # that all layers are given beside their input
 
@@ -72,7 +72,7 @@ def _forwards(parts: Sequence[_HalfLayer], x: Tensor, kept: list[_Kept]) -> tupl
     for part in parts:
         now = Circumstances.now(x.device)
         choices: list[Tensor] = []
-        with keeping(choices):
+        with Choices(choices):
             read, other = other + part.change(read), read
         kept.append(_Kept(now, choices))
     return read, other
@@ -95,7 +95,7 @@ class _Reversible(torch.autograd.Function):
         sums: dict[Tensor, Tensor] = {}
         for part, kept in zip(reversed(ctx.parts), reversed(ctx.kept), strict=True):
             x = other.detach().requires_grad_()
-            with kept.circumstances.again(), Repeating(kept.choices):
+            with kept.circumstances.again(), Choices(kept.choices, again=True):
                 change = part.change(x)
             wanted = [parameter for parameter in part.parameters if parameter.requires_grad]
             upper = of_read.to(change.dtype)

@@ -27,8 +27,7 @@ class HeldOut(NamedTuple):
     """Inputs with hidden tokens, and where these are in the store. M hidden tokens, N inputs.
 
     Every hidden token is [MASK]: in training a tenth stays as it is, which would flatter the model. For a
-    causal model no token is: those of an input's second half are judged, each at the place before its own,
-    where the model has seen half of an input or more.
+    causal model none is: pieces of bases in an input's second half are predicted, each at the place before.
     """
 
     inputs: tuple[Example, ...]  # ids with [MASK]
@@ -36,7 +35,7 @@ class HeldOut(NamedTuple):
     tokens: NDArray[np.int64]  # (M,) places in the store's tokens, ascending
     labels: NDArray[np.int64]  # (M,) what is hidden there
     bases: NDArray[np.int64]  # (M,) bp of each
-    blocks: NDArray[np.int64]  # (M,) number of the stretch of `BLOCK_BASES` bp that the token begins in
+    blocks: NDArray[np.int64]  # (M,) number of the block of `BLOCK_BASES` bp that the token begins in
 
     @classmethod
     def draw(
@@ -53,32 +52,19 @@ class HeldOut(NamedTuple):
     ) -> Self:
         """At most `count` inputs, spread evenly over a store of one pass; a function of store and arguments.
 
-        In place of one that has nothing to predict, as of N alone, the nearest that has is taken.
-
-        Parameters
-        ----------
-        pairs
-            Inputs are [CLS] A [SEP] B [SEP], where B follows A, as a model learns that has next sentences.
-        fraction
-            Of an input's tokens, hidden.
-        causal
-            None is hidden: the pieces made of bases in the second half of each input are judged.
-        widths
-            Bases, or characters, of each of the store's tokens (N,); none: bases, by the tokenizer's pieces.
-
-        Raises
-        ------
-        DataError
-            The store is empty, or none of its inputs has anything to predict.
+        In place of one that has nothing to predict, as of N alone, the nearest that has is taken; `DataError`
+        if none has. `pairs` are [CLS] A [SEP] B [SEP], where B follows A. `widths` (N,) are the bases, or
+        characters, of the store's tokens; none: bases, by the tokenizer.
         """
-        room = sequence_tokens - (3 if pairs else 2)
-        stretches = list(_stretches(document_bounds(store), room))
-        evenly = np.unique(np.linspace(0, len(stretches) - 1, min(count, len(stretches))).round().astype(int))
+        segments = list(_segments(document_bounds(store), sequence_tokens - (3 if pairs else 2)))
+        evenly = np.unique(np.linspace(0, len(segments) - 1, min(count, len(segments))).round().astype(int))
+        predicted = tokenizer.base_ids if causal else tokenizer.hidden_ids
 
         def good(number: int) -> bool:
-            return _anything_to_predict(store.tokens[slice(*stretches[number])], tokenizer, causal)
+            ids = store.tokens[slice(*segments[number])]
+            return bool(np.isin(ids[len(ids) // 2 if causal else 0 :], predicted).any())
 
-        chosen = _nearest(evenly, good, len(stretches))
+        chosen = _nearest(evenly, good, len(segments))
         if not len(chosen):
             raise DataError(
                 f"{store.directory}: no input of {sequence_tokens} tokens has anything to predict: N and "
@@ -88,37 +74,29 @@ class HeldOut(NamedTuple):
             widths = tokenizer.piece_lengths[np.asarray(store.tokens)].astype(np.int64)
         ends = np.concatenate([[0], np.cumsum(widths)])
         inputs, places, tokens, labels = [], [], [], []
-        for index in chosen.tolist():
-            start, stop = stretches[index]
+        for start, stop in (segments[index] for index in chosen.tolist()):
             ids = np.asarray(store.tokens[start:stop]).astype(np.int32)
             middle = len(ids) // 2
+            shown: Ids
             if causal:
-                own = middle + np.flatnonzero(np.isin(ids[middle:], tokenizer.base_ids))
-                inputs.append(joined(tokenizer, ids))
+                shown, own = ids, middle + np.flatnonzero(np.isin(ids[middle:], predicted))
                 places.append(own)  # [CLS] stands in front: that of the token before
-                tokens.append(start + own)
-                labels.append(ids[own].astype(np.int64))
-                continue
-            rng = np.random.default_rng((_SEED, start))
-            hidden, targets = mask_tokens(ids, rng, fraction, tokenizer, hide_all=True)
-            own = np.flatnonzero(targets != NOT_MASKED)
-            if pairs:
-                inputs.append(joined(tokenizer, hidden[:middle], hidden[middle:]))
-                places.append(own + 1 + (own >= middle))
             else:
-                inputs.append(joined(tokenizer, hidden))
-                places.append(own + 1)
+                rng = np.random.default_rng((_SEED, start))
+                shown, targets = mask_tokens(ids, rng, fraction, tokenizer, hide_all=True)
+                own = np.flatnonzero(targets != NOT_MASKED)
+                places.append(own + 1 + (pairs & (own >= middle)))
+            two = pairs and not causal
+            inputs.append(joined(tokenizer, *((shown[:middle], shown[middle:]) if two else (shown,))))
             tokens.append(start + own)
-            labels.append(targets[own])
-        at, ids = np.concatenate(tokens).astype(np.int64), np.concatenate(labels)
+            labels.append(ids[own].astype(np.int64))
+        at = np.concatenate(tokens).astype(np.int64)
         blocks = ends[at] // BLOCK_BASES
-        return cls(tuple(inputs), tuple(places), at, ids.astype(np.int64), widths[at], blocks)
+        return cls(tuple(inputs), tuple(places), at, np.concatenate(labels), widths[at], blocks)
 
     def one_at_a_time(self, tokens: int) -> tuple[Self, NDArray[np.int64]]:
-        """Hidden tokens each in an input where all others are shown, and which of them (C,), ascending.
-
-        All of them, or as many, evenly spread, as fit into `tokens` of input.
-        """
+        """Hidden tokens each in an input where all others are shown, as many, evenly spread, as fit into
+        `tokens` of input, and which of them these are (C,), ascending."""
         longest = max(len(example.ids) for example in self.inputs)
         count = min(len(self.labels), max(tokens // longest, 1))
         chosen = np.unique(np.linspace(0, len(self.labels) - 1, count).round().astype(np.int64))
@@ -139,10 +117,7 @@ class HeldOut(NamedTuple):
     def bits(
         self, network: nn.Module, tokenizer: Tokenizer, device: torch.device, rank: int = 0, size: int = 1
     ) -> "Predicted":
-        """Bits of every hidden token, and whether it has the highest score.
-
-        Of `size` processes that of number `rank` runs every `size`-th call, and has these tokens alone.
-        """
+        """Bits of every hidden token, and whether it has the highest score, of this process's inputs."""
         counts = [len(places) for places in self.places]
         first = np.concatenate([[0], np.cumsum(counts)])
         bits = np.full(len(self.labels), np.nan)
@@ -173,12 +148,6 @@ class Predicted(NamedTuple):
     own: NDArray[np.bool_]  # (M,) whether this process ran it
 
 
-def _anything_to_predict(ids: Ids, tokenizer: Tokenizer, causal: bool) -> bool:
-    if causal:
-        return bool(np.isin(ids[len(ids) // 2 :], tokenizer.base_ids).any())
-    return bool(np.isin(ids, tokenizer.hidden_ids).any())
-
-
 def _nearest(wanted: NDArray[np.int_], good: Callable[[int], bool], count: int) -> NDArray[np.int_]:
     """The numbers below `count` that are `wanted`; where one isn't good the nearest other that is, if any."""
     bad = [number for number in wanted.tolist() if not good(number)]
@@ -196,8 +165,8 @@ def _nearest(wanted: NDArray[np.int_], good: Callable[[int], bool], count: int) 
     return np.sort(kept)
 
 
-def _stretches(bounds: NDArray[np.int64], room: int) -> Iterator[tuple[int, int]]:
-    """Documents cut into pieces of `room` tokens; the rest of a document is left out, unless it is all."""
+def _segments(bounds: NDArray[np.int64], room: int) -> Iterator[tuple[int, int]]:
+    """Documents cut into segments of `room` tokens; the rest of a document is left out, unless it is all."""
     for start, end in pairwise(bounds.tolist()):
         whole = (end - start) // room
         if not whole and end > start:

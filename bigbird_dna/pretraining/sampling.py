@@ -1,4 +1,4 @@
-"""Inputs of pretraining, drawn from a token store: stretches of a document, or pairs of them."""
+"""Inputs of pretraining, drawn from a token store: segments of a document, or pairs of them."""
 
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -54,8 +54,8 @@ def joined(tokenizer: Tokenizer, a: Ids, b: Ids | None = None, follows: bool = T
     return Example(row.astype(np.int32), len(a) + 2, follows)
 
 
-class StretchSampler:
-    """Draws stretches that fill `sequence_tokens` with [CLS] A [SEP], each place of the store as likely."""
+class SegmentSampler:
+    """Draws segments that fill `sequence_tokens` with [CLS] A [SEP], each place of the store as likely."""
 
     def __init__(self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int) -> None:
         self.store, self.tokenizer = store, tokenizer
@@ -76,15 +76,9 @@ class PairSampler:
     A starts at a sentence drawn uniformly from those with an input's tokens ahead in their document, or half
     of a document that is shorter. It takes whole sentences up to about half of the room, B fills the rest:
     with what follows A, or (every second time) from a start in another document; in a store's only one, from
-    a start that is as far from A's as an input is long, which is a quarter of the document at most.
-
-    B is as long as both what follows A and the other place allow, whichever is taken: its length doesn't
-    tell which.
-
-    Raises
-    ------
-    DataError
-        The store is empty, or has no two such starts.
+    a start that is as far from A's as an input is long, which is a quarter of the document at most. B is as
+    long as both what follows A and the other place allow, so that its length doesn't tell which it is.
+    `DataError`: the store is empty, or has no two such starts.
     """
 
     def __init__(self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int) -> None:
@@ -181,6 +175,5 @@ def document_bounds(store: Tokens) -> NDArray[np.int64]:
 
 
 def sampler(store: Tokens, tokenizer: Tokenizer, sequence_tokens: int, next_sentence: bool) -> Sampler:
-    """Of pairs if next sentences are learnt, of stretches if not."""
-    kind = PairSampler if next_sentence else StretchSampler
-    return kind(store, tokenizer, sequence_tokens)
+    """Of pairs if next sentences are learnt, of segments if not."""
+    return (PairSampler if next_sentence else SegmentSampler)(store, tokenizer, sequence_tokens)

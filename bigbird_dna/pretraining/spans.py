@@ -1,33 +1,28 @@
-"""Models with any tokenizers on the same bases.
+"""Pretrained models of any tokenizers, and Markov models over bases, compared on the same hidden bases.
 
-What Markov models over bases make of spans, from the sequence of contigs: no tokenizer has a say.
-
-Where spans are hidden: stretches of known bases with known bases around, drawn the same for all models.
-
-The probability of a few bases given those on both sides under a masked-token model of any tokenizer.
-
-Bits of hidden *tokens* can't be compared between tokenizers: pieces that stay visible tell where the hidden
-ones begin and end, and small pieces have nearer neighbours. Bits of the same hidden bases, a span, can:
+Bits of hidden *tokens* can't be compared between tokenizers: tokens that stay visible tell where the hidden
+ones begin and end, and small tokens have nearer neighbors. Bits of the same hidden bases, a span, can:
 
     P(span | both sides) = s(span) / Σ_y s(y), over all 4 ** L spans y of as many bases
 
-s(y) is what the model gives the window, context + y + context, tokenised as a whole, as in training. Visible
+s(y) is what the model gives the window, context + y + context, tokenized as a whole, as in training. Visible
 are the tokens at both ends that the windows of all y have in common. They hold no base of the span; mostly
 some bases beside it are hidden with it, the same for all y, so that what they cost cancels. The n tokens
-between are [MASK] first, and are told from left to right:
+between are [MASK] first, and are predicted from left to right:
 
     s(y) = Π_i p(token i | visible tokens, hidden tokens before i, n − i + 1 times [MASK])
 
-p is the model's softmax over the pieces that are made of bases. n may differ between windows; no factor is
+p is the model's softmax over the tokens that are made of bases. n may differ between windows; no factor is
 needed for it, as far as text n tokens apart is independent. So a model that knows all about the source of
 bases and about its tokenizer gives the true bits, whatever the tokenizer is.
 
-Shapes: N spans, 4 ** L windows of each, n hidden tokens of a window, R inputs, P pieces, V vocabulary.
+Shapes: N spans, 4 ** L windows of each, n hidden tokens of a window, R inputs, V vocabulary.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -39,28 +34,141 @@ from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
 from bigbird_dna.baselines.markov_counts import UNKNOWN
 from bigbird_dna.baselines.tokens import evenly
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import ModelError
+from bigbird_dna.data.bits_per_base import SPANS, ComparedModel, comparison_table
+from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.tables import write_table
+from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
+from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.variants import find_contigs
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.batching import run_rows
+from bigbird_dna.model.directory import load_pretrained
+from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import BASES, Tokenizer, require_dna
 
-STRETCH = 10_000  # bp; each tenth one chooses
-CHOOSING_SHARE = 10
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHOOSING = 4000  # spans of other contigs that orders of Markov models are chosen on
+CHOOSING_SEGMENT, CHOOSING_SHARE = 10_000, 10  # bp; each tenth one chooses
+LONGEST_SPAN = 5  # bp: each base more takes four times as long, and as much memory
+INPUTS = 512  # run together, about: their scores are held at once
+_LETTERS = np.frombuffer(b"ACGTN", np.uint8)
+_CODES = np.full(256, UNKNOWN, np.uint8)
+_CODES[_LETTERS] = range(5)
 
 Codes = NDArray[np.uint8]  # A 0, C 1, G 2, T 3, N 4
 Windows = Codes  # (N, context + span + context)
 Bits = NDArray[np.float64]
+Ids = NDArray[np.int32]
+
+
+def compare_pretraining(
+    models: Sequence[Path],
+    reference: Path,
+    contigs: Sequence[str],
+    output: Path,
+    *,
+    exclude: Sequence[str] = (),
+    span: int = 3,
+    context: int = 100,
+    spans: int = 1000,
+    seed: int = 1,
+    device: str = "auto",
+) -> "pd.DataFrame":
+    """Write bits per base of models and of Markov models on the same spans, as TSV; returns the table.
+
+    Spans of `span` bp are drawn on the forward strand of `contigs`, with `context` known bp on both sides;
+    differences are to the first model. Markov models learn from both strands of the contigs that are neither
+    compared on nor in `exclude`, and are chosen there; these are held in memory, a byte a base. `UsageError`,
+    `ModelError` or `DataError` says which model, contig or length doesn't fit.
+    """
+    check_at_least_one({"span": span, "context": context, "spans": spans})
+    if span > LONGEST_SPAN:
+        raise UsageError(
+            f"span {span}: must be at most {LONGEST_SPAN}, since all spans of that length are tried"
+        )
+    place = choose_device(device)
+    opened = _open(models)
+    with Reference(reference) as file:
+        wanted, left_out = (find_contigs(names, file) for names in (contigs, exclude))
+        others = file.contigs.keys() - {*wanted, *left_out}
+        rest = [name for name in file.contigs if name in others]
+        compared, learned = ([_read_contig(file, name) for name in names] for names in (wanted, rest))
+    drawn = draw_spans(compared, span=span, context=context, count=spans, seed=(seed, 0))
+    if len(drawn.windows) < spans:
+        raise DataError(
+            f"{reference}: {shown(contigs)} can have {drawn.possible:,} spans of {span} known bases with "
+            f"{context} on both sides, {spans:,} are asked for"
+        )
+    hidden = {name: _hidden(model, drawn) for name, model in opened.items()}
+    baselines = _baselines(reference, learned, drawn, seed)
+    found = {}
+    for name, model in opened.items():
+        own, vocabulary = hidden.pop(name), model.tokenizer.vocabulary
+        log(f"{model.name}: {len(own):,} spans, a vocabulary of {vocabulary:,}")
+        tokens = float(np.mean([len(one.hidden[one.own]) for one in own]))
+        found[name] = ComparedModel(span_bits(model, own, place), vocabulary, tokens)
+    found |= {name: ComparedModel(bits) for name, bits in baselines.bits(drawn.windows, context).items()}
+    table = comparison_table(found, np.full(spans, span), drawn.blocks)
+    with atomic_path(output) as temporary:
+        write_table(temporary, table, SPANS)
+    return table
+
+
+def _open(paths: Sequence[Path]) -> dict[str, LoadedModel]:
+    """Models by the names of their directories."""
+    if not paths:
+        raise UsageError("there is no model to compare")
+    opened: dict[str, LoadedModel] = {}
+    for path in paths:
+        if str(path) in opened:
+            raise UsageError(f"{path}: is given twice")
+        opened[str(path)] = model = load_pretrained(path)
+        if model.config.causal:
+            raise ModelError(
+                f"{path}: is causal, and can't be asked for what stands between two sides; "
+                "evaluate pretraining measures it"
+            )
+    return opened
+
+
+def _baselines(reference: Path, learned: list[Codes], drawn: "Drawn", seed: int) -> "SpanBaselines":
+    """Markov models, chosen on spans as those that are drawn."""
+    choosing = draw_spans(
+        parts(learned, choosing=True), span=drawn.span, context=drawn.context, count=CHOOSING, seed=(seed, 1)
+    )
+    kept = parts(learned, choosing=False)
+    if not len(choosing.windows) or not any((part != UNKNOWN).any() for part in kept):
+        raise DataError(
+            f"{reference}: the contigs that are neither compared on nor excluded have "
+            f"{sum(map(len, learned)):,} bases, too few for Markov models to learn from"
+        )
+    return fit_span_baselines(learned, choosing.windows, drawn.context)
+
+
+def _hidden(model: LoadedModel, drawn: "Drawn") -> list["HiddenSpan"]:
+    """Spans as a model is asked for them, none longer than it takes."""
+    require_dna(model.tokenizer)
+    windows = progress(drawn.texts(), f"{model.name}: tokenizing", len(drawn.windows), "spans")
+    spans = [*hide_spans(model.tokenizer, windows, drawn.context)]
+    longest, most = max(span.tokens for span in spans), model.config.max_length
+    if longest > most:
+        raise UsageError(
+            f"{model.name}: takes {most:,} tokens; a span of {drawn.span} bp with {drawn.context:,} bp of "
+            f"context on both sides has up to {longest:,}"
+        )
+    return spans
 
 
 def parts(contigs: Sequence[Codes], *, choosing: bool) -> list[Codes]:
-    """Stretches of contigs: each tenth one, from the first on, or all others."""
-    stretches = [
-        contig[start : start + STRETCH] for contig in contigs for start in range(0, len(contig), STRETCH)
-    ]
-    return [part for number, part in enumerate(stretches) if (number % CHOOSING_SHARE == 0) == choosing]
+    """Segments of contigs: each tenth one, from the first on, or all others."""
+    size = CHOOSING_SEGMENT
+    segments = [contig[start : start + size] for contig in contigs for start in range(0, len(contig), size)]
+    return [part for number, part in enumerate(segments) if (number % CHOOSING_SHARE == 0) == choosing]
 
 
 class SpanBaselines(NamedTuple):
@@ -78,20 +186,9 @@ class SpanBaselines(NamedTuple):
 
 
 def fit_span_baselines(contigs: Sequence[Codes], choosing: Windows, context: int) -> SpanBaselines:
-    """Learn from contigs, both strands; strengths and orders are chosen on a tenth of them.
-
-    The tenth is left out of the counts while strengths and orders are chosen, and counted in the end. No
-    order is tried whose contexts would outnumber the bases many times.
-
-    Parameters
-    ----------
-    contigs : base codes; at least one stretch of `parts` that chooses, and one that doesn't.
-    choosing : windows of `parts(contigs, choosing=True)` whose spans orders are chosen on.
-
-    Raises
-    ------
-    ValueError : there is nothing to learn from, or to choose on.
-    """
+    """Learn from contigs, both strands; strengths and orders are chosen on the tenth of `parts`, whose
+    windows with at least one span are `choosing`, and which is counted in the end. No order is tried whose
+    contexts would outnumber the bases many times."""
     if not len(choosing):
         raise ValueError("orders are chosen on at least one span")
     kept, chosen = parts(contigs, choosing=False), parts(contigs, choosing=True)
@@ -120,11 +217,6 @@ def _bits(markov: Markov, windows: Windows, context: int, order: int, *, both: b
     return judge(apart.ravel(), starts, ends, order)
 
 
-_LETTERS = np.frombuffer(b"ACGTN", np.uint8)
-_CODES = np.full(256, UNKNOWN, np.uint8)
-_CODES[_LETTERS] = range(5)
-
-
 class Drawn(NamedTuple):
     """Places of spans of one length, N of them, with `context` known bases on both sides."""
 
@@ -143,7 +235,7 @@ class Drawn(NamedTuple):
         return int(self.windows.shape[1]) - 2 * self.context
 
 
-def read_contig(reference: Reference, contig: str) -> Codes:
+def _read_contig(reference: Reference, contig: str) -> Codes:
     """Base codes of a contig."""
     text = reference.fetch(Interval(contig, 0, reference.contigs[contig]))
     return _CODES[np.frombuffer(text.encode(), np.uint8)]
@@ -152,10 +244,8 @@ def read_contig(reference: Reference, contig: str) -> Codes:
 def draw_spans(
     contigs: Sequence[Codes], *, span: int, context: int, count: int, seed: tuple[int, ...]
 ) -> Drawn:
-    """At most `count` spans, no two of which share a base; every such choice is as likely.
-
-    What is drawn follows from the arguments alone; spans are in the contigs' order.
-    """
+    """At most `count` spans in the contigs' order, no two of which share a base; each such choice is as
+    likely."""
     rng = np.random.default_rng(seed)
     width = 2 * context + span
     starts = [_window_starts(codes, width) for codes in contigs]  # of windows without an N
@@ -181,17 +271,11 @@ def draw_spans(
 
 
 def _window_starts(codes: Codes, width: int) -> NDArray[np.int64]:
-    """Starts of the stretches of `width` known bases, ascending."""
+    """Starts of windows of `width` known bases, ascending."""
     if len(codes) < width:
         return np.zeros(0, np.int64)
     unknown = np.append(0, np.cumsum(codes == UNKNOWN))
     return np.flatnonzero(unknown[width:] == unknown[:-width])
-
-
-LONGEST_SPAN = 5  # bp: each base more takes four times as long, and as much memory
-_INPUTS = 512  # run together, about: their scores are held at once
-
-Ids = NDArray[np.int32]
 
 
 class HiddenSpan(NamedTuple):
@@ -209,17 +293,8 @@ class HiddenSpan(NamedTuple):
 
 
 def hide_spans(tokenizer: Tokenizer, windows: Iterable[str], context: int) -> Iterator[HiddenSpan]:
-    """Spans of known bases with `context` bp on both sides, as a model is asked for them.
-
-    Parameters
-    ----------
-    windows : bases A C G T of context, span and context.
-
-    Raises
-    ------
-    ModelError
-        The tokenizer is one of ordinary text, or has no piece for a base.
-    """
+    """Windows of known bases, `context` bp around a span, as a model is asked for them; `ModelError` if the
+    tokenizer is one of ordinary text, or lacks a base."""
     require_dna(tokenizer)
     for window in windows:
         before, span, behind = window[:context], window[context:-context], window[len(window) - context :]
@@ -240,41 +315,32 @@ def _alike(one: Ids, other: Ids) -> int:
     return int(differ[0]) if len(differ) else size
 
 
-class _SpanQuestion(NamedTuple):
-    """What a model is asked: the token behind told ones, when so many in all are hidden."""
-
-    hidden: int
-    told: tuple[int, ...]
-
-
-class _Sheet:
+class _SpanInputs:
     """The inputs of a span: one for each different beginning of its windows' hidden tokens."""
 
     def __init__(self, span: HiddenSpan) -> None:
         self.span = span
-        self.numbers: dict[_SpanQuestion, int] = {}
+        self.numbers: dict[tuple[int, tuple[int, ...]], int] = {}  # by hidden tokens in all, and those known
         self._asked = []  # by window and token, (input, token)
         for ids in span.hidden:
             tokens = tuple(ids.tolist())
             for index, token in enumerate(tokens):
-                number = self.numbers.setdefault(
-                    _SpanQuestion(len(tokens), tokens[:index]), len(self.numbers)
-                )
+                number = self.numbers.setdefault((len(tokens), tokens[:index]), len(self.numbers))
                 self._asked.append((number, token))
         self._first = np.cumsum([0, *map(len, span.hidden[:-1])])
 
     def rows(self, tokenizer: Tokenizer) -> list[Ids]:
-        """[CLS] left, told tokens and [MASK], right [SEP]."""
+        """[CLS] left, known tokens and [MASK], right [SEP]."""
         left = np.concatenate([[tokenizer.cls_id], self.span.left])
         right = np.concatenate([self.span.right, [tokenizer.sep_id]])
         return [
-            np.concatenate([left, told, [tokenizer.mask_id] * (hidden - len(told)), right]).astype(np.int32)
-            for hidden, told in self.numbers
+            np.concatenate([left, known, [tokenizer.mask_id] * (count - len(known)), right]).astype(np.int32)
+            for count, known in self.numbers
         ]
 
     def places(self) -> list[int]:
         """Where each input has the token that is asked for."""
-        return [1 + len(self.span.left) + len(question.told) for question in self.numbers]
+        return [1 + len(self.span.left) + len(known) for _, known in self.numbers]
 
     def bits(self, scores: NDArray[np.float32]) -> float:
         """Bits of the true span, from log-probabilities (R, V) of its inputs' tokens."""
@@ -283,52 +349,47 @@ class _Sheet:
         return float((np.logaddexp.reduce(windows) - windows[self.span.own]) / np.log(2))
 
 
-def span_bits(model: LoadedModel, spans: Sequence[HiddenSpan], device: torch.device) -> NDArray[np.float64]:
-    """Bits (N,) of spans under a pretrained model; see this module's text.
+def span_bits(
+    model: LoadedModel, spans: Sequence[HiddenSpan], device: torch.device, together: int = INPUTS
+) -> Bits:
+    """Bits (N,) of spans under a pretrained model; `ModelError` if its predictions are not finite.
 
-    What a span's are depends on no other span. On a CPU the network runs one input at a time, else calls of
-    like lengths. Inputs must be no longer than the model takes.
-
-    Raises
-    ------
-    ModelError
-        The model's predictions are not finite.
+    What a span's are depends on no other span, nor on how many inputs are run `together`. On a CPU the
+    network runs one input at a time, else calls of like lengths, none longer than the model takes.
     """
     network = model.network.to(device).eval()
     tokenizer = model.tokenizer
-    pieces = torch.from_numpy(np.array(tokenizer.base_ids, np.int64)).to(device)
+    of_bases = torch.from_numpy(np.array(tokenizer.base_ids, np.int64)).to(device)
 
-    def judged() -> Iterator[float]:
-        for sheets in _together(spans):
-            places = torch.tensor([place for sheet in sheets for place in sheet.places()])
+    def found() -> Iterator[float]:
+        for some in _together(spans, together):
+            places = torch.tensor([place for inputs in some for place in inputs.places()])
 
             def run(
                 ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp], places: Tensor = places
             ) -> Tensor:
                 flat = torch.arange(len(ids)) * ids.shape[1] + places[torch.from_numpy(chosen)]
                 logits: Tensor = network(ids, lengths, None, flat.to(ids.device)).tokens.float()  # (B, V)
-                return logits - logits[:, pieces].logsumexp(1, keepdim=True)
+                return logits - logits[:, of_bases].logsumexp(1, keepdim=True)
 
-            rows = [row for sheet in sheets for row in sheet.rows(tokenizer)]
-            scores = run_rows(network, rows, run, pad_id=tokenizer.pad_id, batch_size=_INPUTS, device=device)
+            rows = [row for inputs in some for row in inputs.rows(tokenizer)]
+            scores = run_rows(network, rows, run, pad_id=tokenizer.pad_id, batch_size=INPUTS, device=device)
             if np.isnan(scores).any():
                 raise ModelError(f"{model.name}: its predictions are not finite")
-            ends = np.cumsum([len(sheet.numbers) for sheet in sheets])
-            for sheet, part in zip(sheets, np.split(scores, ends[:-1]), strict=True):
-                yield sheet.bits(part)
+            ends = np.cumsum([len(inputs.numbers) for inputs in some])
+            for inputs, part in zip(some, np.split(scores, ends[:-1]), strict=True):
+                yield inputs.bits(part)
 
-    return np.fromiter(progress(judged(), model.name, len(spans), "spans"), np.float64, len(spans))
+    return np.fromiter(progress(found(), model.name, len(spans), "spans"), np.float64, len(spans))
 
 
-def _together(spans: Sequence[HiddenSpan]) -> Iterator[list[_Sheet]]:
-    """Spans with some hundred inputs in all."""
-    sheets: list[_Sheet] = []
-    size = 0
+def _together(spans: Sequence[HiddenSpan], count: int) -> Iterator[list[_SpanInputs]]:
+    """Spans with `count` inputs or little more in all."""
+    some: list[_SpanInputs] = []
     for span in spans:
-        sheets.append(_Sheet(span))
-        size += len(sheets[-1].numbers)
-        if size >= _INPUTS:
-            yield sheets
-            sheets, size = [], 0
-    if sheets:
-        yield sheets
+        some.append(_SpanInputs(span))
+        if sum(len(inputs.numbers) for inputs in some) >= count:
+            yield some
+            some = []
+    if some:
+        yield some

@@ -1,13 +1,9 @@
 """Pretraining of an encoder, from token stores to a model directory (App. F.1).
 
 The objective is hidden tokens, and whether sentences follow each other; or the next token, of a causal model.
-
-What is known of tokens before any training is how frequent they are, and what stands beside them. A
-masked-token model spends its first hundreds of steps on finding both out. They can be counted: the output's
-biases begin as log frequencies, and token embeddings as vectors whose products tell how much more often two
-tokens are neighbours than by chance, the singular vectors of their pointwise mutual information (Levy &
-Goldberg 2014, "Neural word embedding as implicit matrix factorization"). All of them are learnt like the
-rest afterwards.
+What a model would learn first, how frequent tokens are and what stands beside them, can be counted: the
+output's biases begin as log frequencies, and token embeddings as the singular vectors of the pointwise mutual
+information of neighbors (Levy & Goldberg 2014, "Neural word embedding as implicit matrix factorization").
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,10 +47,7 @@ Floats = NDArray[np.float64]
 
 
 class PretrainingObjective:
-    """Joint masked-token and next-sentence loss, each a mean over the global batch.
-
-    `causal`: every token of an input is predicted from those before it, and none is hidden.
-    """
+    """Masked-token (or next-token, `causal`) and next-sentence loss, each a mean over the global batch."""
 
     def __init__(
         self,
@@ -87,7 +80,7 @@ class PretrainingObjective:
         )
         self.pairs = sampler(valid, tokenizer, config.sequence_tokens, True) if config.next_sentence else None
         if world.is_first:
-            _say_shares([*self.samplers.items(), (config.sequence_tokens, self.pairs)])
+            _log_shares([*self.samplers.items(), (config.sequence_tokens, self.pairs)])
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Examples of a training step, a function of (seed, step, place in the global batch).
@@ -198,8 +191,8 @@ class PretrainingObjective:
         return sums
 
 
-def _say_shares(samplers: Iterable[tuple[int, Sampler | None]]) -> None:
-    """Say where pairs leave out much of a store: inputs begin where sentences do, and short ones end soon."""
+def _log_shares(samplers: Iterable[tuple[int, Sampler | None]]) -> None:
+    """Where pairs leave out much of a store: inputs begin where sentences do, and short ones end soon."""
     for length, drawn_by in samplers:
         if isinstance(drawn_by, PairSampler) and drawn_by.share < _NEARLY_ALL:
             log(
@@ -210,16 +203,14 @@ def _say_shares(samplers: Iterable[tuple[int, Sampler | None]]) -> None:
 
 @dataclass(eq=False)
 class PretrainingTask(ModelTask[dict[str, float]]):
-    """Pretraining of the run's encoder on the stores `train` and `valid` in the directory `tokens`.
-
-    `ConfigError` if inputs are longer than the encoder's positions.
-    """
+    """Pretraining on the stores `train` and `valid` in `tokens`; `ConfigError` if inputs exceed the
+    positions."""
 
     run: Config
     tokens: Path
     tokenizer_path: Path
 
-    @cached_property
+    @property
     def inputs(self) -> Sequence[Path]:
         """Stores and tokenizer."""
         return [self.tokens, self.tokenizer_path]
@@ -247,40 +238,35 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         return PretrainingSettings(next_sentence=self.config.next_sentence)
 
     @cached_property
-    def train_store(self) -> TokenStore:
-        """What is learnt from."""
-        return TokenStore.open(self.tokens / "train", self.tokenizer)
-
-    @cached_property
-    def valid_store(self) -> TokenStore:
-        """What is held out."""
-        return TokenStore.open(self.tokens / "valid", self.tokenizer)
+    def stores(self) -> dict[str, TokenStore]:
+        """What is learnt from, and what is held out."""
+        return {split: TokenStore.open(self.tokens / split, self.tokenizer) for split in ("train", "valid")}
 
     def identity(self) -> dict[str, Any]:
         """The stores."""
-        return super().identity() | {"data": [self.train_store.info, self.valid_store.info]}
+        return super().identity() | {"data": [store.info for store in self.stores.values()]}
 
     def check(self) -> None:
         """Read both stores."""
-        for store in (self.train_store, self.valid_store):
+        for store in self.stores.values():
             TokenStore.open(store.directory, verify=True)
 
     def objective(self, network: nn.Module, world: World) -> PretrainingObjective:
         """Masked or next tokens."""
-        return PretrainingObjective(
-            self.tokenizer, self.train_store, self.valid_store, self.config, world, causal=self.encoder.causal
-        )
+        train, valid = self.stores.values()
+        causal = self.encoder.causal
+        return PretrainingObjective(self.tokenizer, train, valid, self.config, world, causal=causal)
 
     def initialize(self, network: nn.Module) -> None:
         """Counts of tokens, if the configuration asks for them."""
         assert isinstance(network, PretrainingNetwork)
         if self.config.embedding_init == "cooccurrence":
-            begin_with_counts(network, self.train_store)
+            init_from_counts(network, self.stores["train"])
 
     def describe(self, network: nn.Module) -> str:
         """Numbers of parameters and tokens."""
         parameters = sum(parameter.numel() for parameter in network.parameters())
-        return f"{parameters:,} parameters, {len(self.train_store.tokens):,} training tokens"
+        return f"{parameters:,} parameters, {len(self.stores['train'].tokens):,} training tokens"
 
     def measure(self, trained: TrainingResult[nn.Module]) -> dict[str, float]:
         """Metrics on the held-out sequences."""
@@ -290,7 +276,7 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
     ) -> dict[str, Any]:
         """The model directory."""
-        train, valid = self.train_store.info, self.valid_store.info
+        data = {split: store.info for split, store in self.stores.items()}
         metrics = {
             **measured,
             "split": "valid",
@@ -300,55 +286,45 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         }
         provenance = {
             "configuration": stage_values(self.run, "pretraining"),
-            "data": {"train": train, "valid": valid},
+            "data": data,
             "tokenizer_sha256": checksum(self.tokenizer_path),
             # What fine-tuning looks up, which may hold out something else.
-            **{key: value for key, value in train.items() if key in ("contigs", "stretches")},
+            **{key: value for key, value in data["train"].items() if key in ("contigs", "stretches")},
         }
         self.write_model(directory, trained, provenance, metrics)
         log(f"held out: {measured['bits_per_base']:.4f} bits per base")
         return metrics
 
 
-def begin_with_counts(network: PretrainingNetwork, store: Tokens) -> None:
+def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:
     """Set the token embeddings and the output's biases from a store's tokens; changes the network in place.
 
-    Components that are zero in all tokens, where heads look for positions, stay so; so do embeddings of
-    tokens that the store hasn't got. With a vocabulary above `LARGEST_VOCABULARY` the biases alone are set,
-    and the log says so.
+    Components that are zero in all tokens, where heads look for positions, stay so, as do embeddings of
+    tokens that the store hasn't got. Of a vocabulary above `LARGEST_VOCABULARY` the biases alone are set.
     """
     ids = np.asarray(store.tokens[:COUNTED]).astype(np.int64)
     weight, bias = network.encoder.embeddings.token.weight, network.masked_tokens.bias
     vocabulary = len(bias)
     counts = np.bincount(ids, minlength=vocabulary)
     with torch.no_grad():
-        bias.copy_(torch.from_numpy(_log_shares(counts)).float())
+        bias.copy_(torch.from_numpy(_log_frequencies(counts)).float())
     if vocabulary > LARGEST_VOCABULARY:
-        log(f"{vocabulary:,} pieces are too many to count their pairs: embeddings begin at random")
+        log(f"a vocabulary of {vocabulary:,} is too large to count its pairs: embeddings begin at random")
         return
     seen = np.flatnonzero(counts)
     free = torch.nonzero((weight != 0).any(0))[:, 0]
-    vectors = neighbour_vectors(ids, document_bounds(store), seen, len(free))
+    vectors = neighbor_vectors(ids, document_bounds(store), seen, len(free))
     vectors *= SIZE * initial_deviation(weight.shape[1]) / max(float(vectors.std()), 1e-12)
     places = torch.from_numpy(seen)[:, None], free[None, : vectors.shape[1]]
     with torch.no_grad():
         weight[places] = torch.from_numpy(vectors).to(weight.dtype)
 
 
-def neighbour_vectors(
+def neighbor_vectors(
     ids: NDArray[np.int64], bounds: NDArray[np.int64], tokens: NDArray[np.int64], width: int
 ) -> Floats:
-    """Vectors (T, min(width, T)) of `tokens` (T,): what stands to their right and to their left, in short.
-
-    Parameters
-    ----------
-    ids
-        Token ids (N,), in reading order.
-    bounds
-        Where documents begin in `ids`: tokens on both sides of one aren't neighbours.
-    tokens
-        The ids, ascending, that vectors are of; all that is in `ids`.
-    """
+    """Vectors (T, min(width, T)) of the ascending `tokens` (T,) of `ids` (N,), by what stands on both sides
+    of each within documents, which begin at `bounds`."""
     size = len(tokens)
     number = np.zeros(int(tokens.max(initial=0)) + 1, np.int64)
     number[tokens] = np.arange(size)
@@ -358,7 +334,8 @@ def neighbour_vectors(
     beside[inner - 1] = False
     pairs = own[:-1][beside] * size + own[1:][beside]
     counts = np.bincount(pairs, minlength=size * size).reshape(size, size)
-    information = _log_shares(counts) - _log_shares(counts.sum(1))[:, None] - _log_shares(counts.sum(0))
+    sides = _log_frequencies(counts.sum(1))[:, None], _log_frequencies(counts.sum(0))
+    information = _log_frequencies(counts) - sides[0] - sides[1]
     # Of T × 2T numbers the left singular vectors, by the eigenvectors of their products.
     products = information @ information.T + information.T @ information
     values, vectors = np.linalg.eigh(products)
@@ -369,5 +346,5 @@ def neighbour_vectors(
     return np.asarray(vectors * np.sign(vectors[largest, np.arange(vectors.shape[1])]))
 
 
-def _log_shares(counts: NDArray[np.integer]) -> Floats:
+def _log_frequencies(counts: NDArray[np.integer]) -> Floats:
     return np.asarray(np.log((counts + _UNSEEN) / (counts + _UNSEEN).sum()))

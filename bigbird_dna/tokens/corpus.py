@@ -1,29 +1,17 @@
-"""Documents of the genome, and the corpus a tokenizer is trained on.
+"""Contigs as documents of sentences (paper App. F.1), and a sample of them to train the tokenizer on.
 
-Contigs as documents of sentences (paper App. F.1).
-
-For each contig, a number of passes: a pass starts at a random base near the contig's 5' end and runs to
-its end. It takes one document after the other; a document is a random number of sentences; a
-sentence is a random number of consecutive bases. Nothing lies between two sentences or two documents.
-A stretch of a contig that is divided among splits is read as a contig is.
-
-With both strands every second pass reads the reverse complement, from its own 5' end: DNA means the
-same read from either side, and a model that has seen one strand only doesn't know it. The paper doesn't
-say that it read both.
-
-A sample of a genome to train the tokenizer on.
-
-BPE training holds its whole corpus in memory, so a genome is sampled: sentences of the lengths of App. F.1
-tile the contigs, or stretches of them, without overlap, and a random subset of the sentences is taken until
-the wanted number of bases is reached. Each part of the genome has the same chance, and a genome below the
-bound is taken whole.
+For each contig, or segment of one that is divided among splits, a number of passes: a pass starts at a random
+base near its 5' end and runs to its end. A document is a random number of sentences; a sentence is a random
+number of consecutive bases. Nothing lies between two sentences or two documents. With both strands every
+second pass reads the reverse complement, from its own 5' end: a model that has seen one strand only doesn't
+know that DNA means the same read from either side. The paper doesn't say that it read both.
 """
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, NamedTuple, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +58,7 @@ class Document:
     """Consecutive sentences of a contig: the first starts at `start`, each ends where the next starts.
 
     Positions are those in reading order: of one that reads the reverse complement they count from the end
-    of its stretch of the contig, and `reverse_of` is where that lies.
+    of its segment of the contig, `reverse_of`.
     """
 
     contig: str
@@ -98,25 +86,18 @@ class Document:
         return Interval(self.contig, start, end)
 
 
-def iter_documents(stretches: Sequence[Interval], plan: DocumentPlan, seed: int) -> Iterator[Document]:
-    """Yield the documents of every stretch, one pass over all of them after the other.
+def iter_documents(segments: Sequence[Interval], plan: DocumentPlan, seed: int) -> Iterator[Document]:
+    """Yield the documents of contigs, or segments of them, one pass over all of them after the other.
 
-    Each pass depends on the seed, the stretch's contig, start and length, and the pass's number alone, so
-    that other stretches don't change it. Every base from the pass's start to the stretch's end is in exactly
-    one sentence, and no base outside of the stretch is: the last sentence of a pass, and the last document,
-    take what is left and may be short.
-
-    The pass starts 0 … `max_start_offset` bp into the stretch, uniform, both included; in one too short for that,
-    in the range that leaves room for one whole sentence.
-
-    Parameters
-    ----------
-    stretches : whole contigs (`whole_contigs`), or parts of some.
+    Each pass depends on the seed, the segment's contig, start and length, and the pass's number alone. It
+    starts 0 … `max_start_offset` bp into the segment, uniform, both included; in one too short for that, in the
+    range that leaves room for one whole sentence. From there each base is in exactly one sentence; the last
+    sentence and document take what is left.
     """
     for number in range(plan.passes):
-        for stretch in stretches:
+        for segment in segments:
             reverse = plan.strands == "both" and number % 2 == 1
-            yield from _pass(stretch, plan, generator(seed, stretch, number), reverse)
+            yield from _pass(segment, plan, generator(seed, segment, number), reverse)
 
 
 def sentence_ends(
@@ -133,31 +114,29 @@ def sentence_ends(
     return ends
 
 
-def generator(seed: int, stretch: Interval, number: int) -> np.random.Generator:
-    """Random numbers that depend on seed, contig, start and a number, the same on every machine.
-
-    What starts at the contig's first base has those of the whole contig.
-    """
-    name = f"{stretch.contig}:{stretch.start + 1}-" if stretch.start else stretch.contig
+def generator(seed: int, segment: Interval, number: int) -> np.random.Generator:
+    """Random numbers that depend on seed, contig, start (none of a contig's first base) and a number
+    alone."""
+    name = f"{segment.contig}:{segment.start + 1}-" if segment.start else segment.contig
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return np.random.default_rng([seed, int.from_bytes(digest, "little"), number])
 
 
 def _pass(
-    stretch: Interval, plan: DocumentPlan, rng: np.random.Generator, reverse: bool
+    segment: Interval, plan: DocumentPlan, rng: np.random.Generator, reverse: bool
 ) -> Iterator[Document]:
-    latest = min(plan.max_start_offset, max(0, len(stretch) - plan.sentence_bases[1]))
+    latest = min(plan.max_start_offset, max(0, len(segment) - plan.sentence_bases[1]))
     start = int(rng.integers(0, latest + 1))
-    # Positions of the other strand count from the stretch's end, others on the contig.
-    before = 0 if reverse else stretch.start
-    ends = before + sentence_ends(start, len(stretch), plan.sentence_bases, rng)
+    # Positions of the other strand count from the segment's end, others on the contig.
+    before = 0 if reverse else segment.start
+    ends = before + sentence_ends(start, len(segment), plan.sentence_bases, rng)
     start += before
     low, high = plan.sentences_per_document
     taken = 0
     while taken < len(ends):
         size = int(rng.integers(low, high + 1))
         own = tuple(ends[taken : taken + size].tolist())
-        yield Document(stretch.contig, start, own, stretch.end if reverse else None)
+        yield Document(segment.contig, start, own, segment.end if reverse else None)
         start = own[-1]
         taken += size
 
@@ -165,57 +144,36 @@ def _pass(
 MAX_N = 0.5  # sentences with a larger share of N are left out of corpus and stores
 
 
-class _Tiles(NamedTuple):
-    """Sentences that tile stretches of contigs: parallel arrays."""
-
-    stretches: NDArray[np.int64]  # index of the stretch
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-
-    @classmethod
-    def draw(cls, stretches: Sequence[Interval], bases: tuple[int, int], seed: int) -> Self:
-        ends = [
-            stretch.start + sentence_ends(0, len(stretch), bases, generator(seed, stretch, 0))
-            for stretch in stretches
-        ]
-        starts = [
-            np.concatenate(([stretch.start], own))[:-1] for stretch, own in zip(stretches, ends, strict=True)
-        ]
-        index = np.repeat(np.arange(len(ends)), [len(own) for own in ends])
-        empty = np.empty(0, np.int64)
-        return cls(index, np.concatenate([empty, *starts]), np.concatenate([empty, *ends]))
-
-
 def sample_sentences(
     reference: Reference,
-    stretches: Sequence[Interval],
+    segments: Sequence[Interval],
     bases: int,
     *,
     sentence_bases: tuple[int, int] = (500, 1000),
     seed: int = 0,
 ) -> Iterator[str]:
-    """Yield random sentences of a genome with `bases` bp in all, or fewer if there aren't as many.
+    """Yield random sentences of contigs, or segments of them, with `bases` bp in all, or fewer.
 
-    Sentences with a larger share of N than `MAX_N` are left out, and others taken in their place.
-    Deterministic by seed; stretches that follow don't change how one is tiled. Memory is about 25 bytes a
-    sentence of the genome (100 MB for a human one).
-
-    Parameters
-    ----------
-    stretches : what to sample from: whole contigs (`whole_contigs`), or parts of some.
-    bases : bp; the last sentence is cut so that this is met exactly.
-    sentence_bases : shortest and longest sentence, bp.
+    Sentences of `sentence_bases` bp, shortest and longest, tile the segments without overlap, and a random
+    subset is taken until `bases` is met exactly, since BPE training holds its corpus in memory. Those with a
+    larger share of N than `MAX_N` are left out. Segments that follow don't change how one is tiled.
     """
-    tiles = _Tiles.draw(stretches, sentence_bases, seed)
-    order = np.random.default_rng([seed, len(tiles.ends)]).permutation(len(tiles.ends))
+    tiled = [
+        one.start + sentence_ends(0, len(one), sentence_bases, generator(seed, one, 0)) for one in segments
+    ]
+    empty = np.empty(0, np.int64)
+    ends = np.concatenate([empty, *tiled])
+    pairs = zip(segments, tiled, strict=True)
+    starts = np.concatenate([empty, *(np.append(one.start, own)[:-1] for one, own in pairs)])
+    of = np.repeat(np.arange(len(tiled)), [len(own) for own in tiled])
+    order = np.random.default_rng([seed, len(ends)]).permutation(len(ends))
     missing, used = bases, 0
     while missing > 0 and used < len(order):
         # As many as would do if none were left out, read in the order of the file, which is fast.
-        enough = np.cumsum((tiles.ends - tiles.starts)[order[used:]])
+        enough = np.cumsum((ends - starts)[order[used:]])
         count = int(np.searchsorted(enough, missing)) + 1
         for index in np.sort(order[used : used + count]):
-            contig = stretches[tiles.stretches[index]].contig
-            interval = Interval(contig, int(tiles.starts[index]), int(tiles.ends[index]))
+            interval = Interval(segments[of[index]].contig, int(starts[index]), int(ends[index]))
             sentence = reference.fetch(interval)
             if fraction_n(sentence) <= MAX_N and missing > 0:
                 yield sentence[:missing]

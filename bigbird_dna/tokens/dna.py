@@ -1,23 +1,13 @@
-"""Tokenizers of DNA, and the compiled encoder of theirs.
+"""A byte-pair tokenizer of DNA with base offsets (paper App. F.1: SentencePiece BPE on A C G T N).
 
-A byte-pair tokenizer of DNA with base offsets (paper App. F.1: SentencePiece BPE on A C G T N).
+The vocabulary is `[PAD] [UNK] [CLS] [SEP] [MASK]` (ids 0 to 4), then the pieces of N, then the merges in the
+order in which BPE found them, and last the four bases, so that `decode` gives back any string over A C G T N.
+A piece is made of bases or of Ns, never of both. Ns are cut into runs of 16 (or of the longest allowed piece,
+when that is shorter) and single Ns, so that an assembly gap inside a window costs few tokens.
 
-The vocabulary is `[PAD] [UNK] [CLS] [SEP] [MASK]` (ids 0 to 4), then the pieces of N, then the
-merges in the order in which BPE found them, and last the four bases. Policy for N: a piece is made
-of bases or of Ns, never of both. Ns are cut into runs of 16 (or of the longest allowed piece, when
-that is shorter) and single Ns, so that an assembly gap inside a window costs few tokens.
-
-Every letter has a piece of its own, so each string over A C G T N has an encoding and `decode`
-gives it back. Other letters, lower case included, are refused: clean the sequence first
-(`bigbird_dna.genome.sequence.clean`).
-
-Byte-pair encoding in C++, compiled where it runs: SentencePiece's own ids in a fraction of its time.
-
-`bpe.cpp` says why its pieces are the same. It is compiled on first use and kept (`disk.native`); what it
-gives for a vocabulary is compared with SentencePiece before it serves. Without a compiler SentencePiece does
-the work.
-
-Environment: as of the attention's kernel (see `attention.native`).
+`bpe.cpp` finds SentencePiece's own ids in a fraction of its time, and says why they are the same. It is
+compiled on first use and kept (`disk.native`, with the environment of `attention.native`); what it gives for
+a vocabulary is compared with SentencePiece before it serves. Without a compiler SentencePiece does the work.
 """
 
 import ctypes
@@ -47,28 +37,26 @@ from bigbird_dna.tokens.sentence_pieces import (
 )
 
 Ids = NDArray[np.int32]
-Plain = Callable[[Sequence[str]], list[Ids]]
-"""Encodes clean texts in the way that is compared with."""
-
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+N_RUN = 16  # bp in the piece of a run of Ns
+NATIVE_FROM = 100_000  # letters in all, from which on it's worth while to open, or compile, the C++ encoder
+_LETTERS = b"ACGTN"
 _CHECKED = 2000  # random bases that are compared; and all pieces, up to as many letters
 
 _lock = Lock()
 
 
 class NativePieces:
-    """The pieces of a vocabulary, ready to encode; may be used by several threads.
-
-    Attributes
-    ----------
-    library : the loaded C++.
-    """
+    """The pieces of a vocabulary, ready to encode by the loaded C++; may be used by several threads."""
 
     def __init__(self, library: ctypes.CDLL, handle: int) -> None:
         self.library, self._handle = library, handle
         weakref.finalize(self, library.close_pieces, ctypes.c_void_p(handle))
 
     @classmethod
-    def open(cls, pieces: Sequence[str], scores: Sequence[float], plain: Plain) -> Self | None:
+    def open(
+        cls, pieces: Sequence[str], scores: Sequence[float], plain: Callable[[Sequence[str]], list[Ids]]
+    ) -> Self | None:
         """Make the pieces of a model of DNA ready, by id, "" for one that covers no letters.
 
         None where they can't be had: there is no compiler, a piece wasn't learnt after its halves, or what is
@@ -182,18 +170,11 @@ def _check(path: Path) -> None:
         raise native_build.BuildError("the compiled encoder doesn't find the pieces that it should")
 
 
-SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-N_RUN = 16  # bp in the piece of a run of Ns
-NATIVE_FROM = 100_000  # letters in all, from which on it's worth while to open, or compile, the C++ encoder
-
-_LETTERS = b"ACGTN"
-
-
 class DnaTokenizer(Tokenizer):
-    """Encodes cleaned DNA as token ids and back; see `Tokenizer`.
+    """Encodes cleaned DNA as token ids and back.
 
-    A worker process gets the serialised model. Who encodes, SentencePiece or the C++ that is compiled for it
-    (see `native_pieces`), makes no difference but of time.
+    A worker process gets the serialized model. Who encodes, SentencePiece or the C++ that is compiled for it,
+    makes no difference but of time.
     """
 
     file_name = "tokenizer.model"
@@ -201,15 +182,13 @@ class DnaTokenizer(Tokenizer):
     pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
 
     def __init__(self, model: bytes, source: str = "tokenizer") -> None:
-        """Open a serialised SentencePiece model; `source` names it in `ModelError`."""
+        """Open a serialized SentencePiece model; `source` names it in `ModelError`."""
         self._processor, opened = open_model(model, source)
-        pieces = opened.pieces
-        _check_pieces(pieces, source)
-        _check_use(opened, source)
+        _check_model(opened, source)
         count = len(SPECIAL_PIECES)
-        letters = [""] * count + pieces[count:]
+        letters = [""] * count + opened.pieces[count:]
         self._scores, self._asked = opened.scores, 0  # letters to encode so far
-        super().__init__(model, pieces, letters, Specials(*range(count)), source)
+        super().__init__(model, opened.pieces, letters, Specials(*range(count)), source)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -239,7 +218,9 @@ class DnaTokenizer(Tokenizer):
             text names the bound), or `max_piece_length` is out of range.
         DataError : the corpus has no bases, or a letter outside A C G T N.
         """
-        n_pieces = _n_pieces(max_piece_length)
+        if not 1 <= max_piece_length <= LONGEST_PIECE:
+            raise ConfigError(f"max_piece_length {max_piece_length} is not in 1 to {LONGEST_PIECE}")
+        n_pieces = [*dict.fromkeys(["N", "N" * min(N_RUN, max_piece_length)])]
         least = len(SPECIAL_PIECES) + len(n_pieces) + len(BASES)
         if vocabulary < least:
             raise ConfigError(f"vocabulary {vocabulary} is too small: the least possible is {least}")
@@ -249,7 +230,7 @@ class DnaTokenizer(Tokenizer):
         except RuntimeError as error:
             raise feed.reason(error, vocabulary) from None
         if not feed.bases:
-            raise _no_bases()
+            raise DataError(_NO_BASES)
         tokenizer = DnaTokenizer(model)
         tokenizer.save(path)
         return tokenizer
@@ -296,8 +277,7 @@ class DnaTokenizer(Tokenizer):
         return DnaTokenizer, (self._content,)
 
 
-def _no_bases() -> DataError:
-    return DataError("the tokenizer's corpus holds no A, C, G or T")
+_NO_BASES = "the tokenizer's corpus holds no A, C, G or T"
 
 
 class _Feed:
@@ -325,7 +305,7 @@ class _Feed:
         if self.failure is not None:
             return self.failure
         if not self.bases:
-            return _no_bases()
+            return DataError(_NO_BASES)
         largest = re.search(r"set it to a value <= (\d+)", str(error))
         if largest is None:
             return error
@@ -333,13 +313,6 @@ class _Feed:
             f"vocabulary {vocabulary} is too large for a corpus of {self.bases:,} bases: "
             f"the largest possible is {largest[1]}"
         )
-
-
-def _n_pieces(max_piece_length: int) -> list[str]:
-    if not 1 <= max_piece_length <= LONGEST_PIECE:
-        raise ConfigError(f"max_piece_length {max_piece_length} is not in 1 to {LONGEST_PIECE}")
-    run = min(N_RUN, max_piece_length)
-    return ["N"] if run == 1 else ["N", "N" * run]
 
 
 def check_letters(sequence: str, where: str = "") -> None:
@@ -356,8 +329,9 @@ def check_letters(sequence: str, where: str = "") -> None:
         )
 
 
-def _check_pieces(pieces: Sequence[str], source: str) -> None:
-    specials = len(SPECIAL_PIECES)
+def _check_model(model: PieceModel, source: str) -> None:
+    """`ModelError` for a model without the pieces, or the use of them, of `DnaTokenizer.train`."""
+    pieces, specials = model.pieces, len(SPECIAL_PIECES)
     if tuple(pieces[:specials]) != SPECIAL_PIECES:
         raise ModelError(
             f"{source}: not a tokenizer of DNA: pieces 0 to 4 are "
@@ -370,21 +344,16 @@ def _check_pieces(pieces: Sequence[str], source: str) -> None:
     missing = sorted(set("ACGTN") - set(pieces))
     if missing:
         raise ModelError(f"{source}: not a tokenizer of DNA: no piece for {missing[0]}")
-
-
-def _check_use(model: PieceModel, source: str) -> None:
-    """`ModelError` for a model that doesn't use its pieces as the ones of `DnaTokenizer.train` do."""
     if model.kind != ModelType.BPE or not model.plain:
         raise ModelError(
             f"{source}: not a tokenizer of DNA: it has no byte-pair encoding, or changes a text before"
         )
-    wanted = [PieceType.CONTROL] * len(SPECIAL_PIECES)
+    wanted = [PieceType.CONTROL] * specials
     wanted[DnaTokenizer.unk_id] = PieceType.UNKNOWN
-    letters = model.pieces[len(wanted) :]
-    wanted += [PieceType.USER_DEFINED if piece[0] == "N" else PieceType.NORMAL for piece in letters]
+    wanted += [PieceType.USER_DEFINED if piece[0] == "N" else PieceType.NORMAL for piece in pieces[specials:]]
     if model.types != wanted:
         index = next(i for i, kind in enumerate(wanted) if kind != model.types[i])
         raise ModelError(
-            f"{source}: not a tokenizer of DNA: piece {index} ({shortened(model.pieces[index])}) is of type "
+            f"{source}: not a tokenizer of DNA: piece {index} ({shortened(pieces[index])}) is of type "
             f"{model.types[index]}, not {wanted[index]}"
         )

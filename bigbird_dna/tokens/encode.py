@@ -1,16 +1,12 @@
-"""Train a tokenizer, tokenize a genome, and count what came of it.
+"""From a reference to its tokens: tokenizer, token stores, and what the tokens are like (App. F.1).
 
-From a reference to its tokens: tokenizer, token stores, and what the tokens are like (App. F.1).
-
-How a tokenizer fares on a genome: bases a token by split, contig and region, and use of its pieces.
-
-Contigs are read in pieces of 10,000 bp, regions in windows; each is encoded by itself. Bases a token
-counts pieces of bases only: Ns and the pieces that cover them are given apart, because a long gap would
-otherwise raise the figure.
+For statistics contigs are read in chunks of 10,000 bp, regions in windows; each is encoded by itself. Bases
+per token counts pieces of bases only: Ns and the pieces that cover them are given apart, because a long gap
+would otherwise raise the number.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, get_args
@@ -33,7 +29,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.store import build_store, ordered_map
 from bigbird_dna.tokens.text import load_tokenizer
 
-PIECE = 10_000  # bp encoded at a time
+CHUNK = 10_000  # bp encoded at a time
 FLANK = 500  # bp on either side of a TSS in the region "promoters"
 _FREQUENT = 20  # pieces listed by name
 _BATCH = 50  # intervals an item of work
@@ -43,57 +39,56 @@ Usage = NDArray[np.int64]  # (V,) how often each piece was used
 
 def tokenizer_statistics(
     reference: Reference,
-    stretches: Sequence[Segment],
+    segments: Sequence[Segment],
     tokenizer: Tokenizer,
     *,
     promoters: Sequence[Locus] | None = None,
     workers: int = 1,
 ) -> dict[str, Any]:
-    """Encode a genome and describe the tokens, as a dictionary for JSON.
+    """Encode contigs, or segments of them, and describe the tokens, as a dictionary for JSON.
 
-    Parameters
-    ----------
-    stretches : what to encode: contigs, or stretches of them. One whose split is None takes no part in
-        training: it counts for `genome` and `contigs` only.
-    promoters : start sites; adds the region "promoters", 500 bp before each TSS to 500 bp from it
-        on, read on its own strand. Windows that leave the contig are left out and counted.
-    workers : processes; the result doesn't depend on them.
-
-    Returns
-    -------
-    dict with `genome`, `splits`, `contigs` (of those that are divided each stretch, as a named region),
-    `regions` (each a summary: bases and n_bases in bp, tokens,
-    n_tokens, bases_per_token and unknown_rate, None where there is no token to divide by), `pieces` (how much
-    of the vocabulary is used), `piece_lengths` (for each length in bp, pieces of the vocabulary and
-    tokens of the genome, Ns left out), `frequent_pieces`, and what identifies tokenizer and
-    reference.
+    A segment whose split is None takes no part in training: it counts for `genome` and `contigs` only.
+    `promoters` are start sites, read on their own strands from 500 bp before to 500 bp from the TSS on; those
+    that leave the contig are counted. The result doesn't depend on how many processes work.
     """
-    usages = _usages(reference, [stretch.interval for stretch in stretches], tokenizer, workers)
-    genome = _sum(usages, tokenizer)
-    by_split = {
-        split: _sum(
-            (used for (_, own), used in zip(stretches, usages, strict=True) if own == split), tokenizer
-        )
-        for split in dict.fromkeys(stretch.split for stretch in stretches)
-        if split is not None
-    }
+    count = _Counter(reference, tokenizer)
+    usages = count.usages([_chunks(segment.interval) for segment in segments], "counting tokens", workers)
+    none = np.zeros(tokenizer.vocabulary, np.int64)
+    genome = sum(usages, none)
+    splits: dict[str, Usage] = {}
+    contigs = {}
+    for (interval, split), usage in zip(segments, usages, strict=True):
+        whole = len(interval) == reference.contigs[interval.contig]
+        name = interval.contig if whole else format_named_region(interval)
+        contigs[name] = {"split": split} | _summary(usage, tokenizer)
+        if split is not None:
+            splits[split] = splits.get(split, none) + usage
     regions: dict[str, Any] = {}
     if promoters is not None:
-        regions["promoters"] = _promoter_summary(reference, stretches, promoters, tokenizer, workers)
+        lengths = {one.interval.contig: reference.contigs[one.interval.contig] for one in segments}
+        windows = [window_around(locus, FLANK, FLANK) for locus in promoters]
+        usable = [window for window in windows if inside(window, lengths)]
+        (usage,) = count.usages([usable], "counting tokens of promoters", workers)
+        regions["promoters"] = {
+            "loci": len(usable),
+            "left_out": len(windows) - len(usable),
+            "upstream": FLANK,
+            "downstream": FLANK,
+        } | _summary(usage, tokenizer)
+    used = int((genome[tokenizer.base_ids] > 0).sum())
+    total = len(tokenizer.base_ids)
+    order = np.argsort(-genome, kind="stable")[:_FREQUENT]
     return {
         "reference": reference.path.name,
         "tokenizer_sha256": tokenizer.sha256,
         "vocabulary": tokenizer.vocabulary,
         "genome": _summary(genome, tokenizer),
-        "splits": {split: _summary(usage, tokenizer) for split, usage in by_split.items()},
+        "splits": {split: _summary(usage, tokenizer) for split, usage in splits.items()},
         "regions": regions,
-        "contigs": {
-            _name(interval, reference): {"split": split} | _summary(usage, tokenizer)
-            for (interval, split), usage in zip(stretches, usages, strict=True)
-        },
-        "pieces": _pieces_used(genome, tokenizer),
+        "contigs": contigs,
+        "pieces": {"of_bases": total, "used": used, "used_fraction": round(used / total, 6)},
         "piece_lengths": _length_histogram(genome, tokenizer),
-        "frequent_pieces": _frequent(genome, tokenizer),
+        "frequent_pieces": {tokenizer.pieces[i]: int(genome[i]) for i in order if genome[i]},
     }
 
 
@@ -109,60 +104,23 @@ class _Counter:
         ids = np.concatenate(rows) if rows else np.empty(0, np.int32)
         return np.bincount(ids, minlength=self.tokenizer.vocabulary).astype(np.int64)
 
-
-def _name(stretch: Interval, reference: Reference) -> str:
-    whole = len(stretch) == reference.contigs[stretch.contig]
-    return stretch.contig if whole else format_named_region(stretch)
-
-
-def _usages(
-    reference: Reference, stretches: Sequence[Interval], tokenizer: Tokenizer, workers: int
-) -> list[Usage]:
-    usages = [_sum((), tokenizer) for _ in stretches]
-    work = [(place, batch) for place, stretch in enumerate(stretches) for batch in _batches(stretch)]
-    counted = ordered_map(_Counter(reference, tokenizer), [batch for _, batch in work], workers)
-    pairs = zip(work, counted, strict=True)
-    for (place, _), part in progress(pairs, "counting tokens", total=len(work)):
-        usages[place] += part
-    return usages
-
-
-def _batches(stretch: Interval) -> Iterator[list[Interval]]:
-    """Batches of the consecutive pieces of a stretch."""
-    starts = range(stretch.start, stretch.end, PIECE)
-    for first in range(0, len(starts), _BATCH):
-        yield [
-            Interval(stretch.contig, start, min(start + PIECE, stretch.end))
-            for start in starts[first : first + _BATCH]
+    def usages(self, parts: Sequence[Sequence[Interval]], what: str, workers: int) -> list[Usage]:
+        """Of the intervals of each part, which are counted in batches."""
+        usages = [np.zeros(self.tokenizer.vocabulary, np.int64) for _ in parts]
+        work = [
+            (place, part[first : first + _BATCH])
+            for place, part in enumerate(parts)
+            for first in range(0, len(part), _BATCH)
         ]
+        counted = ordered_map(self, [batch for _, batch in work], workers)
+        for (place, _), usage in progress(zip(work, counted, strict=True), what, total=len(work)):
+            usages[place] += usage
+        return usages
 
 
-def _promoter_summary(
-    reference: Reference,
-    stretches: Sequence[Segment],
-    promoters: Sequence[Locus],
-    tokenizer: Tokenizer,
-    workers: int,
-) -> dict[str, Any]:
-    lengths = {stretch.interval.contig: reference.contigs[stretch.interval.contig] for stretch in stretches}
-    windows = [window_around(locus, FLANK, FLANK) for locus in promoters]
-    usable = [window for window in windows if inside(window, lengths)]
-    batches = [usable[first : first + _BATCH] for first in range(0, len(usable), _BATCH)]
-    parts = ordered_map(_Counter(reference, tokenizer), batches, workers)
-    usage = _sum(progress(parts, "counting tokens of promoters", total=len(batches)), tokenizer)
-    return {
-        "loci": len(usable),
-        "left_out": len(windows) - len(usable),
-        "upstream": FLANK,
-        "downstream": FLANK,
-    } | _summary(usage, tokenizer)
-
-
-def _sum(parts: Iterable[Usage], tokenizer: Tokenizer) -> Usage:
-    total = np.zeros(tokenizer.vocabulary, np.int64)
-    for part in parts:
-        total += part
-    return total
+def _chunks(whole: Interval) -> list[Interval]:
+    starts = range(whole.start, whole.end, CHUNK)
+    return [Interval(whole.contig, start, min(start + CHUNK, whole.end)) for start in starts]
 
 
 def _summary(usage: Usage, tokenizer: Tokenizer) -> dict[str, int | float | None]:
@@ -181,12 +139,6 @@ def _summary(usage: Usage, tokenizer: Tokenizer) -> dict[str, int | float | None
     }
 
 
-def _pieces_used(usage: Usage, tokenizer: Tokenizer) -> dict[str, int | float]:
-    used = int((usage[tokenizer.base_ids] > 0).sum())
-    total = len(tokenizer.base_ids)
-    return {"of_bases": total, "used": used, "used_fraction": round(used / total, 6)}
-
-
 def _length_histogram(usage: Usage, tokenizer: Tokenizer) -> dict[str, dict[str, int]]:
     lengths = tokenizer.piece_lengths[tokenizer.base_ids]
     pieces = np.bincount(lengths)
@@ -197,12 +149,6 @@ def _length_histogram(usage: Usage, tokenizer: Tokenizer) -> dict[str, dict[str,
         for length in range(1, len(pieces))
         if pieces[length]
     }
-
-
-def _frequent(usage: Usage, tokenizer: Tokenizer) -> dict[str, int]:
-    """The most frequent pieces, most frequent first."""
-    order = np.argsort(-usage, kind="stable")[:_FREQUENT]
-    return {tokenizer.pieces[i]: int(usage[i]) for i in order if usage[i]}
 
 
 class _Genome(NamedTuple):
@@ -236,66 +182,43 @@ def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
     """Learn a BPE vocabulary from a sample of what is for training, and write it.
 
     Contigs and regions that are held out or excluded are not read, nor are those held out for chromatin
-    alone. The sample has `tokens.corpus_megabases` in sentences of `tokens.sentence_bases`; those of which
-    more than half is N are left out. Training holds it in memory: about 80 MB a megabase.
-
-    Raises
-    ------
-    ConfigError
-        The configuration's contigs and regions are not the reference's.
-    UsageError
-        The vocabulary is too large for the sample.
+    alone. Sentences of which more than half is N are left out. Training takes about 80 MB a megabase.
+    `ConfigError`: contigs or regions are not the reference's, or the vocabulary is too large for the sample.
     """
     genome, tokens = _Genome.open(config, reference), config.tokens
-    stretches = genome.splits.intervals("train")
-    length = sum(map(len, stretches))
+    segments = genome.splits.intervals("train")
+    length = sum(map(len, segments))
     wanted = min(length, round(tokens.corpus_megabases * 1e6))
     log(
         f"sampling {wanted / 1e6:,.3g} of the {length / 1e6:,.3g} Mb of {genome.extent('train')} "
         f"training contigs (up to {wanted * 80 / 1e9:.1f} GB of memory)"
     )
     sentences = sample_sentences(
-        genome.reference, stretches, wanted, sentence_bases=tokens.sentence_bases, seed=config.seed
+        genome.reference, segments, wanted, sentence_bases=tokens.sentence_bases, seed=config.seed
     )
-    if tokens.strands == "both":
-        sentences = _alternating(sentences)
     expected = 2 * wanted // sum(tokens.sentence_bases)
-    corpus = _counted(progress(sentences, "reading the corpus", total=expected), tokens.vocabulary)
+
+    def corpus() -> Iterator[str]:
+        """Every second sentence as the other strand has it, where the pieces are to be those of both."""
+        read = 0
+        for number, sentence in enumerate(progress(sentences, "reading the corpus", total=expected)):
+            read += len(sentence)
+            yield reverse_complement(sentence) if number % 2 and tokens.strands == "both" else sentence
+        log(f"learning {tokens.vocabulary:,} pieces from {read:,} bp")
+
     started = time.monotonic()
-    DnaTokenizer.train(corpus, output, tokens.vocabulary, tokens.max_piece_length)
+    DnaTokenizer.train(corpus(), output, tokens.vocabulary, tokens.max_piece_length)
     log(f"done in {time.monotonic() - started:.0f} s: {output}")
-
-
-def _alternating(sentences: Iterable[str]) -> Iterator[str]:
-    """Every second sentence as the other strand has it, so that the pieces are those of both."""
-    for number, sentence in enumerate(sentences):
-        yield reverse_complement(sentence) if number % 2 else sentence
-
-
-def _counted(sentences: Iterable[str], vocabulary: int) -> Iterator[str]:
-    """The sentences, and at their end a line of what is learnt from them."""
-    read = 0
-    for sentence in sentences:
-        read += len(sentence)
-        yield sentence
-    log(f"learning {vocabulary:,} pieces from {read:,} bp")
 
 
 def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, workers: int = 1) -> None:
     """Cut a genome into documents, and write the token stores train, valid and test into `output`.
 
     Training contigs are read in `tokens.genome_passes` passes with different starts, every second one on the other
-    strand where `tokens.strands` is both; the others are read in one pass. Of a contig that is divided each
-    stretch is read by itself, so that no sentence lies in two splits. What is held out for chromatin alone is
-    held out here too. Sentences of which more than half is N are left out and counted in `store.json`. Each
-    store appears whole or not at all, and does not depend on the number of processes, `workers`.
-
-    Raises
-    ------
-    ConfigError
-        The configuration's contigs and regions are not the reference's.
-    DataError
-        The tokenizer or the reference can't be read.
+    strand where `tokens.strands` is both; the others are read in one pass. What is held out for chromatin
+    alone is held out here too. Sentences of which more than half is N are left out and counted. Each store
+    appears whole or not at all, and does not depend on the number of processes, `workers`. `ConfigError`: the
+    configuration's contigs and regions are not the reference's.
     """
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     for split in get_args(Split):
@@ -306,13 +229,13 @@ def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, wor
             sentences_per_document=config.tokens.sentences_per_document,
             strands=config.tokens.strands if split == "train" else "forward",
         )
-        stretches = genome.splits.intervals(split)
-        if not stretches:
+        segments = genome.splits.intervals(split)
+        if not segments:
             log(f"warning: no contig is for {split}: its store is empty")
         info = build_store(
             output / split,
             genome.reference,
-            stretches,
+            segments,
             pieces,
             plan,
             seed=config.seed,
@@ -336,18 +259,7 @@ def write_token_statistics(
     promoters: Path | None = None,
     workers: int = 1,
 ) -> None:
-    """Write bases a token of the genome, each split, contig (or stretch of one) and the promoters, as JSON.
-
-    `promoters` are start sites as `prepare promoters` writes them: the region is 500 bp before to 500 bp
-    after each. None: the file has no such region.
-
-    Raises
-    ------
-    ConfigError
-        The configuration's contigs and regions are not the reference's.
-    DataError
-        A file can't be read.
-    """
+    """Write `tokenizer_statistics` of a genome as JSON; `promoters` is what `prepare promoters` writes."""
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     found = tokenizer_statistics(
         genome.reference,

@@ -1,11 +1,8 @@
-"""What the rest of the package asks of a tokenizer, and what all of them have in common.
-
-`DnaTokenizer` is the package's own; `JsonTokenizer` and `TextTokenizer` serve imported models.
-"""
+"""What the rest of the package asks of a tokenizer, and what all of them have in common."""
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, SupportsInt
@@ -54,39 +51,22 @@ class TextPieces(NamedTuple):
 
 
 class Tokenizer(ABC):
-    """Encodes DNA, or text, as token ids and back; immutable, shared between threads, picklable.
+    """Encodes DNA, or text, as token ids and back; immutable, shared between threads, picklable. Of one of
+    ordinary text whatever has to do with bases raises `ModelError`."""
 
-    Attributes
-    ----------
-    file_name : its name in a model directory.
-    is_dna : false for a tokenizer of ordinary text: `piece_lengths`, `base_ids`, `offsets` and
-        `encode_with_offsets` then raise `ModelError`.
-    vocabulary : number of ids, the specials included.
-    pieces : text of every piece by id, "" for an id without one.
-    specials : ids of the special pieces; each is an attribute of its own as well.
-    sha256 : digest of the tokenizer's file.
-    source : names the tokenizer in errors.
-    """
-
-    file_name: ClassVar[str]
+    file_name: ClassVar[str]  # in a model directory
     is_dna: bool
 
     def __init__(
         self, content: bytes, pieces: Sequence[str], letters: Sequence[str], specials: Specials, source: str
     ) -> None:
-        """Keep what a subclass found in a file.
-
-        Parameters
-        ----------
-        content : the file's.
-        letters : by id, the bases that a piece covers, "" for one that covers none.
-        """
-        self.pieces = tuple(pieces)
-        self.vocabulary = len(self.pieces)
+        """Keep what a subclass found in a file; `letters`: the bases that each piece covers, "" for none."""
+        self.pieces = tuple(pieces)  # text of each by id, "" for an id without one
+        self.vocabulary = len(self.pieces)  # ids, the specials included
         self.specials = specials
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = specials
         self.sha256 = hashlib.sha256(content).hexdigest()
-        self.source = source
+        self.source = source  # names the tokenizer in errors
         self._content = content
         self._letters = tuple(letters)
 
@@ -109,10 +89,7 @@ class Tokenizer(ABC):
         return Encoded(ids, self.offsets(ids))
 
     def text_pieces(self, text: str) -> TextPieces:
-        """`encode`, with the characters that each token stands for; for tokenizers of ordinary text.
-
-        `ModelError` from a tokenizer of DNA.
-        """
+        """`encode`, with the characters that each token stands for; `ModelError` from a tokenizer of DNA."""
         raise ModelError(f"{self.source} is one of DNA, not of ordinary text")
 
     def offsets(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -135,10 +112,7 @@ class Tokenizer(ABC):
 
     @cached_property
     def hidden_ids(self) -> NDArray[np.int32]:
-        """Ids that masked-token training hides, ascending: `base_ids`; of ordinary text all but specials.
-
-        Read-only.
-        """
+        """Ids that masked-token training hides, ascending: `base_ids`; of ordinary text all but specials."""
         if self.is_dna:
             return self.base_ids
         return _frozen(i for i, piece in enumerate(self.pieces) if piece and i not in self.specials)
@@ -186,24 +160,34 @@ def require_dna(tokenizer: Tokenizer) -> None:
         raise ModelError(f"{tokenizer.source} is one of ordinary text, not of DNA: its pieces cover no bases")
 
 
-def find_specials(names: Mapping[str, str], lookup: Callable[[str], int | None], source: str) -> Specials:
-    """Ids of the special pieces.
+def complete_vocabulary(
+    pieces: Mapping[int, str],
+    specials: Specials | None,
+    vocabulary: int | None,
+    names: Mapping[str, str] | None,
+    source: str,
+) -> tuple[list[str], Specials]:
+    """Text of every id below `vocabulary` (none: of as many as there are pieces), and the special pieces.
 
-    Parameters
-    ----------
-    names : text of a special piece by "pad", "unk", "cls", "sep", "mask"; where it is missing, the usual
-        ones are tried: `[PAD]` and `<pad>`, `[CLS]` and `<s>`, and so on.
-    lookup : id of a piece, or None.
-    source : named in the `ModelError` about a special piece that isn't there.
+    These are looked up unless they are known, by `names` of "pad", "unk", "cls", "sep" and "mask", or by
+    their usual ones. `ModelError`: one is missing, or a piece has a larger id.
     """
-    found = {}
-    for role, usual in _USUAL_NAMES.items():
-        tried = (names[role],) if role in names else usual
-        ids = [index for name in tried if (index := lookup(name)) is not None]
-        if not ids:
-            raise ModelError(f"{source}: no piece {' or '.join(map(shortened, tried))} ({role})")
-        found[role] = ids[0]
-    return Specials(**found)
+    last = max(pieces)
+    size = last + 1 if vocabulary is None else vocabulary
+    check_vocabulary(size, source)
+    if last >= size:
+        piece = shortened(repr(pieces[last]))
+        raise ModelError(f"{source}: piece {piece} has id {last}, the model has {size} ids")
+    if specials is None:
+        ids, found = {piece: index for index, piece in pieces.items()}, {}
+        for role, usual in _USUAL_NAMES.items():
+            tried = (names[role],) if names and role in names else usual
+            known = [ids[name] for name in tried if name in ids]
+            if not known:
+                raise ModelError(f"{source}: no piece {' or '.join(map(shortened, tried))} ({role})")
+            found[role] = known[0]
+        specials = Specials(**found)
+    return [pieces.get(index, "") for index in range(size)], specials
 
 
 def check_vocabulary(size: int, source: str) -> None:

@@ -1,16 +1,11 @@
-"""Tokenizers described by JSON.
-
-What a `tokenizer.json` says, checked, and the part of it that the `tokenizers` library gets.
+"""Tokenizers in the format of HuggingFace's `tokenizers` library (`tokenizer.json`), checked.
 
 The library follows what the file says, however long that takes: patterns that try every division of a text,
 replacements of replacements that make gigabytes of a word. Such files are refused.
 
-Tokenizers in the format of HuggingFace's `tokenizers` library (`tokenizer.json`).
-
-Those of DNA models are byte-pair encodings of letters. Every base of a sequence belongs to exactly one
-token: a letter without a piece is one unknown token of 1 bp, and a piece that is no letters (some
-vocabularies replace long runs of N by a symbol) covers the whole run of N where it stands. A vocabulary is
-taken for one of DNA where more than half of its pieces are letters of the nucleotide code.
+Every base of a sequence belongs to exactly one token: a letter without a piece is one unknown token of 1 bp,
+and a piece that is no letters (some vocabularies replace long runs of N by a symbol) covers the whole run of
+N where it stands.
 """
 
 import base64
@@ -33,7 +28,7 @@ from bigbird_dna.tokens.interface import (
     TextPieces,
     Tokenizer,
     check_vocabulary,
-    find_specials,
+    complete_vocabulary,
     require_dna,
 )
 from bigbird_dna.tokens.piece_model import check_character_map
@@ -99,11 +94,8 @@ def _vocabulary(vocabulary: Any) -> dict[int, str]:
 
 
 def library_json(content: bytes, *, decoding: bool, source: str) -> str:
-    """The text that the library is given: without truncation, padding, special pieces and random choices.
-
-    With `decoding`, with what it needs to make a text of ids. `ModelError` for steps that could go on
-    without end.
-    """
+    """What the library gets: no truncation, padding, special pieces, random choices, or (unless `decoding`)
+    way back to a text; `ModelError` for steps that could go on without end."""
     values = read_json(content, source)
     for key in ("truncation", "padding", "post_processor"):
         values[key] = None
@@ -114,7 +106,11 @@ def library_json(content: bytes, *, decoding: bool, source: str) -> str:
         model["dropout"] = None  # merges left out at random serve training alone
     try:
         _check_model(model)
-        _check_steps([values.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")])
+        steps = list(_steps([values.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")]))
+        if len(steps) > _MOST_STEPS:
+            raise ValueError(f"{len(steps)} steps of normalization: at most {_MOST_STEPS}")
+        if math.prod(map(_growth, steps)) > _MOST_GROWTH:
+            raise ValueError("its steps of normalization make too much of a letter")
         return json.dumps(values, ensure_ascii=False, allow_nan=False)
     except RecursionError:
         raise ModelError(f"{source}: damaged: nested too deeply") from None
@@ -129,15 +125,6 @@ def _check_model(model: Mapping[str, Any]) -> None:
     longest = model.get("max_input_chars_per_word")
     if longest is not None and not (type(longest) is int and 0 <= longest <= _LONGEST_WORD):
         raise ValueError(f"max_input_chars_per_word is {shortened(repr(longest))}: at most {_LONGEST_WORD}")
-
-
-def _check_steps(values: Any) -> None:
-    """`ValueError` if the steps before and after the model could take without end, or make too much."""
-    steps = list(_steps(values))
-    if len(steps) > _MOST_STEPS:
-        raise ValueError(f"{len(steps)} steps of normalisation: at most {_MOST_STEPS}")
-    if math.prod(map(_growth, steps)) > _MOST_GROWTH:
-        raise ValueError("its steps of normalisation make too much of a letter")
 
 
 def _steps(values: Any) -> Iterator[Mapping[str, Any]]:
@@ -158,7 +145,11 @@ def _growth(step: Mapping[str, Any]) -> int:
     pattern = step.get("pattern")
     expression = pattern.get("Regex") if isinstance(pattern, Mapping) else None
     if expression is not None:
-        _check_pattern(expression)
+        if len(expression) > _LONGEST_PATTERN:
+            raise ValueError(f"a pattern of {len(expression)} letters: at most {_LONGEST_PATTERN}")
+        if found := _TRIES_ALL_DIVISIONS.search(expression):
+            part = shortened(found[0])
+            raise ValueError(f"a pattern that could try all divisions of a text ({part!r} in it)")
     for key in ("content", "prepend", "prefix", "suffix", "replacement"):
         if isinstance(step.get(key), str) and len(step[key]) > _LONGEST_PART:
             raise ValueError(f"{kind} puts in more than {_LONGEST_PART} letters")
@@ -171,13 +162,6 @@ def _growth(step: Mapping[str, Any]) -> int:
     return _GROWTH.get(kind, 1) if isinstance(kind, str) else 1
 
 
-def _check_pattern(expression: str) -> None:
-    if len(expression) > _LONGEST_PATTERN:
-        raise ValueError(f"a pattern of {len(expression)} letters: at most {_LONGEST_PATTERN}")
-    if found := _TRIES_ALL_DIVISIONS.search(expression):
-        raise ValueError(f"a pattern that could try all divisions of a text ({shortened(found[0])!r} in it)")
-
-
 _NUCLEOTIDES = frozenset("ACGTUNRYSWKMBDHV")
 _WORD_STARTS = ("▁", "Ġ")  # in front of a piece that begins a word
 _GAP = re.compile("N+")
@@ -186,8 +170,8 @@ _GAP = re.compile("N+")
 class JsonTokenizer(Tokenizer):
     """Encodes with a `tokenizer.json`; needs the `tokenizers` library once it encodes.
 
-    See `Tokenizer` for the members. `piece_lengths` is 1 for the unknown piece and 0 for a symbol that covers
-    a run of N, whose length only `encode_with_offsets` knows. `decode` writes one N for either.
+    `piece_lengths` is 1 for the unknown piece and 0 for a symbol that covers a run of N, whose length only
+    `encode_with_offsets` knows. `decode` writes one N for either.
     """
 
     file_name = "tokenizer.json"
@@ -201,34 +185,19 @@ class JsonTokenizer(Tokenizer):
         names: Mapping[str, str] | None = None,
         source: str = "tokenizer.json",
     ) -> None:
-        """Open the content of a file.
-
-        Parameters
-        ----------
-        specials : ids of the special pieces; none: looked up by `names`, as in `find_specials`.
-        vocabulary : number of ids, which may be larger than that of pieces; none: as many as pieces.
-        source : names the tokenizer in errors.
-        """
+        """Open the content of a file; the parameters are those of `complete_vocabulary`."""
         pieces, self._prefix = read_pieces(read_json(content, source), source)
-        size = max(pieces) + 1 if vocabulary is None else vocabulary
-        check_vocabulary(size, source)
-        if max(pieces) >= size:
-            last = shortened(repr(pieces[max(pieces)]))
-            raise ModelError(f"{source}: piece {last} has id {max(pieces)}, the model has {size} ids")
-        ids = {piece: index for index, piece in pieces.items()}
-        specials = specials or find_specials(names or {}, ids.get, source)
-        texts = [pieces.get(index, "") for index in range(size)]
+        texts, specials = complete_vocabulary(pieces, specials, vocabulary, names, source)
         letters = ["" if i in specials else self._plain(text) for i, text in enumerate(texts)]
         super().__init__(content, texts, letters, specials, source)
         others = [i for i, piece in pieces.items() if i not in specials and piece.strip()]
+        # Of DNA are those of which more than half are letters of the nucleotide code.
         lettered = sum(bool(letters[i]) and set(letters[i]) <= _NUCLEOTIDES for i in others)
         self.is_dna = 2 * lettered > len(others)
 
     def encode(self, sequence: str) -> NDArray[np.int32]:
         """Token ids (n,), no specials added; DNA is checked as `DnaTokenizer.encode` does it."""
-        if self.is_dna:
-            return self.encode_with_offsets(sequence).ids
-        return np.array(self._encode(sequence), np.int32)
+        return self.encode_with_offsets(sequence).ids if self.is_dna else self._encode(sequence)
 
     def text_pieces(self, text: str) -> TextPieces:
         """Token ids of a text, with the characters that each stands for."""
@@ -246,7 +215,7 @@ class JsonTokenizer(Tokenizer):
         """Token ids, and the bases that each covers; together they cover all."""
         require_dna(self)
         check_letters(sequence)
-        ids = np.array(self._encode(sequence), np.int32)
+        ids = self._encode(sequence)
         # An unknown piece in front of letters that are all there stands for a sign that was put before them.
         if (ids == self.unk_id).any() or "".join([self._letters[index] for index in ids]) != sequence:
             return self._align(ids, sequence)
@@ -300,10 +269,8 @@ class JsonTokenizer(Tokenizer):
         return library
 
     def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function of the library gives; `ModelError` if it can't do with this tokenizer.
-
-        It raises bare exceptions, and panics that aren't even these.
-        """
+        """What a function of the library gives; it raises bare exceptions, and panics that aren't even these:
+        `ModelError` then."""
         try:
             return function(*arguments)
         except BaseException as error:
@@ -311,9 +278,9 @@ class JsonTokenizer(Tokenizer):
                 raise
             raise ModelError(f"{self.source}: not a tokenizer: {error_text(error)}") from None
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode(self, text: str) -> NDArray[np.int32]:
         encode = partial(self._library.encode, add_special_tokens=False)
-        return self._called(encode, text).ids  # type: ignore[no-any-return]
+        return np.array(self._called(encode, text).ids, np.int32)
 
     def _plain(self, piece: str) -> str:
         """The letters that a piece covers in a text; "" if it is anything but letters."""
@@ -361,7 +328,7 @@ class JsonTokenizer(Tokenizer):
         found: list[int] = []
         for known, run in groupby(sequence, single.__contains__):
             letters = "".join(run)
-            found += self._encode(letters) if known else [self.unk_id] * len(letters)
+            found += self._encode(letters).tolist() if known else [self.unk_id] * len(letters)
         ids = np.array(found, np.int32)
         if "".join([self._letters[index] or "?" for index in found]) != "".join(
             letter if letter in single else "?" for letter in sequence

@@ -1,11 +1,4 @@
-"""Which tokens of an input are masked, and which it predicts.
-
-Masks for masked-language modelling (BERT's 80/10/10 rule; paper App. F.1 masks 15 % of tokens).
-
-Shapes: B sequences, L tokens; every array may have any leading shape.
-
-What a causal model is to predict at each token: the next one.
-"""
+"""Which tokens of an input are masked (BERT's 80/10/10 rule; App. F.1 masks 15 %) and are predicted."""
 
 from typing import NamedTuple
 
@@ -35,29 +28,22 @@ def mask_tokens(
     hide_all: bool = False,
     mean_span: float = 1.0,
 ) -> Masked:
-    """Choose tokens to predict and hide them.
+    """Choose tokens of `ids` (…, L) to predict, and hide them.
 
-    In each sequence exactly `round(fraction × candidates)` tokens are chosen, and at least one if there
-    is a candidate. Candidates are the pieces made of bases: specials, padding among them, and pieces of
-    N are never chosen, since predicting a gap teaches nothing about DNA; of ordinary text all but specials
-    are. Of the chosen tokens 80 % become
-    [MASK], 10 % a piece of bases drawn uniformly (which may be the same one), and 10 % stay.
-
-    Parameters
-    ----------
-    ids : (…, L) token ids; left as they are.
-    rng : the only source of chance; the same state gives the same masks.
-    fraction : between 0 and 1, exclusive.
-    mean_span : tokens that are hidden side by side, on average, before spans meet or the share is reached;
-        1: each is drawn for itself. Lengths are geometric (SpanBERT, Joshi et al. 2020, cuts them at ten).
-    hide_all : every chosen token becomes [MASK], for measuring: a token that stays gives itself away.
+    In each sequence exactly `round(fraction × candidates)` of `Tokenizer.hidden_ids` are chosen, at least one
+    if there is one. 80 % of these become [MASK], 10 % a candidate drawn uniformly (which may be the same
+    one), and 10 % stay; with `hide_all` none, as a token that stays gives itself away in a measurement.
+    `mean_span` tokens are hidden side by side, on average, before spans meet or the fraction is reached:
+    lengths are geometric (SpanBERT, Joshi et al. 2020, cuts them at ten).
     """
     if mean_span < 1:
         raise ValueError(f"mean_span {mean_span} is below 1")
     if not 0 < fraction < 1:
         raise ValueError(f"fraction {fraction} is not between 0 and 1")
     ids = np.asarray(ids)
-    chosen = _choose(_candidates(ids, tokenizer), rng, fraction, mean_span)
+    is_candidate = np.zeros(tokenizer.vocabulary, np.bool_)
+    is_candidate[tokenizer.hidden_ids] = True
+    chosen = _choose(is_candidate[ids], rng, fraction, mean_span)
     labels = np.where(chosen, ids.astype(np.int64), NOT_MASKED)
     if hide_all:
         return Masked(np.where(chosen, ids.dtype.type(tokenizer.mask_id), ids), labels)
@@ -69,13 +55,6 @@ def mask_tokens(
         [fate < MASKED, fate < MASKED + REPLACED], [tokenizer.mask_id, drawn], originals
     )
     return Masked(inputs, labels)
-
-
-def _candidates(ids: NDArray[np.integer], tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    is_candidate = np.zeros(tokenizer.vocabulary, np.bool_)
-    is_candidate[tokenizer.hidden_ids] = True
-    candidates: NDArray[np.bool_] = is_candidate[ids]
-    return candidates
 
 
 def _choose(
@@ -95,11 +74,7 @@ def _choose(
 
 
 def next_tokens(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Masked:
-    """The ids (L,) as they are, and at each place the token behind it.
-
-    Where that is no piece made of bases (a special one, or one of N), and at the end, nothing is predicted:
-    the candidates are those of masked tokens.
-    """
+    """The ids (L,) as they are, and at each place the token behind it, where that is a piece of bases."""
     labels = np.full(len(ids), NOT_MASKED, np.int64)
     behind = np.asarray(ids[1:], np.int64)
     labels[:-1] = np.where(np.isin(behind, tokenizer.base_ids), behind, NOT_MASKED)

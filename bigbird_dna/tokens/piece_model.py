@@ -1,19 +1,13 @@
-"""SentencePiece models, checked byte by byte.
-
-Serialised SentencePiece models, checked in every byte that the library will read.
+"""SentencePiece models, checked in every byte that the library will read.
 
 The library trusts some of what it reads, and ends the process over the rest. It therefore gets a model put
 together here: the pieces, each of them checked, and of the specifications what encoding and decoding need.
-Samples that the library would encode to test itself are left out.
+Samples that the library would encode to test itself are left out. Models are messages of protocol buffers,
+every byte of which belongs to one of their fields.
 
-The wire format of protocol buffers: read without trust, and written.
-
-Every byte of a message belongs to one of its fields, or the message is refused.
-
-Compiled rules of normalisation (`precompiled_charsmap`), checked before a library follows them.
-
-The map is a double array (Darts) of what is replaced, then what stands in its place, each text ended by a
-zero byte. The libraries that read it trust its links, and count the rules that fit on their stack.
+Compiled rules of normalization (`precompiled_charsmap`) are a double array (Darts) of what is replaced, then
+what stands in its place, each text ended by a zero byte. The libraries that read it trust its links, and
+count the rules that fit on their stack.
 """
 
 import math
@@ -50,16 +44,14 @@ def read_fields(message: bytes, start: int = 0) -> Iterator[Field]:
         number, wire = tag >> 3, tag & 7
         if not 0 < number < 1 << 29:
             raise ValueError(f"byte {first}: a field with number {number}")
+        if wire not in (NUMBER, BYTES, *_WIDTHS):
+            raise ValueError(f"byte {first}: a field of wire type {wire}")
         value: int | bytes
-        if wire == NUMBER:
+        width = _WIDTHS.get(wire, 0)
+        if wire in (NUMBER, BYTES):
             value, position = read_number(message, position)
-        else:
-            if wire == BYTES:
-                width, position = read_number(message, position)
-            elif wire in _WIDTHS:
-                width = _WIDTHS[wire]
-            else:
-                raise ValueError(f"byte {first}: a field of wire type {wire}")
+            width = value
+        if wire != NUMBER:
             end = position + width
             if end > len(message):
                 raise ValueError(f"byte {first}: a field that ends beyond what it is in")
@@ -130,7 +122,7 @@ def check_character_map(content: bytes) -> None:
 
 
 def _check_texts(texts: bytes) -> NDArray[np.bool_]:
-    """Where in `texts` a letter begins."""
+    """Where in `texts` a letter begins; `ValueError` for one that is cut off, no text, or too long."""
     if texts[-1] != 0:
         raise ValueError("its rules of normalisation end inside a text")
     try:
@@ -179,24 +171,9 @@ _CHARACTER_MAP, _DUMMY_PREFIX = 2, 3
 _Specification = dict[int, int | bytes]
 
 
-class PieceType(IntEnum):
-    """Of a piece."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
-
-
-class ModelType(IntEnum):
-    """How a model cuts a text into pieces."""
-
-    UNIGRAM = 1
-    BPE = 2
-    WORD = 3
-    CHAR = 4
+PieceType = IntEnum("PieceType", ["NORMAL", "UNKNOWN", "CONTROL", "USER_DEFINED", "UNUSED", "BYTE"])
+ModelType = IntEnum("ModelType", ["UNIGRAM", "BPE", "WORD", "CHAR"])
+"""How a model cuts a text into pieces."""
 
 
 class PieceModel(NamedTuple):
@@ -242,15 +219,16 @@ def read_piece_model(content: bytes) -> PieceModel:
 def _read_usual_pieces(content: bytes) -> tuple[list[str], list[int], list[float], int]:
     """The pieces that the content begins with, and where they end, if all are short and as usual: fast.
 
-    None where one isn't; they are then read one by one. A usual piece is its size, then text, score, and the
+    Empty where one isn't; they are then read one by one. A usual piece is its size, then text, score, and the
     type unless it is NORMAL.
     """
+    nothing: tuple[list[str], list[int], list[float], int] = [], [], [], 0
     places, end, last = [], 0, len(content) - 1
     while end < last and content[end] == _PIECES << 3 | BYTES and 8 <= content[end + 1] < 0x80:
         places.append(end)
         end += 2 + content[end + 1]
     if not places or len(places) > MOST_PIECES or end > len(content):
-        return [], [], [], 0
+        return nothing
     letters = np.frombuffer(content, np.uint8)
     starts = np.array(places) + 4
     sizes, lengths = letters[starts - 3].astype(np.int64), letters[starts - 1].astype(np.int64)
@@ -259,16 +237,16 @@ def _read_usual_pieces(content: bytes) -> tuple[list[str], list[int], list[float
     ends = starts - 2 + sizes
     usual = (letters[starts - 2] == 1 << 3 | BYTES) & (lengths > 0) & (typed | (sizes - lengths == 7))
     if not usual.all() or not (letters[stops] == 2 << 3 | FOUR_BYTES).all():
-        return [], [], [], 0
+        return nothing
     if not (letters[ends[typed] - 2] == 3 << 3 | NUMBER).all():
-        return [], [], [], 0
+        return nothing
     types = np.where(typed, letters[ends - 1], PieceType.NORMAL).tolist()
     scores = letters[stops[:, None] + np.arange(1, 5)].copy().view("<f4")[:, 0].tolist()
     slices = zip(starts.tolist(), stops.tolist(), strict=True)
     try:
         return [content[start:stop].decode() for start, stop in slices], types, scores, end
     except UnicodeDecodeError:
-        return [], [], [], 0
+        return nothing
 
 
 def _read_piece(body: bytes, number: int) -> tuple[str, int, float]:
@@ -279,14 +257,10 @@ def _read_piece(body: bytes, number: int) -> tuple[str, int, float]:
         values[field.number] = field.value
     text, score, kind = values.get(1, b""), values.get(2, bytes(4)), values.get(3, 1)
     assert isinstance(text, bytes) and isinstance(score, bytes) and isinstance(kind, int)
-    return _text(text, number), kind, struct.unpack("<f", score)[0]
-
-
-def _text(text: bytes, number: int) -> str:
     if not 0 < len(text) <= LONGEST_PIECE_BYTES:
         raise ValueError(f"piece {number} has {len(text)} bytes, not 1 to {LONGEST_PIECE_BYTES}")
     try:
-        return text.decode()
+        return text.decode(), kind, struct.unpack("<f", score)[0]
     except UnicodeDecodeError:
         raise ValueError(f"piece {number} is not text: it isn't UTF-8") from None
 
@@ -345,15 +319,10 @@ def _check_pieces(pieces: list[str], types: list[int], scores: list[float]) -> N
     # The sum tells numbers that are none: they spoil it.
     if not math.isfinite(sum(scores)) or max(max(scores), -min(scores)) > _HIGHEST_SCORE:
         raise ValueError("a piece has a score beyond all bounds")
-    _check_nesting(sorted(p for p, kind in zip(pieces, types, strict=True) if kind == PieceType.USER_DEFINED))
-
-
-def _check_nesting(pieces: list[str]) -> None:
-    """`ValueError` if too many of the pieces, in order, begin with one another."""
-    open_: list[str] = []
-    for piece in pieces:
-        while open_ and not piece.startswith(open_[-1]):
-            open_.pop()
-        open_.append(piece)
-        if len(open_) > MOST_NESTED:
+    nested: list[str] = []
+    for piece in sorted(p for p, kind in zip(pieces, types, strict=True) if kind == PieceType.USER_DEFINED):
+        while nested and not piece.startswith(nested[-1]):
+            nested.pop()
+        nested.append(piece)
+        if len(nested) > MOST_NESTED:
             raise ValueError(f"more than {MOST_NESTED} pieces of the user's begin with one another")

@@ -18,11 +18,8 @@ _PIECES, _ID_BEGIN_END = 2, (2, 4, 5)  # fields of its messages
 
 
 def open_model(content: bytes, source: str) -> tuple[Any, PieceModel]:
-    """SentencePiece's processor of a serialised model, and what the model holds.
-
-    `source` names the model in the `ModelError` about one that is damaged. The library sees nothing that
-    wasn't checked: damage could end the process.
-    """
+    """SentencePiece's processor of a serialized model, and what the model holds, all of which is checked, as
+    damage could end the process; `ModelError` names `source`."""
     if not content:
         raise ModelError(f"{source}: empty, not a SentencePiece model")
     try:
@@ -41,11 +38,8 @@ def encode_rows(processor: Any, texts: Sequence[str], threads: int = 1) -> list[
 
 
 def encode_with_places(processor: Any, text: str) -> TextPieces:
-    """Token ids of a text, without specials, and the characters that each stands for.
-
-    SentencePiece counts bytes of UTF-8; what it says is a message `SentencePieceText`, whose form is the same
-    in all its versions.
-    """
+    """Token ids of a text, without specials, and the characters that each stands for: SentencePiece counts
+    bytes of UTF-8, in a message `SentencePieceText`, whose form is the same in all its versions."""
     message = processor.encode(text, out_type="serialized_proto")
     columns = []
     for field in read_fields(message):
@@ -66,10 +60,10 @@ def learn_model(
     symbols: list[str],
     max_piece_length: int,
 ) -> bytes:
-    """A serialised model of byte-pair encoding, learnt from lines of up to `LONGEST_LINE` letters.
+    """A serialized model of byte-pair encoding, learnt from lines of up to `LONGEST_LINE` letters.
 
-    Ids begin with the special pieces and the symbols, which stand for themselves and are never merged. The
-    same lines give the same bytes. `RuntimeError` says why SentencePiece couldn't.
+    Ids begin with the special pieces and the symbols, which stand for themselves and are never merged.
+    `RuntimeError` says why SentencePiece couldn't.
     """
     model = io.BytesIO()
     pad, unk, cls, sep, mask = specials

@@ -1,8 +1,4 @@
-"""Memory-mapped token stores, written in parallel.
-
-A map over processes whose results come in order and whose memory is bounded.
-
-Token stores: the encoded documents of a split, memory-mapped.
+"""Token stores: the encoded documents of a split, memory-mapped, written in parallel.
 
 A store is a directory:
 
@@ -13,8 +9,8 @@ A store is a directory:
 * `store.json`: what it was made from, how much there is, and checksums of the other files and of itself
   (`StoreInfo`).
 
-Sentences of one document are neighbours on the genome. A sentence with more than `max_n` N is left out and
-counted, and a document is divided there, so that neighbours remain neighbours.
+Sentences of one document are neighbors on the genome. A sentence with more than `max_n` N is left out and
+counted, and a document is divided there, so that neighbors remain neighbors.
 """
 
 import multiprocessing
@@ -36,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
-from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.errors import BigBirdDnaError, DataError, shortened
 from bigbird_dna.genome.reference import Reference
@@ -63,11 +59,10 @@ _function: Callable[[Any], Any] | None = None  # of a worker process, set once w
 
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
-    """Yield `function(item)` for every item, in order, whatever the number of processes.
+    """Yield `function(item)` for every item, in order, by spawned processes, or in this one.
 
-    Processes are spawned, so that it works with threads and CUDA in the parent; `function` is pickled once
-    a process and items once each. `items` is read only a few items ahead of what has been
-    taken. With one worker everything runs in this process.
+    `function` is pickled once a process and items once each. `items` is read only a few items ahead of what
+    has been taken: memory is bounded.
     """
     if workers <= 1:
         yield from map(function, items)
@@ -142,20 +137,11 @@ class TokenStore:
 
     @classmethod
     def open(cls, directory: Path, tokenizer: Tokenizer | None = None, *, verify: bool = False) -> Self:
-        """Map a store's files.
+        """Map a store's files; `DataError` if they are damaged, or were made with another tokenizer.
 
-        Parameters
-        ----------
-        tokenizer : if given, it must be the one that the store was made with.
-        verify : read everything, about a second a gigabyte: the files must have the checksums of
-            `store.json`, tokens be of the vocabulary, offsets ascend. Without it only `store.json`, sizes
-            and ends are looked at. A store of an earlier version has no checksums of offsets: the log says
-            so.
-
-        Raises
-        ------
-        DataError : a file is missing or damaged, the files contradict each other, or the tokenizer is
-            another one.
+        With `verify` everything is read, about a second a gigabyte: the files must have the checksums of
+        `store.json`, tokens be of the vocabulary, offsets ascend. Without it only `store.json`, sizes and
+        ends are looked at.
         """
         directory = Path(directory)
         info = read_info(directory / "store.json")
@@ -188,7 +174,7 @@ class TokenStore:
 def build_store(
     directory: Path,
     reference: Reference,
-    stretches: Sequence[Interval],
+    segments: Sequence[Interval],
     tokenizer: Tokenizer,
     plan: DocumentPlan,
     *,
@@ -197,28 +183,18 @@ def build_store(
     workers: int = 1,
     description: str = "tokenizing",
 ) -> StoreInfo:
-    """Draw the documents of stretches of contigs, encode them, and write a store, whole or not at all.
+    """Draw the documents of a split's contigs, or segments of them, encode them, and write a store, whole or
+    not at all.
 
-    The bytes depend on the sequence, the tokenizer, the plan, `max_n` and the seed, not on `workers`.
-    Sentences are encoded one by one, so that no token reaches over the end of one. Memory doesn't
-    grow with the genome.
-
-    Parameters
-    ----------
-    stretches : those of one split: whole contigs (`whole_contigs`), or parts of some. None: an empty store.
-    max_n : sentences with a larger share of N are left out.
-    workers : processes.
-
-    Raises
-    ------
-    DataError : there are stretches, but no sentence of them is left.
+    The bytes depend on the sequence, the tokenizer, the plan, `max_n` and the seed, not on how many processes
+    work. Sentences are encoded one by one; those with a larger share of N than `max_n` are left out, and
+    `DataError` says that none is left. Memory doesn't grow with the genome.
     """
     require_dna(tokenizer)
-    dtype = np.dtype("<u2" if tokenizer.vocabulary <= 1 << 16 else "<u4")
-    encode = _Encoder(reference, tokenizer, max_n, dtype)
-    expected = round(plan.passes * sum(map(len, stretches)) / plan.mean_document_bases)
-    documents = iter_documents(stretches, plan, seed)
-    first = sum(1 for _ in iter_documents(stretches, plan.first, seed))  # before some are divided
+    encode = _Encoder(reference, tokenizer, max_n, _dtype(tokenizer))
+    expected = round(plan.passes * sum(map(len, segments)) / plan.mean_document_bases)
+    documents = iter_documents(segments, plan, seed)
+    first = sum(1 for _ in iter_documents(segments, plan.first, seed))  # before some are divided
     with atomic_directory(Path(directory)) as temporary:
         with StoreWriter(temporary) as writer:
             parts = ordered_map(encode, documents, workers)
@@ -227,14 +203,14 @@ def build_store(
                 writer.add(part)
                 if number == first:
                     first_documents = writer.documents.values
-        if stretches and not writer.sentences.values:
-            contigs = dict.fromkeys(stretch.contig for stretch in stretches)
+        contigs = list(dict.fromkeys(segment.contig for segment in segments))
+        if segments and not writer.sentences.values:
             raise DataError(
-                f"{reference.path}: no sentence of {', '.join([*contigs][:4])} has at most "
+                f"{reference.path}: no sentence of {', '.join(contigs[:4])} has at most "
                 f"{max_n:.0%} N: nothing to tokenize"
             )
-        info = _describe(writer, first_documents, tokenizer, dtype, stretches, plan, seed, max_n)
-        if named := name_parts(stretches, reference.contigs):
+        info = _describe(writer, temporary, first_documents, tokenizer, contigs, plan, seed, max_n)
+        if named := name_parts(segments, reference.contigs):
             info["stretches"] = named
         info["sha256"] = own_checksum(info)
         write_json(temporary / "store.json", info)
@@ -243,23 +219,22 @@ def build_store(
 
 def _describe(
     writer: StoreWriter,
+    directory: Path,
     first_documents: int,
     tokenizer: Tokenizer,
-    dtype: np.dtype[Any],
-    stretches: Sequence[Interval],
+    contigs: list[str],
     plan: DocumentPlan,
     seed: int,
     max_n: float,
 ) -> StoreInfo:
-    checksums = writer.checksums()
     return StoreInfo(
         format=FORMAT,
         vocabulary=tokenizer.vocabulary,
         tokenizer_sha256=tokenizer.sha256,
-        tokens_sha256=checksums["tokens"],
-        sentences_sha256=checksums["sentences"],
-        documents_sha256=checksums["documents"],
-        dtype=dtype.name,
+        tokens_sha256=writer.digest.hexdigest(),
+        sentences_sha256=checksum(directory / "sentences.npy"),
+        documents_sha256=checksum(directory / "documents.npy"),
+        dtype=_dtype(tokenizer).name,
         documents=writer.documents.values,
         first_documents=first_documents,
         sentences=writer.sentences.values,
@@ -268,7 +243,7 @@ def _describe(
         skipped_sentences=writer.skipped_sentences,
         skipped_bases=writer.skipped_bases,
         max_n=max_n,
-        contigs=list(dict.fromkeys(stretch.contig for stretch in stretches)),
+        contigs=contigs,
         passes=plan.passes,
         strands=plan.strands,
         max_start_offset=plan.max_start_offset,
@@ -277,6 +252,10 @@ def _describe(
         seed=seed,
         sha256="",
     )
+
+
+def _dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
+    return np.dtype("<u2" if tokenizer.vocabulary <= 1 << 16 else "<u4")
 
 
 @dataclass(frozen=True)

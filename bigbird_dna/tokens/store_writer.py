@@ -1,9 +1,4 @@
-"""How a token store is described and written.
-
-What a token store says of itself: its `store.json`, with checksums of the other files and of itself.
-
-Writes the files of a token store as a stream, so that memory doesn't grow with it.
-"""
+"""How a token store is described and written, as a stream, so that memory doesn't grow with it."""
 
 import hashlib
 import json
@@ -13,19 +8,16 @@ from typing import Any, NamedTuple, NotRequired, Self, TypedDict, get_args, get_
 
 import numpy as np
 
-from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.json_files import parse_json
 from bigbird_dna.errors import DataError, error_text, shortened
 
 FORMAT = 1
-# Stores of earlier versions lack these.
-_CHECKSUMS = ("sentences_sha256", "documents_sha256", "sha256")
 _MOST_BYTES = 1 << 25
 
 
 class StoreInfo(TypedDict):
-    """The content of `store.json`."""
+    """The content of `store.json`, with checksums of the other files and of itself."""
 
     format: int
     vocabulary: int
@@ -35,7 +27,7 @@ class StoreInfo(TypedDict):
     documents_sha256: str
     dtype: str
     documents: int
-    first_documents: NotRequired[int]  # of them in the first pass, with both strands in the first of each
+    first_documents: int  # of them in the first pass, with both strands in the first of each
     sentences: int
     tokens: int
     bases: int  # bp in the sentences, N included
@@ -74,7 +66,7 @@ def read_info(path: Path) -> StoreInfo:
     if not isinstance(info, dict) or info.get("format") != FORMAT:
         raise DataError(f"{path}: not the description of a token store of format {FORMAT}")
     _check_types(path, info)
-    if "sha256" in info and info["sha256"] != own_checksum(info):
+    if info["sha256"] != own_checksum(info):
         raise DataError(f"{path}: damaged: it doesn't have its own sha256: tokenize again")
     found: StoreInfo = info  # type: ignore[assignment]
     return found
@@ -85,15 +77,10 @@ def _check_types(path: Path, info: dict[str, Any]) -> None:
     for key in info:
         if key not in types:
             raise DataError(f"{path}: unknown key {shortened(repr(key))}")
-    earlier = {"strands", "first_documents", "stretches"}  # or there is nothing to say
-    if not any(key in info for key in _CHECKSUMS):
-        earlier |= set(_CHECKSUMS)
     for key, kind in types.items():
-        if key not in info:
-            if key in earlier:
-                continue
+        if key not in info and key in StoreInfo.__required_keys__:
             raise DataError(f"{path}: key {key!r} is missing")
-        if not _is_a(info[key], kind):
+        if key in info and not _is_a(info[key], kind):
             name = getattr(kind, "__origin__", kind).__name__
             of = "".join(f" of {part.__name__}" for part in get_args(kind))
             raise DataError(
@@ -116,13 +103,9 @@ def _is_a(value: object, kind: Any) -> bool:
 def verify_files(directory: Path, info: StoreInfo) -> None:
     """`DataError` if a file doesn't have its checksum."""
     recorded: Mapping[str, Any] = info
-    if "sha256" not in recorded:
-        log(f"{directory}: of an earlier version, without checksums of offsets: tokenize again to have them")
     for name in ("tokens.bin", "sentences.npy", "documents.npy"):
         path = directory / name
-        expected = recorded.get(f"{path.stem}_sha256")
-        if expected is None:  # of an earlier version
-            continue
+        expected = recorded[f"{path.stem}_sha256"]
         try:
             found = checksum(path)
         except OSError as error:
@@ -146,13 +129,9 @@ class EncodedDocument(NamedTuple):
 
 
 class StoreWriter:
-    """Appends encoded documents to `tokens.bin`, `sentences.npy` and `documents.npy` of a directory.
-
-    A context manager: the files are complete once it is left, and then have `checksums`.
-    """
+    """Appends encoded documents to the files of a directory, which are complete once the context is left."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
         self.stream = (directory / "tokens.bin").open("wb")
         self.sentences = _Offsets(directory / "sentences.npy")
         self.documents = _Offsets(directory / "documents.npy")
@@ -170,11 +149,6 @@ class StoreWriter:
 
     def __enter__(self) -> Self:
         return self
-
-    def checksums(self) -> dict[str, str]:
-        """SHA-256 of each file by its name without the suffix."""
-        offsets = {name: checksum(self.directory / f"{name}.npy") for name in ("sentences", "documents")}
-        return {"tokens": self.digest.hexdigest(), **offsets}
 
     def __exit__(self, *_: object) -> None:
         self.stream.close()

@@ -1,9 +1,4 @@
-"""Tokenizers of text, opened by what their files are.
-
-SentencePiece tokenizers of ordinary text, as BigBird's own checkpoints have them (`spiece.model`).
-
-Opens tokenizer files of every kind.
-"""
+"""Opens tokenizer files of every kind; those of ordinary text, as BigBird's own checkpoints have them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +7,12 @@ from typing import Any, SupportsInt
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import ModelError
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import (
     Specials,
     TextPieces,
     Tokenizer,
-    check_vocabulary,
-    find_specials,
+    complete_vocabulary,
     read_content,
     read_description,
 )
@@ -42,17 +35,11 @@ class TextTokenizer(Tokenizer):
         names: Mapping[str, str] | None = None,
         source: str = "spiece.model",
     ) -> None:
-        """Open a serialised model; the parameters are those of `JsonTokenizer`."""
+        """Open a serialized model; the parameters are those of `complete_vocabulary`."""
         self._processor, opened = open_model(model, source)
-        pieces = opened.pieces
-        size = len(pieces) if vocabulary is None else vocabulary
-        check_vocabulary(size, source)
-        if len(pieces) > size:
-            raise ModelError(f"{source}: {len(pieces)} pieces, the model has {size} ids")
-        ids = {piece: index for index, piece in enumerate(pieces)}
-        specials = specials or find_specials(names or {}, ids.get, source)
-        pieces += [""] * (size - len(pieces))
-        super().__init__(model, pieces, [""] * size, specials, source)
+        pieces = dict(enumerate(opened.pieces))
+        texts, specials = complete_vocabulary(pieces, specials, vocabulary, names, source)
+        super().__init__(model, texts, [""] * len(texts), specials, source)
 
     def encode(self, sequence: str) -> NDArray[np.int32]:
         """Token ids (n,) of a text, no specials added."""
@@ -79,15 +66,8 @@ TOKENIZER_FILES = (DnaTokenizer.file_name, JsonTokenizer.file_name)
 def load_tokenizer(path: Path, description: Mapping[str, Any] | None = None) -> Tokenizer:
     """Open a tokenizer file: a `.json` with the `tokenizers` library, any other with SentencePiece.
 
-    Parameters
-    ----------
-    description : what the `description` method of the tokenizer said when it was saved; none (or {}): the
-        special pieces are found by their usual names, and a SentencePiece model must be one of
-        `DnaTokenizer.train`.
-
-    Raises
-    ------
-    ModelError : the file is missing, damaged or of another kind.
+    `description` is what the tokenizer's method said when it was saved; none (or {}): special pieces are
+    found by their usual names, and a SentencePiece model must be one of `DnaTokenizer.train`.
     """
     known = read_description(description, str(path)) if description else (None, None)
     content = read_content(path)

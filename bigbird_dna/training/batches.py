@@ -23,10 +23,8 @@ TOKENS = ("ids", "segments", "base_starts")
 
 
 def by_length(lengths: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Numbers of rows (n,) for micro-batches of these sizes, rows of like lengths (N,) together.
-
-    The longest come first: what memory the step takes is known at once.
-    """
+    """Numbers of rows (n,) for micro-batches of these sizes, of like lengths (N,), the longest and largest
+    first."""
     order = torch.argsort(lengths, descending=True, stable=True)
     return [order[first:end] for first, end in pairwise(accumulate(sizes, initial=0))]
 
@@ -62,12 +60,13 @@ class Epochs:
     """
 
     def __init__(self, seed: int, size: int, members: Callable[[int], npt.NDArray[np.integer]]) -> None:
-        self.seed, self.size, self.members = seed, size, members
-        self._order = lru_cache(maxsize=1)(self._shuffled)
+        self.size = size
 
-    def _shuffled(self, number: int) -> npt.NDArray[np.integer]:
-        rng = np.random.default_rng((self.seed, 2, number))
-        return rng.permutation(self.members(number))[: self.size]
+        @lru_cache(maxsize=1)
+        def order(number: int) -> npt.NDArray[np.integer]:
+            return np.random.default_rng((seed, 2, number)).permutation(members(number))[:size]
+
+        self._order = order
 
     def indices(self, first: int, count: int) -> list[int]:
         """Those at the places `first … first + count` of all epochs in a row."""

@@ -1,8 +1,7 @@
 """Checkpoints of a running training: written whole, found again by the same configuration and data.
 
-A file is what `torch.save` writes, behind a line with its SHA-256. The checksum is in the file, so that the
-two can't come apart, and of what was meant to be written, not of what the disk gave back. It is compared
-before anything is unpacked.
+A file is what `torch.save` writes, behind a line with its SHA-256: of what was meant to be written, not of
+what the disk gave back. It is compared before anything is unpacked.
 """
 
 import fcntl
@@ -44,20 +43,10 @@ def fingerprint(identity: dict[str, Any]) -> str:
 
 
 class CheckpointStore:
-    """The checkpoints of one training, in a directory named after its fingerprint: the last two.
+    """The last two checkpoints of one training, in a directory named after the fingerprint of `identity`, and
+    with `keep` "best" the weights with the least held-out loss so far.
 
-    A changed configuration or data set has another fingerprint and so starts anew, without touching what
-    the earlier one left. `lock` keeps a second process from the same training.
-
-    Parameters
-    ----------
-    identity
-        What decides the training's result.
-    computed
-        How the result is computed, which may be another way each time that the training goes on: the log then
-        says so. Texts and numbers by name.
-    keep
-        With "best" there is also a file of the weights with the least held-out loss so far.
+    `computed` says how the result is computed; where that has changed since a checkpoint, the log says so.
     """
 
     def __init__(
@@ -103,13 +92,8 @@ class CheckpointStore:
         self._good = False
 
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-        """Load the last good checkpoint into `network` and `optimizer`; without any, progress is at step 0.
-
-        Raises
-        ------
-        ModelError
-            There are checkpoints, and none of them can be gone on from.
-        """
+        """Load the last good checkpoint; without any, progress is at step 0. `ModelError`: there are bad
+        ones alone."""
         problems = []
         for path in (self.path, self.previous):
             if not path.exists():
@@ -124,20 +108,18 @@ class CheckpointStore:
             self._good = path == self.path
             self.best_loss, _ = self._read_best()
             log(f"resuming at step {progress.step} from {path}")
-            self._say_changes(computed)
+            changed = [
+                f"{name} {shortened(str(value))} → {self.computed[name]}"
+                for name, value in computed.items()
+                if self.computed.get(name, value) != value
+            ]
+            if changed:
+                how = ", ".join(changed)
+                log(f"from here on computed otherwise: {how}; data and their order stay the same")
             return progress
         if problems:
             raise ModelError(f"{'; '.join(problems)}; delete {self.directory} to train from the start")
         return Progress()
-
-    def _say_changes(self, before: Mapping[str, Computed]) -> None:
-        changed = [
-            f"{name} {shortened(str(value))} → {self.computed[name]}"
-            for name, value in before.items()
-            if self.computed.get(name, value) != value
-        ]
-        if changed:
-            log(f"from here on computed otherwise: {', '.join(changed)}; data and their order stay the same")
 
     def keep_best(self, network: nn.Module, figures: Mapping[str, float]) -> None:
         """Store weights whose held-out loss is the least so far, where these are to be kept."""
@@ -167,10 +149,8 @@ class CheckpointStore:
             ) from None
 
     def remove(self) -> None:
-        """Delete the checkpoints of a training whose results are written, and free the lock.
-
-        What else is in the directory stays, and the directory with it.
-        """
+        """Delete the checkpoints of a training whose results are written, but nothing else, and free the
+        lock."""
         for path in (self.path, self.previous, self.log_path, self.best):
             if path is not None:
                 path.unlink(missing_ok=True)
@@ -297,15 +277,12 @@ class _Digest:
     """A stream's `write`, and the SHA-256 of all that was written."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self.stream = stream
+        self.stream, self.flush = stream, stream.flush
         self.sha256 = hashlib.sha256()
 
     def write(self, data: bytes) -> int:
         self.sha256.update(data)
         return self.stream.write(data)
-
-    def flush(self) -> None:
-        self.stream.flush()
 
 
 class Lock:
@@ -316,17 +293,9 @@ class Lock:
         self._handle: int | None = None
 
     def take(self, what: str) -> None:
-        """Take the lock, for good or until `release`.
+        """Take the lock, for good or until `release`; `ModelError` says who holds it, running `what`.
 
         Where the file system has no locks, a line of the log says so, and nobody is kept away.
-
-        Raises
-        ------
-        ModelError
-            Another process holds it: the text says that `what` is running, as which process, on what machine
-            and since when.
-        UsageError
-            The file can't be written.
         """
         for _ in range(_ATTEMPTS):
             handle = self._opened()
@@ -337,15 +306,18 @@ class Lock:
             except BlockingIOError:
                 holder = shortened(os.pread(handle, 300, 0).decode(errors="replace").strip(), 200)
                 os.close(handle)
-                directory = self.path.parent
                 raise ModelError(
-                    f"{directory}: {what} is running already ({holder}): wait for its end"
+                    f"{self.path.parent}: {what} is running already ({holder}): wait for its end"
                 ) from None
             except OSError as error:
                 log(f"warning: {self.path}: can't be locked ({error.strerror}): {what} may run twice")
             if self._is_there(handle):
                 self._handle = handle
-                self._sign()
+                since = time.strftime("%Y-%m-%d %H:%M:%S%z")
+                text = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
+                with suppress(OSError):  # a full disk: the lock holds without a word
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, text.encode(), 0)
                 return
             os.close(handle)
         raise UsageError(f"{self.path}: can't be written: it is removed again and again")
@@ -376,11 +348,3 @@ class Lock:
             return os.path.samestat(os.fstat(handle), self.path.lstat())
         except FileNotFoundError:
             return False
-
-    def _sign(self) -> None:
-        assert self._handle is not None
-        since = time.strftime("%Y-%m-%d %H:%M:%S%z")
-        text = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
-        with suppress(OSError):  # a full disk: the lock holds without a word
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, text.encode(), 0)

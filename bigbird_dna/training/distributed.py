@@ -36,14 +36,10 @@ def chosen_precision(device: torch.device, precision: Precision) -> Precision:
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        native = _cpu_has_bfloat16()
+        # It is absent from older releases; without it float32 is the safe choice.
+        capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+        native = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
     return "bfloat16" if native else "float32"
-
-
-def _cpu_has_bfloat16() -> bool:
-    # torch.cpu.get_capabilities() is absent from older releases; without it float32 is the safe choice.
-    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 @dataclass(frozen=True)

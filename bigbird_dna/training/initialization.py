@@ -1,7 +1,4 @@
-"""What fine-tuning starts from: a pretrained encoder, or fresh weights; and the tasks that start so.
-
-What decides a model's predictions.
-"""
+"""What fine-tuning starts from, a pretrained encoder or fresh weights, and what a model was made from."""
 
 from abc import abstractmethod
 from collections import defaultdict
@@ -28,6 +25,15 @@ from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 from bigbird_dna.training.task import M, ModelTask
 
 PROVENANCE = "provenance.json"
+# What may differ between a checkpoint's encoder and the one that takes its weights: it isn't the network.
+_FREE = {
+    "dropout",
+    "attention_dropout",
+    "attention_backend",
+    "gradient_checkpointing",
+    "max_length",
+    "head_init",
+}
 
 
 class Initialization(NamedTuple):
@@ -54,15 +60,8 @@ class Initialization(NamedTuple):
         return {"pretrained_sha256": self.sha256, "held_out_contigs_seen_in_pretraining": list(leaked)}
 
     def seen(self, held_out: pd.DataFrame) -> list[str]:
-        """What the pretrained model says it was trained on and has windows that are held out now.
-
-        Contigs, or where it was trained on regions of one, those regions. Nothing if it doesn't say.
-
-        Parameters
-        ----------
-        held_out
-            Windows or bins, with the columns contig, start and end.
-        """
+        """Contigs, or named regions of divided ones, that the pretrained model says it was trained on and
+        that windows or bins `held_out` (contig, start, end) overlap; nothing if it doesn't say."""
         model = self.model
         if model is None or model.path is None:
             return []
@@ -124,24 +123,10 @@ class FinetuningTask(ModelTask[M]):
 def read_initialization(
     config: EncoderConfig, settings: StartConfig, pretrained: Path | None, tokenizer: Path, section: str
 ) -> Initialization:
-    """Read what fine-tuning starts from.
+    """Read what fine-tuning starts from; `settings` is the configuration's section of that name.
 
-    Parameters
-    ----------
-    settings
-        Of the task's model: `initial` (weights), `dropout` while fine-tuning (none: the encoder's) and
-        `extend_positions` (how a pretrained encoder of fewer positions gets those of `config`; none: refuse).
-    pretrained
-        Model directory of a pretraining, whose tokenizer is taken; not read where `initial` is "random".
-    tokenizer
-        Read where there is no pretrained model.
-    section
-        Of the configuration that `settings` is, for messages.
-
-    Raises
-    ------
-    ConfigError
-        No pretrained model was given where one is needed, or its encoder is another than the configuration's.
+    The model directory `pretrained`, with its tokenizer, is not read where `initial` is "random", and
+    `tokenizer` only then. `ConfigError`: it is needed and not given, or its encoder is another one.
     """
     if settings.initial == "random":
         pretrained = None
@@ -164,7 +149,7 @@ def _fitted(
 
     It is `encoder`, but for the rotary scale or base that an extension changes.
     """
-    if _shapes(start.config) != _shapes(encoder):
+    if start.config.model_dump(exclude=_FREE) != encoder.model_dump(exclude=_FREE):
         raise ConfigError(f"{start.path}: its encoder is another than the configuration's")
     trained = start.config.max_length
     if trained == encoder.max_length:
@@ -183,25 +168,11 @@ def _fitted(
     )
 
 
-def _shapes(config: EncoderConfig) -> dict[str, Any]:
-    """What must agree between a checkpoint's encoder and the one that takes its weights: the network."""
-    free = {
-        *("dropout", "attention_dropout", "attention_backend", "gradient_checkpointing", "max_length"),
-        "head_init",
-    }
-    return config.model_dump(exclude=free)
-
-
 def read_provenance(model: Path) -> dict[str, Any]:
-    """The content of `provenance.json`, {} where there is none.
+    """The content of `provenance.json`, {} where there is none; `DataError` or `ModelError` if it is damaged.
 
     If they are there, "contigs" is a list of names, and "stretches" one of named regions: all that was read
     of those contigs that were divided.
-
-    Raises
-    ------
-    DataError, ModelError
-        The file is damaged.
     """
     path = model / PROVENANCE
     if not path.is_file():
@@ -211,28 +182,21 @@ def read_provenance(model: Path) -> dict[str, Any]:
     if not isinstance(contigs, list) or not all(isinstance(name, str) for name in contigs):
         raise ModelError(f"{path}: contigs is not a list of names")
     stretches = values.get("stretches", [])
-    if not isinstance(stretches, list) or not all(map(_is_region, stretches)):
+    try:
+        regions = isinstance(stretches, list) and all(
+            isinstance(text, str) and read_named_region(text) for text in stretches
+        )
+    except ValueError:
+        regions = False
+    if not regions:
         raise ModelError(f"{path}: stretches is not a list of regions (as 22:1001-2000)")
     return values
 
 
-def _is_region(value: object) -> bool:
-    try:
-        return isinstance(value, str) and bool(read_named_region(value))
-    except ValueError:
-        return False
-
-
 def model_files(model: LoadedModel, calibrated: bool = False) -> list[Path]:
-    """The files of a model's directory that decide what it predicts, or its calibrated probabilities.
-
-    Raises
-    ------
-    UsageError
-        The model was never saved.
-    """
+    """The files that decide what a model predicts, or its calibrated probabilities; `UsageError` if
+    unsaved."""
     if model.path is None:
         raise UsageError("a piece of a job needs a model that was saved, so that others can use the same")
     names = (CONFIG, WEIGHTS, *TOKENIZER_FILES, *([CALIBRATION] if calibrated else []))
-    files = (model.path / name for name in names)
-    return [path for path in files if path.is_file()]
+    return [path for name in names if (path := model.path / name).is_file()]

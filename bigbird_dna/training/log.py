@@ -1,7 +1,4 @@
-"""The training log, how long a training will take, and whether it has diverged.
-
-The log has one JSON object a line, and is cut back to the checkpoint when a training goes on.
-"""
+"""The training log, how long a training will take, and whether it has diverged."""
 
 import json
 import math
@@ -47,9 +44,8 @@ class Progress:
 class TrainingLog:
     """Appends to a JSON-lines file and says the same on standard error.
 
-    Lines of steps beyond `progress` are removed first: that work is done again. The pace, tokens a second and
-    time left, is that since the line before. `seconds` are those of all training so far, goes on where a
-    resumed log ends, and leaves out what held-out figures take.
+    Lines of steps beyond `progress` are removed first: that work is done again. The pace is that since the
+    line before; `seconds` are those of all training, without held-out figures.
     """
 
     def __init__(self, path: Path, progress: Progress, steps: int) -> None:
@@ -62,7 +58,9 @@ class TrainingLog:
             log(f"warning: {path}: {broken} damaged lines are left out")
         with atomic_path(path) as temporary:
             temporary.write_text("".join(kept))
-        self.seconds, self.step_seconds = _seconds(kept), 0.0
+        seconds = json.loads(kept[-1]).get("seconds") if kept else None
+        self.seconds = seconds if isinstance(seconds, float) and math.isfinite(seconds) else 0.0
+        self.step_seconds = 0.0
         self._begin(progress)
 
     def training(self, progress: Progress, *, loss: float, learning_rate: float) -> None:
@@ -107,12 +105,6 @@ def _lines(path: Path) -> list[str]:
         return [line for line in stream if line.endswith("\n")]
 
 
-def _seconds(lines: list[str]) -> float:
-    """The time of the last line; 0 where it has none."""
-    value = json.loads(lines[-1]).get("seconds") if lines else None
-    return value if isinstance(value, float) and math.isfinite(value) else 0.0
-
-
 def _step(line: str) -> int | None:
     """The step that a line is of; None: it isn't a line of a log, which is printable ASCII alone."""
     text = line.removesuffix("\n")
@@ -138,10 +130,8 @@ def log_duration(network: nn.Module, batches: list[Batch], steps: int, world: Wo
         f"{steps:,} steps of {tokens * world.size:,} tokens with {parameters:,} parameters will take about "
         f"{duration(seconds)} on this CPU"
     )
-    if seconds < _TOO_LONG:
-        log(line)
-    else:
-        log(f"warning: {line}; a smaller encoder (as in workflow/config/minimal.yaml) or a GPU takes less")
+    less = "a smaller encoder (as in workflow/config/minimal.yaml) or a GPU takes less"
+    log(line if seconds < _TOO_LONG else f"warning: {line}; {less}")
 
 
 def matrix_rate() -> float:
@@ -159,15 +149,14 @@ def matrix_rate() -> float:
 def training_seconds(network: nn.Module, tokens: int, steps: int, rate: float) -> float:
     """Seconds that `steps` steps of `tokens` tokens take, within a factor of about two.
 
-    Counted are the products with weights that every token goes through; attention itself, and a projection to
-    the vocabulary, come on top. A network that isn't read token by token says itself how many products a
-    token takes, as `products_a_token`.
+    Counted are products with weights, not attention itself; a network that isn't read token by token says
+    itself how many a token takes, as `products_a_token`.
     """
-    if (told := getattr(network, "products_a_token", None)) is not None:
-        return _FLOPS * float(told) * tokens * steps / (rate * _SHARE_REACHED)
-    looked_up = {id(part.weight) for part in network.modules() if isinstance(part, nn.Embedding)}
-    weights = sum(p.numel() for p in network.parameters() if p.dim() > 1 and id(p) not in looked_up)
-    return _FLOPS * weights * tokens * steps / (rate * _SHARE_REACHED)
+    products = getattr(network, "products_a_token", None)
+    if products is None:
+        looked_up = {id(part.weight) for part in network.modules() if isinstance(part, nn.Embedding)}
+        products = sum(p.numel() for p in network.parameters() if p.dim() > 1 and id(p) not in looked_up)
+    return _FLOPS * float(products) * tokens * steps / (rate * _SHARE_REACHED)
 
 
 def duration(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """The training loop: plain torch, one or more processes, killed and resumed without a trace in the result.
 
-All randomness of step s is drawn from generators seeded by (seed, s, …): the data position and the state of
-every generator are functions of the step, so a checkpoint needs weights, moments and the step alone.
+All randomness of step s is drawn from generators seeded by (seed, s, …): a checkpoint needs weights, moments
+and the step alone.
 """
 
 import math
@@ -62,17 +62,10 @@ def train_network(
     """Train `network` in place for `config.steps` steps, or what is left of them.
 
     The global batch of a step is the same for any number of processes and micro-batches; without a checkpoint
-    all of them begin with the weights of the first. The last evaluation, after the last step, is in the log.
-
-    Raises
-    ------
-    ConfigError : `batch_size` can't be divided among the processes and micro-batches; or as of
-        `chosen_kernels`.
-    DataError : the training has diverged: the loss, the weights or held-out figures are not finite numbers
-        any more. The last checkpoint, if one is left, is of finite weights that gave a finite loss.
-    ModelError : the checkpoints are damaged.
-    Stopped : SIGTERM came, or `world` is about to end: on every process after the same step, whose
-        checkpoint is saved. At least one step was made.
+    all of them begin with the weights of the first. `ConfigError`: `batch_size` can't be divided, or as of
+    `chosen_kernels`. `DataError`: something is no finite number any more; a checkpoint that is left has
+    finite weights that gave a finite loss. `Stopped`: SIGTERM came, or `world` is about to end, on every
+    process after the same step, at least one, whose checkpoint is saved.
     """
     if config.batch_size < world.size * config.grad_accumulation:
         raise ConfigError(
@@ -81,7 +74,9 @@ def train_network(
         )
     network.to(world.device)
     optimizer = make_optimizer(network, config.optimizer)
-    progress = resume(store, network, optimizer, world)
+    progress = world.first(lambda: store.restore(network, optimizer))
+    if world.size > 1 and progress.step:
+        _share_moments(optimizer, world)
     # It gives all processes the weights of the first.
     parallel = DistributedDataParallel(network) if world.size > 1 else network
     log = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
@@ -90,13 +85,14 @@ def train_network(
 
     begin = progress.step
     with Stopping(world.ends) as stopping, chosen_kernels(network, config, world):
-        for step, batches in _prefetched(objective, config, world, begin):
+        for step, batches in prefetched(objective, config, world, begin):
             if step == begin and log:
                 log_duration(network, batches, config.steps - begin, world)
-            totals = steps.settle(stopping, _added([objective.counts(batch) for batch in batches]))
+            counts = [objective.counts(batch) for batch in batches]
+            totals = steps.settle(stopping, {key: sum(one[key] for one in counts) for key in counts[0]})
             network.train()
-            torch.manual_seed(_step_seed(config.seed, step, world.rank))
-            loss = _backward(parallel, objective, batches, totals, world, cast)
+            torch.manual_seed((config.seed * 1_000_003 + step) * 4096 + world.rank)
+            loss = backward(parallel, objective, batches, totals, world, cast)
             nn.utils.clip_grad_norm_(network.parameters(), config.optimizer.clip_norm)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -134,13 +130,7 @@ class _Steps:
         self._tokens = float(sum(int(batch["lengths"].sum()) for batch in batches))
 
     def settle(self, stopping: Stopping, counts: dict[str, float]) -> dict[str, float]:
-        """Finish the step before, if there is one, and get ready for the next; the sums of its `counts`.
-
-        Raises
-        ------
-        DataError : the training has diverged by the step before; nothing was saved of it.
-        Stopped : it was the last one for now.
-        """
+        """Finish the step before, if there is one, and get ready for the next; the sums of its `counts`."""
         own = {"loss": 0.0 if self._loss is None else self._loss.item(), "tokens": self._tokens}
         wishes = {"terminated": float(stopping.terminated), "late": float(stopping.late)}
         sums = self.world.sum({**own, **wishes, **{f"of {name}": value for name, value in counts.items()}})
@@ -158,9 +148,14 @@ class _Steps:
     def _finish(self, sums: dict[str, float]) -> None:
         progress, config = self.progress, self.config
         if not math.isfinite(sums["loss"]):
-            self._withdraw()
+            # A checkpoint of just the weights that gave no number: the one before it has done better.
+            if self.world.is_first and self._saved == progress.step:
+                self.store.withdraw()
             raise diverged(progress.step + 1, f"the loss is {sums['loss']}")
-        _count(progress, sums["loss"], sums["tokens"])
+        progress.step += 1
+        progress.tokens += int(sums["tokens"])
+        progress.loss_sum += sums["loss"]
+        progress.loss_steps += 1
         done = progress.step == config.steps
         measured, saved = (
             done or progress.step % every == 0 for every in (config.evaluate_every, config.checkpoint_every)
@@ -174,7 +169,9 @@ class _Steps:
             # The loss was that of the weights before the step.
             check_weights(self.network, progress.step, self.world)
         if measured:
-            values = evaluate(self.network, self.objective, self.cast)
+            self.network.eval()
+            with torch.inference_mode(), self.cast:
+                values = self.objective.evaluate(self.network)
             check_figures(values, progress.step)
             if self.world.is_first:
                 self.store.keep_best(self.network, values)
@@ -188,11 +185,6 @@ class _Steps:
             self.store.save(self.network, self.optimizer, self.progress)
             self._saved = self.progress.step
 
-    def _withdraw(self) -> None:
-        """Delete a checkpoint of just the weights that gave no number: the one before it has done better."""
-        if self.world.is_first and self._saved == self.progress.step:
-            self.store.withdraw()
-
     def _stop(self, why: str) -> NoReturn:
         check_weights(self.network, self.progress.step, self.world)
         self._save()
@@ -204,7 +196,7 @@ class _Steps:
         )
 
 
-def _backward(
+def backward(
     parallel: nn.Module,
     objective: Objective,
     batches: list[Batch],
@@ -225,22 +217,7 @@ def _backward(
     return step_loss
 
 
-def _count(progress: Progress, loss: float, tokens: float) -> None:
-    """Add a step to `progress`."""
-    progress.step += 1
-    progress.tokens += int(tokens)
-    progress.loss_sum += loss
-    progress.loss_steps += 1
-
-
-def evaluate(network: nn.Module, objective: Objective, cast: Any) -> dict[str, float]:
-    """Held-out figures without gradients or dropout."""
-    network.eval()
-    with torch.inference_mode(), cast:
-        return objective.evaluate(network)
-
-
-def _prefetched(
+def prefetched(
     objective: Objective, config: TrainingConfig, world: World, first_step: int
 ) -> Iterator[tuple[int, list[Batch]]]:
     """Batches of this process by step; the next step's are made while the current one computes."""
@@ -270,34 +247,8 @@ def _prefetched(
             yield step, batches
 
 
-def _step_seed(seed: int, step: int, rank: int) -> int:
-    return (seed * 1_000_003 + step) * 4096 + rank
-
-
-def _added(items: list[dict[str, float]]) -> dict[str, float]:
-    return {key: sum(item[key] for item in items) for key in items[0]}
-
-
-def resume(
-    store: CheckpointStore, network: nn.Module, optimizer: torch.optim.Optimizer, world: World
-) -> Progress:
-    """Load the last checkpoint on the first process; its progress and moments, on every process.
-
-    No other process looks at the directory. The weights of the first one are the others' once the network is
-    wrapped to train in parallel.
-
-    Raises
-    ------
-    ModelError
-        On every process: there are checkpoints, and none of them can be gone on from.
-    """
-    progress = world.first(lambda: store.restore(network, optimizer))
-    if world.size > 1 and progress.step:
-        _share_moments(optimizer, world)
-    return progress
-
-
 def _share_moments(optimizer: torch.optim.Optimizer, world: World) -> None:
+    """Give every process the moments that the first one has read."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     # A parameter that no loss has depended on has none.
     numbers = world.first(lambda: [n for n, one in enumerate(parameters) if one in optimizer.state])

@@ -6,7 +6,7 @@ Peaks are resident bytes on a CPU (Linux), allocated bytes on a GPU.
 import ctypes
 import gc
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -36,16 +36,11 @@ RESET_PEAK = "5"  # to clear_refs: the highest resident size becomes the present
 def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> Iterator[None]:
     """In the block, say on the first process which routes attention takes, each once, and why.
 
-    With `torch_compile` torch compiles the rest of the layers.
-
-    Raises
-    ------
-    ConfigError
-        On a GPU attention would give way to a slower route, and `allow_slow_attention` doesn't allow that; or
-        torch can't compile.
+    With `torch_compile` torch compiles the rest of the layers. `ConfigError`: it can't, or on a GPU
+    attention would give way to a slower route, and `allow_slow_attention` doesn't allow that.
     """
 
-    def hear(choice: Choice) -> None:
+    def log_choice(choice: Choice) -> None:
         if choice.gave_way and world.device.type in STRICT and not config.allow_slow_attention:
             raise ConfigError(
                 f"attention would be computed by the slower route {choice.route}, as {choice.reason}: "
@@ -54,10 +49,7 @@ def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> 
         if world.is_first:
             log(str(choice))
 
-    with ExitStack() as stack:
-        stack.enter_context(routes_logged(hear))
-        if config.torch_compile:
-            stack.enter_context(compiled_layers(network))
+    with routes_logged(log_choice), compiled_layers(network) if config.torch_compile else nullcontext():
         yield
 
 
@@ -65,9 +57,8 @@ def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> 
 def freed_memory_kept() -> Iterator[None]:
     """Keep memory that a training step frees for the next step; give it back at the end of the block.
 
-    The GNU C library gives every freed buffer of 32 MiB and more, and what is free at the end of its heap,
-    back to the system, which clears it page by page when it is asked for again: a tenth of a training step on
-    a CPU. Without glibc nothing happens.
+    The GNU C library gives large freed buffers back to the system, which clears them page by page when they
+    are asked for again: a tenth of a training step on a CPU. Without glibc nothing happens.
     """
     try:
         library = ctypes.CDLL(None)
@@ -88,12 +79,8 @@ def freed_memory_kept() -> Iterator[None]:
 
 
 def begin_memory_peak(device: torch.device) -> int | None:
-    """Give back what is free, and begin a new measurement of `memory_peak`.
-
-    Returns
-    -------
-    Bytes in use now; none where the system can't say, or can't measure a peak.
-    """
+    """Give back what is free, and begin a new measurement of `memory_peak`; bytes in use now, None where the
+    system can't say, or can't measure a peak."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)

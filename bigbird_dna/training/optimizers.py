@@ -7,10 +7,7 @@ from bigbird_dna.config import OptimizerConfig
 
 
 def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
-    """Linear warm-up to `config.learning_rate`, then linear decay to zero after the last step.
-
-    `step` counts from 0; a warm-up longer than the training is cut to its length.
-    """
+    """Linear warm-up, cut to the training's length, then linear decay to zero; `step` counts from 0."""
     warmup = min(config.warmup_steps, steps)
     if step < warmup:
         return config.learning_rate * (step + 1) / warmup

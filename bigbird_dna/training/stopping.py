@@ -6,7 +6,7 @@ import re
 import signal
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from bigbird_dna.errors import UsageError
@@ -23,15 +23,7 @@ _TIME = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d\d):(\d\d)", re.ASCII)
 def time_of_end(limit: str | None) -> float:
     """When this process must have ended, in seconds since 1970; infinity: there is no limit.
 
-    Parameters
-    ----------
-    limit
-        How long it may run from now on, as [D-]HH:MM:SS; None: to the end of the Slurm job that it is in.
-
-    Raises
-    ------
-    UsageError
-        `limit` is of another form.
+    `limit` is how long it may run from now on, [D-]HH:MM:SS, else `UsageError`; None: to the Slurm job's end.
     """
     if limit is None:
         known = os.environ.get(_SLURM_END, "")
@@ -47,17 +39,15 @@ def time_of_end(limit: str | None) -> float:
 class Stopping:
     """Minds SIGTERM and the time `ends` in a `with` block, in which `step` is called before each step.
 
-    The first SIGTERM is a wish, and no more than noted: the block ends when it is ready. One that comes
-    later than `_TOGETHER` seconds after the first does what it did before the block.
+    The first SIGTERM is a wish, and no more than noted. One that comes later than `_TOGETHER` seconds after
+    it does what it did before the block.
     """
 
     def __init__(self, ends: float = math.inf) -> None:
         self.ends = ends
         self._asked: float | None = None
         self._before: Any = None
-        self._steps = 0
-        self._last = 0.0
-        self._longest = 0.0
+        self._steps, self._last, self._longest = 0, 0.0, 0.0
 
     def __enter__(self) -> Self:
         before = signal.getsignal(signal.SIGTERM)
@@ -68,9 +58,7 @@ class Stopping:
             signal.signal(signal.SIGTERM, self._receive)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
 

@@ -1,8 +1,4 @@
-"""One training run: a `Task` says what is trained and what is written at its end, and `train` does it.
-
-Every training of the project is a `Task`: pretraining, fine-tuning, and those of the papers' experiments.
-The class has defaults, so it is a base class rather than a structural protocol.
-"""
+"""One training run: a `Task` says what is trained and what is written at its end, and `train` does it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -56,11 +52,8 @@ class TrainingResult(Generic[N]):
 
 
 class Training(ABC, Generic[N]):
-    """A network that is to be trained: its configuration, its data, its weights at the start.
-
-    Methods are called in the order in which they stand here; `check`, `initialize` and `describe` on the
-    first process alone.
-    """
+    """A network that is to be trained. Methods are called in this order, `check`, `initialize` and `describe`
+    on the first process alone."""
 
     keep: ClassVar[Keep] = "last"
     """The weights that stay: those after the last step, or those of the lowest held-out loss."""
@@ -99,11 +92,7 @@ class Training(ABC, Generic[N]):
 
 
 class Task(Training[N], Generic[N, M]):
-    """A training run: a training, the files that it reads, and those that it writes at its end.
-
-    Making a task reads nothing: files are read when `identity` asks for their content, which `train` does
-    after it has looked at the output.
-    """
+    """A training, the files that it reads, and those that it writes at its end. Making one reads nothing."""
 
     @property
     @abstractmethod
@@ -165,10 +154,7 @@ class ModelTask(Task[nn.Module, M]):
 def write_network(
     directory: Path, encoder: EncoderConfig, trained: TrainingResult[N], result: dict[str, Any]
 ) -> None:
-    """Write a network that is no model of DNA: result, log, the encoder's keys and the weights.
-
-    It is no model directory: there is no tokenizer.
-    """
+    """Write a network without tokenizer, which is no model: result, log, the encoder's keys, weights."""
     weights = {name: value.cpu().contiguous() for name, value in trained.network.state_dict().items()}
     save_file(weights, directory / "weights.safetensors")
     write_json(directory / "encoder.json", encoder.model_dump(mode="json"))
@@ -178,18 +164,10 @@ def write_network(
 
 
 def train(task: Task[N, M], output: Path, checkpoints: Path, world: World) -> dict[str, Any]:
-    """Train, or go on training, and write the directory `output`; returns the task's metrics.
+    """Train, or go on training, and write the directory `output`, whole or not at all; returns the metrics.
 
-    Every process of `world` calls this; those beside the first return {}. `output` is written whole or not
-    at all, and then the checkpoints are removed.
-
-    Raises
-    ------
-    UsageError
-        `output` can't be written, or holds what no earlier run wrote.
-    ModelError
-        The same training is running, or its checkpoints are damaged.
-    Others as of the task, and of `loop`.
+    Every process of `world` calls this; those beside the first return {}. `UsageError`: `output` can't be
+    written, or holds what no earlier run wrote; others as of `fit`, the task and the loop.
     """
     check_directory(output, [*task.inputs, checkpoints])
     trained = fit(task, checkpoints, world)
@@ -205,14 +183,12 @@ def train(task: Task[N, M], output: Path, checkpoints: Path, world: World) -> di
 
 
 def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]:
-    """Train a network, or go on from its checkpoints, which stay.
-
-    They are this training's alone until they are removed, or `world` is left: `ModelError` on every process
-    if another training of the same identity is running.
-    """
+    """Train a network, or go on from its checkpoints, which stay; `ModelError` on every process if they are
+    damaged, or the same training is running elsewhere."""
     store = checkpoint_store(task, checkpoints, world)
     world.first(task.check)
-    world.first(lambda: _claim(store, world))
+    world.first(lambda: store.lock.take("this training"))
+    world.at_end.callback(store.lock.release)
     torch.manual_seed(task.config.seed)
     network = task.build()
     objective = task.objective(network, world)
@@ -229,21 +205,9 @@ def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]
 
 def checkpoint_store(task: Training[N], checkpoints: Path, world: World) -> CheckpointStore:
     """The checkpoints of a training, named by what decides its weights; nothing is written yet."""
-    identity = {"training": task.config.deciding(), **task.identity()}
-    if task.encoder is not None:
-        identity["encoder"] = task.encoder.deciding()
-    return CheckpointStore(checkpoints, identity, _computed(task, world), keep=task.keep)
-
-
-def _claim(store: CheckpointStore, world: World) -> None:
-    store.lock.take("this training")
-    world.at_end.callback(store.lock.release)
-
-
-def _computed(task: Training[N], world: World) -> dict[str, Computed]:
-    """How a training is computed, which may change when it goes on."""
     config, encoder = task.config, task.encoder
-    here: dict[str, Computed] = {
+    identity = {"training": config.deciding(), **task.identity()}
+    computed: dict[str, Computed] = {
         "processes": world.size,
         "accumulate": config.grad_accumulation,
         "precision": chosen_precision(world.device, config.precision),
@@ -251,8 +215,9 @@ def _computed(task: Training[N], world: World) -> dict[str, Computed]:
         "device": world.device.type,
     }
     if encoder is not None:
-        here["gradient_checkpointing"] = str(encoder.gradient_checkpointing).lower()
-        here["route"] = encoder.attention_backend
+        identity["encoder"] = encoder.deciding()
+        computed["gradient_checkpointing"] = str(encoder.gradient_checkpointing).lower()
+        computed["route"] = encoder.attention_backend
     if world.device.type == "cpu":
-        here["threads"] = torch.get_num_threads()
-    return here
+        computed["threads"] = torch.get_num_threads()
+    return CheckpointStore(checkpoints, identity, computed, keep=task.keep)

@@ -1,19 +1,17 @@
-"""Mechanisms by their definitions: which keys a query sees, and dense matrices of weights.
+"""Every mechanism by its definition: which keys a query sees, and the dense matrix of weights.
 
 Combiner is given by sets of keys for each query, and its effective matrix by explicit sums.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.attention.mechanisms.combiner import Combiner, Mixture
-from bigbird_dna.attention.mechanisms.combiner_routing import RoutingCombiner
-from bigbird_dna.config import LayerShape, find_mechanism
+from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
 
 # Axes: H heads, L queries or keys, R spans of a query, K components, D hidden width.
 
@@ -21,15 +19,29 @@ HEADS, WIDTH = 2, 4
 SMALL: dict[str, dict[str, Any]] = {
     "sparse_fixed": {"span": 4, "last": 1},
     "axial": {"columns": 5},
-    "logsparse": {},
-    "logsparse_powers": {},
     "longformer": {"window": 3, "dilation": 2, "global_tokens": 2},
     "routing": {"clusters": 3, "span": 4},
     "performer": {"features": 6},
     "reformer": {"buckets": 4, "chunk": 3, "rounds": 3},
+    "combiner_fixed": {"span": 4},
+    "combiner_axial_horizontal": {"columns": 4},
+    "combiner_axial_rowmajor": {"columns": 4},
+    "combiner_axial_vertical": {"columns": 4},
+    "combiner_mixture": {"columns": 4, "span": 4},
+    "combiner_routing": {"clusters": 3, "span": 4},
 }
-"""Those beside Combiner, with sizes for short sequences."""
+"""Sizes for short sequences."""
 FIRST, SECOND = "axial_vertical", "axial_horizontal"  # of a mixture, by default
+LOCAL_ROWS = ("longformer",)  # whose global tokens have values of their own: `matrix` has the other rows
+CASES = [
+    (name, causal)
+    for name in known_mechanisms()
+    for causal in (False, True)
+    if name != "reformer" or not causal
+]
+"""Every mechanism in every form that it has."""
+
+Options = Mapping[str, Any]
 
 
 def quick(names: Iterable[str], *kept: str) -> list[Any]:
@@ -38,126 +50,117 @@ def quick(names: Iterable[str], *kept: str) -> list[Any]:
 
 
 def build(
-    name: str, causal: bool = False, heads: int = HEADS, width: int = WIDTH, **options: Any
-) -> nn.Module:
+    name: str, causal: bool = False, heads: int = HEADS, width: int = WIDTH, layer: int = 0, **options: Any
+) -> Any:
     """A mechanism's module in double precision, in evaluation."""
     torch.manual_seed(0)
-    shape = LayerShape(heads, width, causal=causal)
-    module: nn.Module = find_mechanism(name).make(shape, {**SMALL[name], **options})
+    module: nn.Module = find_mechanism(name).make(LayerShape(heads, width, layer, causal), options)
     return module.double().eval()
 
 
-def sees(name: str, of: Mapping[str, Any], i: int, j: int) -> bool:
-    """Whether query i sees key j by a graph that is always the same, apart from what causality hides."""
-    apart = abs(i - j)
-    if name == "sparse_fixed":
-        return i // of["span"] == j // of["span"] or j % of["span"] >= of["span"] - of["last"]
-    if name == "axial":
-        return i // of["columns"] == j // of["columns"] or i % of["columns"] == j % of["columns"]
-    if name == "logsparse":
-        size = 1 << max(0, (i ^ j).bit_length() - 1)  # of the dyadic blocks that part them
-        return i == j or (j % size == size - 1 if j < i else j % size == 0)
-    if name == "logsparse_powers":
-        return apart & (apart - 1) == 0
-    assert name == "longformer"
-    near = apart <= of["window"] * of["dilation"] and apart % of["dilation"] == 0
-    return near or j < of["global_tokens"]
+def small(name: str, causal: bool = False, **changes: Any) -> Any:
+    """`build` with sizes for short sequences."""
+    return build(name, causal, **{**SMALL.get(name, {}), **changes})
 
 
-def cluster_graph(clusters: list[int], size: int) -> Tensor:
-    """Of routing: tokens of a cluster in the same piece of `size`, or in the one before."""
-    piece = [sum(other == own for other in clusters[:i]) // size for i, own in enumerate(clusters)]
-    tokens = range(len(clusters))
-    return torch.tensor(
-        [[clusters[i] == clusters[j] and piece[i] - piece[j] in (0, 1) for j in tokens] for i in tokens]
-    )
-
-
-def hash_graph(q: Tensor, rotations: Tensor, size: int) -> Tensor:
-    """Of reformer: what any round lets a token see, (L, L); q (L, K), rotations (R, K, buckets / 2)."""
-    tokens = range(len(q))
-    seen = torch.zeros(len(q), len(q), dtype=torch.bool)
-    for rotation in rotations:
-        bucket = torch.cat([q @ rotation, -q @ rotation], 1).argmax(1).tolist()
-        ranked = sorted(tokens, key=lambda i: (bucket[i], i))
-        chunk = {i: rank // size for rank, i in enumerate(ranked)}
-        for i in tokens:
-            for j in tokens:
-                seen[i, j] |= bucket[i] == bucket[j] and chunk[i] - chunk[j] in (0, 1)
-    return seen
+def up_to(tokens: int, causal: bool) -> Tensor:
+    """(L, L): which keys are not of the future, where that counts."""
+    seen = torch.ones(tokens, tokens, dtype=torch.bool)
+    return seen.tril() if causal else seen
 
 
 def masked_softmax(scores: Tensor, seen: Tensor) -> Tensor:
     return scores.masked_fill(~seen, -torch.inf).softmax(-1)
 
 
-def matrix(name: str, module: Any, options: Mapping[str, Any], q: Tensor, k: Tensor, causal: bool) -> Tensor:
-    """The effective matrix (H, L, L) of one sequence, q and k (H, L, K); of Longformer its local rows."""
+def cluster_numbers(module: Any, q: Tensor, k: Tensor) -> list[list[int]]:
+    """The cluster of each token, by head; q and k (H, L, K)."""
+    there = torch.ones(1, 1, q.shape[1], dtype=torch.bool)
+    numbers: list[list[int]] = module.centroids(q[None], k[None], there)[0].tolist()
+    return numbers
+
+
+def chunks_of(clusters: list[int], size: int) -> list[tuple[int, int]]:
+    """Cluster and number of the chunk of `size` that each token is in."""
+    return [(own, sum(other == own for other in clusters[:i]) // size) for i, own in enumerate(clusters)]
+
+
+# Which keys query i sees by a graph that is always the same, apart from what causality hides.
+
+
+def _logsparse(of: Options, i: int, j: int) -> bool:
+    size = 1 << max(0, (i ^ j).bit_length() - 1)  # of the dyadic blocks that part them
+    return i == j or (j % size == size - 1 if j < i else j % size == 0)
+
+
+def _longformer(of: Options, i: int, j: int) -> bool:
+    near = abs(i - j) <= of["window"] * of["dilation"] and abs(i - j) % of["dilation"] == 0
+    return near or j < of["global_tokens"]
+
+
+GRAPHS: dict[str, Callable[[Options, int, int], bool]] = {
+    "sparse_fixed": lambda of, i, j: (
+        i // of["span"] == j // of["span"] or j % of["span"] >= of["span"] - of["last"]
+    ),
+    "axial": lambda of, i, j: (
+        i // of["columns"] == j // of["columns"] or i % of["columns"] == j % of["columns"]
+    ),
+    "logsparse": _logsparse,
+    "logsparse_powers": lambda of, i, j: abs(i - j) & (abs(i - j) - 1) == 0,
+    "longformer": _longformer,
+}
+
+
+def graph_matrix(name: str, module: Any, of: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
     tokens, width = q.shape[1:]
-    of = {**SMALL[name], **options}
-    past = torch.ones(tokens, tokens, dtype=torch.bool)
-    past = past.tril() if causal else past
-    if name == "performer":
-        return features_matrix(q, k, module.directions.drawn.to(q.dtype), past)
-    if name == "reformer":
-        rows = []
-        for query, rotations in zip(q, module.rotations.drawn.to(q.dtype), strict=True):
-            scores = query @ (query / query.norm(dim=1, keepdim=True)).T
-            scores = scores.masked_fill(torch.eye(tokens, dtype=torch.bool), -1e5)
-            rows.append(masked_softmax(scores, hash_graph(query, rotations, of["chunk"])))
-        return torch.stack(rows)
-    if name == "routing":
-        there = torch.ones(1, 1, tokens, dtype=torch.bool)
-        numbers = module.clusters(q[None], k[None], there)[0].tolist()
-        seen = torch.stack([cluster_graph(row, of["span"]) for row in numbers])
-    else:
-        seen = torch.tensor([[sees(name, of, i, j) for j in range(tokens)] for i in range(tokens)])
-    return masked_softmax(q @ k.mT / width**0.5, seen & past)
+    seen = torch.tensor([[GRAPHS[name](of, i, j) for j in range(tokens)] for i in range(tokens)])
+    return masked_softmax(q @ k.mT / width**0.5, seen & up_to(tokens, causal))
 
 
-def features_matrix(q: Tensor, k: Tensor, directions: Tensor, past: Tensor) -> Tensor:
-    """Performer's: products of positive features, each row divided by its sum; directions (H, F, K)."""
+def routing_matrix(module: Any, of: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    """Tokens see those of their cluster in the same chunk, or in the one before."""
+    seen = []
+    for numbers in cluster_numbers(module, q, k):
+        chunks = chunks_of(numbers, of["span"])
+        seen.append([[own == its and one - other in (0, 1) for its, other in chunks] for own, one in chunks])
+    scores = q @ k.mT / q.shape[2] ** 0.5
+    return masked_softmax(scores, torch.tensor(seen) & up_to(q.shape[1], causal))
+
+
+def reformer_matrix(module: Any, of: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    """A token sees what any round lets it see; keys are the queries, of length √K."""
+    tokens, rows = q.shape[1], []
+    for query, rotations in zip(q, module.rotations.drawn.to(q.dtype), strict=True):
+        seen = torch.zeros(tokens, tokens, dtype=torch.bool)
+        for rotation in rotations:
+            bucket = torch.cat([query @ rotation, -query @ rotation], 1).argmax(1).tolist()
+            ranked = sorted(range(tokens), key=lambda i: (bucket[i], i))
+            chunk = {i: rank // of["chunk"] for rank, i in enumerate(ranked)}
+            for i in range(tokens):
+                for j in range(tokens):
+                    seen[i, j] |= bucket[i] == bucket[j] and chunk[i] - chunk[j] in (0, 1)
+        scores = query @ (query / query.norm(dim=1, keepdim=True)).T
+        rows.append(masked_softmax(scores.masked_fill(torch.eye(tokens, dtype=torch.bool), -1e5), seen))
+    return torch.stack(rows)
+
+
+def performer_matrix(module: Any, of: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    """Products of positive features, each row divided by its sum."""
+    directions = module.directions.drawn.to(q.dtype)  # (H, F, K)
 
     def features(x: Tensor) -> Tensor:
         x = x / x.shape[2] ** 0.25
         return (x @ directions.mT - (x * x).sum(2, keepdim=True) / 2).exp()
 
-    products = (features(q) @ features(k).mT) * past
+    products = (features(q) @ features(k).mT) * up_to(q.shape[1], causal)
     return products / products.sum(2, keepdim=True)
 
 
-def global_rows(module: Any, hidden: Tensor, count: int, causal: bool) -> tuple[Tensor, Tensor]:
-    """Longformer's global tokens of one sequence, hidden (L, D): weights (H, G, L) and values (H, L, K)."""
-    heads = [
-        x.unflatten(1, (HEADS, -1)).transpose(0, 1)
-        for x in (part(hidden) for part in (module.query, module.key, module.value))
-    ]
-    q, k, v = heads
-    seen = torch.ones(len(hidden), len(hidden), dtype=torch.bool)
-    seen = seen.tril() if causal else seen
-    return masked_softmax(q[:, :count] @ k.mT / WIDTH**0.5, seen[:count]), v
-
-
-def expected(
-    name: str,
-    module: Any,
-    options: Mapping[str, Any],
-    made: tuple[Tensor, ...],
-    lengths: list[int],
-    causal: bool,
-) -> Tensor:
-    """The output (B, H, L, K) by the definition; `made` are q, k, v (B, H, L, K) and the input (B, L, D)."""
-    rows = []
-    for row, length in enumerate(lengths):
-        q, k, v = (x[row, :, :length] for x in made[:3])
-        out = matrix(name, module, options, q, k, causal) @ v
-        if name == "longformer":
-            count = min({**SMALL[name], **options}["global_tokens"], length)
-            if count:
-                weights, values = global_rows(module, made[3][row, :length], count, causal)
-                out = torch.cat([weights @ values, out[:, count:]], 1)
-        rows.append(nn.functional.pad(out, (0, 0, 0, made[0].shape[2] - length)))
-    return torch.stack(rows)
+def global_rows(module: Any, hidden: Tensor, count: int, causal: bool) -> Tensor:
+    """What Longformer's global tokens of one sequence get, hidden (L, D): (H, G, K)."""
+    parts = (part(hidden) for part in (module.query, module.key, module.value))
+    q, k, v = (x.unflatten(1, (HEADS, -1)).transpose(0, 1) for x in parts)
+    return masked_softmax(q[:, :count] @ k.mT / WIDTH**0.5, up_to(len(hidden), causal)[:count]) @ v
 
 
 class Parts(NamedTuple):
@@ -167,39 +170,31 @@ class Parts(NamedTuple):
     spans: list[set[int]]
 
 
-SpansOf = Callable[[int, int, int], Parts]  # query, tokens, size
-
-
-def fixed(i: int, tokens: int, size: int) -> Parts:
+def _fixed(i: int, tokens: int, size: int) -> Parts:
     blocks = [{j for j in range(tokens) if j // size == b} for b in range(-(-tokens // size))]
     return Parts(blocks[i // size], [block for b, block in enumerate(blocks) if b != i // size])
 
 
-def logsparse(i: int, tokens: int, size: int) -> Parts:
+def _halves(i: int, tokens: int, size: int) -> Parts:
     spans = [{j for j in range(tokens) if j >> level == (i >> level) ^ 1} for level in range(1, 12)]
     return Parts({i, i ^ 1} & set(range(tokens)), spans)
 
 
-def _own(i: int, tokens: int, size: int) -> set[int]:
-    return {j for j in range(tokens) if j // size == i // size or j % size == i % size}
+def _axial(vertical: bool, i: int, tokens: int, size: int) -> Parts:
+    row, column = i // size, i % size
+    own = {j for j in range(tokens) if j // size == row or j % size == column}
+    rest = set(range(tokens)) - own
+    if vertical:
+        return Parts(own, [{j for j in rest if j % size == c} for c in range(size)])
+    return Parts(own, [{j for j in rest if j // size == r} for r in range(tokens)])
 
 
-def axial_vertical(i: int, tokens: int, size: int) -> Parts:
-    columns = [{j for j in range(tokens) if j % size == c and j // size != i // size} for c in range(size)]
-    return Parts(_own(i, tokens, size), [column for c, column in enumerate(columns) if c != i % size])
-
-
-def axial_horizontal(i: int, tokens: int, size: int) -> Parts:
-    rows = [{j for j in range(tokens) if j // size == r and j % size != i % size} for r in range(tokens)]
-    return Parts(_own(i, tokens, size), [row for r, row in enumerate(rows) if r != i // size])
-
-
-SPANS: dict[str, SpansOf] = {
-    "fixed": fixed,
-    "logsparse": logsparse,
-    "axial_vertical": axial_vertical,
-    "axial_horizontal": axial_horizontal,
-    "axial_rowmajor": fixed,
+SPANS: dict[str, Callable[[int, int, int], Parts]] = {  # of query, tokens and size
+    "fixed": _fixed,
+    "logsparse": _halves,
+    "axial_vertical": partial(_axial, True),
+    "axial_horizontal": partial(_axial, False),
+    "axial_rowmajor": _fixed,
 }
 
 
@@ -224,18 +219,14 @@ def parts(plan: str, tokens: int, size: int, causal: bool) -> list[Parts]:
 
 
 def cluster_parts(clusters: list[int], size: int, causal: bool) -> list[Parts]:
-    """Of routing: clusters, cut in the order of their tokens into pieces of `size`."""
-    pieces: dict[tuple[int, int], set[int]] = {}
-    piece_of = []
-    for j, cluster in enumerate(clusters):
-        piece = (cluster, sum(other == cluster for other in clusters[:j]) // size)
-        pieces.setdefault(piece, set()).add(j)
-        piece_of.append(piece)
+    """Of routing: clusters, cut in the order of their tokens into chunks of `size`."""
+    chunks = chunks_of(clusters, size)
+    members = {chunk: {j for j, other in enumerate(chunks) if other == chunk} for chunk in chunks}
     found = []
-    for i, own in enumerate(piece_of):
+    for i, own in enumerate(chunks):
         seen = set(range(i + 1 if causal else len(clusters)))
-        spans = [tokens & seen for piece, tokens in pieces.items() if piece != own]
-        found.append(Parts(pieces[own] & seen, [span for span in spans if span]))
+        spans = [tokens & seen for chunk, tokens in members.items() if chunk != own]
+        found.append(Parts(members[own] & seen, [span for span in spans if span]))
     return found
 
 
@@ -243,7 +234,7 @@ def matrix_of_parts(
     q: Tensor,
     k: Tensor,
     of: list[Parts],
-    pooling: str,
+    largest: bool,
     features: tuple[Tensor, Tensor] | None = None,
     columns: int = 0,
 ) -> Tensor:
@@ -264,7 +255,7 @@ def matrix_of_parts(
 
     def pooled(x: Tensor) -> Tensor:
         x = x.expand(tokens, most, tokens, width)
-        if pooling.endswith("max"):
+        if largest:
             return x.masked_fill(~member[..., None], -torch.inf).amax(2).masked_fill(~there[..., None], 0)
         return (x * member[..., None]).sum(2) / member.sum(-1, keepdim=True).clamp(min=1)
 
@@ -290,30 +281,48 @@ def matrix_of_parts(
     return near / total[:, None] + torch.einsum("ir,irj->ij", far / total[:, None], local)
 
 
-def combiner_matrix(module: nn.Module, plan: str, q: Tensor, k: Tensor, size: int) -> Tensor:
-    """The effective matrix (H, L, L) of one sequence; q and k (H, L, K)."""
-    if isinstance(module, Mixture):
-        both = zip(module.parts, (FIRST, SECOND), strict=True)
-        return sum(combiner_matrix(part, name, q, k, size) for part, name in both) / 2
-    assert isinstance(module, Combiner)
-    causal = module.shape.causal
-    pooling = "max" if module.largest else "mean"
+def combiner_matrix(plan: str, module: Any, of: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    if plan == "mixture":
+        both = zip((FIRST, SECOND), module.parts, strict=True)
+        return sum(combiner_matrix(name, part, of, q, k, causal) for name, part in both) / 2  # type: ignore[return-value]
+    size = of.get("span" if plan in ("fixed", "routing") else "columns", 0)
+    if plan == "routing":
+        heads = [cluster_parts(numbers, size, causal) for numbers in cluster_numbers(module, q, k)]
+    else:
+        heads = [parts(plan, q.shape[1], size, causal)] * len(q)
     features = module.features and (module.features.query, module.features.key)
-    heads = []
-    numbers = None
-    if isinstance(module, RoutingCombiner):
-        there = torch.ones(1, 1, q.shape[1], dtype=torch.bool)
-        numbers = module.clusters(q[None], k[None], there)[0].tolist()
-    for head in range(len(q)):
-        if numbers is None:
-            of = parts(plan, q.shape[1], size, causal)
-        else:
-            of = cluster_parts(numbers[head], size, causal)
-        columns = size if plan == "axial_rowmajor" else 0
-        heads.append(matrix_of_parts(q[head], k[head], of, pooling, features, columns))
-    return torch.stack(heads)
+    columns = size if plan == "axial_rowmajor" else 0
+    rows = zip(q, k, heads, strict=True)
+    return torch.stack([matrix_of_parts(*row, module.largest, features, columns) for row in rows])
 
 
-PLANS = (*SPANS, "routing", "mixture")
-REFERENCES = {*SMALL, *(f"combiner_{plan}" for plan in PLANS)}
-"""Mechanisms that have a reference implementation here."""
+MATRICES: dict[str, Callable[[Any, Options, Tensor, Tensor, bool], Tensor]] = {
+    **{name: partial(graph_matrix, name) for name in GRAPHS},
+    "routing": routing_matrix,
+    "performer": performer_matrix,
+    "reformer": reformer_matrix,
+    **{f"combiner_{plan}": partial(combiner_matrix, plan) for plan in (*SPANS, "routing", "mixture")},
+}
+"""By mechanism, the effective matrix (H, L, L) of one sequence, q and k (H, L, K)."""
+
+
+def matrix(name: str, module: Any, options: Options, q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    """The effective matrix (H, L, L) of a module that `small` has made with `options`."""
+    return MATRICES[name](module, {**SMALL.get(name, {}), **options}, q, k, causal)
+
+
+def expected(
+    name: str, module: Any, options: Options, made: tuple[Tensor, ...], lengths: list[int], causal: bool
+) -> Tensor:
+    """The output (B, H, L, K) by the definition; `made` are q, k, v (B, H, L, K) and the input (B, L, D)."""
+    rows = []
+    for row, length in enumerate(lengths):
+        q, k, v = (x[row, :, :length] for x in made[:3])
+        out = matrix(name, module, options, q, k, causal) @ v
+        if name in LOCAL_ROWS:
+            count = min({**SMALL[name], **options}["global_tokens"], length)
+            if count:
+                first = global_rows(module, made[3][row, :length], count, causal)
+                out = torch.cat([first, out[:, count:]], 1)
+        rows.append(nn.functional.pad(out, (0, 0, 0, made[0].shape[2] - length)))
+    return torch.stack(rows)

@@ -45,17 +45,16 @@ def test_cells_of_a_picture_have_the_colours_of_their_kinds(tmp_path: Path) -> N
     assert areas[2] / areas[3] == pytest.approx(1, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("kinds", "message"),
-    [
-        (np.zeros((2, 3), dtype=int), r"kinds must be .* not \(2, 3\)"),
-        (np.full((2, 2), 4), "numbers from 0 to 3, got 4"),
-        (np.full((2, 2), -1), "numbers from 0 to 3, got -1"),
-    ],
-)
-def test_other_arrays_are_refused(tmp_path: Path, kinds: np.ndarray, message: str) -> None:
-    with fails(ValueError):
-        save_attention_figure(kinds, tmp_path / "p.svg", block_size=64)
+def test_other_arrays_are_refused(tmp_path: Path) -> None:
+    for kinds, named in (
+        (np.zeros((2, 3), int), "(2, 3)"),
+        (np.full((2, 2), 4), 4),
+        (np.full((2, 2), -1), -1),
+    ):
+        with fails(ValueError, named):
+            save_attention_figure(kinds, tmp_path / "p.svg", block_size=64)
+    with fails(ValueError, "(1, 2, 3)"):
+        save_weights_figure(np.ones((1, 2, 3)), tmp_path / "p.svg")
     assert not list(tmp_path.iterdir())
 
 
@@ -104,12 +103,6 @@ def test_every_mechanism_has_a_picture(tmp_path: Path, name: str) -> None:
     weights = np.load(tmp_path / "a.npy")
     assert weights.shape == (2, 40, 40) and (weights >= 0).all()
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
-
-
-def test_weights_that_are_no_square_are_refused(tmp_path: Path) -> None:
-    with fails(ValueError):
-        save_weights_figure(np.ones((1, 2, 3)), tmp_path / "p.svg")
-    assert not list(tmp_path.iterdir())
 
 
 def test_weights_of_zero_and_of_one_are_drawn(tmp_path: Path) -> None:

@@ -74,23 +74,14 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_anew: None) -> Pa
 # The configuration
 
 
-def test_every_mechanism_is_there_with_its_options() -> None:
-    plans = (
-        "axial_horizontal",
-        "axial_rowmajor",
-        "axial_vertical",
-        "fixed",
-        "logsparse",
-        "mixture",
-        "routing",
-    )
-    others = ("axial", "logsparse", "logsparse_powers", "longformer", "performer", "reformer", "routing")
-    assert sorted([*others, "sparse_fixed", *(f"combiner_{plan}" for plan in plans)]) == NAMES
+def test_every_mechanism_is_described_with_its_options() -> None:
+    text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
     for name, mechanism in known_mechanisms().items():
         assert mechanism.name == name and mechanism.cost
-        assert mechanism.checked({}) is not None
-        for key, field in mechanism.options.model_fields.items():
-            assert field.description, f"{name}: {key}"
+        assert all(field.description for field in mechanism.options.model_fields.values()), name
+        options = ", ".join(f"`{key}` ({value})" for key, value in mechanism.checked({}))
+        causal = "yes" if mechanism.causal else "no"
+        assert f"\n| `{name}` | {options} | {mechanism.cost} | {causal} |\n" in text
 
 
 def test_attentions_have_every_name_that_a_configuration_takes() -> None:
@@ -121,17 +112,9 @@ def test_mechanisms_are_loaded_when_one_is_asked_for() -> None:
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
 
 
-def test_the_documentation_tells_of_every_mechanism() -> None:
-    text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
-    for name, mechanism in known_mechanisms().items():
-        options = ", ".join(f"`{key}` ({value})" for key, value in mechanism.checked({}))
-        causal = "yes" if mechanism.causal else "no"
-        assert f"\n| `{name}` | {options} | {mechanism.cost} | {causal} |\n" in text
-
-
 def test_a_file_that_cannot_be_loaded_is_named(own: Path) -> None:
     own.write_text("import nothing_of_this_name\n")
-    with fails(ConfigError) as caught:
+    with fails(ConfigError, "nothing_of_this_name") as caught:
         parse_config({"encoder": {"attention": "decaying"}}, "run.yaml")
     assert "\n" not in str(caught.value)
 
@@ -144,71 +127,45 @@ def test_a_configuration_has_all_options_of_its_mechanism() -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoder", "message"),
+    ("attention", "others", "named"),
     [
-        (
-            {"attention": "combined"},
-            r"encoder\.attention: 'combined' is not one of bigbird, .*full, axial, combiner_",
-        ),
-        (
-            {"attention": "combiner_fixed", "attention_options": {"columns": 3}},
-            r"encoder\.attention_options: combiner_fixed has no option 'columns'; it has: pooling, span",
-        ),
-        (
-            {"attention": "combiner_fixed", "attention_options": {"span": 0}},
-            r"encoder\.attention_options: span: .* greater than or equal to 1, got 0",
-        ),
-        (
-            {"attention": "combiner_routing", "attention_options": {"decay": "much"}},
-            r"encoder\.attention_options: decay: .* number, got 'much'",
-        ),
-        (
-            {"attention_options": {"span": 4}},
-            r"encoder\.attention_options: attention bigbird has no options of this kind",
-        ),
-        (
-            {"attention": "combiner_logsparse", "num_global_tokens": 4},
-            "num_global_tokens 4 doesn't go with attention combiner_logsparse",
-        ),
-        ({"attention": "combiner_logsparse", "route": "blocked"}, "route blocked doesn't go with attention"),
-        (
-            {"attention": "performer", "attention_dropout": 0.1},
-            "attention_dropout 0.1 doesn't go with attention performer",
-        ),
-        ({"attention": "reformer", "attention_options": {"buckets": 3}}, "buckets must be even, got 3"),
-        ({"attention": "window", "window_blocks": 0}, "attention window needs window_blocks above 0"),
-        (
-            {"attention": "random", "num_global_tokens": 4},
-            "num_global_tokens 4 doesn't go with attention random",
-        ),
-        ({"attention": "bigbird_etc"}, "attention bigbird_etc needs num_global_tokens above 0"),
+        ("combined", {}, ("combined",)),
+        ("combiner_fixed", {"attention_options": {"columns": 3}}, ("columns", "pooling, span")),
+        ("combiner_fixed", {"attention_options": {"span": 0}}, ("span", "1, got 0")),
+        ("combiner_routing", {"attention_options": {"decay": "much"}}, ("decay", "much")),
+        ("bigbird", {"attention_options": {"span": 4}}, ("attention_options", "bigbird")),
+        ("combiner_logsparse", {"num_global_tokens": 4}, ("num_global_tokens 4", "combiner_logsparse")),
+        ("combiner_logsparse", {"route": "blocked"}, ("route blocked",)),
+        ("performer", {"attention_dropout": 0.1}, ("attention_dropout 0.1", "performer")),
+        ("reformer", {"attention_options": {"buckets": 3}}, ("buckets", "got 3")),
+        ("window", {"window_blocks": 0}, ("window_blocks",)),
+        ("random", {"num_global_tokens": 4}, ("num_global_tokens 4", "random")),
+        ("bigbird_etc", {}, ("bigbird_etc", "num_global_tokens")),
     ],
 )
-def test_what_no_mechanism_has_is_refused_in_one_line(encoder: dict[str, object], message: str) -> None:
-    with fails(ConfigError) as caught:
-        parse_config({"encoder": encoder}, "run.yaml")
+def test_what_no_mechanism_has_is_refused_in_one_line(
+    attention: str, others: dict[str, object], named: tuple[str, ...]
+) -> None:
+    with fails(ConfigError, *named) as caught:
+        parse_config({"encoder": {"attention": attention, **others}}, "run.yaml")
     assert "\n" not in str(caught.value)
 
 
 def test_a_command_names_an_unknown_mechanism(tmp_path: Path, run: Run) -> None:
     (tmp_path / "run.yaml").write_text("encoder: {attention: performed}\n")
     result = run("report plot-attention", tmp_path / "run.yaml", "-o", tmp_path / "a.svg")
-    refused(
-        result,
-        2,
-        "run.yaml: line 1: encoder.attention: 'performed' is not one of bigbird, bigbird_etc, random",
-    )
+    refused(result, 2, "run.yaml: line 1: encoder.attention: 'performed'")
 
 
 @pytest.mark.parametrize("name", ["full", "Mine", "my-own", "", "1st", "x" * 41])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
-    with fails(ValueError):
+    with fails(ValueError, repr(name)):
         Mechanism(name, Section, lambda shape, options: nn.Identity(), cost="L")
 
 
 def test_two_of_one_name_are_refused(own: Path) -> None:
     (own.parent / "again.py").write_text(DECAYING)
-    with fails(ValueError):
+    with fails(ValueError, "decaying"):
         known_mechanisms()
 
 
@@ -240,16 +197,8 @@ def test_a_file_of_ones_own_is_pretrained_saved_and_loaded(
     model = load(output)
     assert (model.config.attention, model.config.attention_options) == ("decaying", {"reach": 3.0})
     assert model.embed([random_dna(200, 1)]).shape == (1, 16)
-    invoke(
-        "report plot-attention",
-        output,
-        "-o",
-        tmp_path / "a.svg",
-        "--matrix",
-        tmp_path / "a.npy",
-        "--tokens",
-        30,
-    )
+    files = ("-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
+    invoke("report plot-attention", output, *files, "--tokens", 30)
 
 
 def test_a_file_of_ones_own_takes_part_in_the_ablation(own: Path, tiny_config: Path, tmp_path: Path) -> None:
@@ -333,13 +282,8 @@ PARTS = {"random": (0, 0, 3), "window": (0, 3, 0), "random_window": (0, 3, 3), "
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_of_bigbird_are_its_pattern_without_the_others(name: str) -> None:
     extra = 4 if name == "bigbird_etc" else 0
-    update = {
-        "block_size": 8,
-        "global_blocks": 2,
-        "window_blocks": 3,
-        "random_blocks": 3,
-        "num_global_tokens": extra,
-    }
+    update = {"block_size": 8, "global_blocks": 2, "window_blocks": 3, "random_blocks": 3}
+    update["num_global_tokens"] = extra
     config = EncoderConfig(**{**SMALL.model_dump(), **update, "attention": name})
     pattern = Pattern(8, *PARTS[name], num_global_tokens=extra)
     assert attention_pattern(config) == pattern
@@ -452,11 +396,7 @@ def test_a_training_that_was_interrupted_ends_with_the_same_weights(
 ) -> None:
     """Of routing, whose clusters' directions change as it goes."""
     options = ("encoder.attention=combiner_routing", "encoder.attention_options={decay: 0.5, clusters: 4}")
-    words = [
-        "--checkpoint-dir",
-        tmp_path / "checkpoints",
-        *(w for option in options for w in ("--set", option)),
-    ]
+    words = ["--checkpoint-dir", tmp_path / "checkpoints", *(w for one in options for w in ("--set", one))]
     draw = PretrainingObjective.batch
 
     def interrupted(self: PretrainingObjective, step: int, first: int, count: int) -> Batch:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ SMALL = Pattern(block_size=16, seed=2)
 SOURCE = b'extern "C" int answer() { return 42; }'
 
 
-def why_not(pattern: Pattern = SMALL, dtype: torch.dtype = torch.float32, **kind: float) -> str:
+def why_not(pattern: Pattern = SMALL, dtype: torch.dtype = torch.float32, **kind: Any) -> str:
     request = RouteRequest(torch.zeros(1, 1, 8, 4, dtype=dtype), pattern, gradients=True)
     return native.unavailable(request._replace(**kind)) or ""
 
@@ -163,18 +164,6 @@ def test_the_past_does_not_depend_on_the_future(size: int) -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_the_past_gets_no_gradient_from_the_future() -> None:
-    """A key's gradient comes from queries at or after it only."""
-    pattern = Pattern(block_size=16, causal=True)
-    made = inputs(1, 2, 300, 32)
-    upper = made[3].clone()
-    upper[:, :, 150:] = 0
-    found = results(native_attention, (*made[:3], upper), pattern, (300,))
-    assert all((x[:, :, 150:] == 0).all() for x in found[1:])
-    assert all((x[:, :, 149] != 0).any() for x in found[1:])
-
-
-@pytest.mark.usefixtures("kernel")
 def test_layouts_of_inputs_and_output() -> None:
     """Slices of one projection, a last axis with gaps, expanded tensors; heads are joined without a copy."""
     fused = torch.randn(2, 200, 3, 2, 64, requires_grad=True)
@@ -194,21 +183,6 @@ def test_layouts_of_inputs_and_output() -> None:
     one = [x.detach()[:1, :1].expand(2, 2, -1, -1) for x in plain]
     same = native_attention(Call(*one, Pattern(16, random_blocks=0), (200, 200)))
     assert torch.equal(same[0, 0], same[1, 1])
-
-
-@pytest.mark.usefixtures("kernel")
-def test_what_stands_at_padded_positions_does_not_matter() -> None:
-    made = inputs(2, 2, 200, 20)
-    arguments = (SMALL, (180, 177))
-    expected = results(native_attention, made, *arguments)
-    rubbish = [x.detach().clone() for x in made]
-    for x in rubbish:
-        for row, length in enumerate(arguments[1]):
-            x[row, :, length:] = 1e30
-    again = (*(x.requires_grad_() for x in rubbish[:3]), rubbish[3])
-    for a, b in zip(expected, results(native_attention, again, *arguments), strict=True):  # type: ignore[arg-type]
-        assert torch.equal(a, b)
-        assert all((a[row, :, length:] == 0).all() for row, length in enumerate(arguments[1]))
 
 
 @pytest.mark.usefixtures("kernel")
@@ -238,15 +212,11 @@ def test_many_queries_add_to_a_key_in_single_precision() -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_an_empty_batch() -> None:
+def test_an_empty_batch_and_turns_of_inference_and_training() -> None:
     q = torch.zeros(0, 2, 8, 4, requires_grad=True)
     out = native_attention(Call(q, q, q, SMALL, ()))
     out.sum().backward()
     assert out.shape == q.shape and q.grad is not None
-
-
-@pytest.mark.usefixtures("kernel")
-def test_inference_and_training_take_turns() -> None:
     made = inputs(1, 2, 300, 20)
     with torch.inference_mode():
         inferred = native_attention(Call(*made[:3], SMALL, (300,)))
@@ -319,25 +289,17 @@ def test_every_vector_size_and_small_groups(size: int, tmp_path: Path, threads: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("change", "named"),
     [
-        ({"dropout": 0.1}, "it has no dropout"),
-        ({"relative": True}, "it has no relative positions"),
-        ({"pattern": Pattern(num_global_tokens=3)}, "it has no extra global tokens"),
-        ({"dtype": torch.float64}, "it does not compute in float64"),
+        ({"dropout": 0.1}, "dropout"),
+        ({"relative": True}, "relative"),
+        ({"pattern": Pattern(num_global_tokens=3)}, "extra global"),
+        ({"dtype": torch.float64}, "float64"),
+        ({"q": torch.zeros(1, 1, 8, 4, device="meta")}, "meta"),
     ],
 )
-def test_reasons(arguments: dict[str, object], reason: str) -> None:
-    assert why_not(**arguments) == reason  # type: ignore[arg-type]
-
-
-def test_other_devices() -> None:
-    q = torch.zeros(1, 1, 8, 4, device="meta")
-    reason = native.unavailable(RouteRequest(q, SMALL))
-    assert reason == "it runs on CPUs, not on meta"
-
-
-def test_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reasons(change: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert named in why_not(**change)
     monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")
     assert why_not() == "BIGBIRD_DNA_NATIVE=0 switches it off"
 
@@ -351,15 +313,23 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_without_a_compiler(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert why_not() == "no C++ compiler was found"
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("PATH", "", "C++ compiler"),
+        ("CXX", "no-such-compiler -m64", "'no-such-compiler'"),
+        ("CXX", "'", "No closing quotation"),
+        ("CXX", "''", "CXX"),
+    ],
+)
+def test_without_a_compiler(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, named: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert named in why_not()
     q, k, v, _ = inputs(1, 1, 100, 4)
-    with fails(RuntimeError):
+    with fails(RuntimeError, named):
         native_attention(Call(q, k, v, SMALL, (100,)))
-    monkeypatch.setattr(native, "_loaded", None)
-    monkeypatch.setenv("CXX", "no-such-compiler -m64")
-    assert why_not() == "the compiler 'no-such-compiler' that CXX names was not found"
 
 
 def test_a_compiler_that_fails(
@@ -377,14 +347,6 @@ def test_a_compiler_that_fails(
     bigbird_attention(*inputs(1, 1, 900, 4)[:3], SMALL)
     (line,) = capsys.readouterr().err.splitlines()
     assert "attention is computed by PyTorch (route blocked)" in line and complaint in line
-
-
-def test_a_command_that_is_none_is_one_clause(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "'")
-    assert why_not() == """CXX is not a command: "'" (No closing quotation)"""
-    monkeypatch.setattr(native, "_loaded", None)
-    monkeypatch.setenv("CXX", "''")
-    assert why_not() == "the compiler '' that CXX names was not found"
 
 
 @pytest.mark.parametrize("waits_for", ["--version", "-O3"])
@@ -449,21 +411,55 @@ def test_a_library_is_built_once_and_kept(fresh: Path, compiler: list[str]) -> N
     assert len(list(fresh.iterdir())) == 2
 
 
-@pytest.mark.parametrize("damage", ["cut", "no library", "no digest", "empty directory"])
-def test_a_damaged_library_is_built_again(fresh: Path, compiler: list[str], damage: str) -> None:
+def cut(path: Path, away: Path) -> None:
+    content = path.read_bytes()[:3000]
+    path.unlink()  # this process has the whole one in its memory, which is the file's
+    path.write_bytes(content)
+
+
+def empty(path: Path, away: Path) -> None:
+    for file in path.parent.iterdir():
+        file.unlink()
+
+
+def linked(path: Path, away: Path) -> None:
+    path.rename(away)
+    path.symlink_to(away)
+
+
+def piped(path: Path, away: Path) -> None:
+    path.rename(away)
+    os.mkfifo(path)
+
+
+def filled(path: Path, away: Path) -> None:
+    path.rename(away)
+    (path / "full").mkdir(parents=True)
+
+
+Spoil = Callable[[Path, Path], object]
+PARTS = ("", "kernel.so", "kernel.sha256")
+SPOILED: list[tuple[str, Spoil]] = [
+    *(("kernel.so", spoil) for spoil in (cut, empty)),
+    *((name, lambda path, away: path.unlink()) for name in PARTS[1:]),
+    *((name, lambda path, away: path.chmod(0o757)) for name in PARTS),
+    *((name, lambda path, away: path.chmod(0o777)) for name in PARTS),
+    *((name, spoil) for name in PARTS for spoil in (linked, piped, filled)),
+]
+
+
+@pytest.mark.parametrize(("name", "spoil"), SPOILED, ids=range(len(SPOILED)))
+def test_a_library_that_is_damaged_or_others_may_write_is_built_again(
+    fresh: Path, compiler: list[str], tmp_path: Path, name: str, spoil: Spoil
+) -> None:
+    """Only plain files are loaded."""
     checked: list[Path] = []
     path = library(SOURCE, checked.append)
-    if damage == "cut":
-        cut = path.read_bytes()[:3000]
-        path.unlink()  # this process has the whole one in its memory, which is the file's
-        path.write_bytes(cut)
-    if damage in ("no library", "empty directory"):
-        path.unlink()
-    if damage in ("no digest", "empty directory"):
-        (path.parent / native_build.DIGEST).unlink()
-    assert library(SOURCE, checked.append) == path and len(checked) == 2
-    assert library(SOURCE, checked.append) == path and len(checked) == 2
-    assert list(fresh.iterdir()) == [path.parent]
+    spoil(path.parent / name, tmp_path / "away")
+    for _ in range(2):
+        assert library(SOURCE, checked.append) == path and len(checked) == 2
+    assert list(fresh.iterdir()) == [path.parent] and not path.parent.is_symlink()
+    assert not any((path.parent / part).stat().st_mode & 0o022 for part in PARTS)
 
 
 def test_a_library_that_fails_its_check_is_not_kept(fresh: Path, compiler: list[str]) -> None:
@@ -494,36 +490,6 @@ def test_a_cache_that_cannot_be_written(
     assert not any(path.parent.exists() for path in paths), "nothing is left"
     line = f"{tmp_path}/file/cache: can't be made: Not a directory: {ALONE}"
     assert logged(capsys) == [line, line]
-
-
-@pytest.mark.parametrize("name", ["", "kernel.so", "kernel.sha256"])
-@pytest.mark.parametrize("mode", [0o757, 0o777])
-def test_what_others_may_write_is_built_again(fresh: Path, compiler: list[str], name: str, mode: int) -> None:
-    checked: list[Path] = []
-    path = library(SOURCE, checked.append)
-    (path.parent / name).chmod(mode)
-    assert library(SOURCE, checked.append) == path and len(checked) == 2
-    assert not (path.parent / name).stat().st_mode & 0o022
-    assert list(fresh.iterdir()) == [path.parent]
-
-
-@pytest.mark.parametrize("other", ["link", "pipe", "directory"])
-@pytest.mark.parametrize("name", ["", "kernel.so", "kernel.sha256"])
-def test_only_plain_files_are_loaded(
-    fresh: Path, compiler: list[str], tmp_path: Path, name: str, other: str
-) -> None:
-    checked: list[Path] = []
-    path = library(SOURCE, checked.append)
-    place = path.parent / name
-    place.rename(tmp_path / "moved")
-    if other == "link":
-        place.symlink_to(tmp_path / "moved")
-    elif other == "pipe":
-        os.mkfifo(place)
-    else:
-        (place / "full").mkdir(parents=True)
-    assert library(SOURCE, checked.append) == path and len(checked) == 2
-    assert list(fresh.iterdir()) == [path.parent] and not path.parent.is_symlink()
 
 
 def test_the_very_file_that_was_looked_at_is_loaded(fresh: Path, compiler: list[str]) -> None:

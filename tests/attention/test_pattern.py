@@ -66,42 +66,6 @@ def test_token_mask_is_the_block_table_cut_to_length(pattern: Pattern, tokens: i
     assert pattern.is_full(blocks) == mask.all()
 
 
-def test_genomics_pattern_counts() -> None:
-    """Paper's setting at 4096 tokens: 8 key blocks a row; the neighbours of the global blocks share one."""
-    counts = (Pattern().key_blocks(64, heads=12) >= 0).sum(axis=2)
-    assert (counts[:, [0, 63]] == 0).all()
-    assert (counts[:, [1, 62]] == 7).all()
-    assert (counts[:, 2:62] == 8).all()
-
-
-def test_last_block_of_the_true_sequence_is_global() -> None:
-    pattern = Pattern(block_size=4, random_blocks=0)
-    assert pattern.blocks(21) == 6
-    assert pattern.global_ids(pattern.blocks(21)).tolist() == [0, 5]
-    mask = pattern.mask(21, heads=1)[0]
-    assert mask[:, 20].all() and mask[20].all() and mask[:, :4].all()
-    assert not mask.all()
-
-
-def test_odd_number_of_global_blocks_has_more_in_front() -> None:
-    assert Pattern(global_blocks=3).global_ids(10).tolist() == [0, 1, 9]
-    assert Pattern(global_blocks=1).global_ids(10).tolist() == [0]
-    assert Pattern(global_blocks=8).global_ids(3).tolist() == [0, 1, 2]
-
-
-def test_building_blocks_alone() -> None:
-    """G, W, R and R + W, the rows of the paper's Table 1."""
-    window = Pattern(1, 0, 3, 0).mask(6, 1)[0]
-    distance = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
-    np.testing.assert_array_equal(window, distance <= 1)
-    star = Pattern(1, 1, 0, 0).mask(6, 1)[0]
-    assert star[0].all() and star[:, 0].all() and star[1:, 1:].sum() == 0
-    only_random = Pattern(1, 0, 0, 2).mask(6, 1)[0]
-    assert (only_random.sum(axis=1) == 2).all()
-    both = Pattern(1, 0, 1, 2).mask(6, 1)[0]
-    assert (both.sum(axis=1) == 3).all() and both.diagonal().all()
-
-
 def test_random_alone_may_draw_the_own_block_and_is_never_empty() -> None:
     assert Pattern(1, 0, 0, 1).mask(1, 1).all()
     own = np.mean([Pattern(1, 0, 0, 1, s).mask(4, 1)[0].diagonal().mean() for s in range(400)])
@@ -155,8 +119,7 @@ def test_every_pair_of_random_blocks_is_equally_likely() -> None:
 
 def test_tables_are_read_only_because_they_are_shared() -> None:
     for table in (Pattern().key_blocks(8, 1), Pattern().random_ids(8, 1), Pattern().global_ids(8)):
-        with fails(ValueError):
-            table[...] = 0
+        assert not table.flags.writeable
 
 
 def test_long_sequences_are_quick() -> None:
@@ -175,19 +138,20 @@ def test_kinds_tell_why_a_block_is_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    "values",
     [
-        ({"block_size": 0}, "block_size must be at least 1, not 0"),
-        ({"global_blocks": -1}, "global_blocks must not be negative, got -1"),
-        ({"random_blocks": -2}, "random_blocks must not be negative, got -2"),
-        ({"seed": -3}, "seed must not be negative, got -3"),
-        ({"seed": 1 << 63}, r"seed must be below 2\^63, got 9223372036854775808"),
-        ({"window_blocks": 4}, r"window_blocks must be odd \(or 0\), not 4"),
-        ({"global_blocks": 0, "window_blocks": 0, "random_blocks": 0}, "the pattern is empty"),
+        {"block_size": 0},
+        {"global_blocks": -1},
+        {"random_blocks": -2},
+        {"seed": -3},
+        {"seed": 1 << 63},
+        {"window_blocks": 4},
+        {"global_blocks": 0, "window_blocks": 0, "random_blocks": 0},
     ],
 )
-def test_contradictory_sizes_are_refused(values: dict[str, int], message: str) -> None:
-    with fails(ValueError):
+def test_contradictory_sizes_are_refused(values: dict[str, int]) -> None:
+    (key, value), *more = values.items()
+    with fails(ValueError, *([] if more else [key, value])):
         Pattern(**values)
 
 

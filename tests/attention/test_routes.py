@@ -1,6 +1,7 @@
 """Every route against the dense oracle, in value and gradient, and the promises about padding and batches."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,18 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention import PATTERN_ATTENTIONS, Pattern, bigbird_attention, chunked, full_attention
+from bigbird_dna.attention import (
+    PATTERN_ATTENTIONS,
+    Pattern,
+    RelativeKeys,
+    Route,
+    RouteWarning,
+    bigbird_attention,
+    choose_route,
+    chunked,
+    full_attention,
+    label_count,
+)
 from bigbird_dna.attention.blocked import (
     attention_mask,
     gathered_attention,
@@ -23,10 +35,13 @@ from bigbird_dna.attention.blocked import (
 from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.attention.dense import dense_attention
+from bigbird_dna.attention.relative import label_ids
 from bigbird_dna.config.mechanisms import OF_PATTERNS
-from tests.attention.problems import inputs, patterns, results, value_and_gradients
+from tests.attention.problems import Made, inputs, patterns, results, value_and_gradients
 from tests.golden.messages import fails
 
+CAUSAL = Pattern(block_size=8, global_blocks=1, window_blocks=3, random_blocks=2, seed=1, causal=True)
+ETC = Pattern(block_size=8, global_blocks=0, window_blocks=3, random_blocks=0, num_global_tokens=5)
 GENOMICS_SMALL = Pattern(block_size=4, global_blocks=2, window_blocks=3, random_blocks=3, seed=1)
 
 
@@ -35,6 +50,16 @@ def assert_same(left: list[Tensor], right: list[Tensor], tolerance: float) -> No
         assert a.shape == b.shape and a.dtype == b.dtype
         error = (a - b).abs().max().item()
         assert error <= tolerance, f"{name}: {error}"
+
+
+def vectors(*shape: int) -> list[Tensor]:
+    """q, k and v without gradients."""
+    return [x.detach() for x in inputs(*shape)[:3]]
+
+
+def by_route(route: str, made: Made, pattern: Pattern, **options: Any) -> list[Tensor]:
+    """Value and gradients of the public function."""
+    return value_and_gradients(lambda *x: bigbird_attention(*x, pattern, route=route, **options), made)
 
 
 Problem = tuple[Pattern, tuple[int, int, int, int], list[int] | None, int]
@@ -58,25 +83,11 @@ def test_routes_equal_the_oracle_in_double(problem: Problem, chunk: int) -> None
     pattern, shape, lengths, layer = problem
     made = inputs(*shape)
 
-    def attend(route: str) -> list[Tensor]:
-        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return bigbird_attention(
-                q,
-                k,
-                v,
-                pattern,
-                lengths=lengths,
-                layer=layer,
-                route=route,  # type: ignore[arg-type]
-            )
-
-        return value_and_gradients(call, made)
-
-    expected = attend("dense")
+    expected = by_route("dense", made, pattern, lengths=lengths, layer=layer)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunked, "CHUNK_ELEMENTS", chunk)
-        assert_same(attend("blocked"), expected, 1e-10)
-        assert_same(attend("auto"), expected, 1e-10)
+        for route in ("blocked", "auto"):
+            assert_same(by_route(route, made, pattern, lengths=lengths, layer=layer), expected, 1e-10)
 
 
 @given(problems())
@@ -105,11 +116,9 @@ def test_each_implementation_equals_the_oracle(problem: Problem) -> None:
     assert_same(value_and_gradients(gathered, made), results(dense_attention, made, *whole), 1e-10)
 
 
-VARIANTS = {
-    "itc": {},
-    "etc": {"num_global_tokens": 70},
-    "causal": {"causal": True},
-    "huggingface": {"huggingface": True},
+VARIANTS: dict[str, Any] = {
+    **{"itc": {}, "etc": {"num_global_tokens": 70}},
+    **{variant: {variant: True} for variant in ("causal", "huggingface")},
 }
 
 
@@ -119,53 +128,23 @@ def test_batches_of_a_models_size(
     variant: str, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several sequences of 16 blocks of 64 tokens: chunks of some heads, of one and of all sequences."""
-    pattern = Pattern(64, 2, 3, 3, **VARIANTS[variant])  # type: ignore[arg-type]
+    pattern = Pattern(64, 2, 3, 3, **VARIANTS[variant])
     made = inputs(3, 12, 1024, 64, dtype=torch.float32)
-
-    def attend(route: str) -> list[Tensor]:
-        return value_and_gradients(
-            lambda q, k, v: bigbird_attention(q, k, v, pattern, lengths=lengths, route=route),  # type: ignore[arg-type]
-            made,
-        )
-
-    expected = attend("dense")
+    expected = by_route("dense", made, pattern, lengths=lengths)
     for chunk in (1 << 14, 1 << 18, 1 << 22):
         monkeypatch.setattr(chunked, "CHUNK_ELEMENTS", chunk)
-        assert_same(attend("blocked"), expected, 1e-5)
-
-
-@pytest.mark.parametrize("lengths", [None, [300, 287, 64]])
-def test_blocked_equals_the_oracle_in_single_precision(lengths: list[int] | None) -> None:
-    pattern = Pattern(block_size=16, seed=3)
-    made = inputs(3, 4, 300, 16, dtype=torch.float32)
-    results = [
-        value_and_gradients(
-            lambda q, k, v, r=route: bigbird_attention(q, k, v, pattern, lengths=lengths, route=r), made
-        )
-        for route in ("blocked", "dense")
-    ]
-    assert_same(*results, 1e-5)
-
-
-def test_gradients_agree_with_finite_differences() -> None:
-    q, k, v, _ = inputs(1, 2, 22, 2)
-    pattern = Pattern(block_size=2, global_blocks=2, window_blocks=1, random_blocks=1)
-    assert torch.autograd.gradcheck(
-        lambda *x: bigbird_attention(*x, pattern, lengths=[21], route="blocked"), (q, k, v)
-    )
+        assert_same(by_route("blocked", made, pattern, lengths=lengths), expected, 1e-5)
 
 
 def test_strided_inputs_as_an_encoder_gives_them() -> None:
     """(B, L, H, K) transposed, and slices of one fused projection."""
     fused = torch.randn(2, 40, 3, 2, 4, dtype=torch.float64, requires_grad=True)
     q, k, v = (x.transpose(1, 2) for x in fused.unbind(2))
-    outs = [
-        bigbird_attention(q, k, v, GENOMICS_SMALL, lengths=[37, 40], route=route)
-        for route in ("blocked", "dense")
-    ]
-    grads = [torch.autograd.grad(out.square().sum(), fused)[0] for out in outs]
-    torch.testing.assert_close(outs[0], outs[1], rtol=0, atol=1e-12)
-    torch.testing.assert_close(grads[0], grads[1], rtol=0, atol=1e-12)
+    found = []
+    for route in ("blocked", "dense"):
+        out = bigbird_attention(q, k, v, GENOMICS_SMALL, lengths=[37, 40], route=route)
+        found.append((out, *torch.autograd.grad(out.square().sum(), fused, retain_graph=True)))
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("route", ["auto", "dense", "blocked"])
@@ -190,21 +169,6 @@ def test_a_row_depends_on_neither_padding_nor_company(route: str, length: int) -
         assert (grad[1, :, length:] == 0).all()
 
 
-def test_last_true_block_is_global_under_padding() -> None:
-    """A change of the last true token reaches every query, one of a middle token does not."""
-    q, k, v, _ = (x.detach() for x in inputs(1, 1, 120, 4))
-    pattern = Pattern(block_size=4, random_blocks=0)
-
-    def changed_by(token: int) -> Tensor:
-        other = v.clone()
-        other[:, :, token] += 1
-        outs = [bigbird_attention(q, k, x, pattern, lengths=[90]) for x in (v, other)]
-        return (outs[0] != outs[1]).any(dim=3)[0, 0, :90]
-
-    assert changed_by(89).all()
-    assert not changed_by(44).all()
-
-
 @pytest.mark.parametrize("lengths", [None, [20, 7]])
 def test_a_pattern_that_covers_everything_is_full_attention(lengths: list[int] | None) -> None:
     q, k, v, _ = inputs(2, 3, 20, 4)
@@ -220,19 +184,9 @@ def test_a_pattern_that_covers_everything_is_full_attention(lengths: list[int] |
         assert (expected[row, :, length:] == 0).all()
 
 
-def test_layers_and_heads_use_different_random_blocks() -> None:
-    """The same q, k, v in every head: heads and layers differ only by the pattern."""
-    q, k, v, _ = (x.detach().expand(1, 2, 120, 4) for x in inputs(1, 1, 120, 4))
-    first, second = (bigbird_attention(q, k, v, GENOMICS_SMALL, layer=layer) for layer in (0, 1))
-    assert not torch.equal(first, second)
-    assert not torch.equal(first[:, 0], first[:, 1])
-    globals_only = slice(0, 4)  # global rows see everything in every head and layer
-    torch.testing.assert_close(first[:, 0, globals_only], second[:, 1, globals_only])
-
-
 @pytest.mark.parametrize(("tokens", "route"), [(30, "auto"), (60, "auto"), (96, "blocked"), (96, "dense")])
 def test_dropout_is_reproducible_and_unbiased(tokens: int, route: str) -> None:
-    q, k, v, _ = (x.detach() for x in inputs(1, 2, tokens, 4))
+    q, k, v = vectors(1, 2, tokens, 4)
     lengths = [tokens - 1]
     kwargs = {"lengths": lengths, "route": route}
     torch.manual_seed(5)
@@ -254,14 +208,15 @@ def test_dropout_is_reproducible_and_unbiased(tokens: int, route: str) -> None:
     assert np.abs(z).max() < 6 and abs(z.mean()) < 0.5
 
 
-def test_dropout_has_exact_gradients() -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_gradients_agree_with_finite_differences(dropout: float) -> None:
     """The mask drawn in the forward pass is the one of the backward pass."""
-    q, k, v, _ = inputs(1, 1, 22, 2)
+    q, k, v, _ = inputs(1, 2, 22, 2)
     pattern = Pattern(block_size=2, global_blocks=2, window_blocks=1, random_blocks=1)
 
     def call(*x: Tensor) -> Tensor:
         torch.manual_seed(0)
-        return bigbird_attention(*x, pattern, dropout=0.4, route="blocked")
+        return bigbird_attention(*x, pattern, lengths=[21], dropout=dropout, route="blocked")
 
     assert torch.autograd.gradcheck(call, (q, k, v))
 
@@ -288,12 +243,9 @@ def test_autocast_computes_in_bfloat16(tokens: int, route: str) -> None:
     made = inputs(2, 2, tokens, 8, dtype=torch.float32)
     lengths = [tokens, tokens - 5]
 
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return bigbird_attention(q, k, v, GENOMICS_SMALL, lengths=lengths, route=route)
-
-    expected = value_and_gradients(call, made)
+    expected = by_route(route, made, GENOMICS_SMALL, lengths=lengths)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = call(*made[:3])
+        out = bigbird_attention(*made[:3], GENOMICS_SMALL, lengths=lengths, route=route)
     assert out.dtype == torch.bfloat16
     grads = torch.autograd.grad(out, made[:3], made[3].bfloat16())
     assert all(grad.dtype == torch.float32 for grad in grads)
@@ -323,57 +275,41 @@ def test_no_query_is_without_a_key_under_the_mask() -> None:
     assert attention_mask(GENOMICS_SMALL, (60, 3), q, 0).any(dim=3).all()
 
 
-def test_inputs_are_left_alone_and_inference_mode_works() -> None:
-    q, k, v, _ = (x.detach() for x in inputs(1, 2, 100, 4))
-    before = [x.clone() for x in (q, k, v)]
-    with torch.inference_mode():
-        out = bigbird_attention(q, k, v, GENOMICS_SMALL, lengths=[99])
-    assert out.shape == q.shape
-    assert all(torch.equal(x, y) for x, y in zip((q, k, v), before, strict=True))
-
-
-def test_an_empty_batch_gives_an_empty_result() -> None:
-    q = torch.zeros(0, 2, 8, 4)
-    for attend in PATTERN_ATTENTIONS.values():
-        assert attend(q, q, q, Pattern()).shape == q.shape
-
-
 def test_registry_names_callables_of_one_signature() -> None:
     q, k, v, _ = inputs(2, 2, 24, 4)
     assert set(PATTERN_ATTENTIONS) == set(OF_PATTERNS) >= {"bigbird", "full"}
     for attend in PATTERN_ATTENTIONS.values():
         out = attend(q, k, v, GENOMICS_SMALL, lengths=torch.tensor([24, 9]), layer=1, dropout=0.0)
         assert out.shape == q.shape and (out[1, :, 9:] == 0).all()
+        assert attend(q[:0], k[:0], v[:0], Pattern()).shape == (0, 2, 24, 4)
 
 
 @pytest.mark.parametrize("attend", [bigbird_attention, full_attention])
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "value", "named"),
     [
-        ({"k": torch.zeros(1, 2, 9, 4)}, r"q, k, v must have one shape .* \(1, 2, 9, 4\)"),
-        ({"q": torch.zeros(2, 8, 4)}, "q, k, v must have one shape"),
-        ({"v": torch.zeros(1, 2, 8, 4).double()}, "one floating type, got .* and torch.float64"),
-        ({"layer": -1}, "layer must not be negative, got -1"),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
-        ({"lengths": [9]}, r"lengths must be 1 integers from 1 to 8, got \[9\]"),
-        ({"lengths": [0]}, r"lengths must be 1 integers from 1 to 8, got \[0\]"),
-        ({"lengths": [4, 4]}, "lengths must be 1 integers"),
-        ({"lengths": torch.tensor([4.0])}, "lengths must be a vector of integers, got torch.float32"),
-        ({"route": "fast"}, "route must be one of auto, dense, blocked, native, flex, not 'fast'"),
+        ("k", torch.zeros(1, 2, 9, 4), "(1, 2, 9, 4)"),
+        ("q", torch.zeros(2, 8, 4), "(2, 8, 4)"),
+        ("v", torch.zeros(1, 2, 8, 4).double(), "torch.float64"),
+        ("layer", -1, "got -1"),
+        ("dropout", 1.0, "got 1.0"),
+        ("lengths", [9], "got [9]"),
+        ("lengths", [0], "got [0]"),
+        ("lengths", [4, 4], "got [4, 4]"),
+        ("lengths", torch.tensor([4.0]), "torch.float32"),
+        ("route", "fast", "'fast'"),
     ],
 )
-def test_bad_arguments_are_named(
-    attend: Callable[..., Tensor], change: dict[str, object], message: str
-) -> None:
+def test_bad_arguments_are_named(attend: Callable[..., Tensor], name: str, value: Any, named: str) -> None:
     x = torch.zeros(1, 2, 8, 4)
-    arguments = {"q": x, "k": x, "v": x, "pattern": Pattern()} | change
-    with fails(ValueError):
-        attend(**arguments)
+    arguments: dict[str, Any] = {"q": x, "k": x, "v": x, "pattern": Pattern()}
+    with fails(ValueError, name, named):
+        attend(**arguments | {name: value})
 
 
 def test_blocked_refuses_sequences_of_different_numbers_of_blocks() -> None:
     x = torch.zeros(2, 1, 8, 4)
-    with fails(ValueError):
+    with fails(ValueError, "[1, 2]"):
         blocked_attention(Call(x, x, x, Pattern(block_size=4), (4, 8)))
 
 
@@ -382,9 +318,126 @@ def test_what_inference_caches_serves_training() -> None:
     for block_size, tokens in ((8, 900), (8, 100), (8, 30)):
         pattern = Pattern(block_size=block_size, seed=tokens)
         q, k, v = (torch.randn(2, 2, tokens, 4) for _ in range(3))
+        before = [x.clone() for x in (q, k, v)]
         with torch.inference_mode():
             bigbird_attention(q, k, v, pattern, lengths=[tokens, tokens - 3])
+        assert all(map(torch.equal, (q, k, v), before)), "inputs are left alone"
         q.requires_grad_()
         out = bigbird_attention(q, k, v, pattern, lengths=[tokens, tokens - 3], dropout=0.1)
         out.sum().backward()
         assert q.grad is not None and torch.isfinite(q.grad).all()
+
+
+# Causal patterns and ETC: what the equality of the routes does not show by itself.
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("route", ["auto", "blocked", "dense"])
+@pytest.mark.parametrize("tokens", [20, 100, 700])
+def test_the_past_is_bitwise_independent_of_the_future(tokens: int, route: str, dtype: torch.dtype) -> None:
+    """20 tokens: full attention; 100: masked; 700: blocked."""
+    q, k, v = (x.to(dtype) for x in vectors(1, 2, tokens, 16))
+    for cut in (1, 8, tokens // 2, tokens - 1):
+        changed = [x.clone() for x in (q, k, v)]
+        for x in changed:
+            x[:, :, cut:] = 1e3 * torch.randn_like(x[:, :, cut:])
+        outs = [
+            bigbird_attention(*part, CAUSAL, layer=1, route=route)[:, :, :cut]  # type: ignore[arg-type]
+            for part in ((q, k, v), changed)
+        ]
+        assert torch.equal(*outs)
+
+
+@pytest.mark.parametrize("tokens", [20, 100, 700])
+def test_no_gradient_reaches_the_future(tokens: int) -> None:
+    made = inputs(1, 2, tokens, 16)[:3]
+    cut = tokens // 2
+    bigbird_attention(*made, CAUSAL)[:, :, :cut].square().sum().backward()
+    for x in made:
+        assert x.grad is not None and (x.grad[:, :, cut:] == 0).all()
+        assert (x.grad[:, :, :cut] != 0).any()
+
+
+@given(
+    st.sampled_from([ETC, CAUSAL, Pattern(4, seed=2), Pattern(8, 2, 3, 1, num_global_tokens=8)]),
+    st.integers(10, 90),
+    st.integers(0, 4),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_relative_positions_agree_with_the_oracle(
+    pattern: Pattern, tokens: int, radius: int, owned: bool, padded: bool
+) -> None:
+    q, k, v, _ = inputs(2, 2, tokens, 4)
+    table = torch.randn(2, label_count(radius), 4, dtype=torch.float64).requires_grad_()
+    owners = None
+    if owned:
+        owners = torch.randint(-1, max(pattern.num_global_tokens, 1), (2, tokens))
+        owners[:, : pattern.num_global_tokens] = -1
+    lengths = [tokens, max(tokens - 7, pattern.num_global_tokens + 1)] if padded else None
+    results = []
+    keys = RelativeKeys(table, radius, owners)
+    routes: tuple[Route, ...] = ("dense", "blocked", "auto")
+    for route in routes:
+        out = bigbird_attention(q, k, v, pattern, lengths=lengths, route=route, relative=keys)
+        results.append([out, *torch.autograd.grad(out.sin().sum(), (q, k, v, table))])
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+def test_labels_by_definition() -> None:
+    """Every pair of 3 extra globals and 9 tokens, radius 2, against the rules one by one."""
+    owners = torch.tensor([[-1, -1, -1, 0, 0, 0, 1, 1, 1, 2, 2, -1]])
+    places = torch.arange(12)
+    labels = label_ids(places, places, 2, 3, owners)[0]
+    for i in range(12):
+        for j in range(12):
+            distance = max(-2, min(2, j - i)) + 2
+            if i >= 3 and j >= 3:
+                expected = distance
+            elif i < 3 and j < 3:
+                expected = 5 + distance
+            elif i >= 3:
+                expected = 10 + int(owners[0, i] == j)
+            else:
+                expected = 12 + int(owners[0, j] == i)
+            assert labels[i, j] == expected
+    assert label_count(2) == 14
+
+
+def test_relative_positions_alone_can_point_at_a_neighbour() -> None:
+    """With q = 1 and a large key for distance -1 every token takes its left neighbour's value."""
+    tokens, radius = 40, 3
+    ones = torch.ones(1, 1, tokens, 4)
+    v = torch.arange(tokens, dtype=torch.float32).view(1, 1, tokens, 1).expand(-1, -1, -1, 4)
+    table = torch.zeros(1, label_count(radius), 4)
+    table[0, radius - 1] = 50
+    out = bigbird_attention(ones, 0 * ones, v, Pattern(8, 0, 3, 0), relative=RelativeKeys(table, radius))
+    torch.testing.assert_close(out[0, 0, 1:, 0], v[0, 0, :-1, 0])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"lengths": [5]}, "got 5"),
+        ({"relative": RelativeKeys(torch.zeros(1, 3, 4), 2)}, "(2, 14, 4)"),
+        ({"relative": RelativeKeys(torch.zeros(2, 14, 4), 2, torch.zeros(1, 3))}, "(1, 20)"),
+    ],
+)
+def test_bad_arguments_of_etc_are_named(options: dict[str, Any], named: str) -> None:
+    x = torch.zeros(1, 2, 20, 4)
+    with fails(ValueError, named):
+        bigbird_attention(x, x, x, ETC, **options)
+
+
+def test_a_route_that_cannot_serve_says_why_and_gives_way() -> None:
+    q, k, v = vectors(1, 2, 100, 4)
+    with pytest.warns(RouteWarning, match=r"route native: .*; using blocked"):
+        out = bigbird_attention(q, k, v, CAUSAL, route="native", dropout=0.5)
+    assert out.shape == q.shape
+    choice = choose_route(q, CAUSAL, 700, dropout=0.5)
+    assert choice.route == "blocked" and choice.reason.startswith("native: ")
+    assert choose_route(q, CAUSAL, 16).route == "full"
+    assert choose_route(q, CAUSAL, 60).route == "masked"

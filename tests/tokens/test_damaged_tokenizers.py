@@ -48,8 +48,8 @@ def replaced(content: bytes, number: int, value: bytes) -> bytes:
     )
 
 
-def refused(content: bytes, message: str, kind: type = TextTokenizer) -> None:
-    with fails(ModelError, message) as caught:
+def refused(content: bytes, *named: object, kind: type = TextTokenizer) -> None:
+    with fails(ModelError, "here", *named) as caught:
         kind(content, source="here")
     assert str(caught.value).isprintable()
 
@@ -108,34 +108,33 @@ def test_damaged_bytes_are_refused_or_leave_a_tokenizer_that_encodes(tokenizer: 
         assert damaged.decode(damaged.encode(sequence)) == sequence
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (piece(b"A\xff"), "isn't UTF-8"),
-        (piece(b"\xed\xa0\x80"), "isn't UTF-8"),
-        (piece(b"A\0"), "zero byte"),
-        (piece(b""), "0 bytes"),
-        (piece(b"A" * 5000), "5000 bytes"),
-        (piece(b"A") * 2, "'A' is there twice"),
-        (piece(b"A" * 4000) * 1050, "more than 4 MB of text"),
-        (piece(b"A", float("nan")), "score"),
-        (piece(b"A", float("-inf")), "score"),
-        (piece(b"A", 1e30), "score"),
-        (piece(b"A", 0, 9), "unknown type 9"),
-        (b"".join(piece(b"A" * n, 0, USER_DEFINED) for n in range(1, 99)), "begin with one another"),
-        (write_field(1, write_field(1, b"A") + write_field(1, b"B")), "has it twice"),
-        (piece(b"A") + write_field(2, write_field(3, 99)), "unknown kind of model 99"),
-        (piece(b"A") + write_field(2, write_field(3, 1)) * 2, "field 2 is there twice"),
-        (piece(b"A") + write_field(2, 5), "a number, not a message"),
-        (piece(b"A") + b"\x0b", "wire type 3"),
-        (piece(b"A") + b"\x12\xff\xff\xff\xff\x0f", "ends beyond"),
-        (piece(b"A") + write_field(2, write_field(44, b"?" * 10**5)), "too long"),
-        (piece(b"A", 0, 3), "0 pieces stand for what is unknown"),
-    ],
-)
-def test_malformed_models_are_refused(content: bytes, message: str) -> None:
-    unknown = piece(b"<unk>", 0, 2)
-    refused(content if "unknown, not" in message or "0 pieces" in message else unknown + content, message)
+UNKNOWN = piece(b"<unk>", 0, 2)
+MALFORMED = [
+    *(UNKNOWN + piece(text) for text in (b"A\xff", b"\xed\xa0\x80", b"A\0", b"", b"A" * 5000)),
+    UNKNOWN + piece(b"A") * 2,
+    UNKNOWN + piece(b"A" * 4000) * 1050,
+    *(UNKNOWN + piece(b"A", score) for score in (float("nan"), float("-inf"), 1e30)),
+    UNKNOWN + piece(b"A", 0, 9),
+    UNKNOWN + b"".join(piece(b"A" * n, 0, USER_DEFINED) for n in range(1, 99)),
+    UNKNOWN + write_field(1, write_field(1, b"A") + write_field(1, b"B")),
+    *(
+        UNKNOWN + piece(b"A") + rest
+        for rest in (
+            write_field(2, write_field(3, 99)),
+            write_field(2, write_field(3, 1)) * 2,
+            write_field(2, 5),
+            b"\x0b",
+            b"\x12\xff\xff\xff\xff\x0f",
+            write_field(2, write_field(44, b"?" * 10**5)),
+        )
+    ),
+    piece(b"A", 0, 3),
+]
+
+
+@pytest.mark.parametrize("content", MALFORMED, ids=range(len(MALFORMED)))
+def test_malformed_models_are_refused(content: bytes) -> None:
+    refused(content)
 
 
 def charsmap(units: list[int], texts: bytes = b"a\0") -> bytes:
@@ -148,49 +147,37 @@ for place in range(256):
     LOOP[place] = place  # every unit is its own parent
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"\0\0", "cut off"),
-        (struct.pack("<I", 1 << 30) + bytes(99), "bytes of"),
-        (charsmap([1 << 20] * 256), "out of their table"),
-        (charsmap([0x8000_0000] * 256), "out of their table"),
-        (charsmap([0] * 256, b"a"), "end inside a text"),
-        (charsmap([0] * 256, b"\xff\0"), "is not text"),
-        (charsmap([0] * 256, b"a" * 999 + b"\0"), "puts in more than"),
-        (charsmap([0x100 | 1] * 256, b"a\0"), "isn't there"),
-        (charsmap(LOOP), "replaces more than"),
-    ],
-)
-def test_rules_of_normalisation_are_followed_before_the_library_does(
-    texts: bytes, content: bytes, message: str
-) -> None:
+RULES = [
+    b"\0\0",
+    struct.pack("<I", 1 << 30) + bytes(99),
+    charsmap([1 << 20] * 256),
+    charsmap([0x8000_0000] * 256),
+    *(charsmap([0] * 256, text) for text in (b"a", b"\xff\0", b"a" * 999 + b"\0")),
+    charsmap([0x100 | 1] * 256, b"a\0"),
+    charsmap(LOOP),
+]
+
+
+@pytest.mark.parametrize("content", RULES, ids=range(len(RULES)))
+def test_rules_of_normalization_are_followed_before_the_library_does(texts: bytes, content: bytes) -> None:
     with fails(ValueError):
         check_character_map(content)
-    refused(replaced(texts, 3, write_field(2, content)), message)
+    refused(replaced(texts, 3, write_field(2, content)))
 
 
-@pytest.mark.parametrize(
-    ("number", "value", "message"),
-    [
-        (3, write_field(3, 1), "changes a text before"),
-        (3, b"", "changes a text before"),
-        (2, write_field(3, 1), "no byte-pair encoding"),
-    ],
-)
+@pytest.mark.parametrize(("number", "value"), [(3, write_field(3, 1)), (3, b""), (2, write_field(3, 1))])
 def test_a_model_of_dna_that_would_give_other_tokens_is_refused(
-    tokenizer: DnaTokenizer, number: int, value: bytes, message: str
+    tokenizer: DnaTokenizer, number: int, value: bytes
 ) -> None:
-    refused(replaced(tokenizer._content, number, value), message, DnaTokenizer)
+    refused(replaced(tokenizer._content, number, value), kind=DnaTokenizer)
 
 
 def test_a_piece_of_another_type_would_change_tokens(tokenizer: DnaTokenizer) -> None:
     fields = list(read_fields(tokenizer._content))
-    for index, (text, kind) in {30: (b"", 5), 0: (b"", 1), 5: (b"", 1)}.items():
+    for index, kind in {30: 5, 0: 1, 5: 1}.items():
         bodies = [write_field(f.number, f.value) for f in fields]
-        text = tokenizer.pieces[index].encode()
-        bodies[index] = piece(text, -1, kind)
-        refused(b"".join(bodies), f"piece {index} .* is of type {kind}", DnaTokenizer)
+        bodies[index] = piece(tokenizer.pieces[index].encode(), -1, kind)
+        refused(b"".join(bodies), f"piece {index}", f"type {kind}", kind=DnaTokenizer)
 
 
 def test_files_that_are_too_large_are_not_read(tmp_path: Path) -> None:
@@ -211,13 +198,17 @@ def test_files_that_are_too_large_are_not_read(tmp_path: Path) -> None:
         {"mask": -1},
         {"unk": float("inf")},
         {"cls": None},
+        {"vocabulary": 20},
+        {"mask": 99},
+        {"sep": ...},
     ],
 )
 def test_damaged_descriptions_are_refused(texts: bytes, tmp_path: Path, change: dict[str, Any]) -> None:
     (tmp_path / "tokenizer.model").write_bytes(texts)
-    described = TextTokenizer(texts).description()
-    with fails(ModelError):
-        load_tokenizer(tmp_path / "tokenizer.model", described | change)
+    described = TextTokenizer(texts).description() | change
+    described = {key: value for key, value in described.items() if value is not ...}
+    with fails(ModelError, tmp_path / "tokenizer.model"):
+        load_tokenizer(tmp_path / "tokenizer.model", described)
 
 
 SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
@@ -234,66 +225,58 @@ def added(**changes: Any) -> list[dict[str, Any]]:
     return [{"id": 10, "content": "X", **flags, **changes}]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (description(model={"vocab": LETTERS | {"AC": 10**9}}), "1,000,000,001 ids"),
-        (description(model={"vocab": LETTERS | {"AC": 10**300}}), "more ids"),
-        (description(model={"vocab": LETTERS | {"AC": -1}}), "not a tokenizer"),
-        (description(model={"vocab": LETTERS | {"AC": True}}), "not a tokenizer"),
-        (description(model={"vocab": LETTERS | {"AC": 10.0}}), "not a whole number"),
-        (description(model={"vocab": LETTERS | {"AC": 9}}), "two pieces with one id"),
-        (description(model={"vocab": LETTERS | {"AC": [10]}}), "not a tokenizer"),
-        (description(model={"vocab": LETTERS | {"\ud800": 10}}), "surrogates not allowed"),
-        (description(model={"vocab": 5}), "not a tokenizer"),
-        (description(model={"vocab": [["A", 0], [7, 0]]}), "not text"),
-        (description(model={"continuing_subword_prefix": [1]}), "no vocabulary"),
-        (description(added_tokens=[5]), "not a tokenizer"),
-        (description(added_tokens=added(id=9)), "is another piece's"),
-        (description(added_tokens=added(content="A")), "is another piece's, or it has two"),
-        (description(added_tokens=added(id="10")), "'10'"),
-        (b"[" * 100_000, "nested too deeply"),
-        (b'{"model": {"vocab": {"A": ' + b"9" * 5000 + b"}}}", "damaged"),
-        (b'{"model": {"vocab": {"A": 1e999}}}', "not a whole number"),
-        (b"\xff", "damaged"),
-    ],
-)
-def test_malformed_json_tokenizers_are_refused(content: bytes, message: str) -> None:
-    refused(content, message, JsonTokenizer)
+VALUES: tuple[Any, ...] = (10**9, 10**300, -1, True, 10.0, 9, [10])
+JSON = [
+    *(description(model={"vocab": LETTERS | {"AC": value}}) for value in VALUES),
+    *(description(model={"vocab": vocabulary}) for vocabulary in (LETTERS | {"\ud800": 10}, 5, {})),
+    description(model={"vocab": [["A", 0], [7, 0]]}),
+    description(model={"vocab": {"A": 0, "[CLS]": 1}}),
+    description(model={"continuing_subword_prefix": [1]}),
+    description(added_tokens=[5]),
+    *(description(added_tokens=added(**change)) for change in ({"id": 9}, {"content": "A"}, {"id": "10"})),
+    b"[" * 100_000,
+    *(b'{"model": {"vocab": {"A": ' + number + b"}}}" for number in (b"9" * 5000, b"1e999")),
+    *(b"\xff", b"", b"{}"),
+]
+
+
+@pytest.mark.parametrize("content", JSON, ids=range(len(JSON)))
+def test_malformed_json_tokenizers_are_refused(content: bytes) -> None:
+    refused(content, kind=JsonTokenizer)
 
 
 def replace(pattern: dict[str, str], text: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": pattern, "content": text}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"normalizer": {"type": "Sequence", "normalizers": [replace({"String": "A"}, "AA")] * 40}},
-            "too much of a letter",
-        ),
-        ({"normalizer": replace({"String": "A"}, "A" * 10**5)}, "puts in more than"),
-        ({"normalizer": replace({"Regex": "(A+)+X"}, "-")}, "could try all divisions"),
-        ({"normalizer": replace({"Regex": "A" * 2000}, "-")}, "pattern of 2000 letters"),
-        ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 99}}, "steps"),
-        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, "cut off"),
-        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "cuts into nothing"),
-        ({"pre_tokenizer": {"type": "Unheard"}}, "not a tokenizer"),
-        ({"model": {"merges": [["A", "XX"]]}}, "not a tokenizer"),
-        ({"model": {"unk_token": "[GONE]"}}, ""),
-        ({"model": {"type": "WordPiece", "max_input_chars_per_word": 10**9}}, "at most 1000"),
-        ({"model": {"end_of_word_suffix": "x" * 99}}, "longer than 64 letters"),
-    ],
-)
-def test_steps_without_end_are_refused_when_it_first_encodes(changes: dict[str, Any], message: str) -> None:
+DOUBLING = {"type": "Sequence", "normalizers": [replace({"String": "A"}, "AA")] * 40}
+STEPS: list[dict[str, Any]] = [
+    {"normalizer": DOUBLING},
+    {"normalizer": replace({"String": "A"}, "A" * 10**5)},
+    {"normalizer": replace({"Regex": "(A+)+X"}, "-")},
+    {"normalizer": replace({"Regex": "A" * 2000}, "-")},
+    {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 99}},
+    {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
+    {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
+    {"pre_tokenizer": {"type": "Unheard"}},
+    {"model": {"merges": [["A", "XX"]]}},
+    {"model": {"type": "WordPiece", "max_input_chars_per_word": 10**9}},
+    {"model": {"end_of_word_suffix": "x" * 99}},
+]
+
+
+@pytest.mark.parametrize("changes", STEPS, ids=range(len(STEPS)))
+def test_steps_without_end_are_refused_when_it_first_encodes(changes: dict[str, Any]) -> None:
     pytest.importorskip("tokenizers")
     tokenizer = JsonTokenizer(description(**changes), source="here")
-    if not message:  # the library falls back on what it has
-        assert tokenizer.decode(tokenizer.encode("ACGTN")) == "ACGTN"
-        return
-    with fails(ModelError, message):
+    with fails(ModelError, "here"):
         tokenizer.encode("ACGTN")
+
+
+def test_an_unknown_piece_that_is_missing_leaves_what_the_library_falls_back_on() -> None:
+    pytest.importorskip("tokenizers")
+    tokenizer = JsonTokenizer(description(model={"unk_token": "[GONE]"}))
+    assert tokenizer.decode(tokenizer.encode("ACGTN")) == "ACGTN"
 
 
 def test_a_sign_put_before_a_text_covers_no_base() -> None:

@@ -157,33 +157,21 @@ def test_masking_and_windows_work_with_it(full: JsonTokenizer) -> None:
 
 def test_truncation_padding_and_dropout_of_the_file_are_off() -> None:
     values = json.loads(content(dropout=0.5))
-    values["truncation"] = {
-        **{"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
-    }
+    values["truncation"] = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
     tokenizer = JsonTokenizer(json.dumps(values).encode())
     sequence = random_dna(500, 3)
     assert tokenizer.decode(tokenizer.encode(sequence)) == sequence
     assert tokenizer.encode(sequence).tolist() == JsonTokenizer(content()).encode(sequence).tolist()
 
 
-@pytest.mark.parametrize(
-    ("damaged", "message"),
-    [
-        (b"", "damaged"),
-        (b"\xff", "damaged"),
-        (b"{}", "not a tokenizer"),
-        (b'{"model": {"vocab": {}}}', "not a tokenizer"),
-        (b'{"model": {"vocab": {"A": 0, "[CLS]": 1}}}', r"no piece \[PAD\] or <pad> \(pad\)"),
-    ],
-)
-def test_other_files_are_refused(tmp_path: Path, damaged: bytes, message: str) -> None:
+def test_files_that_are_missing_or_damaged_are_named(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
-    path.write_bytes(damaged)
-    with fails(ModelError) as caught:
-        load_tokenizer(path)
-    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
-    with fails(ModelError):
-        load_tokenizer(tmp_path / "other.json")
+    for content_ in (None, b"", b'{"model": {"vocab": {"A": 0, "[CLS]": 1}}}'):
+        if content_ is not None:
+            path.write_bytes(content_)
+        with fails(ModelError, path) as caught:
+            load_tokenizer(path)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_tokenizer_of_text_has_no_bases() -> None:

@@ -1,6 +1,5 @@
 """The encoder in C++ against SentencePiece, and against merging by hand with pieces that nobody learnt."""
 
-import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -23,6 +22,7 @@ from bigbird_dna.tokens.dna import DnaTokenizer, NativePieces
 from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
+from tests.tokens.text_model import merge_by_hand
 from tests.toys import random_dna
 
 Rows = list[list[int]]
@@ -111,18 +111,6 @@ def test_long_texts_with_repeats(kind: tuple[int, int, bool]) -> None:
     assert rows(pieces, texts, 2) == expected(texts)
 
 
-def by_hand(text: str, learnt: Sequence[str]) -> list[str]:
-    """Merge the two neighbours whose text was learnt first, the leftmost of equals, until there are none."""
-    rank = {piece: number for number, piece in enumerate(learnt)}
-    parts = list(text)
-    while True:
-        joined = [rank.get(left + right, len(rank)) for left, right in itertools.pairwise(parts)]
-        if not joined or min(joined) == len(rank):
-            return parts
-        first = joined.index(min(joined))
-        parts[first : first + 2] = [parts[first] + parts[first + 1]]
-
-
 def opened(learnt: Sequence[str], scores: Sequence[float] | None = None) -> NativePieces | None:
     """Pieces in the order of their learning, behind those of the bases."""
     library = native_pieces._load()
@@ -139,7 +127,7 @@ def vocabularies(draw: st.DrawFn) -> list[str]:
         known = [*letters, *learnt]
         halves = draw(st.sampled_from(known)), draw(st.sampled_from(known))
         # One that can be made at all, and is last made of these.
-        if sum(map(len, halves)) <= 12 and by_hand("".join(halves), learnt) == [*halves]:
+        if sum(map(len, halves)) <= 12 and merge_by_hand("".join(halves), learnt) == [*halves]:
             learnt.append("".join(halves))
     return learnt
 
@@ -152,7 +140,7 @@ def test_pieces_that_no_corpus_teaches(learnt: list[str], texts: list[str]) -> N
     names = [*"ACGT", "N", *learnt]
     texts += ["A" * 41, "AC" * 30, "CAA" * 17]
     assert [[names[i] for i in row] for row in rows(pieces, texts)] == [
-        by_hand(text, learnt) for text in texts
+        merge_by_hand(text, learnt) for text in texts
     ]
 
 

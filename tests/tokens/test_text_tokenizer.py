@@ -50,21 +50,6 @@ def test_it_has_nothing_to_do_with_bases(model: bytes) -> None:
         tokenizer.decode([30])
 
 
-def test_damage_is_named(model: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.model"
-    path.write_bytes(model)
-    described = TextTokenizer(model).description()
-    with fails(ModelError):
-        load_tokenizer(path, described | {"vocabulary": 20})
-    with fails(ModelError):
-        load_tokenizer(path, {"pad": 0})
-    with fails(ModelError):
-        load_tokenizer(path, described | {"mask": 99})
-    path.write_bytes(model[:50])
-    with fails(ModelError):
-        load_tokenizer(path, described)
-
-
 def test_found_in_a_checkpoint_by_the_names_of_its_settings(model: bytes, tmp_path: Path) -> None:
     (tmp_path / "spiece.model").write_bytes(model)
     (tmp_path / "tokenizer_config.json").write_text('{"cls_token": {"content": "[SEP]"}, "mask_token": "▁"}')

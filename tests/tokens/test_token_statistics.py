@@ -31,7 +31,7 @@ def ids_of(reference: Reference, tokenizer: DnaTokenizer, *contigs: str) -> np.n
 
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "PIECE", 1000)
+    monkeypatch.setattr(statistics, "CHUNK", 1000)
     monkeypatch.setattr(statistics, "_BATCH", 2)
 
 

@@ -1,6 +1,8 @@
-"""A SentencePiece model of ordinary text, laid out as BigBird's own."""
+"""A SentencePiece model of ordinary text, laid out as BigBird's own; and byte-pair encoding by hand."""
 
 import io
+import itertools
+from collections.abc import Sequence
 
 import sentencepiece
 
@@ -21,3 +23,15 @@ def text_model(text: str, vocabulary: int) -> bytes:
         minloglevel=2,
     )
     return stream.getvalue()
+
+
+def merge_by_hand(text: str, learnt: Sequence[str]) -> list[str]:
+    """Merge the two neighbors whose text was learnt first, the leftmost of equals, until there are none."""
+    rank = {piece: number for number, piece in enumerate(learnt)}
+    parts = list(text)
+    while True:
+        joined = [rank.get(left + right, len(rank)) for left, right in itertools.pairwise(parts)]
+        if not joined or min(joined) == len(rank):
+            return parts
+        first = joined.index(min(joined))
+        parts[first : first + 2] = [parts[first] + parts[first + 1]]

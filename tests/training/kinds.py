@@ -56,15 +56,8 @@ def make_chromatin(home: Path) -> Path:
 def train(
     kind: str, tiny: Path, chromatin: Path, home: Path, checkpoints: Path, world: World, **more: Any
 ) -> None:
-    """Train a model of a kind into `home/kind`; `more` are keys of its training.
-
-    Parameters
-    ----------
-    tiny
-        The configuration of `tests.tiny_run`.
-    chromatin
-        What `make_chromatin` wrote.
-    """
+    """Train a model of a kind into `home/kind`, by the configuration of `tests.tiny_run` and what
+    `make_chromatin` wrote; `more` are keys of its training."""
     config = load_config(tiny)
     results = config.paths
     values = config.model_dump(mode="json", include={"genome", "tokens", "encoder", "pretraining"})

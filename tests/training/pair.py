@@ -7,6 +7,7 @@ likewise, then gone on with by processes of which the first alone sees the check
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,11 @@ class Watch:
 
     def __init__(self, here: World) -> None:
         self.here, self.left = here, 0
-        self.evaluate, self.backward = loop.evaluate, loop._backward
-        loop.LOG_STEPS, loop.evaluate, loop._backward = 1, self.evaluated, self.stepped
+        self.backward = loop.backward
+        loop.LOG_STEPS, loop.check_figures, loop.backward = 1, self.compared, self.stepped
 
-    def evaluated(self, *given: Any) -> dict[str, float]:
-        values = self.evaluate(*given)
-        assert self.here.gather(values) == [values] * self.here.size, "figures differ between processes"
-        return values
+    def compared(self, figures: Mapping[str, float], step: int) -> None:
+        assert self.here.gather(figures) == [figures] * self.here.size, "they differ between processes"
 
     def stepped(self, *given: Any) -> Any:
         self.left -= 1

@@ -1,91 +1,38 @@
 """Checkpoints: the last two are kept, damage is always found, and the one before is taken."""
 
+import errno
+import fcntl
 import hashlib
 import io
 import json
 import os
 import random
+import signal
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from bigbird_dna.config import OptimizerConfig, TrainingConfig
-from bigbird_dna.errors import ModelError
-from bigbird_dna.training.batches import Batch
-from bigbird_dna.training.checkpoints import CheckpointStore, UnusableCheckpoint, read_checkpoint
-from bigbird_dna.training.distributed import World
-from bigbird_dna.training.log import Progress, TrainingLog
-from bigbird_dna.training.loop import train_network
-from bigbird_dna.training.optimizers import make_optimizer
+from bigbird_dna.config import OptimizerConfig
+from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.training.checkpoints import CheckpointStore, Lock, UnusableCheckpoint, read_checkpoint
+from bigbird_dna.training.log import Progress
 from tests.golden.messages import fails
-
-ALONE = World(0, 1, torch.device("cpu"))
-CONFIG = TrainingConfig(
-    steps=12,
-    batch_size=4,
-    checkpoint_every=2,
-    precision="float32",
-    optimizer=OptimizerConfig(learning_rate=0.1, warmup_steps=1),
-)
-Everything = tuple[nn.Module, torch.optim.Optimizer]
-
-
-class Curve:
-    """Fits a curve; a training of it may be ended before its time."""
-
-    def __init__(self, end: int = 10**9) -> None:
-        self.end = end
-
-    def batch(self, step: int, first: int, count: int) -> Batch:
-        x = torch.arange(first, first + count, dtype=torch.float32)[:, None] / 4 + step
-        return {"ids": x, "lengths": torch.ones(count), "step": torch.tensor(step)}
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {"rows": float(len(batch["ids"]))}
-
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        if batch["step"] >= self.end:
-            raise KeyboardInterrupt
-        return (network(batch["ids"]) - batch["ids"].sin()).square().sum() / totals["rows"]
-
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
-        return {}
-
-
-def fresh(config: TrainingConfig = CONFIG) -> Everything:
-    torch.manual_seed(3)
-    network = nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1))
-    return network, make_optimizer(network, config.optimizer)
-
-
-def run(store: CheckpointStore, end: int = 10**9, config: TrainingConfig = CONFIG) -> list[float]:
-    """Train, or go on, up to step `end`; all weights."""
-    network, _ = fresh()
-    with suppress(KeyboardInterrupt):
-        train_network(network, Curve(end), config, store, ALONE)
-    return [x for value in network.state_dict().values() for x in value.flatten().tolist()]
-
-
-def opened(directory: Path) -> CheckpointStore:
-    return CheckpointStore(directory, {"a": 1})
+from tests.training.curve import CONFIG, Curve, fresh, opened, run, state_of
 
 
 @pytest.fixture
 def begun(tmp_path: Path) -> CheckpointStore:
     """A training that was ended after step 6, with the checkpoints of steps 4 and 6."""
-    run(opened(tmp_path), 6)
+    run(opened(tmp_path), Curve(6))
     store = opened(tmp_path)
-    assert sorted(path.name for path in store.directory.iterdir()) == [
-        "previous.pt",
-        "state.pt",
-        "training.jsonl",
-    ]
+    assert {path.name for path in store.directory.iterdir()} == {"previous.pt", "state.pt", "training.jsonl"}
     return store
 
 
@@ -112,12 +59,6 @@ def saved(state: object) -> bytes:
     return stream.getvalue()
 
 
-def state_of(store: CheckpointStore) -> dict[str, Any]:
-    content = store.path.read_bytes()
-    found: dict[str, Any] = torch.load(io.BytesIO(content[content.index(b"PK") :]), weights_only=True)
-    return found
-
-
 def test_a_changed_bit_is_always_found_and_the_checkpoint_before_is_taken(
     begun: CheckpointStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,7 +70,7 @@ def test_a_changed_bit_is_always_found_and_the_checkpoint_before_is_taken(
         begun.path.write_bytes(content)
         flip(begun.path, draw.randrange(8 * len(content)))
         if number % 20:
-            with fails(UnusableCheckpoint):
+            with pytest.raises(UnusableCheckpoint):
                 read_checkpoint(begun.path)
             continue
         assert begun.restore(network, optimizer).step == 4
@@ -166,24 +107,14 @@ def test_a_damaged_checkpoint_does_not_take_the_place_of_a_good_one(begun: Check
     begun.save(network, optimizer, progress)
     assert begun.previous.read_bytes() == good
     begun.save(network, optimizer, Progress(step=6))
-    assert [opened_step(begun, path) for path in (begun.path, begun.previous)] == [6, 4]
-
-
-def opened_step(store: CheckpointStore, path: Path) -> int:
-    other = CheckpointStore(store.directory.parent, {"a": 1})
-    other.path = path
-    return other.restore(*fresh()).step
+    assert [read_checkpoint(path)["progress"]["step"] for path in (begun.path, begun.previous)] == [6, 4]
 
 
 def test_without_a_good_checkpoint_one_line_says_what_to_do(begun: CheckpointStore) -> None:
     flip(begun.path, 9000)
     begun.previous.write_bytes(b"noise" * 100)
-    with pytest.raises(ModelError) as caught:
+    with fails(ModelError, begun.path, begun.previous):
         begun.restore(*fresh())
-    assert str(caught.value) == (
-        f"{begun.path}: damaged: it doesn't have its own sha256; {begun.previous}: damaged: it doesn't begin "
-        f"as a checkpoint does; delete {begun.directory} to train from the start"
-    )
 
 
 def test_a_checkpoint_without_a_checksum_is_not_taken(
@@ -212,7 +143,7 @@ ADAFACTOR = CONFIG.model_copy(update={"optimizer": OptimizerConfig(method="adafa
 
 def test_adafactor_goes_on_from_its_checkpoint_and_from_no_other_optimiser_s(tmp_path: Path) -> None:
     whole = run(opened(tmp_path / "whole"), config=ADAFACTOR)
-    run(opened(tmp_path), 6, ADAFACTOR)
+    run(opened(tmp_path), Curve(6), ADAFACTOR)
     store = opened(tmp_path)
     network, adamw = fresh()
     with fails(ModelError):
@@ -221,52 +152,54 @@ def test_adafactor_goes_on_from_its_checkpoint_and_from_no_other_optimiser_s(tmp
     assert run(store, config=ADAFACTOR) == whole != run(opened(tmp_path / "adamw"))
 
 
-Change = Callable[[dict[str, Any]], object]
+def moment(**values: object) -> tuple[tuple[str | int, ...], object]:
+    """Other moments of the first parameter; ... for one that is missing."""
+    ((name, value),) = values.items()
+    return ("optimizer", "state", 0, name), value
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda state: state.pop("progress"),
-        lambda state: state.update(more=1),
-        lambda state: state.update(computed=[2]),
-        lambda state: state.update(computed={"processes": None}),
-        lambda state: state["network"].pop("0.weight"),
-        lambda state: state["network"].update(more=torch.zeros(1)),
-        lambda state: state["network"].update({"0.weight": torch.zeros(1, 5)}),
-        lambda state: state["network"].update({"0.weight": torch.zeros(5, 1, dtype=torch.long)}),
-        lambda state: state["network"].update({"0.weight": torch.zeros(5, 1).to_sparse()}),
-        lambda state: state["network"].update({"0.weight": torch.zeros(1).expand(10**6, 10**6)}),
-        lambda state: state["network"].update({"0.weight": [1.0]}),
-        lambda state: state.update(network=[]),
-        lambda state: state.update(optimizer=None),
-        lambda state: state["optimizer"].update(state=[]),
-        lambda state: state["optimizer"]["state"].update({9: {}}),
-        lambda state: state["optimizer"]["state"][0].update(exp_avg=torch.zeros(3)),
-        lambda state: state["optimizer"]["state"][0].update(step=torch.zeros(5, 1)),
-        lambda state: state["optimizer"]["state"][0].pop("exp_avg_sq"),
-        lambda state: state["optimizer"]["state"].update({0: None}),
-        lambda state: state["optimizer"]["param_groups"].pop(),
-        lambda state: state["optimizer"]["param_groups"][0].update(params=[0, 0]),
-        lambda state: state["optimizer"]["state"][0].update(step=torch.tensor(-4e6)),
-        lambda state: state["optimizer"]["state"][0].update(step=torch.tensor(float("nan"))),
-        lambda state: state["optimizer"]["state"][0].update(step=torch.tensor(1e30)),
-        lambda state: state.update(progress=4),
-        lambda state: state["progress"].pop("tokens"),
-        lambda state: state["progress"].update(more=1),
-        lambda state: state["progress"].update(step=-1),
-        lambda state: state["progress"].update(step=True),
-        lambda state: state["progress"].update(step="6"),
-        lambda state: state["progress"].update(loss_sum=float("nan")),
-        lambda state: state["progress"].update(tokens=torch.tensor(1)),
-    ],
-)
+WEIGHT = ("network", "0.weight")
+CHANGES: list[tuple[tuple[str | int, ...], object]] = [
+    (("progress",), ...),
+    (("more",), 1),
+    *((("computed",), value) for value in ([2], {"processes": None})),
+    (WEIGHT, ...),
+    (("network", "more"), torch.zeros(1)),
+    (WEIGHT, torch.zeros(1, 5)),
+    (WEIGHT, torch.zeros(5, 1, dtype=torch.long)),
+    (WEIGHT, torch.zeros(5, 1).to_sparse()),
+    (WEIGHT, torch.zeros(1).expand(10**6, 10**6)),
+    (WEIGHT, [1.0]),
+    (("network",), []),
+    (("optimizer",), None),
+    (("optimizer", "state"), []),
+    (("optimizer", "state", 9), {}),
+    (("optimizer", "state", 0), None),
+    *(moment(exp_avg=torch.zeros(3)), moment(step=torch.zeros(5, 1)), moment(exp_avg_sq=...)),
+    *(moment(step=torch.tensor(value)) for value in (-4e6, float("nan"), 1e30)),
+    (("optimizer", "param_groups", 0), ...),
+    (("optimizer", "param_groups", 0, "params"), [0, 0]),
+    (("progress",), 4),
+    (("progress", "tokens"), ...),
+    (("progress", "more"), 1),
+    *((("progress", "step"), value) for value in (-1, True, "6")),
+    (("progress", "loss_sum"), float("nan")),
+    (("progress", "tokens"), torch.tensor(1)),
+]
+
+
+@pytest.mark.parametrize(("keys", "value"), CHANGES, ids=range(len(CHANGES)))
 def test_a_checkpoint_that_does_not_fit_is_left_for_the_one_before(
-    begun: CheckpointStore, undisturbed: list[float], change: Change
+    begun: CheckpointStore, undisturbed: list[float], keys: tuple[str | int, ...], value: object
 ) -> None:
     """Though it has its checksum: nothing of it is loaded."""
-    state = state_of(begun)
-    change(state)
+    state = place = state_of(begun)
+    for key in keys[:-1]:
+        place = place[key]  # type: ignore[index]
+    if value is ...:
+        del place[keys[-1]]  # type: ignore[arg-type]
+    else:
+        place[keys[-1]] = value  # type: ignore[index]
     sign(begun.path, saved(state))
     network, optimizer = fresh()
     before = [value.clone() for value in network.state_dict().values()]
@@ -299,15 +232,8 @@ def test_no_code_of_a_checkpoint_is_run(begun: CheckpointStore, tmp_path: Path) 
         warnings.simplefilter("ignore")
         torch.jit.save(torch.jit.script(nn.Linear(1, 1)), script)
     plain = saved({"a": 1})
-    contents = [
-        saved(Code(tmp_path / "made")),
-        saved(deep),
-        script.getvalue(),
-        plain[:-200],
-        b"",
-        b"PK\x03\x04",
-    ]
-    for content in contents:
+    hostile = [saved(Code(tmp_path / "made")), saved(deep), script.getvalue()]
+    for content in (*hostile, plain[:-200], b"", b"PK\x03\x04"):
         sign(begun.path, content)
         with fails(ModelError) as caught:
             begun.restore(*fresh())
@@ -352,13 +278,97 @@ def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(begun: Checkp
     assert not begun.directory.exists()
 
 
-def test_a_damaged_line_of_the_log_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "training.jsonl"
-    good = ['{"step": 1, "loss": NaN}\n', '{"step": 2}\n', '{"step": 3}\n']
-    bad = ["{\n", "[]\n", '{"stop": 1}\n', '{"step": true}\n', "[" * 99_999 + "\n", "\x85{}\n", "\n"]
-    # A return within a line would end it for those who read the log later.
-    bad += ['{"step": 2,\r"a": 1}\n', '{"step": 2']
-    path.write_bytes("".join([*good[:1], *bad[:-1], *good[1:], bad[-1]]).encode("latin-1"))
-    TrainingLog(path, Progress(step=2), 10)
-    assert path.read_text() == "".join(good[:2])
-    assert f"warning: {path}: 8 damaged lines are left out" in capsys.readouterr().err
+# The lock keeps others away while its holder lives, and no longer.
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from bigbird_dna.training.checkpoints import Lock
+Lock(Path(sys.argv[1])).take("it")
+print("held", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "training" / "lock"
+
+
+def test_a_lock_is_of_one_process_and_freed_when_it_is_killed(path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        with pytest.raises(ModelError) as caught:
+            Lock(path).take("the training")
+        holds = f"(process {holder.pid} on {os.uname().nodename} since 20"
+        assert all(part in str(caught.value) for part in (f"{path.parent}: the training", holds))
+        before = path.read_text()
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    assert path.read_text() == before, "nothing tidies up after a kill"
+    lock = Lock(path)
+    lock.take("the training")
+    assert path.read_text().startswith(f"process {os.getpid()} on ")
+    lock.release()
+    assert not path.parent.exists()
+
+
+def test_whoever_was_refused_takes_nothing_away(path: Path) -> None:
+    lock, other = Lock(path), Lock(path)
+    lock.take("it")
+    with pytest.raises(ModelError):
+        other.take("it")
+    other.release()
+    with pytest.raises(ModelError):
+        other.take("it")
+    (path.parent / "notes").write_text("")
+    lock.release()
+    assert [one.name for one in path.parent.iterdir()] == ["notes"]
+    lock.release()
+    other.take("it")
+
+
+def test_a_file_that_is_removed_while_it_is_locked_is_made_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who held it may remove it after another has opened it: to lock that one is worth nothing."""
+    first, flock = Lock(path), fcntl.flock
+    first.take("it")
+
+    def late(handle: int, how: int) -> None:
+        first.release()
+        flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    second = Lock(path)
+    second.take("it")
+    monkeypatch.undo()
+    with pytest.raises(ModelError):
+        Lock(path).take("it")
+    second.release()
+
+
+def test_without_locks_a_line_of_the_log_says_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    Lock(path).take("the training")
+    assert f"warning: {path}: can't be locked (No locks available): the training may run twice" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_lock_that_cannot_be_written_is_refused(path: Path, tmp_path: Path) -> None:
+    path.parent.mkdir()
+    path.symlink_to(tmp_path / "elsewhere")
+    with fails(UsageError, path):
+        Lock(path).take("it")
+    assert not (tmp_path / "elsewhere").exists()
+    (tmp_path / "file").write_text("")
+    with fails(UsageError):
+        Lock(tmp_path / "file" / "lock").take("it")

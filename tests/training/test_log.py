@@ -4,15 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
 
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.training import log, loop
 from bigbird_dna.training.checkpoints import CheckpointStore
-from bigbird_dna.training.distributed import World
 from bigbird_dna.training.log import Progress, TrainingLog, duration, matrix_rate, training_seconds
-from tests.training.test_checkpoints import Curve, fresh
+from tests.training.curve import ALONE, Curve, fresh
 
 
 class Clock:
@@ -103,18 +101,24 @@ def test_a_training_says_it_before_its_first_step(
     rate: float,
     parts: list[str],
 ) -> None:
-    class Never(Curve):
-        def loss(self, *_: object) -> torch.Tensor:
-            raise KeyboardInterrupt
-
     monkeypatch.setattr(log, "matrix_rate", lambda: rate)
     network, _ = fresh()
     store = CheckpointStore(tmp_path, {})
     with pytest.raises(KeyboardInterrupt):
-        loop.train_network(
-            network, Never(), TrainingConfig(steps=12, batch_size=4), store, World(0, 1, torch.device("cpu"))
-        )
+        loop.train_network(network, Curve(0), TrainingConfig(steps=12, batch_size=4), store, ALONE)
     store.lock.release()
     said = capsys.readouterr().err
     assert ("on this CPU" in said) == bool(parts)
     assert all(part in said for part in parts), said
+
+
+def test_a_damaged_line_of_the_log_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "training.jsonl"
+    good = ['{"step": 1, "loss": NaN}\n', '{"step": 2}\n', '{"step": 3}\n']
+    bad = ["{\n", "[]\n", '{"stop": 1}\n', '{"step": true}\n', "[" * 99_999 + "\n", "\x85{}\n", "\n"]
+    # A return within a line would end it for those who read the log later.
+    bad += ['{"step": 2,\r"a": 1}\n', '{"step": 2']
+    path.write_bytes("".join([*good[:1], *bad[:-1], *good[1:], bad[-1]]).encode("latin-1"))
+    TrainingLog(path, Progress(step=2), 10)
+    assert path.read_text() == "".join(good[:2])
+    assert f"warning: {path}: 8 damaged lines are left out" in capsys.readouterr().err

@@ -71,25 +71,24 @@ def without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "unavailable", lambda *_, **__: "no compiler")
 
 
-def test_a_training_says_its_routes_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trained(tmp_path, ENCODER.model_copy(update={"route": "blocked"}))
-    said = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines() if "attention" in line]
-    assert said == ["attention: blocked (asked for)"]
-
-
 @pytest.mark.usefixtures("without_kernel")
-def test_on_a_cpu_a_slower_route_is_taken_and_said(
+def test_a_training_logs_its_routes_once_and_takes_slower_ones_on_a_cpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trained(tmp_path)
-    said = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines() if "attention" in line]
-    assert said == ["attention: blocked (native: no compiler)", "attention: masked (the sequence is short)"]
+    logged = []
+    for route in ("blocked", "auto"):
+        trained(tmp_path / route, ENCODER.model_copy(update={"route": route}))
+        lines = capsys.readouterr().err.splitlines()
+        logged += [line.split("attention: ")[1] for line in lines if "attention" in line]
+    slower = ["blocked (native: no compiler)", "masked (the sequence is short)"]
+    assert logged == ["blocked (asked for)", *slower]
 
 
 @pytest.mark.usefixtures("without_kernel")
 def test_on_a_gpu_it_is_refused_unless_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert measuring.STRICT == ("cuda",)
     monkeypatch.setattr(measuring, "STRICT", ("cpu",))
     with pytest.raises(ConfigError) as caught:
         trained(tmp_path)
@@ -103,10 +102,6 @@ def test_on_a_gpu_it_is_refused_unless_allowed(
     trained(tmp_path / "full", ENCODER.model_copy(update={"attention": "full"}))
     trained(tmp_path / "allowed", allow_slow_attention=True)
     assert "attention: blocked (native: no compiler)" in capsys.readouterr().err
-
-
-def test_a_gpu_is_where_it_is_refused() -> None:
-    assert measuring.STRICT == ("cuda",)
 
 
 @REMARKS

@@ -1,9 +1,10 @@
-"""Two processes train as one does, whatever is trained; and one goes on where two have stopped."""
+"""Processes: two train as one does, one goes on where they stop; which device each takes; how they end."""
 
+import multiprocessing
 import os
+import socket
 import subprocess
 import sys
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ from safetensors.torch import load_file
 from torch import nn
 
 from bigbird_dna.config import EncoderConfig, PretrainingConfig
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training import loop
-from bigbird_dna.training.checkpoints import CheckpointStore
+from bigbird_dna.training.checkpoints import CheckpointStore, fingerprint
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.task import ModelTask, checkpoint_store
 from tests.conftest import REPOSITORY
+from tests.golden.messages import fails
 from tests.training.kinds import KINDS, STEPS, logged, make_chromatin, train
 from tests.training.pair import LAST
 
@@ -83,38 +87,6 @@ def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_stop(
             assert (value - weights[key]).abs().max() < bound, (name, key)
 
 
-class Several(World):
-    """One of a number of processes, with no others beside it."""
-
-    def sum(self, values: dict[str, float]) -> dict[str, float]:
-        return values
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("accumulate", [1, 3])
-def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, accumulate: int) -> None:
-    parts: list[list[int]] = []
-
-    class Numbered:
-        def batch(self, step: int, first: int, count: int) -> dict[str, torch.Tensor]:
-            return {"lengths": torch.arange(first, first + count)}
-
-        def part(self, batch: dict[str, torch.Tensor], rows: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"lengths": batch["lengths"][rows]}
-
-    config = loop.TrainingConfig(steps=1, batch_size=25, grad_accumulation=accumulate)
-    for rank in range(size):
-        here = Several(rank, size, torch.device("cpu"))
-        ((_, batches),) = loop._prefetched(Numbered(), config, here, 0)  # type: ignore[arg-type]
-        own = [batch["lengths"].tolist() for batch in batches]
-        assert len(own) == accumulate
-        assert accumulate == 1 or [*chain(*own)] == sorted(chain(*own), reverse=True)
-        parts += own
-    assert sorted(chain(*parts)) == list(range(25))
-    sizes = {len(part) for part in parts}
-    assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
-
-
 class Named(ModelTask[None]):
     """A pretraining, as far as its checkpoints' name goes."""
 
@@ -162,3 +134,83 @@ def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokeniz
         assert begun(tokenizer, tmp_path, 1, encoder, **{key: value}).directory != place
     other = encoder.model_copy(update={"dropout": 0.2})
     assert begun(tokenizer, tmp_path, 1, other).directory != place
+
+
+@pytest.mark.parametrize(
+    ("gpus", "processes", "asked", "taken"),
+    [
+        (0, 1, "auto", "cpu"),
+        (1, 1, "auto", "cuda"),
+        (1, 2, "auto", "cpu"),
+        (2, 2, "cuda", "cuda"),
+        (2, 1, "cpu", "cpu"),
+    ],
+)
+def test_a_gpu_is_taken_only_where_each_process_has_one(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, processes: int, asked: str, taken: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    assert choose_device(asked).type == taken
+
+
+def test_a_missing_gpu_and_an_unknown_device_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with fails(UsageError):
+        choose_device("cuda")
+    with fails(UsageError):
+        choose_device("tpu")
+
+
+def test_a_fingerprint_tells_configurations_apart_whatever_their_order() -> None:
+    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1}) != fingerprint({"a": 2, "b": 1})
+
+
+def _failing(rank: int, port: int, errors: Any, received: Any) -> None:
+    """One of two processes; the first one fails, and waits till both have said why they end."""
+    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in own.items()}, MASTER_ADDR="127.0.0.1")
+    with world("cpu") as here:
+        for error in (IndexError("defect\nof two lines"), DataError("a.txt: damaged")):
+
+            def call(error: Exception = error) -> None:
+                raise error
+
+            try:
+                here.first(call)
+            except Exception as found:
+                errors.put((type(error).__name__, rank, type(found).__name__, str(found)))
+        received.wait(60)
+
+
+def test_whatever_fails_on_the_first_process_no_other_waits_for_it() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    errors, received = context.Queue(), context.Event()
+    pair = [context.Process(target=_failing, args=(rank, port, errors, received)) for rank in range(2)]
+    for process in pair:
+        process.start()
+    try:
+        found = sorted(errors.get(timeout=60) for _ in range(4))
+    finally:
+        received.set()
+        for process in pair:
+            process.join(60)
+    assert found == [
+        ("DataError", 0, "DataError", "a.txt: damaged"),
+        ("DataError", 1, "DataError", "a.txt: damaged"),
+        ("IndexError", 0, "IndexError", "defect\nof two lines"),
+        ("IndexError", 1, "RuntimeError", "the first process failed: defect of two lines"),
+    ]
+    assert [process.exitcode for process in pair] == [0, 0]
+
+
+def test_what_is_to_be_done_at_the_end_is_done_after_an_error() -> None:
+    done: list[str] = []
+    with pytest.raises(ZeroDivisionError), world("cpu") as here:
+        assert here.device == torch.device("cpu")
+        here.at_end.callback(done.append, "done")
+        raise ZeroDivisionError
+    assert done == ["done"]

@@ -145,11 +145,11 @@ def test_what_fails_at_the_end_leaves_checkpoints_and_the_older_output(
 ) -> None:
     before = trained(LineTask(), tmp_path)
 
-    def fails(*_: object) -> dict[str, Any]:
+    def full(*_: object) -> dict[str, Any]:
         raise DataError("no space")
 
     with monkeypatch.context() as patch, fails(DataError):
-        patch.setattr(LineTask, "write", fails)
+        patch.setattr(LineTask, "write", full)
         trained(LineTask(start=1.0), tmp_path)
     assert (tmp_path / "output/bias").read_text() == str(before["bias"])
     assert "state.pt" in left(tmp_path) and "lock" not in left(tmp_path)

@@ -145,7 +145,7 @@ def assert_no_wait(network: nn.Module, objective: Any, more: Batch) -> None:
     optimizer = torch.optim.AdamW(network.parameters())
     with Refusing() as refusing:
         for _ in range(2):  # what is kept from the first step, and what isn't
-            loss = loop._backward(network, losing, [batch, batch], totals, AWAY, nullcontext())  # type: ignore[arg-type]
+            loss = loop.backward(network, losing, [batch, batch], totals, AWAY, nullcontext())  # type: ignore[arg-type]
             nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
     assert loss.device.type == "meta" and refusing.copies

@@ -33,7 +33,8 @@ on the joint softmax.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -56,12 +57,11 @@ from bigbird_dna.attention.mechanism import (
 )
 from bigbird_dna.attention.mechanisms.sparse import (
     Level,
-    levels,
     other_blocks,
     own_block_scores,
+    plan_of_levels,
     row_and_column_scores,
     row_and_column_sum,
-    sibling_attention,
     turned,
 )
 from bigbird_dna.config import LayerShape, Mechanism, Section
@@ -138,14 +138,6 @@ def block_attention(inputs: Heads, by_column: bool = False) -> Tensor:
     return near @ v + torch.unflatten(summed, 2, (blocks, size))
 
 
-def grid_attention(inputs: Heads, vertical: bool) -> Tensor:
-    """Attention on a grid filled row by row, (B, H, rows, columns, K) → the same."""
-    if vertical:
-        return _attention_over_columns(inputs, inputs.causal)
-    columns = inputs.map(turned)._replace(present=turned(inputs.present))
-    return turned(_attention_over_columns(columns, False))
-
-
 def _attention_over_columns(inputs: Heads, prefixes: bool) -> Tensor:
     """Attention on the grid as laid, (B, H, R, C, K); spans are columns without the query's row.
 
@@ -186,10 +178,7 @@ def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def summaries(inputs: Heads, count: int) -> Iterator[Level]:
-    """Keys and values (B, H, N, K) of the blocks of each level, and which have tokens (B, 1, N).
-
-    Those of level 0 are single tokens.
-    """
+    """Keys and values (B, H, N, K) of each level's blocks, single tokens first, and which exist (B, 1, N)."""
     yield inputs.k, inputs.v, inputs.present
     for level in range(1, count):
         _, k, v, pooled_q, pooled_k, present, largest, *_ = inputs.in_blocks(1 << level)
@@ -206,25 +195,14 @@ def _summary(
     return pool(pooled_k, present, largest), value
 
 
-def fixed(span: int) -> PlannedAttention:
-    """Blocks of `span` tokens."""
-    return plan_of_blocks(block_attention, span, lambda blocks, size: size + blocks)
-
-
-def rowmajor(columns: int) -> PlannedAttention:
-    """Rows of a grid of `columns` columns, summarized for each column."""
-
-    def attend(rows: Heads) -> Tensor:
-        return block_attention(rows, by_column=True)
-
-    return plan_of_blocks(attend, columns, lambda rows, row: row + rows)
-
-
 def axial(columns: int, vertical: bool) -> PlannedAttention:
     """Own row and column of a grid of `columns` columns; the spans are columns, or rows."""
 
     def attend(grid: Heads) -> Tensor:
-        return grid_attention(grid, vertical)
+        if vertical:
+            return _attention_over_columns(grid, grid.causal)
+        columns = grid.map(turned)._replace(present=turned(grid.present))
+        return turned(_attention_over_columns(columns, False))
 
     def scores(rows: int, row: int) -> int:
         return 2 * row + rows if vertical else row + 2 * rows
@@ -232,21 +210,12 @@ def axial(columns: int, vertical: bool) -> PlannedAttention:
     return plan_of_blocks(attend, columns, scores)
 
 
-def logsparse() -> PlannedAttention:
-    """Halves of dyadic blocks."""
-
-    def attend(inputs: Heads) -> Tensor:
-        return sibling_attention(inputs, summaries)
-
-    return PlannedAttention(attend, lambda tokens: 1 + levels(tokens), lambda tokens: 1 << levels(tokens))
-
-
 class Combiner(PlannedLayer):
     """One plan of how keys are parted, and how a span's tokens become one query and one key.
 
     Examples
     --------
-    >>> attention = Combiner(LayerShape(heads=2, width=4), fixed(span=3), "max")
+    >>> attention = Combiner(LayerShape(heads=2, width=4), axial(columns=3, vertical=True), "max")
     >>> q, k, v = torch.randn(3, 1, 2, 10, 4)
     >>> attention(q, k, v).shape
     torch.Size([1, 2, 10, 4])
@@ -330,35 +299,36 @@ class CombinerMixtureOptions(CombinerFixedOptions, CombinerAxialOptions):
 
 
 def plan(part: PlanName, options: Any) -> PlannedAttention:
-    """A plan without parameters, of the options that it has."""
+    """A plan of the options that it has."""
     match part:
         case "fixed":
-            return fixed(options.span)
+            return plan_of_blocks(block_attention, options.span, lambda blocks, size: size + blocks)
         case "logsparse":
-            return logsparse()
-        case "axial_vertical":
-            return axial(options.columns, vertical=True)
-        case "axial_horizontal":
-            return axial(options.columns, vertical=False)
-        case "axial_rowmajor":
-            return rowmajor(options.columns)
+            return plan_of_levels(summaries)
+        case "axial_rowmajor":  # rows, summarized for each column
+            by_column = partial(block_attention, by_column=True)
+            return plan_of_blocks(by_column, options.columns, lambda rows, row: row + rows)
+        case _:
+            return axial(options.columns, vertical=part == "axial_vertical")
 
 
-def _building(part: PlanName) -> Callable[[LayerShape, Any], Combiner]:
-    return lambda shape, options: Combiner(shape, plan(part, options), options.pooling)
+def _combiner(part: PlanName, shape: LayerShape, options: Any) -> Combiner:
+    return Combiner(shape, plan(part, options), options.pooling)
 
 
 def _mixture(shape: LayerShape, options: CombinerMixtureOptions) -> Mixture:
-    parts = (options.first, options.second)
-    return Mixture(shape, [Combiner(shape, plan(part, options), options.pooling) for part in parts])
+    return Mixture(shape, [_combiner(part, shape, options) for part in (options.first, options.second)])
 
 
 _AXIAL_COST = "L · (K + columns + L / columns)"
+_PLANS: tuple[tuple[PlanName, type[Section], str], ...] = (
+    ("fixed", CombinerFixedOptions, "L · (K + span + L / span)"),
+    ("logsparse", CombinerOptions, "L · K · log L"),
+    ("axial_vertical", CombinerAxialOptions, _AXIAL_COST),
+    ("axial_horizontal", CombinerAxialOptions, _AXIAL_COST),
+    ("axial_rowmajor", CombinerAxialOptions, _AXIAL_COST),
+)
 MECHANISMS = (
-    Mechanism("combiner_fixed", CombinerFixedOptions, _building("fixed"), "L · (K + span + L / span)"),
-    Mechanism("combiner_logsparse", CombinerOptions, _building("logsparse"), "L · K · log L"),
-    Mechanism("combiner_axial_vertical", CombinerAxialOptions, _building("axial_vertical"), _AXIAL_COST),
-    Mechanism("combiner_axial_horizontal", CombinerAxialOptions, _building("axial_horizontal"), _AXIAL_COST),
-    Mechanism("combiner_axial_rowmajor", CombinerAxialOptions, _building("axial_rowmajor"), _AXIAL_COST),
+    *(Mechanism(f"combiner_{part}", kind, partial(_combiner, part), cost) for part, kind, cost in _PLANS),
     Mechanism("combiner_mixture", CombinerMixtureOptions, _mixture, "of both plans"),
 )

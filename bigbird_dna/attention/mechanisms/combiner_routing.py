@@ -8,17 +8,19 @@ Axes: B batch, H heads, L tokens, P chunks, S tokens of a chunk, N blocks of M q
 a head is P S (S + P) K, causal P S² K + L (S + P + M) K, and P is at most clusters + L / S.
 """
 
-import math
-
 import torch
-from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.clusters import Centroids, ClusterChunks, make_chunks, most_chunks
+from bigbird_dna.attention.clusters import (
+    Centroids,
+    ClusterChunks,
+    ClusterOptions,
+    in_chunks,
+    plan_of_clusters,
+)
 from bigbird_dna.attention.mechanism import (
     Heads,
-    PlannedAttention,
     attended,
     hide,
     in_blocks,
@@ -38,14 +40,9 @@ Each adds a summary of its own; so blocks of about K queries have the fewest vec
 """
 
 
-def cluster_attention(inputs: Heads, count: int, size: int) -> Tensor:
-    """Attention by the numbers below `count` of `inputs.clusters`, (B, H, L, K) → (B, H, L, K)."""
-    assert inputs.clusters is not None
-    chunks = make_chunks(inputs.clusters, inputs.present, count, size)
-    chunks = chunks if inputs.causal else chunks.used()
-    laid = inputs.map(chunks.spread)
-    here = inputs.present.expand_as(inputs.clusters)[..., None].to(inputs.q.dtype)
-    laid = laid._replace(present=chunks.spread(here)[..., 0] > 0)
+def cluster_attention(inputs: Heads, options: ClusterOptions) -> Tensor:
+    """Attention by `inputs.clusters`, (B, H, L, K) → (B, H, L, K)."""
+    chunks, laid = in_chunks(inputs, options)
     if inputs.causal:
         return _up_to_each(inputs, laid, chunks)
     return chunks.collect(block_attention(laid))
@@ -101,39 +98,18 @@ def _taken(x: Tensor, slots: Tensor) -> Tensor:
     return torch.unflatten(x.gather(2, index), 2, slots.shape[2:])
 
 
-class CombinerRoutingOptions(CombinerOptions):
+class CombinerRoutingOptions(ClusterOptions, CombinerOptions):
     """Of clusters."""
 
-    clusters: int = Field(default=32, ge=1, description="directions that tokens are sorted by, for each head")
-    span: int = Field(default=128, ge=1, description="tokens; a larger cluster is cut into several")
-    decay: float = Field(
-        default=0.999, ge=0, le=1, description="share of a cluster's direction that a training step keeps"
-    )
 
+def _routing(shape: LayerShape, options: CombinerRoutingOptions) -> nn.Module:
+    def scores(tokens: int, chunks: int, size: int) -> int:
+        return chunks + size + (min(QUERIES, tokens) if shape.causal else 0)
 
-class RoutingCombiner(Combiner):
-    """The plan goes by learned clusters of tokens, cut into chunks of `span`."""
-
-    def __init__(self, shape: LayerShape, options: CombinerRoutingOptions) -> None:
-        clusters, span = options.clusters, options.span
-
-        def attend(inputs: Heads) -> Tensor:
-            return cluster_attention(inputs, clusters, span)
-
-        def scores(tokens: int) -> int:
-            beside = min(QUERIES, tokens) if shape.causal else 0
-            return sum(most_chunks(tokens, clusters, span)) + beside
-
-        def places(tokens: int) -> int:
-            return math.prod(most_chunks(tokens, clusters, span))
-
-        super().__init__(shape, PlannedAttention(attend, scores, places), options.pooling)
-        self.centroids = Centroids(shape, clusters, options.decay)
-
-    def clusters(self, q: Tensor, k: Tensor, present: Tensor) -> Tensor | None:
-        """The number of the nearest direction, (B, H, L)."""
-        return self.centroids(q, k, present)  # type: ignore[no-any-return]
+    layer = Combiner(shape, plan_of_clusters(cluster_attention, options, scores), options.pooling)
+    layer.centroids = Centroids(shape, options.clusters, options.decay)  # drawn after the features
+    return layer
 
 
 _COST = "(L + clusters · span) · (K + span + clusters + L / span)"
-MECHANISMS = (Mechanism("combiner_routing", CombinerRoutingOptions, RoutingCombiner, _COST),)
+MECHANISMS = (Mechanism("combiner_routing", CombinerRoutingOptions, _routing, _COST),)

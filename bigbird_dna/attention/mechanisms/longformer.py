@@ -81,7 +81,8 @@ def window_attention(inputs: Heads, reach: int, dilation: int = 1, globals_: int
 
     some = max(1, TOGETHER // size)
     groups = zip(*(torch.split(x, some, 3) for x in (blocks, keys, values, seen, far)), strict=True)
-    out = _back(torch.cat([recomputed(attend, *group) for group in groups], 3), tokens)
+    out = torch.cat([recomputed(attend, *group) for group in groups], 3)  # (B, H, D, N, S, …)
+    out = out.flatten(3, 4).transpose(2, 3).flatten(2, 3)[:, :, :tokens]
     out, far = torch.split(out, [v.shape[3], far.shape[-1]], -1)
     return out + far @ v[:, :, front] if globals_ else out
 
@@ -109,11 +110,6 @@ def _around(x: Tensor, dilation: int, size: int, before: int, after: int) -> Ten
     """What is in each block and beside it, (B, H, L, K) → (B, H, D, N, before + S + after, K)."""
     x = pad(_interleaved(x, dilation, size), (0, 0, before, after))
     return x.unfold(3, before + size + after, size).transpose(-1, -2)
-
-
-def _back(x: Tensor, tokens: int) -> Tensor:
-    """(B, H, D, N, S, …) → (B, H, L, …)."""
-    return x.flatten(3, 4).transpose(2, 3).flatten(2, 3)[:, :, :tokens]
 
 
 class LongformerOptions(Section):

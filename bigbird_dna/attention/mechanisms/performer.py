@@ -54,10 +54,7 @@ class PerformerOptions(Section):
 
 
 class Performer(AttentionLayer):
-    """FAVOR+, whose error falls with the root of the number of features.
-
-    Dropout has no part in it, as there are no weights to drop.
-    """
+    """FAVOR+, whose error falls with the root of the number of features; there are no weights to drop."""
 
     def __init__(self, shape: LayerShape, options: PerformerOptions) -> None:
         super().__init__()

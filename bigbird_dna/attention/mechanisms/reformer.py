@@ -36,17 +36,6 @@ NOWHERE = -(1 << 40)
 """Code of what is no token: far from that of every token."""
 
 
-def shared_keys(q: Tensor) -> Tensor:
-    """Keys of queries (B, H, L, K): of the same directions, and the length √K."""
-    return normalize(q, dim=-1) * math.sqrt(q.shape[-1])
-
-
-def hashed(q: Tensor, rotations: Tensor) -> Tensor:
-    """Buckets (B, H, R, L) of tokens (B, H, L, K) by rotations (H, R, K, buckets / 2)."""
-    turned = q[:, :, None] @ rotations.to(q.dtype)
-    return torch.cat([turned, -turned], -1).argmax(-1)
-
-
 def hashed_attention(
     q: Tensor, v: Tensor, buckets: Tensor, present: Tensor, size: int, dropout: float
 ) -> Tensor:
@@ -61,7 +50,7 @@ def hashed_attention(
     codes = (buckets * (tokens // size + 3) + chunk).masked_fill(~present[:, :, None], NOWHERE)
     codes = pad(codes, (0, 1), value=NOWHERE)
     order = pad(order, (0, -tokens % size), value=tokens)
-    keys = shared_keys(q)
+    keys = normalize(q, dim=-1) * math.sqrt(q.shape[-1])
     outs, totals = [], []
     for number, (own, where) in enumerate(zip(order.unbind(2), place.unbind(2), strict=True)):
         chunks = torch.unflatten(own, 2, (-1, size))  # (B, H, N, M)
@@ -137,10 +126,7 @@ class ReformerOptions(Section):
 
 
 class Reformer(AttentionLayer):
-    """Attention within buckets of tokens that hash alike, in several rounds.
-
-    The more rounds, the nearer to attention to all.
-    """
+    """Attention within buckets of tokens that hash alike: the more rounds, the nearer to that to all."""
 
     def __init__(self, shape: LayerShape, options: ReformerOptions) -> None:
         super().__init__()
@@ -166,7 +152,8 @@ class Reformer(AttentionLayer):
         rotations = self.rotations.drawn
 
         def choose(part: HeadSlice, query: Tensor) -> Tensor:
-            return hashed(query, rotations[part[1]])
+            turned = query[:, :, None] @ rotations[part[1]].to(query.dtype)
+            return torch.cat([turned, -turned], -1).argmax(-1)
 
         return by_parts(choose, (q,), 2 * q.shape[2] * rotations.shape[1] * self.buckets)
 

@@ -28,7 +28,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.clusters import Centroids, make_chunks, most_chunks
+from bigbird_dna.attention.clusters import Centroids, ClusterOptions, in_chunks, plan_of_clusters
 from bigbird_dna.attention.mechanism import (
     Heads,
     PlannedAttention,
@@ -84,10 +84,8 @@ def row_and_column_attention(inputs: Heads) -> Tensor:
 
 
 def row_and_column_scores(inputs: Heads) -> tuple[Tensor, Tensor]:
-    """Scores of the keys in the own row, (B, H, R, C, C), and in the own column, (B, H, R, C, R).
-
-    The own token counts in its row.
-    """
+    """Scores of the keys in the own row, (B, H, R, C, C), the own token's too, and column, (B, H, R, C,
+    R)."""
     q, k, present = inputs.q, inputs.k, inputs.present
     rows, columns = q.shape[2:4]
     in_row, in_column = present[..., None, :], turned(present)[..., None, :] & others(rows, q)
@@ -109,17 +107,27 @@ def turned(x: Tensor) -> Tensor:
 
 
 Level = tuple[Tensor, Tensor, Tensor]  # keys and values (B, H, N, K) of blocks, and which there are (B, 1, N)
+OfLevels = Callable[[Heads, int], Iterable[Level]]  # gives so many levels, from 0 on
 
 
-def levels(tokens: int) -> int:
+def _levels(tokens: int) -> int:
     """How many reach every token; sequences are filled up to two to this power."""
     return max(1, (tokens - 1).bit_length())
 
 
-def sibling_attention(inputs: Heads, of_levels: Callable[[Heads, int], Iterable[Level]]) -> Tensor:
-    """Attention of a sequence, (B, H, L, K) → (B, H, L, K); `of_levels` gives so many levels, from 0 on."""
+def plan_of_levels(of_levels: OfLevels) -> PlannedAttention:
+    """A query sees of each level the block beside its own."""
+    return PlannedAttention(
+        lambda inputs: sibling_attention(inputs, of_levels),
+        lambda tokens: 1 + _levels(tokens),
+        lambda tokens: 1 << _levels(tokens),
+    )
+
+
+def sibling_attention(inputs: Heads, of_levels: OfLevels) -> Tensor:
+    """Attention of a sequence, (B, H, L, K) → (B, H, L, K)."""
     tokens = inputs.q.shape[2]
-    count = levels(tokens)
+    count = _levels(tokens)
     missing = (1 << count) - tokens
     if missing:
         inputs = inputs.map(lambda x: pad(x, (0, 0, 0, missing)))
@@ -161,20 +169,12 @@ def power_attention(inputs: Heads) -> Tensor:
     columns = [_products(q, k)]
     for distance in back:
         seen = _moved(inputs.present[..., None], distance)
-        columns.append(hide(recomputed(_score_of_moved, q, k, distance), seen))
+        columns.append(hide(recomputed(lambda q, k, by: _products(q, _moved(k, by)), q, k, distance), seen))
     weights = torch.split(weigh(torch.cat(columns, -1), inputs.dropout), 1, -1)
     out = weights[0] * v
     for weight, distance in zip(weights[1:], back, strict=True):
-        out = out + recomputed(_weighted_moved, weight, v, distance)
+        out = out + recomputed(lambda weight, v, by: weight * _moved(v, by), weight, v, distance)
     return out
-
-
-def _score_of_moved(q: Tensor, k: Tensor, distance: int) -> Tensor:
-    return _products(q, _moved(k, distance))
-
-
-def _weighted_moved(weight: Tensor, v: Tensor, distance: int) -> Tensor:
-    return weight * _moved(v, distance)
 
 
 def _products(q: Tensor, k: Tensor) -> Tensor:
@@ -205,15 +205,10 @@ def _siblings(x: Tensor) -> Tensor:
     return torch.unflatten(x, 2, (-1, 2)).flip(3).flatten(2, 3)
 
 
-def cluster_attention(inputs: Heads, count: int, size: int) -> Tensor:
-    """Attention by the numbers below `count` of `inputs.clusters`, (B, H, L, K) → (B, H, L, K)."""
-    assert inputs.clusters is not None
-    chunks = make_chunks(inputs.clusters, inputs.present, count, size)
-    chunks = chunks if inputs.causal else chunks.used()
-    size = chunks.size
-    q, k, v = (chunks.spread(x) for x in (inputs.q, inputs.k, inputs.v))
-    here = inputs.present.expand_as(inputs.clusters)[..., None].to(q.dtype)
-    present = chunks.spread(here)[..., 0] > 0  # (B, H, P, S)
+def cluster_attention(inputs: Heads, options: ClusterOptions) -> Tensor:
+    """Attention by `inputs.clusters`, (B, H, L, K) → (B, H, L, K)."""
+    chunks, laid = in_chunks(inputs, options)
+    q, size = laid.q, chunks.size
 
     def with_before(x: Tensor) -> Tensor:
         """(B, H, P, S, …) → (B, H, P, 2 S, …), first the chunk before, zero where there is none."""
@@ -221,12 +216,12 @@ def cluster_attention(inputs: Heads, count: int, size: int) -> Tensor:
         before = flat.gather(2, chunks.before[..., None].expand(-1, -1, -1, flat.shape[3]))
         return torch.cat([torch.unflatten(before, 3, tuple(x.shape[3:])), x], 3)
 
-    seen = with_before(present)[..., None, :]
+    seen = with_before(laid.present)[..., None, :]
     if inputs.causal:
         own = torch.arange(2 * size, device=q.device) >= size
         seen = seen & (~own | pad(triangle(size, q), (size, 0)))
-    weights = weigh(hide(scores(q, with_before(k)), seen), inputs.dropout)
-    return chunks.collect(weights @ with_before(v))
+    weights = weigh(hide(scores(q, with_before(laid.k)), seen), inputs.dropout)
+    return chunks.collect(weights @ with_before(laid.v))
 
 
 class SparseFixedOptions(Section):
@@ -246,35 +241,9 @@ class LogsparseOptions(Section):
     """There are none."""
 
 
-class RoutingOptions(Section):
-    """Of clusters."""
-
-    clusters: int = Field(default=32, ge=1, description="directions that tokens are sorted by, for each head")
-    span: int = Field(default=128, ge=1, description="tokens of a chunk; a larger cluster has several")
-    decay: float = Field(
-        default=0.999, ge=0, le=1, description="share of a cluster's direction that a training step keeps"
-    )
-
-
-class Routing(PlannedLayer):
-    """Attention within learned clusters; `directions` are those that tokens are sorted by."""
-
-    def __init__(self, shape: LayerShape, options: RoutingOptions) -> None:
-        def attend(inputs: Heads) -> Tensor:
-            return cluster_attention(inputs, options.clusters, options.span)
-
-        def scores(tokens: int) -> int:
-            return 4 * most_chunks(tokens, options.clusters, options.span)[1]
-
-        def places(tokens: int) -> int:
-            return math.prod(most_chunks(tokens, options.clusters, options.span))
-
-        super().__init__(shape, PlannedAttention(attend, scores, places))
-        self.centroids = Centroids(shape, options.clusters, options.decay)
-
-    def clusters(self, q: Tensor, k: Tensor, present: Tensor) -> Tensor | None:
-        """The number of the nearest direction, (B, H, L)."""
-        return self.centroids(q, k, present)  # type: ignore[no-any-return]
+def _routing(shape: LayerShape, options: ClusterOptions) -> nn.Module:
+    plan = plan_of_clusters(cluster_attention, options, lambda tokens, chunks, size: 4 * size)
+    return PlannedLayer(shape, plan, Centroids(shape, options.clusters, options.decay))
 
 
 def _fixed(shape: LayerShape, options: SparseFixedOptions) -> nn.Module:
@@ -293,12 +262,7 @@ def _axial(shape: LayerShape, options: AxialOptions) -> nn.Module:
 
 
 def _logsparse(shape: LayerShape, options: Any) -> nn.Module:
-    def attend(inputs: Heads) -> Tensor:
-        return sibling_attention(inputs, nearest_tokens)
-
-    return PlannedLayer(
-        shape, PlannedAttention(attend, lambda tokens: 1 + levels(tokens), lambda tokens: 1 << levels(tokens))
-    )
+    return PlannedLayer(shape, plan_of_levels(nearest_tokens))
 
 
 def _powers(shape: LayerShape, options: Any) -> nn.Module:
@@ -310,5 +274,5 @@ MECHANISMS = (
     Mechanism("axial", AxialOptions, _axial, "L · (K + columns + L / columns)"),
     Mechanism("logsparse", LogsparseOptions, _logsparse, "L · K · log L"),
     Mechanism("logsparse_powers", LogsparseOptions, _powers, "L · K · log L"),
-    Mechanism("routing", RoutingOptions, Routing, "(L + clusters · span) · (K + span) + L · clusters"),
+    Mechanism("routing", ClusterOptions, _routing, "(L + clusters · span) · (K + span) + L · clusters"),
 )

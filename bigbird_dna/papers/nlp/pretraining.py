@@ -28,7 +28,7 @@ from bigbird_dna.papers.nlp.sections import GeneratedConfig, PretrainingTaskConf
 from bigbird_dna.papers.nlp.task import Metrics, TextTask, TextTraining
 from bigbird_dna.pretraining.baselines import hidden_in_documents
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.pretraining.task import PretrainingObjective, begin_with_counts
+from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import TrainingResult
@@ -182,7 +182,7 @@ class MaskedTextTraining(TextTraining[PretrainingTaskConfig]):
         """The weights that are given, or counts of tokens, if the configuration asks for them."""
         assert isinstance(network, PretrainingNetwork)
         if not self.start.weights and self.config.embedding_init == "cooccurrence":
-            begin_with_counts(network, self.tokens["train"])
+            init_from_counts(network, self.tokens["train"])
         super().initialize(network)
 
     def describe(self, network: nn.Module) -> str:

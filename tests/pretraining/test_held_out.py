@@ -89,9 +89,8 @@ def test_a_store_of_n_alone_is_refused_before_the_training(
     make: Make, tokenizer: DnaTokenizer, pairs: bool
 ) -> None:
     config = PretrainingConfig(sequence_tokens=TOKENS + pairs, next_sentence=pairs)
-    sentence = rf"^held-out: no input of {TOKENS + pairs} tokens has anything to predict: "
     train = make("bbbb")._replace(sentences=np.array([0, 32, 64]), documents=np.array([0, 1, 2]))
-    with fails(DataError):
+    with fails(DataError, "held-out", TOKENS + pairs):
         PretrainingObjective(tokenizer, train, make("nnnn"), config, ALONE)
 
 

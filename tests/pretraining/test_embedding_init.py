@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.input_embeddings import initial_deviation
-from bigbird_dna.pretraining import task as beginning
-from bigbird_dna.pretraining.task import SIZE, begin_with_counts, neighbour_vectors
+from bigbird_dna.pretraining import task
+from bigbird_dna.pretraining.task import SIZE, init_from_counts, neighbor_vectors
 from bigbird_dna.tokens.store import TokenStore
 
 
@@ -52,24 +52,24 @@ def test_vectors_of_full_width_hold_all_that_was_counted(documents: list[list[in
     documents = [[*range(6)], *documents]
     ids = np.concatenate([np.array(document) for document in documents])
     bounds = np.cumsum([0, *map(len, documents)])
-    vectors = neighbour_vectors(ids, bounds, np.arange(6), 100)
+    vectors = neighbor_vectors(ids, bounds, np.arange(6), 100)
     assert vectors.shape == (6, 6)
     matrix = np.hstack([one := information(documents, 6), one.T])
     products = matrix @ matrix.T
     gram = vectors @ vectors.T
     np.testing.assert_allclose(gram @ gram, products, atol=1e-6 * max(1, np.abs(products).max()))
-    again = neighbour_vectors(ids, bounds, np.arange(6), 2)
+    again = neighbor_vectors(ids, bounds, np.arange(6), 2)
     np.testing.assert_allclose(again, vectors[:, :2], atol=1e-9)
 
 
-def test_tokens_with_the_same_neighbours_begin_alike() -> None:
+def test_tokens_with_the_same_neighbors_begin_alike() -> None:
     rng = np.random.default_rng(0)
     jumps = rng.choice([1, 2, 3], 4000, p=[0.7, 0.2, 0.1])
     pattern = 10 + np.cumsum(jumps) % 10  # what follows depends on what there is
     ids = np.where((pattern == 12) & (rng.random(4000) < 0.5), 25, pattern).tolist()  # 25 stands in for 12
     made = network(30)
     before = made.encoder.embeddings.token.weight.detach().clone()
-    begin_with_counts(made, store([ids]))
+    init_from_counts(made, store([ids]))
     weight = made.encoder.embeddings.token.weight.detach()
     alike = torch.nn.functional.cosine_similarity(weight[12, :11], weight[10:26, :11])
     assert alike.topk(2).indices.tolist() == [2, 15]
@@ -82,7 +82,7 @@ def test_tokens_with_the_same_neighbours_begin_alike() -> None:
 
 def test_biases_are_log_frequencies() -> None:
     made = network(8)
-    begin_with_counts(made, store([[5] * 600, [6] * 300 + [7] * 100]))
+    init_from_counts(made, store([[5] * 600, [6] * 300 + [7] * 100]))
     shares = made.masked_tokens.bias.detach().exp()
     assert shares.sum().item() == pytest.approx(1, abs=1e-5)
     assert shares[5:].tolist() == pytest.approx([0.6, 0.3, 0.1], abs=0.002)
@@ -92,17 +92,17 @@ def test_components_of_positions_stay_clear() -> None:
     made = network(40, "learned")
     token = made.encoder.embeddings.token.weight
     clear = (token == 0).all(0)
-    begin_with_counts(made, store([np.random.default_rng(0).integers(5, 40, 3000).tolist()]))
+    init_from_counts(made, store([np.random.default_rng(0).integers(5, 40, 3000).tolist()]))
     assert clear.sum() == 32 and torch.equal((token == 0).all(0), clear)
 
 
 def test_pairs_of_too_many_tokens_are_not_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(beginning, "LARGEST_VOCABULARY", 20)
+    monkeypatch.setattr(task, "LARGEST_VOCABULARY", 20)
     made = network(21)
     before = made.encoder.embeddings.token.weight.detach().clone()
-    begin_with_counts(made, store([[5, 6, 7]]))
+    init_from_counts(made, store([[5, 6, 7]]))
     assert torch.equal(made.encoder.embeddings.token.weight, before)
     assert made.masked_tokens.bias[5] > made.masked_tokens.bias[8]
-    assert "21 pieces are too many to count their pairs" in capsys.readouterr().err
+    assert "a vocabulary of 21 is" in capsys.readouterr().err

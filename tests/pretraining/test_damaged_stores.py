@@ -32,23 +32,19 @@ def swap(path: Path) -> None:
 
 @pytest.mark.parametrize("split", ["train", "valid"])
 @pytest.mark.parametrize(
-    ("name", "damage", "text"),
+    ("name", "damage"),
     [
-        ("tokens.bin", flip, "damaged: its sha256 is"),
-        ("tokens.bin", cut, "bytes, "),
-        ("sentences.npy", swap, "damaged: its sha256 is"),
-        ("documents.npy", swap, "damaged: its sha256 is"),
-        ("sentences.npy", cut, "damaged: "),
-        ("store.json", cut, "not readable as JSON"),
+        *(("tokens.bin", flip), ("tokens.bin", cut), ("sentences.npy", swap)),
+        *(("documents.npy", swap), ("sentences.npy", cut), ("store.json", cut)),
     ],
 )
 def test_a_damaged_store_is_refused(
-    tiny_config: Path, tmp_path: Path, run: Run, split: str, name: str, damage: Damage, text: str
+    tiny_config: Path, tmp_path: Path, run: Run, split: str, name: str, damage: Damage
 ) -> None:
     tokens = tmp_path / "tokens"
     shutil.copytree(tiny_config.parent / "results" / "tokens", tokens)
     damage(tokens / split / name)
     written = ("-o", tmp_path / "model", "--checkpoint-dir", tmp_path / "checkpoints")
     result = run("pretrain", tiny_config, "--tokens", tokens, *written)
-    refused(result, 1, f"{tokens / split / name}: ", text)
+    refused(result, 1, f"{tokens / split / name}: ")
     assert [path.name for path in tmp_path.iterdir()] == ["tokens"]

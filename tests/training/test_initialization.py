@@ -56,9 +56,7 @@ def test_what_was_trained_on_and_is_held_out_is_named(
     assert sorted(found) == sorted(expected)
 
 
-def test_a_model_of_an_earlier_version_names_contigs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_of_whole_contigs_names_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = pd.DataFrame({"contig": ["22", "1"], "start": np.array([5, 6]), "end": np.array([9, 9])})
     assert seen(tmp_path, {"contigs": ["22", "X"]}, rows) == ["22"]
     assert "was pretrained on held-out contigs: 22\n" in capsys.readouterr().err

@@ -1,0 +1,224 @@
+"""What every mechanism promises: it is its definition, whatever stands beside it or after."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bigbird_dna.attention import mechanism as shared
+from bigbird_dna.attention.dense import effective_matrix
+from bigbird_dna.attention.mechanisms import combiner_routing, performer
+from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
+from tests.attention.problems import inputs
+from tests.attention.reference_implementations import (
+    CASES,
+    HEADS,
+    LOCAL_ROWS,
+    MATRICES,
+    SPANS,
+    WIDTH,
+    expected,
+    matrix,
+    parts,
+    quick,
+    small,
+    up_to,
+)
+from tests.golden.messages import fails
+
+NAMES = tuple(known_mechanisms())
+POOLINGS = ("max", "mean", "deepsets_max", "deepsets_mean")
+SIZES = ("span", "columns", "window", "chunk")
+WHOLE: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
+each_case = pytest.mark.parametrize(("name", "causal"), CASES)
+
+
+def made_for(name: str, *shape: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+    """q, k, v, the layer's input, which all want gradients, and the output's gradient; k may be q."""
+    q, k, v, upper = inputs(*shape, dtype=dtype)
+    batch, heads, tokens, width = shape
+    generator = torch.Generator().manual_seed(9)
+    hidden = torch.randn(batch, tokens, heads * width, generator=generator, dtype=dtype).requires_grad_()
+    return q, q if find_mechanism(name).shares_keys else k, v, hidden, upper
+
+
+def detached(name: str, *shape: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    return [x.detach() for x in made_for(name, *shape, dtype=dtype)[:4]]
+
+
+def test_every_mechanism_has_a_reference_implementation() -> None:
+    assert set(known_mechanisms()) == set(MATRICES)
+
+
+@each_case
+@given(
+    lengths=st.lists(st.integers(1, 21), min_size=1, max_size=2),
+    size=st.integers(1, 7),
+    more=st.integers(1, 3),
+    pooling=st.sampled_from(POOLINGS),
+    elements=st.sampled_from([1, 2000, 1 << 22]),
+)
+@example(lengths=[17, 9], size=4, more=1, pooling="deepsets_mean", elements=1)
+@example(lengths=[12, 19], size=3, more=2, pooling="max", elements=1 << 22)
+@settings(max_examples=3, deadline=None)
+def test_output_and_gradients_are_those_of_the_definition(
+    name: str, causal: bool, lengths: list[int], size: int, more: int, pooling: str, elements: int
+) -> None:
+    """Any length, padded rows, all at once or head by head, which are computed again for the gradients."""
+    values = {
+        **dict.fromkeys(SIZES, size),
+        **{"dilation": more, "rounds": more, "global_tokens": more - 1, "last": more, "pooling": pooling},
+    }
+    known = find_mechanism(name).options.model_fields
+    options = {key: value for key, value in values.items() if key in known}
+    module = small(name, causal, **options)
+    *leaves, upper = made_for(name, len(lengths), HEADS, max(lengths) + 2, WIDTH)
+    wanted = [*leaves, *module.parameters()]
+    theirs = expected(name, module, options, tuple(leaves), lengths, causal)
+    their_gradients = torch.autograd.grad(theirs, wanted, upper, **WHOLE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(shared.ELEMENTS, "cpu", elements)
+        patch.setattr(performer, "CHUNK", 4)
+        patch.setattr(performer, "TOGETHER", 5)
+        patch.setattr(combiner_routing, "QUERIES", 5)
+        out = module(*leaves[:3], lengths=torch.tensor(lengths), hidden=leaves[3])
+        gradients = torch.autograd.grad(out, wanted, upper, **WHOLE)
+    for mine, other in zip((out, *gradients), (theirs, *their_gradients), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("plan", SPANS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 5, 9, 16, 17, 33])
+def test_combiners_definition_parts_what_a_query_may_see(plan: str, causal: bool, tokens: int) -> None:
+    for size in (1, 3, 4, 50):
+        for i, (direct, spans) in enumerate(parts(plan, tokens, size, causal)):
+            seen = sorted([*direct, *(j for span in spans for j in span)])
+            assert seen == list(range(i + 1 if causal else tokens)) and i in direct
+
+
+@each_case
+def test_rows_of_the_matrix_sum_to_one_over_the_keys_of_the_definition(name: str, causal: bool) -> None:
+    """Lengths of one more than a power of two, a block or a row among them; of Combiner all keys."""
+    for tokens in (1, 2, 5, 17, 33):
+        module = small(name, causal)
+        q, k, _, hidden = detached(name, 1, HEADS, tokens, WIDTH)
+        found = module.matrix(q, k, hidden) if name in LOCAL_ROWS else effective_matrix(module, q, k)
+        torch.testing.assert_close(found.sum(-1), torch.ones(1, HEADS, tokens).double())
+        seen = matrix(name, module, {}, q[0], k[0], causal) > 0
+        if name in LOCAL_ROWS:
+            seen[:, :2] = up_to(tokens, causal)[:2]
+        elif name.startswith("combiner"):
+            assert torch.equal(seen, up_to(tokens, causal).expand_as(seen))
+        assert torch.equal(found[0] > 0, seen)
+
+
+@each_case
+def test_a_row_depends_on_neither_padding_nor_company(name: str, causal: bool) -> None:
+    module = small(name, causal, **({"pooling": "deepsets_max"} if name.startswith("combiner") else {}))
+    *made, upper = made_for(name, 3, HEADS, 60, WIDTH)
+    with torch.no_grad():
+        for x in {id(x): x for x in made[:3]}.values():
+            x[1, :, 30:] = 1e3  # finite rubbish
+        made[3][1, 30:] = 1e3
+    cut = [x[1:2, :, :30] if x.dim() == 4 else x[1:2, :30] for x in made]
+    alone = [x.detach().clone().requires_grad_() for x in cut]
+    if made[1] is made[0]:
+        alone[1] = alone[0]
+    together = module(*made[:3], lengths=torch.tensor([60, 30, 44]), hidden=made[3])
+    single = module(*alone[:3], hidden=alone[3])
+    torch.testing.assert_close(together[1:2, :, :30], single, rtol=0, atol=1e-11)
+    assert (together[1, :, 30:] == 0).all()
+    grads = torch.autograd.grad(together, made, upper, **WHOLE)
+    others = torch.autograd.grad(single, alone, upper[1:2, :, :30], **WHOLE)
+    for grad, other in zip(grads, others, strict=True):
+        by_token = grad[1].movedim(-2, 0)
+        torch.testing.assert_close(by_token[:30], other[0].movedim(-2, 0), rtol=1e-9, atol=1e-9)
+        assert (by_token[30:] == 0).all()
+
+
+@pytest.mark.parametrize("name", [name for name, causal in CASES if causal])
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_no_bit_of_the_past_depends_on_the_future(name: str, pooling: str, dtype: torch.dtype) -> None:
+    if not name.startswith("combiner") and pooling != "max":
+        pytest.skip("has no pooling")
+    options = {"pooling": pooling} if name.startswith("combiner") else {}
+    module = small(name, True, width=8, **options).to(dtype)
+    q, k, v, hidden, _ = made_for(name, 2, HEADS, 150, 8, dtype=dtype)
+    out = module(q, k, v, hidden=hidden)
+    for now in (1, 40, 71, 149):
+        changed = [x.detach().clone() for x in (q, k, v, hidden)]
+        generator = torch.Generator().manual_seed(now)
+        for x in changed:
+            future = x[:, now:] if x.dim() == 3 else x[:, :, now:]
+            future.copy_(300 * torch.randn(future.shape, generator=generator, dtype=dtype))
+        assert torch.equal(module(*changed[:3], hidden=changed[3])[:, :, :now], out[:, :, :now])
+        past = out[:, :, :now].square().sum()
+        grads = torch.autograd.grad(past, (q, k, v, hidden), retain_graph=True, **WHOLE)
+        assert all((grad[:, :, now:] == 0).all() for grad in grads[:3]) and (grads[3][:, now:] == 0).all()
+        assert (grads[2][:, :, now - 1] != 0).any() or name == "longformer"
+
+
+@pytest.mark.parametrize(
+    "name",
+    quick(
+        (name for name in NAMES if known_mechanisms()[name].drops),
+        *("longformer", "reformer", "combiner_axial_vertical", "combiner_routing"),
+    ),
+)
+def test_dropout_is_reproducible_and_unbiased_with_exact_gradients(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = small(name)
+    q, k, v, hidden = detached(name, 1, HEADS, 11, WIDTH)
+
+    def dropped(count: int, seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        many = [x.expand(count, *x.shape[1:]) for x in (q, k, v, hidden)]
+        return module(*many[:3], lengths=torch.tensor([10] * count), dropout=0.3, hidden=many[3])  # type: ignore[no-any-return]
+
+    first = dropped(1, 5)
+    assert torch.equal(first, dropped(1, 5)) and not torch.equal(first, dropped(1, 6))
+    many = dropped(1000, 7)
+    error = many.mean(0) - module(q, k, v, lengths=torch.tensor([10]), hidden=hidden)[0]
+    sigma = many.std(0) / len(many) ** 0.5
+    assert (many[:, :, 10] == 0).all() and (error.abs() < 5.5 * sigma + 1e-12).all()
+    if name.startswith("combiner"):
+        monkeypatch.setitem(shared.ELEMENTS, "cpu", 1)
+        q, k, v = (x.requires_grad_() for x in (q, k, v))
+        assert torch.autograd.gradcheck(lambda *_: dropped(1, 5), (q, k, v), fast_mode=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bfloat16_stays_near_single_precision(name: str) -> None:
+    module = small(name, width=8).float()
+    q, k, v, hidden = detached(name, 2, HEADS, 50, 8, dtype=torch.float32)
+    lengths = torch.tensor([50, 33])
+    clean = module(q, k, v, lengths=lengths, hidden=hidden)
+    narrow = module(*(x.bfloat16() for x in (q, k, v)), lengths=lengths, hidden=hidden.bfloat16())
+    with torch.autocast("cpu"):
+        automatic = module(q, k, v, lengths=lengths, hidden=hidden)
+    assert narrow.dtype == automatic.dtype == torch.bfloat16
+    if name not in ("routing", "reformer", "combiner_routing"):  # a token between two may go to the other
+        assert (narrow.float() - clean).abs().max() < 0.08
+        assert (automatic.float() - clean).abs().max() < 0.08
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_that_contradict_one_another_are_refused(name: str) -> None:
+    module = small(name)
+    q, k, v, hidden = detached(name, 1, HEADS, 5, WIDTH)
+    with fails(ValueError, "6"):
+        module(q, k, v, lengths=[6], hidden=hidden)
+    with fails(ValueError, "(1, 2, 3, 4)"):
+        module(q, k[:, :, :3], v, hidden=hidden)
+
+
+def test_what_has_no_causal_form_is_refused_in_a_sentence() -> None:
+    assert [name for name, one in known_mechanisms().items() if not one.causal] == ["reformer"]
+    with fails(ValueError, "reformer"):
+        find_mechanism("reformer").make(LayerShape(2, 4, causal=True), {})

@@ -1,0 +1,85 @@
+"""A training that is quick: it fits a curve. What tests of the loop and of checkpoints have in common."""
+
+import io
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.checkpoints import CheckpointStore
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import train_network
+from bigbird_dna.training.optimizers import make_optimizer
+
+ALONE = World(0, 1, torch.device("cpu"))
+CONFIG = TrainingConfig(
+    steps=12,
+    batch_size=4,
+    checkpoint_every=2,
+    precision="float32",
+    optimizer=OptimizerConfig(learning_rate=0.1, warmup_steps=1),
+)
+
+
+class Curve:
+    """Fits a curve; a training of it may be ended before its time."""
+
+    def __init__(
+        self, end: int = 10**9, change: Callable[[int, Tensor], Tensor] | None = None, **figures: float
+    ) -> None:
+        """`change` makes another loss of a step's, counted from 1; `figures` are held-out ones."""
+        self.end, self.change, self.figures = end, change, figures
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        x = torch.arange(first, first + count, dtype=torch.float32)[:, None] / 4 + step
+        return {"ids": x, "lengths": torch.ones(count), "step": torch.tensor(step)}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"rows": float(len(batch["ids"]))}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        if batch["step"] >= self.end:
+            raise KeyboardInterrupt
+        loss = (network(batch["ids"]) - batch["ids"].sin()).square().sum() / totals["rows"]
+        return loss if self.change is None else self.change(int(batch["step"]) + 1, loss)
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        return self.figures
+
+
+def fresh(config: TrainingConfig = CONFIG) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(3)
+    network = nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1))
+    return network, make_optimizer(network, config.optimizer)
+
+
+def weights(network: nn.Module) -> list[float]:
+    return [x for value in network.state_dict().values() for x in value.flatten().tolist()]
+
+
+def run(
+    store: CheckpointStore,
+    objective: Curve | None = None,
+    config: TrainingConfig = CONFIG,
+    world: World = ALONE,
+) -> list[float]:
+    """Train, or go on, up to where the objective ends; all weights."""
+    network, _ = fresh()
+    with suppress(KeyboardInterrupt):
+        train_network(network, objective or Curve(), config, store, world)
+    return weights(network)
+
+
+def opened(directory: Path) -> CheckpointStore:
+    return CheckpointStore(directory, {"a": 1})
+
+
+def state_of(store: CheckpointStore) -> dict[str, Any]:
+    content = store.path.read_bytes()
+    found: dict[str, Any] = torch.load(io.BytesIO(content[content.index(b"PK") :]), weights_only=True)
+    return found

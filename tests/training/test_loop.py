@@ -1,0 +1,413 @@
+"""The loop: a training that stops, or is stopped, leaves what it can be gone on from; none that diverged."""
+
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain, pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bigbird_dna.config import TrainingConfig
+from bigbird_dna.errors import DataError, Stopped, UsageError
+from bigbird_dna.training import stopping
+from bigbird_dna.training.batches import Batch, by_length, take_rows
+from bigbird_dna.training.checkpoints import CheckpointStore, read_checkpoint, write_checkpoint
+from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.loop import prefetched, train_network
+from bigbird_dna.training.stopping import Stopping, time_of_end
+from tests.cli.command import Run, refused
+from tests.golden.messages import fails
+from tests.training.curve import ALONE, CONFIG, Curve, fresh, opened, run, state_of, weights
+from tests.training.kinds import KINDS, make_chromatin
+from tests.training.kinds import train as train_kind
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """The SIGTERMs that come through to whoever minded them before."""
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    yield received
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"),
+    [("00:00:30", 30), ("23:30:00", 84_600), ("2-12:00:00", 216_000), ("100:00:01", 360_001)],
+)
+def test_time_limits(limit: str, seconds: int) -> None:
+    assert time_of_end(limit) - time.time() == pytest.approx(seconds, abs=1)
+
+
+@pytest.mark.parametrize("limit", ["", "30", "1:2:3", "00:60:00", "00:00:75", "-1:00:00", "1 day", "٣:00:00"])
+def test_what_is_no_time_limit_is_refused(limit: str) -> None:
+    with fails(UsageError):
+        time_of_end(limit)
+
+
+def test_a_slurm_job_says_itself_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = int(time.time()) + 3600
+    for text, expected in ((str(end), end), ("0", float("inf")), ("Unknown", float("inf"))):
+        monkeypatch.setenv("SLURM_JOB_END_TIME", text)
+        assert time_of_end(None) == expected
+    assert time_of_end("00:10:00") < end
+    monkeypatch.delenv("SLURM_JOB_END_TIME")
+    assert time_of_end(None) == float("inf")
+
+
+def test_sigterm_is_a_wish_and_one_that_comes_later_ends_at_once(
+    heard: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Stopping() as wish:
+        assert not wish.terminated
+        for _ in range(3):  # a scheduler, torchrun and Snakemake pass it on
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert wish.terminated and not heard
+        monkeypatch.setattr(stopping, "_TOGETHER", 0.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert heard == [signal.SIGTERM]
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert len(heard) == 2
+
+
+def test_a_signal_that_the_caller_has_ignored_stays_ignored(heard: list[int]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with Stopping() as wish:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert not wish.terminated
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+
+
+def test_there_is_time_for_a_step_as_long_as_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(stopping, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
+    wish = Stopping(2000.0)
+    for took in (0.0, 400.0, 10.0, 100.0, 20.0):  # the first step compiles
+        now += took
+        wish.step()
+    assert now == 1530.0 and not wish.late
+    now = 1739.0  # 60 s beside two steps of 100
+    assert not wish.late
+    now = 1740.0
+    assert wish.late
+
+
+def terminated(step: int, then: Callable[[int, Tensor], Tensor] = lambda step, loss: loss) -> Curve:
+    """A training that gets SIGTERM in the middle of a step."""
+
+    def change(now: int, loss: Tensor) -> Tensor:
+        if now == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return then(now, loss)
+
+    return Curve(change=change)
+
+
+def lines(store: CheckpointStore) -> list[dict[str, object]]:
+    """The log, without what says how long it took."""
+    timed = ("seconds", "tokens_per_second")
+    found = [json.loads(line) for line in store.log_path.read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in timed} for line in found]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], list[dict[str, object]]]:
+    store = opened(tmp_path_factory.mktemp("undisturbed"))
+    return run(store), lines(store)
+
+
+@pytest.mark.parametrize("step", [0, 4, 5, 9, 11])
+def test_it_ends_its_step_and_goes_on_without_a_trace(
+    tmp_path: Path, heard: list[int], undisturbed: tuple[list[float], object], step: int
+) -> None:
+    network, _ = fresh()
+    with pytest.raises(Stopped) as caught:
+        train_network(network, terminated(step + 1), CONFIG, opened(tmp_path), ALONE)
+    assert f"after step {step + 1} of 12 (SIGTERM)" in str(caught.value)
+    assert caught.value.exit_code == 75 and not heard
+    store = opened(tmp_path)
+    assert state_of(store)["progress"]["step"] == step + 1
+    assert (run(store), lines(store)) == undisturbed
+
+
+def test_a_limit_that_is_too_short_lets_each_start_make_a_step(
+    tmp_path: Path, undisturbed: tuple[list[float], object]
+) -> None:
+    short = World(0, 1, torch.device("cpu"), ends=time.time() + 30)
+    for step in range(1, 13):
+        with fails(Stopped, step):
+            run(opened(tmp_path), world=short)
+    network, _ = fresh()
+    store = opened(tmp_path)
+    assert train_network(network, Curve(), CONFIG, store, short).step == 12
+    assert (weights(network), lines(store)) == undisturbed
+
+
+def test_nothing_is_saved_of_a_training_that_has_diverged(tmp_path: Path, heard: list[int]) -> None:
+    with fails(DataError):
+        run(opened(tmp_path), terminated(8, broken(8)))
+    assert state_of(opened(tmp_path))["progress"]["step"] == 6
+
+
+def test_a_step_has_one_reduction_beside_the_gradients(tmp_path: Path) -> None:
+    sums = []
+
+    class Counting(World):
+        def sum(self, values: dict[str, float]) -> dict[str, float]:
+            sums.append(values)
+            return values
+
+    run(opened(tmp_path), world=Counting(0, 1, torch.device("cpu")))
+    checks = [value for value in sums if "broken" in value]  # of weights that are saved
+    assert checks == [{"broken": 0.0}] * (CONFIG.steps // CONFIG.checkpoint_every)
+    sums = [value for value in sums if "broken" not in value]
+    assert len(sums) == CONFIG.steps + 1
+    # Of the last step what it has lost, of the next one what it is divided by.
+    assert [value["of rows"] for value in sums[:-1]] == [4.0] * CONFIG.steps
+    assert sums[0]["loss"] == 0 and all(value["loss"] > 0 for value in sums[1:])
+
+
+def test_the_command_stops_in_time_and_goes_on_computed_otherwise(
+    tiny_config: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    command: Run = request.getfixturevalue("run")
+    words = ["pretrain", tiny_config, "--checkpoint-dir", tmp_path / "checkpoints", "--threads", 1]
+    words += ["--set", "encoder.dropout=0.0"]
+    refused(command(*words, "-o", tmp_path / "m", "--time-limit", "soon"), 2, "--time-limit 'soon': expected")
+    result = command(*words, "-o", tmp_path / "m", "--time-limit", "00:00:30")
+    assert (result.code, result.out) == (75, "")
+    *log, sentence = result.err.splitlines()
+    assert sentence.startswith("bigbird-dna: stopped after step 1 of 24 (")
+    assert not any("bigbird-dna: " in line for line in log) and not (tmp_path / "m").exists()
+    otherwise = (
+        "pretraining.grad_accumulation=2",
+        "encoder.gradient_checkpointing=true",
+        "encoder.attention_backend=dense",
+    )
+    words += [word for setting in otherwise for word in ("--set", setting)]
+    result = command(*words, "-o", tmp_path / "m")
+    assert result.code == 0, result.err
+    assert "resuming at step 1 from" in result.err
+    assert "accumulate 1 → 2, gradient_checkpointing false → true, route auto → dense" in result.err
+    assert not (tmp_path / "checkpoints").exists() or not list((tmp_path / "checkpoints").iterdir())
+
+
+# Divergence
+
+Change = Callable[[int, Tensor], Tensor]
+
+
+def falling(step: int) -> Change:
+    """The step's loss is a number, and its gradient is none: so are the weights after it."""
+    return lambda now, loss: loss + (0 * loss).sqrt() if now == step else loss
+
+
+def broken(step: int) -> Change:
+    """From this step on the weights of before give no loss that is a number."""
+    return lambda now, loss: loss / float(now < step)
+
+
+def ended(objective: Curve, directory: Path, step: int, *named: object, **changes: Any) -> None:
+    """Let a training fail by a step."""
+    here = changes.pop("here", ALONE)
+    with fails(DataError, f"step {step}: ", *named):
+        run(opened(directory), objective, CONFIG.model_copy(update=changes), here)
+
+
+def left(directory: Path) -> int:
+    """The step that a training of this directory goes on from; its weights and moments are numbers."""
+    network, optimizer = fresh()
+    step = opened(directory).restore(network, optimizer).step
+    moments = [value for one in optimizer.state.values() for value in one.values()]
+    assert all(value.isfinite().all() for value in [*network.parameters(), *moments])
+    return step
+
+
+@pytest.mark.parametrize("changes", [{}, {"evaluate_every": 3}, {"steps": 6, "checkpoint_every": 4}])
+def test_weights_that_are_no_numbers_are_neither_measured_nor_saved(
+    tmp_path: Path, changes: dict[str, int]
+) -> None:
+    for _ in range(2):  # a restart comes to the same
+        ended(Curve(change=falling(6)), tmp_path, 6, **changes)
+        assert left(tmp_path) == 4
+
+
+def test_nothing_is_saved_of_them_when_the_training_is_stopped(tmp_path: Path) -> None:
+    ended(terminated(5, falling(5)), tmp_path, 5)
+    assert left(tmp_path) == 4
+    with pytest.raises(Stopped):
+        run(opened(tmp_path), terminated(5, falling(6)))
+    assert left(tmp_path) == 5
+
+
+@pytest.mark.parametrize("name", ["loss", "bits_per_base", "bits_per_character"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_figures_that_are_no_numbers_end_a_training(tmp_path: Path, name: str, value: float) -> None:
+    ended(Curve(auroc=0.5, **{name: value}), tmp_path, 4, name, value, evaluate_every=4)
+    assert left(tmp_path) == 2
+
+
+def test_a_figure_may_not_be_defined(tmp_path: Path) -> None:
+    """As an AUROC where validation holds one class."""
+    run(opened(tmp_path), Curve(loss=1.0, auroc=math.nan))
+
+
+@pytest.mark.parametrize(("step", "expected"), [(1, 0), (3, 0), (4, 2), (7, 4), (8, 6)])
+def test_weights_whose_next_loss_is_no_number_are_not_gone_on_from(
+    tmp_path: Path, step: int, expected: int
+) -> None:
+    """Large ones are numbers and yet of no use: a checkpoint right before such a loss doesn't stay."""
+    for _ in range(2):
+        ended(Curve(change=broken(step)), tmp_path, step)
+        assert left(tmp_path) == expected
+
+
+def test_a_checkpoint_that_was_gone_on_from_in_vain_does_not_stay(tmp_path: Path) -> None:
+    """Whoever wrote it was killed right after that."""
+    run(opened(tmp_path), Curve(6))
+    assert left(tmp_path) == 6
+    ended(Curve(change=broken(7)), tmp_path, 7)
+    assert left(tmp_path) == 4
+
+
+def test_all_processes_agree(tmp_path: Path) -> None:
+    """One whose own weights are numbers stops with those whose weights are not."""
+
+    class Second(World):
+        def sum(self, values: dict[str, float]) -> dict[str, float]:
+            return {**values, "broken": 1.0} if "broken" in values else values
+
+    ended(Curve(), tmp_path, 2, here=Second(0, 1, torch.device("cpu")))
+    assert left(tmp_path) == 0
+
+
+@pytest.mark.parametrize("place", ["path", "previous"])
+def test_a_checkpoint_of_such_weights_is_not_taken(
+    tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(opened(tmp_path), Curve(6))
+    path: Path = getattr(opened(tmp_path), place)
+    state: dict[str, Any] = read_checkpoint(path)
+    state["network"]["2.bias"][:] = float("nan")
+    write_checkpoint(path, state)
+    capsys.readouterr()
+    assert left(tmp_path) == (4 if place == "path" else 6)
+    said = "not finite numbers: that training had diverged; the checkpoint before it is taken"
+    assert (said in capsys.readouterr().err) == (place == "path")
+
+
+@pytest.fixture(scope="module")
+def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_chromatin(tmp_path_factory.mktemp("chromatin") / "made")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rate", [1e12, 1e38])
+@pytest.mark.parametrize("steps", [1, 6])
+def test_models_that_diverge_are_said_to_and_not_published(
+    kind: str, rate: float, steps: int, tiny_config: Path, chromatin: Path, tmp_path: Path
+) -> None:
+    """Whether it is seen by a loss, by the weights or by held-out figures."""
+    more = {"steps": steps, "evaluate_every": 1, "checkpoint_every": 1}
+    more["optimizer"] = {"learning_rate": rate, "warmup_steps": 0}
+    with world("cpu") as here, fails(DataError):
+        train_kind(kind, tiny_config, chromatin, tmp_path / "out", tmp_path / "checkpoints", here, **more)
+    assert not (tmp_path / "out" / kind).exists()
+    assert not [*(tmp_path / "checkpoints").glob("*/*.pt")]
+
+
+# Batches
+
+
+def batch_of(lengths: list[int], seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    ids = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = torch.from_numpy(rng.integers(1, 100, length))
+    return {"ids": ids, "lengths": torch.tensor(lengths), "labels": torch.arange(len(lengths))}
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(1, 6))
+@settings(max_examples=100, deadline=None)
+def test_rows_are_cut_by_length_and_none_is_lost(lengths: list[int], parts: int) -> None:
+    parts = min(parts, len(lengths))
+    bounds = [len(lengths) * part // parts for part in range(parts + 1)]
+    sizes = [end - first for first, end in pairwise(bounds)]
+    whole = batch_of(lengths)
+    made = [take_rows(whole, rows) for rows in by_length(whole["lengths"], sizes)]
+    assert [len(part["ids"]) for part in made] == sizes
+    assert sorted(torch.cat([part["labels"] for part in made]).tolist()) == [*range(len(lengths))]
+    for part in made:
+        assert part["ids"].shape[1] == part["lengths"].max() and part["ids"].is_contiguous()
+        for ids, length, label in zip(part["ids"], part["lengths"], part["labels"], strict=True):
+            assert torch.equal(ids[:length], whole["ids"][label, : lengths[label]])
+            assert not ids[length:].any()
+    padded = sum(part["ids"].numel() for part in made)
+    in_order = [lengths[first:end] for first, end in pairwise(bounds)]
+    if len({*sizes}) == 1:
+        assert padded <= sum(len(part) * max(part) for part in in_order)
+
+
+class Sums:
+    """A loss whose parts are of rows; lengths as of promoter windows with and without N."""
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        rng = np.random.default_rng((step, first))
+        return batch_of(rng.integers(20, 200, count).tolist(), step)
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        return take_rows(batch, rows)
+
+
+def test_a_step_in_micro_batches_has_less_padding_and_the_same_rows() -> None:
+    config = TrainingConfig(steps=5, batch_size=32, accumulate=8)
+    for step, batches in prefetched(Sums(), config, ALONE, 0):  # type: ignore[arg-type]
+        whole = Sums().batch(step, 0, 32)
+        assert sum(batch["ids"].sum() for batch in batches) == whole["ids"].sum()
+        assert sum(batch["lengths"].sum() for batch in batches) == whole["lengths"].sum()
+        in_order = sum(4 * int(part.max()) for part in whole["lengths"].split(4))
+        tokens, computed = int(whole["lengths"].sum()), sum(batch["ids"].numel() for batch in batches)
+        assert computed - tokens < 0.35 * (in_order - tokens)
+
+
+class Several(World):
+    """One of a number of processes, with no others beside it."""
+
+    def sum(self, values: dict[str, float]) -> dict[str, float]:
+        return values
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, accumulate: int) -> None:
+    parts: list[list[int]] = []
+
+    class Numbered:
+        def batch(self, step: int, first: int, count: int) -> dict[str, torch.Tensor]:
+            return {"lengths": torch.arange(first, first + count)}
+
+        def part(self, batch: dict[str, torch.Tensor], rows: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"lengths": batch["lengths"][rows]}
+
+    config = TrainingConfig(steps=1, batch_size=25, accumulate=accumulate)
+    for rank in range(size):
+        here = Several(rank, size, torch.device("cpu"))
+        ((_, batches),) = prefetched(Numbered(), config, here, 0)  # type: ignore[arg-type]
+        own = [batch["lengths"].tolist() for batch in batches]
+        assert len(own) == accumulate
+        assert accumulate == 1 or [*chain(*own)] == sorted(chain(*own), reverse=True)
+        parts += own
+    assert sorted(chain(*parts)) == list(range(25))
+    sizes = {len(part) for part in parts}
+    assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
