@@ -46,20 +46,11 @@ def lease_cards() -> None:
 
 
 def take_card(count: int, local_rank: int = 0, together: int = 1) -> int:
-    """The card that this process runs on, by its place among the `count` visible ones; the same each time.
+    """The GPU that this process runs on, by its place among the `count` visible ones; the same each time.
 
     Without leases that is `local_rank`. With them it is the first that nobody has, from `local_rank` on;
-    where all are taken, a process by itself waits.
-
-    Parameters
-    ----------
-    together
-        How many processes of this machine train together, each of which takes a card for itself.
-
-    Raises
-    ------
-    UsageError
-        One of several processes found no free card within a minute.
+    where all are taken, a process by itself waits. Of several that train `together` on this machine, each
+    takes a GPU for itself, and finding none within a minute is a `UsageError`.
     """
     if not _lease.wanted or os.environ.get(SHARED) == "shared":
         return local_rank

@@ -83,16 +83,11 @@ def from_log_odds(odds: ArrayLike) -> Floats:
 
 
 def shift_prior(probabilities: ArrayLike, fitted: float, wanted: float) -> Floats:
-    """Probabilities that hold where a share `fitted` is positive, as they are where a share `wanted` is.
+    """Probabilities that hold where a fraction `fitted` is positive, as they are where it is `wanted`.
 
-    Bayes' rule on odds: a row's likelihood ratio is its odds over those of the share, and stays the same
+    Bayes' rule on odds: a row's likelihood ratio is its odds over those of the fraction, and stays the same
     (Saerens et al. 2002, equation 2.4; Elkan 2001, theorem 2). It is exact if positives and negatives look
     each like those of the calibration, and only their numbers differ.
-
-    Parameters
-    ----------
-    fitted, wanted
-        Shares of positives, above 0 and below 1.
     """
     p = np.asarray(probabilities, np.float64)
     ratio = wanted / (1 - wanted) * (1 - fitted) / fitted

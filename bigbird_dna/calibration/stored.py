@@ -88,12 +88,10 @@ class Calibration(_StoredPart):
         return self.model_copy(update={"tracks": tuple(self.tracks[column] for column in columns)})
 
     def finish(self, prior: float | None = None) -> Finish:
-        """What `__call__` gives, moved to the share `prior` of positives; None: as on the validation rows.
+        """What `__call__` gives, moved to the fraction `prior` of positives; None: as on the validation rows.
 
-        Raises
-        ------
-        UsageError
-            `prior` isn't above 0 and below 1, or the model has tracks, of which each has a share of its own.
+        `UsageError`: `prior` isn't above 0 and below 1, or the model has tracks, each with a fraction of its
+        own.
         """
         if prior is None:
             return self
@@ -115,13 +113,7 @@ def write_calibration(path: Path, calibration: Calibration, weights_sha256: str)
 
 
 def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibration:
-    """Read `calibration.json`; with `weights_sha256` it must be that of these weights.
-
-    Raises
-    ------
-    ModelError
-        The file is missing, damaged, of another format, or of other weights.
-    """
+    """Read `calibration.json`, which must be that of these weights; `ModelError` names what is wrong."""
     content = read_object(path, _LARGEST)
     if content.get("format") != FORMAT:
         said = shortened(repr(content.get("format")))

@@ -90,12 +90,8 @@ def threshold_curve(
 ) -> ThresholdCurve:
     """The curve of validation rows (N,) with labels 0 and 1, of both at least one.
 
-    Parameters
-    ----------
-    probabilities
-        Calibrated, as they hold where a share `fitted` is positive.
-    fitted, prior
-        Shares of positives: of the calibration's rows, and where the thresholds are for; None: the same.
+    Probabilities are calibrated, as they hold where a fraction `fitted` is positive; thresholds are for a
+    fraction `prior`, None: the same.
     """
     y, q = np.asarray(labels).astype(bool), np.asarray(probabilities, np.float64)
     scores = as_scored(q, fitted, prior)

@@ -41,11 +41,8 @@ def export_huggingface(path: Path, output: Path) -> str:
     """Write the model directory `path` as a checkpoint of HuggingFace's to `output`; returns its class.
 
     A promoter model becomes a `BigBirdForSequenceClassification` with one output, the logit of a promoter.
-    The tokenizer goes with it, in files that `AutoTokenizer` reads.
-
-    Raises
-    ------
-    ModelError : `path` is not a model directory, or the model has something that HuggingFace's BigBird lacks.
+    The tokenizer goes with it, in files that `AutoTokenizer` reads. `ModelError`: HuggingFace's BigBird lacks
+    something that the model has.
     """
     path = find_model(path)
     check_directory(output, [path])

@@ -48,19 +48,10 @@ def import_huggingface(
 ) -> LoadedModel:
     """Write the model directory `output` from a checkpoint of HuggingFace's, and return the model.
 
-    Parameters
-    ----------
-    directory : `config.json`, weights (`model.safetensors` or `pytorch_model.bin`, whole or in shards) and a
-        tokenizer.
-    compatibility : `huggingface`: block-sparse attention as its evaluation computes it, so that outputs are
-        equal to its own; `none`: the paper's pattern, with random blocks.
-    tokenizer : a tokenizer file to use instead of the directory's.
-
-    Raises
-    ------
-    ModelError : a file is missing or damaged, the architecture or a key of the configuration has no
-        counterpart, a tensor is missing, unexpected or of another shape, or the tokenizer's ids go beyond the
-        model's.
+    `directory` has `config.json`, weights (`model.safetensors` or `pytorch_model.bin`, whole or in shards)
+    and a tokenizer, unless a file `tokenizer` is given. `compatibility` as of `encoder_config`. `ModelError`:
+    a file is missing or damaged; architecture or a key of the configuration has no counterpart; a tensor is
+    missing, unexpected or of another shape; or the tokenizer's ids go beyond the model's.
     """
     check_directory(output, [directory] if tokenizer is None else [directory, tokenizer])
     values = _read_config(directory)

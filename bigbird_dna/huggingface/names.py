@@ -1,8 +1,6 @@
-"""Names and shapes of tensors in both formats.
+"""Names of BigBird's weights here and in HuggingFace's checkpoints, and the shapes that tensors must have.
 
-Names of BigBird's weights here and in HuggingFace's checkpoints.
-
-What a checkpoint's tensors must be, compared before any of them is read or a network is built.
+Shapes are compared before any tensor is read or a network is built.
 """
 
 from collections.abc import Mapping

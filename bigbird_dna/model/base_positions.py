@@ -136,12 +136,8 @@ class BaseOffsets:
     ) -> TokenBases:
         """The bases of N rows of tokens ([CLS] … [SEP]).
 
-        Parameters
-        ----------
-        sequences
-            What was tokenized: parts of windows, each of which begins `firsts` bp after its window's start.
-        skipped
-            bp of each sequence before the first token of its row.
+        `sequences` were tokenized: parts of windows, each of which begins `firsts` bp after its window's
+        start; `skipped` are the bp of each before the first token of its row.
         """
         row_tokens = np.cumsum([0, *map(len, ids)], dtype=np.int32)
         ends = np.zeros(row_tokens[-1] + 1, np.int32)  # bases up to each token's end; 0 before the first

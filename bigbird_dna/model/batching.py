@@ -1,6 +1,4 @@
-"""Rows whose values do not depend on their batch; bins of rows.
-
-Rows of token ids: made from sequences, and run through a network so that none depends on the others.
+"""Rows of token ids: made from sequences, and run through a network so that none depends on the others.
 
 Floating-point sums are rounded in an order that libraries choose by the shape of a call and the number of
 threads. What surrounds a row therefore must not shape its call:
@@ -10,9 +8,7 @@ threads. What surrounds a row therefore must not shape its call:
   `LONG` tokens has all threads to itself.
 * Elsewhere calls have a fixed shape, by the row's own length: a call that rows don't fill is filled up.
 
-Axes: N rows, B rows of a call, L tokens.
-
-Windows as rows of tokens, with the tokens that each bin of interest covers.
+Axes: N rows, or windows; B rows of a call; L tokens; K bins of a window.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -108,22 +104,9 @@ def run_rows(
 ) -> npt.NDArray[np.float32]:
     """Results (N, …) of rows of token ids, in their order; what each is depends on no other row.
 
-    They are computed in the precision of the present `inference`.
-
-    Parameters
-    ----------
-    network
-        What `run` calls; nothing of `run` may mix the rows of a call.
-    batch_size
-        Most rows that are run at the same time on a CPU, each by a thread. It bounds memory and changes no
-        bit. A GPU's calls have a size of their own.
-    empty
-        Shape of a result, for no rows.
-
-    Raises
-    ------
-    UsageError
-        The device's memory is too small for a call.
+    They are computed in the precision of the present `inference`. Nothing of `run` may mix the rows of a
+    call. `batch_size` is the most rows that run at the same time on a CPU, each by a thread: it bounds memory
+    and changes no bit. `empty` is the shape of a result, for no rows. `UsageError`: too little memory.
     """
     result = np.empty((0, *empty), np.float32)
     on_cpu = device.type == "cpu"
@@ -252,17 +235,10 @@ def bin_rows(
     positions: int,
     threads: int = 1,
 ) -> BinRows:
-    """Encode windows; a token belongs to the bin that holds its middle.
+    """Encode windows; a token belongs to the bin that holds its center, bins (N, K) are starts in bp.
 
-    Parameters
-    ----------
-    bins : (N, K), where each bin starts in its window, bp.
-    positions : most tokens that the encoder takes. A window with more keeps those around its middle.
-    threads : that encode; they change nothing.
-
-    Notes
-    -----
-    A bin that holds the middle of no token (inside a run of Ns) gets the token next to it.
+    A window of more than `positions` tokens keeps those around its center. A bin that holds the center of no
+    token (inside a run of Ns) gets the token next to it. `threads` change nothing.
     """
     require_dna(tokenizer)
     if not len(sequences):

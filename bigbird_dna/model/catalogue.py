@@ -83,10 +83,7 @@ class Published:
     def __init__(self, path: Path) -> None:
         """Read it.
 
-        Raises
-        ------
-        ConfigError
-            It can't be read; or of an entry a field is missing, unknown or has no possible value.
+        `ConfigError`: it can't be read, or a field of an entry is missing, unknown or impossible.
         """
         self.path = Path(path)
         entries = read_entries(self.path, "models", _MOST_BYTES)
@@ -128,12 +125,8 @@ def open_published(path: Path | None) -> Published:
 def find_model(path: Path | str) -> Path:
     """The directory of a model: what is there under this path, else the bundled model of this name.
 
-    A path where nothing is comes back as it is, if it isn't the name of a published model.
-
-    Raises
-    ------
-    ModelError
-        It is the name of a model that has to be fetched first; the text says how.
+    A path where nothing is comes back as it is, if it isn't the name of a published model. `ModelError`: the
+    model has to be fetched first.
     """
     path = Path(path)
     name = str(path)

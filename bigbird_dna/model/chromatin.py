@@ -51,10 +51,7 @@ class LoadedChromatinModel(LoadedModel):
     def bins_together(self, middle: float) -> int:
         """How many bins (K) a window predicts, if they are those of its middle part (0 to 1).
 
-        Raises
-        ------
-        UsageError
-            Several, of a model that predicts one from [CLS].
+        `UsageError`: several, of a model that predicts one from [CLS].
         """
         if middle and self.settings.pooling == "cls":
             raise UsageError(
@@ -180,10 +177,7 @@ class LoadedChromatinModel(LoadedModel):
     ) -> npt.NDArray[np.float32]:
         """What `predict` gives (N, K, T) for windows that are known to be clean: none is left out.
 
-        Raises
-        ------
-        ValueError
-            A window has another length than the model's.
+        `ValueError`: a window has another length than the model's.
         """
         count, window = self.bins_together(middle), self.settings.window
         wrong = next((len(one) for one in windows if len(one) != window), None)

@@ -19,19 +19,12 @@ BIN_ROTARY_BASE = 100.0  # a window has tens of bins: wavelengths from 6 to 600 
 class ChromatinNetwork(nn.Module):
     """Encoder, a pooled vector for each bin, and a head of one hidden layer.
 
-    Parameters
-    ----------
-    pooling
-        "cls" (the paper's, App. F.3): the vector is that of [CLS] and stands for the one bin in the middle of
-        the window. "bin": mean and maximum over the tokens of a bin, so that a window says something
-        about each of its bins, and a training step learns from several. A mean alone hides a site of three
-        tokens among fifty.
-    bin_layers
-        Only with "bin": layers of full attention across the bins of the window, between pooling and
-        head. A site that the encoder found, however far away in the window, is one step from every bin.
-    head
-        "linear" (the paper's): one layer on the pooled vector. "dense": another before it, which bin layers
-        need.
+    With `pooling` "cls" (the paper's, App. F.3) the vector is that of [CLS] and is for the one bin in the
+    middle of the window; with "bin" it is the mean and maximum over the tokens of a bin, so that a training
+    step learns from several bins. A mean alone hides a site of three tokens among fifty. `bin_layers`, of
+    "bin" only, are layers of full attention across the bins, between pooling and head: a site that the
+    encoder found is one step from every bin. `head` "linear" (the paper's) is one layer on the pooled vector;
+    "dense" has another before it, which bin layers need.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Model directories: self-contained, written whole, loaded without running code from the file.
+"""Model directories: self-contained, written atomically, loaded without running code from the file.
 
-`config.json` says the task, the encoder's shapes and the task's settings; `model.safetensors` holds the
+`config.json` has the task, the encoder's shapes and the task's settings; `model.safetensors` holds the
 weights, `tokenizer.model` or `tokenizer.json` the tokenizer, `provenance.json` where all of it came from,
 `metrics.json` the figures on held-out data. Tensors may be stored in float16; a loaded network is of float32.
 """
@@ -127,9 +127,7 @@ def save(
     """Write a model directory; `extra` maps names to further files that are copied into it.
 
     The tensors named `half` are stored in float16. `calibration` becomes `calibration.json`, bound to these
-    weights.
-
-    `provenance.json` gets the checksums of all that `load` reads, see `weights`.
+    weights. `provenance.json` gets the checksums of all that `load` reads, see `weights`.
     """
     with atomic_directory(path) as directory:
         write_model(directory, model, provenance, metrics, extra, half=half, calibration=calibration)
@@ -179,23 +177,10 @@ def write_model(
 
 
 def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> LoadedModel:
-    """Load a model directory, in evaluation mode on the CPU.
+    """Load a model directory, or a bundled model by its name, in evaluation mode on the CPU.
 
-    Parameters
-    ----------
-    path
-        The directory; where there is none of this name, a bundled model's name (`find_model`).
-    positions
-        Longest input in tokens, if that is to be more than the model was made for; none: as it was saved.
-    extend
-        How positions are added, see `positions.extend_positions`: "tile" or "interpolate" for learnt
-        positions, "interpolate" or "ntk" for rotary ones.
-
-    Raises
-    ------
-    ModelError
-        `path` is not a model directory, or one of its files is missing, damaged or changed since it was
-        saved; the text says which. Or its positions can't be extended as asked.
+    With `positions` its longest input is extended to so many tokens, by the method `extend` (see
+    `extend_positions`). `ModelError` names the file that is missing, damaged or changed since it was saved.
     """
     path = find_model(path)
     if not path.is_dir():

@@ -1,9 +1,4 @@
-"""Vectors of sequences: of the last layer, and means over the tokens of each layer.
-
-Vectors of an encoder: one a sequence, or one a base.
-
-What every layer of an encoder makes of a sequence: the mean over its tokens, one vector a layer.
-"""
+"""Vectors of sequences: one each, one per base, or means over the tokens after each layer."""
 
 import threading
 from collections.abc import Sequence
@@ -49,10 +44,7 @@ class EmbeddingRun(NamedTuple):
     def of_bases(self, given: GivenSequences) -> list[Vectors]:
         """For each sequence the vectors (S, D) of its bases: each has that of the token which covers it.
 
-        Raises
-        ------
-        UsageError
-            A sequence has more tokens than the encoder takes.
+        `UsageError`: a sequence has more tokens than the encoder takes.
         """
         rows = self._rows(given)
         covered = [self.tokenizer.piece_lengths[row[1:-1]] for row in rows]

@@ -30,10 +30,7 @@ class AttentionGraph(NamedTuple):
 def attention_graph(encoder: EncoderConfig, layer: int = 0, tokens: int | None = None) -> AttentionGraph:
     """The graph of one layer for an input of `tokens` tokens (None: the encoder's longest).
 
-    Raises
-    ------
-    UsageError
-        The encoder has no such layer.
+    `UsageError`: the encoder has no such layer.
     """
     _check_layer(encoder, layer)
     tokens = tokens or encoder.positions

@@ -202,17 +202,11 @@ class QuestionAnswerer(nn.Module):
     def forward(
         self, ids: Tensor, lengths: Tensor, question_lengths: Tensor, segments: Tensor | None = None
     ) -> SpanOutput:
-        """Scores of every token of ids (B, L).
+        """Scores of every token of ids (B, L) with true lengths (B,).
 
-        Parameters
-        ----------
-        lengths
-            True lengths (B,).
-        question_lengths
-            Tokens of [CLS] question [SEP] (B,), as `question_lengths` finds them: no answer stands there.
-            [CLS] itself keeps its score: it says that the context holds no answer.
-        segments
-            (B, L); none: 0 for the question, 1 for what follows.
+        `question_lengths` (B,) are those of [CLS] question [SEP], as the function of this name finds them: no
+        answer is there, but [CLS] keeps its score, which is for contexts without an answer. `segments` (B,
+        L); none: 0 for the question, 1 for what follows.
         """
         asked = torch.arange(ids.shape[1], device=ids.device) < question_lengths[:, None]  # (B, L)
         hidden = self.encoder(ids, lengths, (~asked).long() if segments is None else segments)

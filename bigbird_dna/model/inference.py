@@ -1,9 +1,4 @@
-"""Device and precision of inference.
-
-Where a network runs: the device, and the threads of a CPU.
-
-How models predict: in which precision, and what is made ready while a GPU computes.
-"""
+"""Where and how models predict: device, threads and precision, and what is prepared while a GPU computes."""
 
 import os
 from collections import deque
@@ -66,15 +61,10 @@ _computing: ContextVar[torch.dtype] = ContextVar("_computing", default=torch.flo
 
 @contextmanager
 def inference(precision: str, device: torch.device) -> Iterator[None]:
-    """In the block models compute what they predict in this precision, and say attention's routes on a GPU.
+    """In the block models predict in this precision, and each route of attention on a GPU is logged once.
 
     bfloat16 and float16 are torch's autocast: products and attention are computed in them, sums and
-    normalisation in float32. Each route is said once.
-
-    Raises
-    ------
-    UsageError
-        There is no such precision, or not on this device.
+    normalization in float32. `UsageError`: there is no such precision, or not on this device.
     """
     check_choice("precision", precision, PRECISIONS)
     if precision == "float16" and device.type == "cpu":

@@ -1,14 +1,7 @@
-"""Embeddings of input tokens, the global tokens before them, and initial weights.
+"""What an encoder's first layer reads: embeddings of tokens, positions and segments, and extra global tokens.
 
-What weights begin as: BERT's normal ones, and sinusoids for learnt positions.
-
-Extra global tokens in front of a sequence (ETC): what they stand for, and what is made of them.
-
-Axes: B batch, G extra globals, L tokens, D hidden width.
-
-What an encoder's first layer reads: embeddings of tokens, positions and segments.
-
-Shapes: B batch, L tokens, D hidden width, G extra globals.
+Extra global tokens (ETC) are in front of the sequence. Axes: B batch, G extra globals, L tokens, D hidden
+width.
 """
 
 import math

@@ -1,12 +1,9 @@
-"""Activation and dropout.
+"""Activations and dropout, and how much of a feed-forward part is computed at once.
 
-The activation functions that a configuration can name, and how much of them is computed at once.
-
-Dropout of hidden states, with the residual that it is added to.
-
-On a CPU torch draws a number of its generator for each element, one after the other: a tenth of a training
-step. Here four elements share one draw of 64 bits, of which each has 16. Probabilities are rounded to
-multiples of 2^-16, and what is kept is divided by the rounded one, so that means stay what they were.
+On a CPU torch draws a number of its generator for each element that dropout sees, one after the other: a
+tenth of a training step. Here four elements share one draw of 64 bits, of which each has 16. Probabilities
+are rounded to multiples of 2^-16, and what is kept is divided by the rounded one, so that means are
+unchanged.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,10 +1,6 @@
-"""A loaded model, calibrated or not.
+"""A loaded model of any task: a network with all that is needed to use it, and its calibration.
 
-What a model directory holds beside the files that loading reads.
-
-What turns a model's probabilities into calibrated ones: from `calibration.json` of its directory.
-
-A network with all that is needed to use it.
+Axes: N sequences, S bp of one, D hidden width.
 """
 
 from dataclasses import dataclass
@@ -36,11 +32,8 @@ METRICS = "metrics.json"
 def list_files(directory: Path) -> list[str]:
     """Names of a model directory's files, sorted; hidden ones, which programs put there, are left out.
 
-    Raises
-    ------
-    ModelError
-        It holds a directory, a link or something else that is not a file, or a name of other characters than
-        letters, digits, '.', '_' and '-'.
+    `ModelError`: it holds what is not a file, or a name of other characters than letters, digits, '.', '_'
+    and '-'.
     """
     names = []
     for path in sorted(directory.iterdir()):
@@ -226,13 +219,7 @@ _COMMANDS = {"promoter": "model calibrate-promoter", "chromatin": "model calibra
 
 
 def calibration_of(model: LoadedModel) -> Calibration:
-    """The calibration in a model's directory.
-
-    Raises
-    ------
-    ModelError
-        The model has none; or it is damaged, of other weights or of other tracks.
-    """
+    """The calibration in a model's directory; `ModelError` if it is missing, damaged or of another model."""
     path = calibration_file(model)
     if path is None:
         command = _COMMANDS.get(model.task)
@@ -262,14 +249,6 @@ def check_calibrated(calibrated: bool, prior: float | None) -> None:
 
 
 def finish_of(model: LoadedModel, calibrated: bool, prior: float | None = None) -> Finish | None:
-    """What is done to a model's probabilities in the end: None, or its calibration, shifted to `prior`.
-
-    Raises
-    ------
-    UsageError
-        As of `check_calibrated` and `Calibration.finish`.
-    ModelError
-        As of `calibration_of`.
-    """
+    """What is done to a model's probabilities in the end: None, or its calibration, shifted to `prior`."""
     check_calibrated(calibrated, prior)
     return calibration_of(model).finish(prior) if calibrated else None

@@ -67,17 +67,11 @@ def offsets(heads: int, causal: bool = False) -> list[int]:
 
 
 def watch_by_rotation(query: nn.Linear, key: nn.Linear, places: Sequence[int], turn_rates: Tensor) -> None:
-    """Set the biases of the first layer with rotary positions.
+    """Set the biases of the first layer with rotary positions, for heads with offsets `places` in tokens.
 
-    With q = g (cos ωδ, sin ωδ) and k = g (1, 0) for every pair of components, ω its rate and δ the head's
-    offset, the turned q at p and k at j have the product g² Σ cos ω (p + δ - j), largest at j = p + δ.
-
-    Parameters
-    ----------
-    places
-        The offset δ of each head, in tokens.
-    turn_rates
-        ω of each pair (K / 2,), radians a token.
+    With q = g (cos ωδ, sin ωδ) and k = g (1, 0) for every pair of components, ω its rate in radians per token
+    and δ the head's offset, the rotated q at p and k at j have the product g² Σ cos ω (p + δ - j), largest at
+    j = p + δ.
     """
     width = 2 * len(turn_rates)
     gain = _gain(turn_rates, width)
@@ -89,14 +83,11 @@ def watch_by_rotation(query: nn.Linear, key: nn.Linear, places: Sequence[int], t
 
 
 def watch_by_positions(query: nn.Linear, key: nn.Linear, token: nn.Embedding, places: Sequence[int]) -> None:
-    """Set the first layer's weights where positions are learnt and begin as sinusoids.
+    """Set the first layer's weights where positions are learned and are initialized as sinusoids.
 
-    Keys select some of the sines and cosines, queries the same ones turned by the head's offset. What tokens
-    have there would drown them: token embeddings begin at zero in those components.
-
-    Notes
-    -----
-    The sizes of the sinusoids behind the embeddings' LayerNorm are those of its expected variance.
+    Keys select some of the sines and cosines, queries the same ones rotated by the head's offset. What tokens
+    have there would drown them: token embeddings begin at zero in those components. The sizes of the
+    sinusoids after the embeddings' LayerNorm are those of its expected variance.
     """
     hidden = token.embedding_dim
     width = hidden // len(places)

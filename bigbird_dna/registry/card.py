@@ -1,6 +1,6 @@
 """The card of a published model: what it is, where it comes from, how good it is, and what it isn't for.
 
-Everything in it comes from the model directory, but for the description, the licence and the commands, which
+All of it is read from the model directory, but for the description, the license and the commands, which
 whoever publishes it gives.
 """
 
@@ -54,13 +54,7 @@ class Publication(NamedTuple):
 
 
 def model_card(model: LoadedModel, publication: Publication) -> str:
-    """The card of a model that was loaded from its directory, as Markdown.
-
-    Raises
-    ------
-    ModelError, DataError
-        `metrics.json` or `provenance.json` is damaged.
-    """
+    """The card of a model that was loaded from its directory, as Markdown."""
     assert model.path is not None
     provenance, metrics = (_read(model.path / name) for name in ("provenance.json", METRICS))
     name = publication.name

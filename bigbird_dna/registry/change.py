@@ -1,11 +1,4 @@
-"""Change a model: 16-bit weights, longer inputs, ensembles.
-
-A model directory of half the size: its matrices are stored in float16.
-
-A model directory for longer inputs, made from another one.
-
-Several chromatin models as one that predicts their mean probability.
-"""
+"""Model directories made from others: with 16-bit weights, for longer inputs, or an ensemble."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,16 +50,9 @@ class Compacted(NamedTuple):
 def compact_model(path: Path, output: Path) -> Compacted:
     """Write the model of `path` to `output` with its matrices in float16, where they lose little by it.
 
-    Other files stay as they are, but for a model card, which would describe another file of weights, and for
-    `calibration.json`, which says the same of the new weights.
-    `provenance.json` says also which model it was, and how much the outputs change on random sequences.
-
-    Raises
-    ------
-    UsageError
-        `output` is the model itself or can't be written, or there is nothing to store in float16.
-    ModelError
-        As of `bigbird_dna.model.directory.load`.
+    Other files are unchanged, but for a model card, which would describe another file of weights, and for
+    `calibration.json`, which is bound to the new weights. `provenance.json` names the model, and how much its
+    outputs change on random sequences. `UsageError`: there is nothing to store in float16.
     """
     path = find_model(path)
     check_directory(output, [path])
@@ -129,15 +115,8 @@ def _outputs(model: LoadedModel) -> npt.NDArray[np.float64] | None:
 def extend_model(path: Path, output: Path, positions: int, method: Extension) -> None:
     """Write the model of `path`, with its positions extended to `positions` tokens, to `output`.
 
-    `provenance.json` says what was done to which model and holds that model's own provenance; `metrics.json`
+    `provenance.json` names the model and the method and holds that model's own provenance; `metrics.json`
     holds no figures, as none were measured at the new length.
-
-    Raises
-    ------
-    UsageError
-        `output` is the model itself or can't be written, or the model has so many positions already.
-    ModelError
-        As of `bigbird_dna.model.directory.load`.
     """
     path = find_model(path)
     check_directory(output, [path])
@@ -164,12 +143,7 @@ def extend_model(path: Path, output: Path, positions: int, method: Extension) ->
 def combine_models(paths: Sequence[Path], output: Path) -> None:
     """Write a model directory whose members are the models of `paths`.
 
-    Raises
-    ------
-    ModelError
-        The models differ in shape, tokenizer, window, bin or tracks.
-    UsageError
-        There are fewer than two.
+    `ModelError`: they differ in shape, tokenizer, window, bin or tracks; `UsageError`: fewer than two.
     """
     if len(paths) < 2:
         raise UsageError("an ensemble needs at least two models")
