@@ -44,7 +44,7 @@ class CalibratedTrack(_StoredPart):
 
     @property
     def prior(self) -> float:
-        """The share of positives among the rows that it was fitted to."""
+        """The fraction of positives among the rows that it was fitted to."""
         return self.positives / (self.positives + self.negatives)
 
 
@@ -65,12 +65,7 @@ class Calibration(_StoredPart):
     @classmethod
     def of(cls, fitted: Mapping[str | None, Fitted], fitted_on: Mapping[str, Any]) -> Self:
         """From the maps by the names of their tracks."""
-        tracks = (
-            CalibratedTrack(
-                track=name, map=one.map, positives=one.positives, negatives=one.negatives, shared=one.shared
-            )
-            for name, one in fitted.items()
-        )
+        tracks = (CalibratedTrack(track=name, **one._asdict()) for name, one in fitted.items())
         return cls(fitted_on=dict(fitted_on), tracks=tuple(tracks))
 
     def __call__(self, probabilities: NDArray[Any]) -> Floats32:

@@ -252,7 +252,7 @@ def _read_pickle(stream: io.BytesIO) -> Any:
     """
     stack: list[Any] = []
     marks: list[list[Any]] = []
-    memo: dict[int, Any] = {}
+    memo: dict[int | None, Any] = {}
     try:
         for step, argument, _ in pickletools.genops(stream):
             name = step.name

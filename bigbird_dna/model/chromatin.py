@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,18 @@ from bigbird_dna.model.settings import ChromatinSettings
 from bigbird_dna.tokens.interface import Tokenizer
 
 # Axes: N windows, K bins in the middle of a window, T tracks.
+
+
+class ChromatinOptions(TypedDict, total=False):
+    """Options of `LoadedChromatinModel.predict`, for type checkers."""
+
+    pad: bool
+    max_n: float
+    calibrated: bool
+    middle: float
+    both_strands: bool
+    batch_size: int
+    device: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,31 +72,11 @@ class LoadedChromatinModel(LoadedModel):
         return middle_bins(self.settings.window, self.settings.bin, middle)
 
     @overload
-    def predict(
-        self,
-        sequences: "pd.Series[Any]",
-        *,
-        pad: bool = ...,
-        max_n: float = ...,
-        calibrated: bool = ...,
-        middle: float = ...,
-        both_strands: bool = ...,
-        batch_size: int = ...,
-        device: str = ...,
-    ) -> pd.DataFrame: ...
+    def predict(self, sequences: "pd.Series[Any]", **options: Unpack[ChromatinOptions]) -> pd.DataFrame: ...
 
     @overload
     def predict(
-        self,
-        sequences: Sequences,
-        *,
-        pad: bool = ...,
-        max_n: float = ...,
-        calibrated: bool = ...,
-        middle: float = ...,
-        both_strands: bool = ...,
-        batch_size: int = ...,
-        device: str = ...,
+        self, sequences: Sequences, **options: Unpack[ChromatinOptions]
     ) -> npt.NDArray[np.float32]: ...
 
     def predict(

@@ -120,17 +120,10 @@ def save(
     provenance: dict[str, Any],
     metrics: dict[str, Any],
     extra: dict[str, Path],
-    *,
-    half: Collection[str] = (),
-    calibration: Calibration | None = None,
 ) -> None:
-    """Write a model directory; `extra` maps names to further files that are copied into it.
-
-    The tensors named `half` are stored in float16. `calibration` becomes `calibration.json`, bound to these
-    weights. `provenance.json` gets the checksums of all that `load` reads, see `weights`.
-    """
+    """Write a model directory atomically; see `write_model`."""
     with atomic_directory(path) as directory:
-        write_model(directory, model, provenance, metrics, extra, half=half, calibration=calibration)
+        write_model(directory, model, provenance, metrics, extra)
 
 
 def write_model(
@@ -143,7 +136,11 @@ def write_model(
     half: Collection[str] = (),
     calibration: Calibration | None = None,
 ) -> None:
-    """Write the files of a model into an empty directory, as `save`."""
+    """Write the files of a model into an empty directory; `extra` maps names to further files, copied there.
+
+    The tensors named `half` are stored in float16. `calibration` becomes `calibration.json`, bound to these
+    weights. `provenance.json` gets the checksums of all that `load` reads, see `weights`.
+    """
     weights = {name: value.detach().cpu().contiguous() for name, value in model.network.state_dict().items()}
     weights |= {name: weights[name].half() for name in half}
     write_json(
@@ -152,7 +149,7 @@ def write_model(
             "format": FORMAT,
             "task": model.task,
             "encoder": model.config.model_dump(),
-            "random_blocks_sha256": _random_blocks(model.config),
+            "random_blocks_sha256": attention_pattern(model.config).digest(),
             "settings": model.settings.as_json(),
             "tokenizer": model.tokenizer.description(),
         },
@@ -202,7 +199,13 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
             f"{path}: {names[0]} has {tokenizer.vocabulary} pieces, config.json says {config.vocabulary}"
         )
     if positions is not None:
-        config = _extended(path, network, positions, extend)
+        encoders = [module for module in network.modules() if isinstance(module, Encoder)]
+        try:
+            for encoder in encoders:
+                extend_positions(encoder, positions, extend)
+        except ModelError as error:
+            raise ModelError(f"{path}: {error}") from None
+        config = encoders[0].config
     model = make_model(network.eval(), tokenizer, config, settings, path)
     if WEIGHTS in found:
         vars(model)["sha256"] = found[WEIGHTS]  # the cached property: not computed twice
@@ -213,21 +216,6 @@ def _layers(config: EncoderConfig, settings: Settings) -> int:
     if isinstance(settings, ChromatinSettings):
         return settings.members * (config.layers + settings.bin_layers)
     return settings.layers(config) if isinstance(settings, OtherSettings) else config.layers
-
-
-def _extended(path: Path, network: nn.Module, positions: int, method: Extension) -> EncoderConfig:
-    encoders = [module for module in network.modules() if isinstance(module, Encoder)]
-    try:
-        for encoder in encoders:
-            extend_positions(encoder, positions, method)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from None
-    return encoders[0].config
-
-
-def _random_blocks(config: EncoderConfig) -> str:
-    """Checksum of random blocks that the seed stands for: a model is tied to the way they are drawn."""
-    return attention_pattern(config).digest()
 
 
 def read_encoder_config(path: Path | str) -> EncoderConfig:
@@ -273,16 +261,14 @@ def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, An
         description = dict(values.get("tokenizer", {}))
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise ModelError(f"{path}: not a model description: {error_text(error)}") from None
-    _check_random_blocks(path, config, values.get("random_blocks_sha256", ""))
-    return config, settings, description
-
-
-def _check_random_blocks(path: Path, config: EncoderConfig, recorded: object) -> None:
     for name, most in MOST_BLOCKS.items():
         if getattr(config, name) > most:
             raise ModelError(f"{path}: encoder.{name} is {getattr(config, name)}, above {most:,}")
-    if recorded and OF_PATTERNS.get(config.attention) and recorded != _random_blocks(config):
+    # The seed stands for random blocks: a model is tied to the way they are drawn.
+    blocks = values.get("random_blocks_sha256")
+    if blocks and OF_PATTERNS.get(config.attention) and blocks != attention_pattern(config).digest():
         raise ModelError(
             f"{path}: was trained with other random blocks than this version draws for "
             f"seed {config.random_seed}"
         )
+    return config, settings, description

@@ -38,7 +38,7 @@ from bigbird_dna.model.mechanism import (
 )
 from bigbird_dna.model.reversible import reversible_layers
 from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
-from bigbird_dna.model.weight_init import watch_neighbours
+from bigbird_dna.model.weight_init import init_local_heads
 
 # What a layer does before attention, and after it: see `Layer`.
 Projected = tuple[Tensor, Tensor, Tensor, torch.dtype]
@@ -242,7 +242,7 @@ class Encoder(nn.Module):
         if self.embeddings.position is not None:
             initialise_positions(self.embeddings.position.weight)
         if config.initial_heads == "neighbours":
-            watch_neighbours(config, layers, self.embeddings.token)
+            init_local_heads(config, layers[0].query, layers[0].key, self.embeddings.token)
 
     def forward(
         self,

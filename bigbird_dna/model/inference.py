@@ -14,7 +14,7 @@ from torch import Tensor
 from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
-from bigbird_dna.gpus import take_card
+from bigbird_dna.gpus import acquire_gpu
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -24,16 +24,16 @@ def choose_device(name: str = "auto") -> torch.device:
     """
     if name not in ("auto", "cpu", "cuda"):
         raise UsageError(f"device {name!r}: choose auto, cpu or cuda")
-    # Processes on one machine don't share a card: NCCL refuses, and `auto` falls back to CPUs.
-    wanted, cards = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    if name == "cpu" or (name == "auto" and cards < wanted):
+    # Processes on one machine don't share a GPU: NCCL fails, and `auto` falls back to CPUs.
+    wanted, visible = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if name == "cpu" or (name == "auto" and visible < wanted):
         return torch.device("cpu")
-    if cards < wanted:
-        raise UsageError(f"device cuda: {wanted} GPUs are needed, torch sees {cards}")
-    card = take_card(cards, int(os.environ.get("LOCAL_RANK", "0")), together=wanted)
-    if card:  # what names no card means the present one, which else is the first
-        torch.cuda.set_device(card)
-    return torch.device("cuda", card)
+    if visible < wanted:
+        raise UsageError(f"device cuda: {wanted} GPUs are needed, torch sees {visible}")
+    gpu = acquire_gpu(visible, int(os.environ.get("LOCAL_RANK", "0")), together=wanted)
+    if gpu:  # what names no GPU means the present one, which else is the first
+        torch.cuda.set_device(gpu)
+    return torch.device("cuda", gpu)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ Axes: N sequences, S bp of one, D hidden width.
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_share, shortened
 from bigbird_dna.model.catalogue import is_name
-from bigbird_dna.model.embeddings import EmbeddingRun
+from bigbird_dna.model.embeddings import base_vectors, sequence_vectors
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.sequences import Sequences, read_sequences
@@ -48,8 +48,6 @@ def list_files(directory: Path) -> list[str]:
     return names
 
 
-# Axes: N sequences, S bp of one, D hidden width.
-
 MADE_FOR: dict[Task, str] = {
     "pretraining": "pretraining, as a start for others",
     "promoter": "promoters",
@@ -61,6 +59,14 @@ MADE_FOR: dict[Task, str] = {
     "summaries": "summaries",
 }
 """What a model of each task serves, in the words of messages."""
+
+
+class EmbedOptions(TypedDict, total=False):
+    """Options of `LoadedModel.embed`, for type checkers."""
+
+    pooling: Pooling
+    batch_size: int
+    device: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,26 +132,16 @@ class LoadedModel:
         sequences: "pd.Series[Any]",
         *,
         per_base: Literal[False] = False,
-        pooling: Pooling = ...,
-        batch_size: int = ...,
-        device: str = ...,
+        **options: Unpack[EmbedOptions],
     ) -> pd.DataFrame: ...
 
     @overload
     def embed(
-        self,
-        sequences: Sequences,
-        *,
-        per_base: Literal[False] = False,
-        pooling: Pooling = ...,
-        batch_size: int = ...,
-        device: str = ...,
+        self, sequences: Sequences, *, per_base: Literal[False] = False, **options: Unpack[EmbedOptions]
     ) -> npt.NDArray[np.float32]: ...
 
     @overload
-    def embed(
-        self, sequences: Sequences, *, per_base: bool, batch_size: int = ..., device: str = ...
-    ) -> Any: ...
+    def embed(self, sequences: Sequences, *, per_base: bool, **options: Unpack[EmbedOptions]) -> Any: ...
 
     def embed(
         self,
@@ -194,17 +190,15 @@ class LoadedModel:
             raise UsageError("pooling 'cls': the model is causal, and its first token sees no other")
         check_at_least_one({"batch_size": batch_size})
         given = read_sequences(sequences)
-        place = choose_device(device)
-        encoder = self.one_encoder("embedding").to(place).eval()
-        run = EmbeddingRun(encoder, self.tokenizer, self.config, batch_size, place)
+        encoder = self.one_encoder("embedding").to(choose_device(device)).eval()
         if per_base:
-            vectors: Any = run.of_bases(given)
+            vectors: Any = base_vectors(encoder, given, self.tokenizer, batch_size)
             if given.labels is not None:
                 return pd.Series(vectors, index=given.labels, dtype=object)
             if not vectors:
                 return np.empty((0, 0, self.config.hidden), np.float32)
             return np.stack(vectors) if len({len(one) for one in vectors}) == 1 else vectors
-        values = run.of_sequences(given, pooling)
+        values = sequence_vectors(encoder, given, self.tokenizer, pooling, batch_size)
         return values if given.labels is None else pd.DataFrame(values, index=given.labels)
 
     def one_encoder(self, wanted: str = "encoder") -> Encoder:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,17 @@ SUMMED_VALUES = 1 << 24
 """What is added for the bases of rows that are summed at once: 64 MB."""
 
 
+class PromoterOptions(TypedDict, total=False):
+    """Options of `LoadedPromoterModel.predict`, for type checkers."""
+
+    pad: bool
+    max_n: float
+    calibrated: bool
+    prior: float | None
+    batch_size: int
+    device: str
+
+
 @dataclass(frozen=True, repr=False)
 class LoadedPromoterModel(LoadedModel):
     """A classifier of windows of `settings.upstream + settings.downstream` bp around a TSS."""
@@ -40,28 +51,12 @@ class LoadedPromoterModel(LoadedModel):
 
     @overload
     def predict(
-        self,
-        sequences: "pd.Series[Any]",
-        *,
-        pad: bool = ...,
-        max_n: float = ...,
-        calibrated: bool = ...,
-        prior: float | None = ...,
-        batch_size: int = ...,
-        device: str = ...,
+        self, sequences: "pd.Series[Any]", **options: Unpack[PromoterOptions]
     ) -> "pd.Series[float]": ...
 
     @overload
     def predict(
-        self,
-        sequences: Sequences,
-        *,
-        pad: bool = ...,
-        max_n: float = ...,
-        calibrated: bool = ...,
-        prior: float | None = ...,
-        batch_size: int = ...,
-        device: str = ...,
+        self, sequences: Sequences, **options: Unpack[PromoterOptions]
     ) -> npt.NDArray[np.float32]: ...
 
     def predict(

@@ -14,7 +14,6 @@ weights, whatever a head's width and its rates are.
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -33,30 +32,24 @@ PAIRS = 16
 """Sines and cosines of learnt positions that heads look at, at most."""
 
 
-class Projections(Protocol):
-    """What a layer makes queries and keys by."""
+def init_local_heads(
+    config: EncoderConfig, query: nn.Linear, key: nn.Linear | None, token: nn.Embedding
+) -> None:
+    """Initialize the heads of an encoder's first layer to attend to adjacent tokens.
 
-    query: nn.Linear
-    key: nn.Linear | None  # none: queries are the keys
-
-
-def watch_neighbours(config: EncoderConfig, layers: Sequence[Projections], token: nn.Embedding) -> None:
-    """Let the heads of an encoder's first layer begin by looking at neighbouring tokens.
-
-    The weights must be as `initialise` and `initialise_positions` leave them. An only layer stays as it is:
-    heads that look nearby have nothing to tell [CLS], and there is no other layer that does. So do layers
-    whose queries are the keys: such a head looks at its own token first.
+    The weights must be as `initialise` and `initialise_positions` leave them. An only layer is unchanged:
+    heads that attend locally have nothing for [CLS], and there is no other layer that does. So are layers
+    whose queries are the keys (no `key`): such a head attends to its own token first.
     """
-    first = layers[0]
     places = offsets(config.heads, config.causal)
-    if token.weight.is_meta or len(layers) == 1 or first.key is None:  # of meta tensors shapes alone matter
+    if token.weight.is_meta or config.layers == 1 or key is None:  # of meta tensors shapes alone matter
         return
     if config.position == "rotary":
         width = config.hidden // config.heads
         turn_rates = (rates(width, config.rotary_base) / config.rotary_scale).float()
-        watch_by_rotation(first.query, first.key, places, turn_rates)
+        init_local_rotary(query, key, places, turn_rates)
     else:
-        watch_by_positions(first.query, first.key, token, places)
+        init_local_learned(query, key, token, places)
 
 
 def offsets(heads: int, causal: bool = False) -> list[int]:
@@ -66,7 +59,7 @@ def offsets(heads: int, causal: bool = False) -> list[int]:
     return [(number // 2 + 1) * (1 if number % 2 else -1) for number in range(heads)]
 
 
-def watch_by_rotation(query: nn.Linear, key: nn.Linear, places: Sequence[int], turn_rates: Tensor) -> None:
+def init_local_rotary(query: nn.Linear, key: nn.Linear, places: Sequence[int], turn_rates: Tensor) -> None:
     """Set the biases of the first layer with rotary positions, for heads with offsets `places` in tokens.
 
     With q = g (cos ωδ, sin ωδ) and k = g (1, 0) for every pair of components, ω its rate in radians per token
@@ -82,7 +75,7 @@ def watch_by_rotation(query: nn.Linear, key: nn.Linear, places: Sequence[int], t
         key.bias.copy_(gain * still.repeat(len(places)))
 
 
-def watch_by_positions(query: nn.Linear, key: nn.Linear, token: nn.Embedding, places: Sequence[int]) -> None:
+def init_local_learned(query: nn.Linear, key: nn.Linear, token: nn.Embedding, places: Sequence[int]) -> None:
     """Set the first layer's weights where positions are learned and are initialized as sinusoids.
 
     Keys select some of the sines and cosines, queries the same ones rotated by the head's offset. What tokens

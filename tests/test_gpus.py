@@ -15,9 +15,9 @@ import pytest
 import torch
 import typer.main
 
-from bigbird_dna import gpus as cards
+from bigbird_dna import gpus
 from bigbird_dna.errors import UsageError
-from bigbird_dna.gpus import lease_cards, release_card, take_card, visible_cards
+from bigbird_dna.gpus import lease_gpus, release_gpu, acquire_gpu, visible_gpus
 from bigbird_dna.model.inference import choose_device
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
@@ -26,10 +26,10 @@ from tests.golden.messages import fails
 # A command of its own: says which of so many cards it has, and keeps it until it is ended.
 COMMAND = """
 import sys, time
-from bigbird_dna import gpus as cards
+from bigbird_dna import gpus
 cards._PAUSE = 0.1
-cards.lease_cards()
-print(cards.take_card(int(sys.argv[1])), flush=True)
+gpus.lease_gpus()
+print(gpus.acquire_gpu(int(sys.argv[1])), flush=True)
 time.sleep(100)
 """
 
@@ -44,9 +44,9 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("CUDA_VISIBLE_DEVICES", cards.SHARED, *cards._JOBS, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(cards, "_PAUSE", 0.01)
-    release_card()
+    release_gpu()
     yield
-    release_card()
+    release_gpu()
 
 
 @pytest.fixture
@@ -94,17 +94,17 @@ def test_commands_side_by_side_have_different_cards_and_a_killed_one_s_is_free_a
 
 def test_a_card_is_taken_once_and_kept(start: Start) -> None:
     assert said(start(8)) == "0"
-    lease_cards()
-    assert take_card(8) == take_card(8) == 1
+    lease_gpus()
+    assert acquire_gpu(8) == acquire_gpu(8) == 1
 
 
 def test_without_leases_nothing_is_kept_apart(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a notebook, and where somebody asks for it."""
     assert said(start(8)) == "0"
-    assert (take_card(8), take_card(8, local_rank=3)) == (0, 3)
+    assert (acquire_gpu(8), acquire_gpu(8, local_rank=3)) == (0, 3)
     monkeypatch.setenv(cards.SHARED, "shared")
-    lease_cards()
-    assert take_card(8) == 0
+    lease_gpus()
+    assert acquire_gpu(8) == 0
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_without_leases_nothing_is_kept_apart(start: Start, monkeypatch: pytest.
     ],
 )
 def test_the_cards_that_a_user_names_are_the_ones(value: str | None, count: int, names: list[str]) -> None:
-    assert visible_cards({} if value is None else {"CUDA_VISIBLE_DEVICES": value}, count) == names
+    assert visible_gpus({} if value is None else {"CUDA_VISIBLE_DEVICES": value}, count) == names
 
 
 def test_only_the_named_cards_are_leased_and_are_the_same_under_every_name(
@@ -126,8 +126,8 @@ def test_only_the_named_cards_are_leased_and_are_the_same_under_every_name(
 ) -> None:
     assert said(start(1, CUDA_VISIBLE_DEVICES="5")) == "0"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,2")
-    lease_cards()
-    assert take_card(2) == 1, "card 5 is taken, card 2 is not"
+    lease_gpus()
+    assert acquire_gpu(2) == 1, "card 5 is taken, card 2 is not"
     assert said(start(8)) == "0", "cards 2 and 5 of all are taken, card 0 is not"
 
 
@@ -137,20 +137,20 @@ def test_processes_that_train_together_get_a_card_each_or_are_refused(
     first = start(2)
     said(first)
     monkeypatch.setattr(cards, "_TOGETHER", 0.05)
-    lease_cards()
-    assert take_card(2, local_rank=0, together=2) == 1
-    release_card()
-    lease_cards()
+    lease_gpus()
+    assert acquire_gpu(2, local_rank=0, together=2) == 1
+    release_gpu()
+    lease_gpus()
     said(start(2))
     began = time.monotonic()
     with fails(UsageError) as caught:
-        take_card(2, local_rank=1, together=2)
+        acquire_gpu(2, local_rank=1, together=2)
     assert time.monotonic() - began < 5 and f"card 0 by process {first.pid} since" in str(caught.value)
 
 
 def test_a_rank_has_its_own_card_where_that_is_free() -> None:
-    lease_cards()
-    assert take_card(8, local_rank=5, together=8) == 5
+    lease_gpus()
+    assert acquire_gpu(8, local_rank=5, together=8) == 5
 
 
 def test_in_a_scheduler_s_job_its_processes_are_kept_apart_but_not_from_other_jobs(
@@ -161,22 +161,22 @@ def test_in_a_scheduler_s_job_its_processes_are_kept_apart_but_not_from_other_jo
     assert said(start(1, SLURM_JOB_ID="7")) == "0"
     assert said(start(1, SLURM_JOB_ID="8")) == "0"
     monkeypatch.setenv("SLURM_JOB_ID", "8")
-    lease_cards()
-    assert take_card(2) == 1
+    lease_gpus()
+    assert acquire_gpu(2) == 1
 
 
 def test_where_nothing_can_be_locked_a_line_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "bigbird-dna-cards").write_text("not a directory")
-    lease_cards()
-    assert take_card(4) == 0
+    lease_gpus()
+    assert acquire_gpu(4) == 0
     assert "can't be locked (File exists): another job may take the same card" in capsys.readouterr().err
 
 
 def test_locks_are_for_all_users(tmp_path: Path) -> None:
-    lease_cards()
-    take_card(1)
+    lease_gpus()
+    acquire_gpu(1)
     (lock,) = (tmp_path / "bigbird-dna-cards").iterdir()
     assert lock.stat().st_mode & 0o777 == 0o666
     assert lock.parent.stat().st_mode & 0o7777 == 0o1777
@@ -191,7 +191,7 @@ def test_the_device_is_the_leased_card(start: Start, monkeypatch: pytest.MonkeyP
     assert said(start(8)) == "0"
     assert choose_device("cpu").type == "cpu"
     assert choose_device("auto") == torch.device("cuda", 0)
-    lease_cards()
+    lease_gpus()
     assert choose_device("auto") == choose_device("cuda") == torch.device("cuda", 1)
     assert set(present) == {1}
 
@@ -219,9 +219,9 @@ rule one:
 JOB = """
 import sys, time
 from pathlib import Path
-from bigbird_dna.gpus import lease_cards, take_card
-lease_cards()
-Path(f"began-{sys.argv[2]}").write_text(str(take_card(8)))
+from bigbird_dna.gpus import lease_gpus, acquire_gpu
+lease_gpus()
+Path(f"began-{sys.argv[2]}").write_text(str(acquire_gpu(8)))
 while not Path(f"began-{1 - int(sys.argv[2])}").exists():
     time.sleep(0.02)
 Path(sys.argv[1]).write_text(Path(f"began-{sys.argv[2]}").read_text())
