@@ -21,10 +21,10 @@ from bigbird_dna.errors import UsageError, shortened
 SHARED = "BIGBIRD_DNA_CARDS"
 """Where this environment variable is `shared`, commands lease no GPU and take the first."""
 
-_JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
-_PAUSE = 5.0  # seconds between two looks for a free GPU
+JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
+PAUSE = 5.0  # seconds between two looks for a free GPU
 # Processes that train together don't wait for long, each holding some GPUs, for those of others.
-_TOGETHER = 60.0
+TOGETHER = 60.0
 _PERMITTED = 0o666
 _REMINDED = 3600.0
 
@@ -82,7 +82,7 @@ def _leased(names: list[str], first: int, together: int) -> int:
             if _locked(names[place]):
                 return place
         now = time.monotonic()
-        if together > 1 and now - began >= _TOGETHER:
+        if together > 1 and now - began >= TOGETHER:
             raise UsageError(
                 f"device cuda: {together} processes need a card each, and all {len(names)} cards are taken "
                 f"({_holders(names)}): start fewer jobs at a time, or wait for the end of another"
@@ -90,7 +90,7 @@ def _leased(names: list[str], first: int, together: int) -> int:
         if now >= remind:
             log(f"waiting for a card: all {len(names)} are taken ({_holders(names)})")
             remind = now + _REMINDED
-        time.sleep(_PAUSE)
+        time.sleep(PAUSE)
 
 
 def _locked(name: str) -> bool:
@@ -133,7 +133,7 @@ def _opened(path: Path) -> int:
 
 
 def _lock_path(name: str) -> Path:
-    job = next((f"{key}={os.environ[key]}" for key in _JOBS if os.environ.get(key)), "")
+    job = next((f"{key}={os.environ[key]}" for key in JOBS if os.environ.get(key)), "")
     words = (os.uname().nodename, job, "card", name)
     file = "-".join(re.sub(r"[^\w.=-]", "_", word) for word in words if word)
     return Path(tempfile.gettempdir()) / "bigbird-dna-cards" / file

@@ -17,7 +17,7 @@ import typer.main
 
 from bigbird_dna import gpus
 from bigbird_dna.errors import UsageError
-from bigbird_dna.gpus import lease_gpus, release_gpu, acquire_gpu, visible_gpus
+from bigbird_dna.gpus import acquire_gpu, lease_gpus, release_gpu, visible_gpus
 from bigbird_dna.model.inference import choose_device
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
@@ -27,7 +27,7 @@ from tests.golden.messages import fails
 COMMAND = """
 import sys, time
 from bigbird_dna import gpus
-cards._PAUSE = 0.1
+gpus.PAUSE = 0.1
 gpus.lease_gpus()
 print(gpus.acquire_gpu(int(sys.argv[1])), flush=True)
 time.sleep(100)
@@ -41,9 +41,9 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Locks in a directory of the test's own, no scheduler, and nothing leased before and after."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    for name in ("CUDA_VISIBLE_DEVICES", cards.SHARED, *cards._JOBS, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+    for name in ("CUDA_VISIBLE_DEVICES", gpus.SHARED, *gpus.JOBS, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(cards, "_PAUSE", 0.01)
+    monkeypatch.setattr(gpus, "PAUSE", 0.01)
     release_gpu()
     yield
     release_gpu()
@@ -102,7 +102,7 @@ def test_without_leases_nothing_is_kept_apart(start: Start, monkeypatch: pytest.
     """In a notebook, and where somebody asks for it."""
     assert said(start(8)) == "0"
     assert (acquire_gpu(8), acquire_gpu(8, local_rank=3)) == (0, 3)
-    monkeypatch.setenv(cards.SHARED, "shared")
+    monkeypatch.setenv(gpus.SHARED, "shared")
     lease_gpus()
     assert acquire_gpu(8) == 0
 
@@ -136,7 +136,7 @@ def test_processes_that_train_together_get_a_card_each_or_are_refused(
 ) -> None:
     first = start(2)
     said(first)
-    monkeypatch.setattr(cards, "_TOGETHER", 0.05)
+    monkeypatch.setattr(gpus, "TOGETHER", 0.05)
     lease_gpus()
     assert acquire_gpu(2, local_rank=0, together=2) == 1
     release_gpu()
@@ -205,7 +205,7 @@ def test_every_command_leases_and_gives_back(run: Run, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(typer.main, "get_command", command)
     assert run("anything").code == 0
-    assert taken == [torch.device("cuda", 0)] and cards._lease.handle is None and not cards._lease.wanted
+    assert taken == [torch.device("cuda", 0)] and gpus._lease.handle is None and not gpus._lease.wanted
 
 
 JOBS = """

@@ -155,7 +155,7 @@ def test_shapes_of_a_gpus_calls_are_by_the_rows_own_length(
     for subset in (range(10), [0], [4, 0, 9], [1, 3, 5, 6]):
         found = np.empty_like(expected)
         given = [rows[number] for number in subset]
-        for chosen, values in calls._in_calls(
+        for chosen, values in calls.in_calls(
             encoder, given, lambda i, n, c, subset=subset: run(i, n, np.array(subset)[c]), 0, here
         ):
             found[np.array(subset)[chosen]] = values

@@ -4,7 +4,7 @@ import gzip
 import math
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from bigbird_dna.model.settings import Settings
     from bigbird_dna.tokens.dna import DnaTokenizer
     from bigbird_dna.tokens.interface import Tokenizer
+
+
+def cases(table: Mapping[str, Sequence[object]]) -> list[tuple[str, object]]:
+    """Each key with each of its values, for `pytest.mark.parametrize`."""
+    return [(key, value) for key, values in table.items() for value in values]
 
 
 def random_model(

@@ -110,7 +110,7 @@ def run_rows(
     """
     result = np.empty((0, *empty), np.float32)
     on_cpu = device.type == "cpu"
-    results = _alone(rows, run, batch_size) if on_cpu else _in_calls(network, rows, run, pad_id, device)
+    results = _alone(rows, run, batch_size) if on_cpu else in_calls(network, rows, run, pad_id, device)
     with prepared(network, LONG):
         for chosen, values in results:
             if not len(result):
@@ -152,7 +152,7 @@ def _work_alone() -> None:
     torch.set_num_threads(1)
 
 
-def _in_calls(
+def in_calls(
     network: nn.Module, rows: Sequence[npt.NDArray[np.integer]], run: Run, pad_id: int, device: torch.device
 ) -> Iterator[Result]:
     """Results of rows of like lengths, a call's at a time; of each call while the next one computes."""

@@ -56,7 +56,7 @@ class ChromatinNetwork(nn.Module):
         the span doesn't matter. With bin layers the bins are neighbours, in the window's order.
         """
         hidden = self.encoder(ids, lengths)
-        pooled = hidden[:, :1] if self.pooling == "cls" else _pool_bins(hidden, spans)
+        pooled = hidden[:, :1] if self.pooling == "cls" else pool_bins(hidden, spans)
         inner = (
             pooled if self.dense is None else self.activation(self.dense(self.dropout(pooled)))
         )  # (B, K, D)
@@ -120,7 +120,7 @@ class ChromatinEnsemble(nn.Module):
         return log_on - log_off
 
 
-def _pool_bins(hidden: Tensor, spans: Tensor) -> Tensor:
+def pool_bins(hidden: Tensor, spans: Tensor) -> Tensor:
     """Mean and maximum over ranges of tokens, side by side: (B, L, D) and (B, K, 2) → (B, K, 2 D).
 
     A GPU isn't waited for if the ranges are on the CPU.

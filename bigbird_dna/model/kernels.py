@@ -126,7 +126,7 @@ class _Dropped(torch.autograd.Function):
         dropped = min(round(probability * LEVELS), LEVELS - 1)
         ctx.least, ctx.scale = _LOWEST + dropped, LEVELS / (LEVELS - dropped)
         ctx.types = x.dtype, None if residual is None else residual.dtype
-        lanes = _draw(x.numel())
+        lanes = draw_lanes(x.numel())
         ctx.save_for_backward(lanes)
         dtype = x.dtype if residual is None else torch.result_type(x, residual)
         return _kept(x, lanes, ctx.least, ctx.scale, residual, dtype)
@@ -139,7 +139,7 @@ class _Dropped(torch.autograd.Function):
         return grad, None if other is None else upper.to(other), None
 
 
-def _draw(count: int) -> Tensor:
+def draw_lanes(count: int) -> Tensor:
     """`count` independent numbers, evenly distributed over all of int16."""
     words = torch.empty(-(-count // 4), dtype=torch.int64).random_(_LOWEST_WORD, None)
     return words.view(torch.int16)[:count]

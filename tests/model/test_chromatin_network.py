@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.chromatin_network import BinLayers, ChromatinNetwork, _pool_bins
+from bigbird_dna.model.chromatin_network import BinLayers, ChromatinNetwork, pool_bins
 from bigbird_dna.model.settings import BinPooling
 
 ENCODER = EncoderConfig(vocabulary=20, layers=1, hidden=16, heads=2, positions=400, dropout=0.0, block_size=4)
@@ -21,7 +21,7 @@ def test_pooling_is_the_mean_and_the_maximum_of_each_range() -> None:
     torch.manual_seed(0)
     hidden = torch.randn(2, 30, 5, dtype=torch.float64)
     ranges = torch.tensor([[[0, 7], [7, 8], [3, 30]], [[1, 2], [2, 3], [0, 1]]])
-    found = _pool_bins(hidden, ranges)
+    found = pool_bins(hidden, ranges)
     for b in range(2):
         for k, (first, end) in enumerate(ranges[b].tolist()):
             part = hidden[b, first:end]
@@ -32,7 +32,7 @@ def test_pooling_has_the_gradient_of_its_parts() -> None:
     torch.manual_seed(0)
     hidden = torch.randn(1, 12, 3, dtype=torch.float64, requires_grad=True)
     ranges = torch.tensor([[[0, 4], [2, 12]]])
-    assert torch.autograd.gradcheck(lambda h: _pool_bins(h, ranges), (hidden,))
+    assert torch.autograd.gradcheck(lambda h: pool_bins(h, ranges), (hidden,))
 
 
 @pytest.mark.parametrize("bin_layers", [0, 1])
@@ -62,7 +62,7 @@ def test_a_linear_head_is_one_layer_on_the_pooled_vector(pooling: BinPooling, wi
     ids, lengths = torch.randint(5, 20, (1, LENGTH)), torch.tensor([LENGTH])
     with torch.inference_mode():
         hidden = network.encoder(ids, lengths)
-        pooled = hidden[:, :1] if pooling == "cls" else _pool_bins(hidden, spans())
+        pooled = hidden[:, :1] if pooling == "cls" else pool_bins(hidden, spans())
         expected = pooled @ head["output.weight"].T + head["output.bias"]
         torch.testing.assert_close(network(ids, lengths, spans()), expected)
 

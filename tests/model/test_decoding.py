@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.config.mechanisms import OF_PATTERNS
-from bigbird_dna.model.decoding import CachedDecoder, RecomputingDecoder, keeps_keys, make_decoder
+from bigbird_dna.model.decoding import CachedDecoder, RecomputingDecoder, keeps_keys
 from tests.golden.messages import fails
 from tests.model.test_causal import CAUSAL, VOCABULARY, encoder, network
 
@@ -29,8 +29,7 @@ def test_scores_are_those_of_the_whole_sequence(
     ids[:, :first] = ids[:1, :first]  # the rows are one until then
     with torch.inference_mode():
         whole = model(ids, torch.full((3,), 70), None, torch.arange(210)).tokens.view(3, 70, VOCABULARY)
-        kept = make_decoder(model, 70)
-        assert isinstance(kept, CachedDecoder)
+        kept = CachedDecoder(model, 70)
         found = kept.read(ids[:1, :first])
         torch.testing.assert_close(found, whole[:1, first - 1], rtol=1e-9, atol=1e-9)
         kept.repeat(3)
@@ -44,7 +43,7 @@ def test_a_window_of_the_own_block_alone() -> None:
     ids = torch.randint(VOCABULARY, (1, 60), generator=torch.Generator().manual_seed(2))
     with torch.inference_mode():
         whole = model(ids, torch.full((1,), 60), None, torch.arange(60)).tokens
-        decoder = make_decoder(model, 60)
+        decoder = CachedDecoder(model, 60)
         for place in range(60):
             torch.testing.assert_close(
                 decoder.read(ids[:, place : place + 1])[0], whole[place], rtol=1e-9, atol=1e-9
@@ -71,8 +70,7 @@ def test_without_a_cache_all_is_computed_again(config: Any) -> None:
     model = network(config, torch.float64)
     ids = torch.randint(VOCABULARY, (2, 30), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
-        decoder = make_decoder(model, 30, cache=False)
-        assert isinstance(decoder, RecomputingDecoder)
+        decoder = RecomputingDecoder(model)
         decoder.read(ids[:, :20])
         for place in range(20, 30):
             last = decoder.read(ids[:, place : place + 1])

@@ -49,7 +49,7 @@ def test_elements_are_independent() -> None:
 
 def test_every_level_is_drawn() -> None:
     torch.manual_seed(0)
-    counts = (module._draw(1 << 22).int() + 32768).bincount(minlength=65536)
+    counts = (module.draw_lanes(1 << 22).int() + 32768).bincount(minlength=65536)
     assert len(counts) == 65536
     chi_square = ((counts - 64.0).square() / 64).sum()
     assert abs(chi_square - 65535) < 5 * math.sqrt(2 * 65535)

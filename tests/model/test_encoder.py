@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
+from bigbird_dna.attention.relative import token_owners
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
@@ -258,3 +259,55 @@ def test_classifier_ignores_padding(pooling: str, head: str) -> None:
         alone = network(ids[1:, :21], lengths[1:])
     assert together.shape == (2, 3)
     torch.testing.assert_close(together[1:], alone, atol=1e-6, rtol=0)
+
+
+def etc(**changes: object) -> Encoder:
+    """With ETC's extra global tokens or relative positions, and one layer of a window otherwise."""
+    torch.manual_seed(0)
+    sizes = {"vocabulary": 20, "layers": 1, "hidden": 16, "heads": 2, "positions": 200, "block_size": 8}
+    return (
+        Encoder(EncoderConfig(**sizes | {"global_blocks": 0, "random_blocks": 0} | changes)).double().eval()
+    )
+
+
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+@pytest.mark.parametrize(("extra", "radius"), [(5, 0), (5, 3), (0, 3), (8, 1)])
+def test_a_row_with_extra_globals_depends_on_neither_padding_nor_batch(
+    extra: int, radius: int, position: str
+) -> None:
+    encoder = etc(extra_globals=extra, relative_radius=radius, position=position)
+    ids = torch.randint(0, 20, (2, 150))
+    with torch.no_grad():
+        together = encoder(ids, torch.tensor([150, 90]))
+        alone = encoder(ids[1:, :90])
+    assert together.shape == (2, 150, 16)
+    torch.testing.assert_close(together[1:, :90], alone, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("radius", [0, 2])
+def test_extra_globals_carry_a_change_across_the_sequence_in_two_layers(radius: int) -> None:
+    """With a window alone a change moves by a block a layer; by a global token it gets everywhere."""
+    ids = torch.randint(0, 20, (1, 150))
+    other = ids.clone()
+    other[0, 3] = (other[0, 3] + 1) % 20
+    reached = {}
+    for extra in (0, 4):
+        encoder = etc(layers=2, extra_globals=extra, relative_radius=radius)
+        with torch.no_grad():
+            reached[extra] = (encoder(ids) != encoder(other)).any(dim=2)[0]
+    assert reached[4].all()
+    assert not reached[0][40:].any()
+
+
+def test_everything_that_is_learnt_gets_a_gradient() -> None:
+    encoder = etc(layers=2, extra_globals=4, relative_radius=2)
+    out = encoder(torch.randint(0, 20, (2, 100)), torch.tensor([100, 77]))
+    (out * torch.randn_like(out)).sum().backward()
+    assert all(x.grad is not None for x in encoder.parameters())
+    relative = encoder.layers[0].relative.grad
+    assert (relative.abs().sum(dim=2) > 0).all(), "each label occurs"
+
+
+def test_a_sequence_is_divided_evenly_among_its_globals() -> None:
+    owners = token_owners(torch.tensor([8, 5]), 2, 8, 2)
+    assert owners.tolist() == [[-1, -1, 0, 0, 0, 0, 1, 1, 1, 1], [-1, -1, 0, 0, 0, 1, 1, -1, -1, -1]]

@@ -93,14 +93,8 @@ def test_padding_and_company_do_not_matter() -> None:
     torch.testing.assert_close(together[0, :61], alone[0], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hidden": 6, "heads": 2}, "even hidden / heads"),
-        ({"compatibility": "huggingface"}, "huggingface needs learned positions"),
-    ],
-)
-def test_configurations_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize("changes", [{"hidden": 6, "heads": 2}, {"compatibility": "huggingface"}])
+def test_configurations_that_cannot_be_are_refused(changes: dict[str, object]) -> None:
     with fails(ValueError):
         EncoderConfig.model_validate({"position": "rotary", **changes})
 

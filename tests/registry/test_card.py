@@ -178,16 +178,16 @@ def test_the_card_is_in_the_archive_and_not_in_the_model(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields",
     [
-        ({"name": "../x"}, "--name '../x': a name has letters"),
-        ({"name": "x" * 49}, "--name .*: a name has letters"),
-        ({"description": ""}, "--description '': must be a text of one line"),
-        ({"licence": "a\nb"}, "--licence .*: must be a text of one line"),
-        ({"commands": ("x", "```")}, "--command '```': must be a text of one line"),
+        {"name": "../x"},
+        {"name": "x" * 49},
+        {"description": ""},
+        {"licence": "a\nb"},
+        {"commands": ("x", "```")},
     ],
 )
-def test_texts_that_a_list_or_card_cannot_hold(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+def test_texts_that_a_list_or_card_cannot_hold(tmp_path: Path, fields: dict[str, Any]) -> None:
     model = make_toy(tmp_path / "toy")
     with fails(UsageError):
         publish_model(model, tmp_path / "x.tar", Publication("toy", "A toy", "free")._replace(**fields))

@@ -258,18 +258,18 @@ def test_publishing_a_fetched_model_gives_the_same_archive(shelf: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    "spoil",
     [
-        (lambda m: (m / "deep").mkdir(), "'deep' is not a file"),
-        (lambda m: (m / "x").symlink_to("config.json"), "'x' is not a file"),
-        (lambda m: (m / "a b").touch(), "files of a model have names of letters"),
-        (lambda m: (m / "a\nb").touch(), "files of a model have names of letters"),
-        (lambda m: (m / "provenance.json").unlink(), "no checksum of config.json"),
-        (lambda m: (m / "config.json").write_text("{}"), "config.json: damaged, or changed"),
-        (lambda m: (m / "metrics.json").write_text("["), "metrics.json: not readable as JSON"),
+        lambda m: (m / "deep").mkdir(),
+        lambda m: (m / "x").symlink_to("config.json"),
+        lambda m: (m / "a b").touch(),
+        lambda m: (m / "a\nb").touch(),
+        lambda m: (m / "provenance.json").unlink(),
+        lambda m: (m / "config.json").write_text("{}"),
+        lambda m: (m / "metrics.json").write_text("["),
     ],
 )
-def test_a_model_that_cannot_be_published(tmp_path: Path, spoil: Any, message: str) -> None:
+def test_a_model_that_cannot_be_published(tmp_path: Path, spoil: Any) -> None:
     model = make_toy(tmp_path / "toy")
     spoil(model)
     with fails(BigBirdDnaError):
