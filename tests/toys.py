@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from bigbird_dna.tokens.dna import DnaTokenizer
     from bigbird_dna.tokens.interface import Tokenizer
 
+K = TypeVar("K")
 
-def cases(table: Mapping[str, Sequence[object]]) -> list[tuple[str, object]]:
+
+def cases(table: Mapping[K, Sequence[object]]) -> list[tuple[K, object]]:
     """Each key with each of its values, for `pytest.mark.parametrize`."""
     return [(key, value) for key, values in table.items() for value in values]
 

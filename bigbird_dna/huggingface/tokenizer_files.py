@@ -143,13 +143,9 @@ def merges(pieces: tuple[str, ...]) -> list[tuple[str, str]]:
     for piece in pieces:
         if piece in bases and len(piece) > 1:
             cuts = [cut for cut in range(1, len(piece)) if {piece[:cut], piece[cut:]} <= bases]
-            found += [(piece[:cut], piece[cut:]) for cut in sorted(cuts, key=_overlap_first(piece))]
+            cuts.sort(key=lambda cut: (not piece.startswith(piece[cut:]), cut))
+            found += [(piece[:cut], piece[cut:]) for cut in cuts]
     return found
-
-
-def _overlap_first(piece: str) -> Any:
-    """Sort key of the divisions of a piece: those first whose right part also begins the piece."""
-    return lambda cut: (not piece.startswith(piece[cut:]), cut)
 
 
 def _open(file: Path, vocabulary: int, names: Mapping[str, str]) -> Tokenizer:

@@ -48,14 +48,12 @@ WIDTH = 64
 """On a GPU lengths are rounded up to a multiple of this, in tokens, so that calls have few shapes."""
 
 
-def pad(rows: Sequence[npt.NDArray[np.integer]], value: int) -> tuple[Tensor, Tensor]:
+def pad(
+    rows: Sequence[npt.NDArray[np.integer]], value: int, width: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Rows of different lengths → (ids (B, L) padded on the right with `value`, lengths (B,))."""
-    return _padded(rows, value, max(map(len, rows)))
-
-
-def _padded(rows: Sequence[npt.NDArray[np.integer]], value: int, width: int) -> tuple[Tensor, Tensor]:
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    ids = np.full((len(rows), width), value, dtype=np.int64)
+    ids = np.full((len(rows), width or max(lengths)), value, dtype=np.int64)
     for index, row in enumerate(rows):
         ids[index, : len(row)] = row
     return torch.from_numpy(ids), torch.from_numpy(lengths)
@@ -126,7 +124,7 @@ def _alone(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int) -> Iter
     def one(number: int) -> Result:
         chosen = np.array([number])
         with torch.inference_mode(), narrow():
-            values = run(*_padded([rows[number]], 0, len(rows[number])), chosen)
+            values = run(*pad([rows[number]], 0), chosen)
             return chosen, values.float().numpy()
 
     short = [number for number, row in enumerate(rows) if len(row) <= LONG]
@@ -142,14 +140,12 @@ def each_alone(work: Callable[[T], R], items: Sequence[T], most: int, device: to
     elif items:
         try:
             # Items side by side also take less time than one after the other by all threads.
-            with ThreadPoolExecutor(min(threads, most, len(items)), initializer=_work_alone) as pool:
+            with ThreadPoolExecutor(
+                min(threads, most, len(items)), initializer=torch.set_num_threads, initargs=(1,)
+            ) as pool:
                 yield from pool.map(work, items)
         finally:
             torch.set_num_threads(threads)  # a worker has changed what new threads begin with
-
-
-def _work_alone() -> None:
-    torch.set_num_threads(1)
 
 
 def in_calls(
@@ -159,14 +155,14 @@ def in_calls(
     width_of = partial(_width, next((m.config for m in network.modules() if isinstance(m, Encoder)), None))
     order = sorted(range(len(rows)), key=lambda number: width_of(len(rows[number])))
     narrow = narrowed(device)
-    waiting: list[tuple[npt.NDArray[np.intp], Tensor]] = []
+    waiting: tuple[npt.NDArray[np.intp], Tensor] | None = None
     for width, group in groupby(order, key=lambda number: width_of(len(rows[number]))):
         size = max(1, CALL_TOKENS // width)
         alike = np.array(list(group))
         for start in range(0, len(alike), size):
             chosen = alike[start : start + size]
             filled = np.resize(chosen, size)  # repeats them
-            ids, lengths = _padded([rows[number] for number in filled], pad_id, width)
+            ids, lengths = pad([rows[number] for number in filled], pad_id, width)
             try:
                 with torch.inference_mode(), narrow():
                     values = run(sent(ids, device), lengths, filled).float()
@@ -174,14 +170,11 @@ def in_calls(
                 raise UsageError(
                     f"the device's memory is too small for {size} sequences of {width} tokens at a time"
                 ) from None
-            waiting.append((chosen, values[: len(chosen)]))
-            if len(waiting) > 1:
-                yield _ready(*waiting.pop(0))
-    yield from (_ready(*one) for one in waiting)
-
-
-def _ready(chosen: npt.NDArray[np.intp], values: Tensor) -> Result:
-    return chosen, values.cpu().numpy()
+            if waiting is not None:
+                yield waiting[0], waiting[1].cpu().numpy()
+            waiting = chosen, values[: len(chosen)]
+    if waiting is not None:
+        yield waiting[0], waiting[1].cpu().numpy()
 
 
 def _width(config: EncoderConfig | None, length: int) -> int:

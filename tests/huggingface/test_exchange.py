@@ -24,6 +24,7 @@ from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Se
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails
 from tests.tokens.text_model import text_model
+from tests.toys import cases
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
@@ -103,6 +104,12 @@ def checkpoint(tmp_path: Path, tokenizer: DnaTokenizer) -> Checkpoint:
         return tmp_path / "hf"
 
     return make
+
+
+def configure(path: Path, **changes: object) -> None:
+    """Change keys of a checkpoint's configuration."""
+    file = path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 def their(path: Path, **inputs: Any) -> Any:
@@ -242,8 +249,7 @@ def test_a_model_of_text_keeps_its_tokenizer(checkpoint: Checkpoint, tmp_path: P
     assert (tmp_path / "back" / "spiece.model").read_bytes() == spiece
     again = import_huggingface(tmp_path / "back", tmp_path / "again")
     assert again.tokenizer.description() == pieces.description()
-    config = json.loads((path / "config.json").read_text()) | {"sep_token_id": 66}
-    (path / "config.json").write_text(json.dumps(config))
+    configure(path, sep_token_id=66)
     with fails(ModelError):
         import_huggingface(path, tmp_path / "other")
 
@@ -446,74 +452,62 @@ def test_what_they_lack_is_refused(tmp_path: Path, tokenizer: DnaTokenizer, chan
     assert not (tmp_path / "hf").exists()
 
 
-def test_a_linear_head_is_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
-    own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update={"head": "linear"}))
-    with fails(ModelError):
-        export_huggingface(own, tmp_path / "theirs")
-
-
-def test_base_positions_are_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
-    own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update={"base_positions": True}))
-    with fails(ModelError):
-        export_huggingface(own, tmp_path / "theirs")
-
-
-def test_mean_pooling_is_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
-    own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update={"pooling": "mean"}))
-    with fails(ModelError):
-        export_huggingface(own, tmp_path / "hf")
-
-
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"architectures": ["BigBirdForTokenClassification"]},
-        {"architectures": None},
-        {"model_type": "bert"},
-        {"is_decoder": True},
-        {"hidden_act": "silu"},
-        {"attention_type": "other"},
-        {"vocab_size": "many"},
-        {"num_attention_heads": 5},
-        {"vocab_size": 30},
-        {"num_hidden_layers": 4},
-        {"num_hidden_layers": 2},
-        {"intermediate_size": 40},
-    ],
+    "change", [{"head": "linear"}, {"base_positions": True}, {"pooling": "mean"}], ids=str
 )
+def test_promoter_models_that_they_lack_are_refused(
+    tmp_path: Path, tokenizer: DnaTokenizer, change: dict[str, Any]
+) -> None:
+    own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update=change))
+    with fails(ModelError):
+        export_huggingface(own, tmp_path / "theirs")
+
+
+FOREIGN: dict[str, list[object]] = {
+    "architectures": [["BigBirdForTokenClassification"], None],
+    "model_type": ["bert"],
+    "is_decoder": [True],
+    "hidden_act": ["silu"],
+    "attention_type": ["other"],
+    "vocab_size": ["many", 30],
+    "num_attention_heads": [5],
+    "num_hidden_layers": [4, 2],
+    "intermediate_size": [40],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), cases(FOREIGN))
 def test_what_has_no_counterpart_is_named(
-    checkpoint: Checkpoint, tmp_path: Path, change: dict[str, Any]
+    checkpoint: Checkpoint, tmp_path: Path, key: str, value: object
 ) -> None:
     path = checkpoint()
-    values = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(values | change))
-    with fails(ModelError) as caught:
+    configure(path, **{key: value})
+    with fails(ModelError, path) as caught:
         import_huggingface(path, tmp_path / "ours")
-    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
-    assert not (tmp_path / "ours").exists()
+    assert "\n" not in str(caught.value) and not (tmp_path / "ours").exists()
 
 
 def test_missing_and_damaged_files_are_named(checkpoint: Checkpoint, tmp_path: Path) -> None:
     path = checkpoint()
-    with fails(ModelError):
-        import_huggingface(path / "nowhere", tmp_path / "ours")
+
+    def refused(wrong: Path) -> None:
+        with fails(ModelError, wrong):
+            import_huggingface(wrong if wrong.name == "nowhere" else path, tmp_path / "ours")
+
+    refused(path / "nowhere")
     weights = (path / "model.safetensors").read_bytes()
     (path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    with fails(ModelError):
-        import_huggingface(path, tmp_path / "ours")
+    refused(path / "model.safetensors")
     (path / "model.safetensors").unlink()
-    with fails(ModelError):
-        import_huggingface(path, tmp_path / "ours")
+    refused(path)
     (path / "tokenizer.json").unlink()
     (path / "bigbird_dna.model").rename(tmp_path / "tokenizer.model")
-    with fails(ModelError):
-        import_huggingface(path, tmp_path / "ours")
+    refused(path)
     (path / "model.safetensors").write_bytes(weights)
     model = import_huggingface(path, tmp_path / "ours", tokenizer=tmp_path / "tokenizer.model")
     assert isinstance(model.tokenizer, DnaTokenizer)
     (path / "config.json").unlink()
-    with fails(ModelError):
-        import_huggingface(path, tmp_path / "ours")
+    refused(path)
 
 
 def test_damaged_settings_of_an_exported_model_are_named_in_one_line(
@@ -563,9 +557,7 @@ def test_exchange_needs_neither_of_their_libraries(
     from bigbird_dna.cli.main import main
 
     path = checkpoint("BigBirdForSequenceClassification", num_labels=3)
-    values = json.loads((path / "config.json").read_text())
-    values["auto_map"] = {"AutoModel": "evil.Model"}
-    (path / "config.json").write_text(json.dumps(values))
+    configure(path, auto_map={"AutoModel": "evil.Model"})
     (path / "bigbird_dna.model").unlink()  # so that the tokenizer is tokenizer.json
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
