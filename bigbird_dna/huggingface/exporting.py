@@ -178,7 +178,8 @@ def _exported_tensors(
             tensors[name] = stored.read()
     elif remembered.get("unused", architecture.name != "BigBirdForQuestionAnswering"):
         # Nothing reads it, but HuggingFace would draw it at random and warn.
-        tensors = {name: torch.zeros(shape) for name, shape in shapes.items()} | tensors
+        for name, shape in shapes.items():
+            tensors.setdefault(name, torch.zeros(shape))
     for first, names in remembered.get("tied", {}).items():
         tensor = tensors.pop(first)
         tensors |= dict.fromkeys(names, tensor)

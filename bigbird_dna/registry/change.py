@@ -99,8 +99,7 @@ def compact_model(path: Path, output: Path) -> Compacted:
 
 def _window(model: LoadedModel) -> int | None:
     """bp of a model's windows; None of a model that predicts nothing of windows."""
-    known = isinstance(model, LoadedPromoterModel | LoadedChromatinModel)
-    return model.settings.window if known else None
+    return model.settings.window if isinstance(model, LoadedPromoterModel | LoadedChromatinModel) else None
 
 
 def _outputs(model: LoadedModel) -> npt.NDArray[np.float64] | None:

@@ -117,21 +117,6 @@ def test_the_same_encoder_without_the_key_does_see_what_follows() -> None:
         check(encoder("full", causal=False))
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"attention": "reformer"},
-        {"attention": "bigbird_etc", "extra_globals": 2},
-        {"extra_globals": 2},
-        {"convolution": 5},
-        {"compatibility": "huggingface"},
-    ],
-)
-def test_what_has_no_causal_form_is_refused(values: dict[str, Any]) -> None:
-    with fails(ConfigError):
-        parse_config({"encoder": {"causal": True, **values}})
-
-
 @pytest.mark.parametrize("values", [{"next_sentence": True}, {"mask_fraction": 0.3}, {"mask_span": 2.0}])
 def test_pretraining_refuses_what_it_has_no_use_for(values: dict[str, Any]) -> None:
     with fails(ConfigError):

@@ -10,7 +10,8 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 from bigbird_dna.attention.relative import token_owners
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config import EncoderConfig, parse_config
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.model.kernels import INNER_ELEMENTS
@@ -31,15 +32,47 @@ def rows(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, torch.tensor(lengths)
 
 
-def test_hidden_states_of_a_row_depend_neither_on_padding_nor_on_the_batch() -> None:
+PARTS: list[dict[str, object]] = [
+    {},
+    {"position": "rotary"},
+    {"position": "rotary", "convolution": 5},
+    {"reversible": True},
+    {"block_size": 8, "extra_globals": 5},
+    {"block_size": 8, "extra_globals": 5, "relative_radius": 3, "position": "rotary"},
+    {"block_size": 8, "relative_radius": 3},
+    {"block_size": 8, "extra_globals": 8, "relative_radius": 1},
+]
+
+
+@pytest.mark.parametrize("changes", PARTS, ids=str)
+def test_hidden_states_of_a_row_depend_neither_on_padding_nor_on_the_batch(
+    changes: dict[str, object],
+) -> None:
     torch.manual_seed(0)
-    encoder = Encoder(SMALL).eval()
+    encoder = Encoder(SMALL.model_copy(update=changes)).double().eval()
     ids, lengths = rows(61, 90, 33)
     with torch.inference_mode():
         together = encoder(ids, lengths)
         for row, length in enumerate(lengths.tolist()):
             alone = encoder(ids[row : row + 1, :length], lengths[row : row + 1])
-            torch.testing.assert_close(together[row, :length], alone[0], atol=1e-5, rtol=0)
+            torch.testing.assert_close(together[row, :length], alone[0], atol=1e-12, rtol=0)
+
+
+THEIRS = {"compatibility": "huggingface"}
+REFUSED: list[dict[str, object]] = [
+    *({"position": "rotary", "hidden": 6, "heads": 2}, {"position": "rotary", **THEIRS}),
+    *({"convolution": 4}, {"convolution": 5, **THEIRS}, {"initial_heads": "neighbors"}),
+    *({"reversible": True, "gradient_checkpointing": True}, {"reversible": True, **THEIRS}),
+    *({"causal": True, "attention": "reformer"}, {"causal": True, "extra_globals": 2}),
+    {"causal": True, "attention": "bigbird_etc", "extra_globals": 2},
+    *({"causal": True, "convolution": 5}, {"causal": True, **THEIRS}),
+]
+
+
+@pytest.mark.parametrize("values", REFUSED, ids=str)
+def test_parts_that_do_not_go_together_are_refused(values: dict[str, object]) -> None:
+    with fails(ConfigError):
+        parse_config({"encoder": values})
 
 
 @pytest.mark.parametrize("route", ["dense", "blocked"])
@@ -59,9 +92,14 @@ def test_routes_give_the_same_hidden_states_and_gradients(route: str) -> None:
         torch.testing.assert_close(first, second, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("position", ["learned", "rotary"])
-def test_gradient_checkpointing_changes_no_gradient(position: str) -> None:
+def test_gradient_checkpointing_changes_no_gradient(
+    position: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Dropout draws the same numbers again when a layer is recomputed."""
+    if not compiled:
+        monkeypatch.setattr("bigbird_dna.model.kernels.pointwise", lambda *_: None)
     ids, lengths = rows(50, 50)
     gradients = []
     for checkpointing in (False, True):
@@ -268,20 +306,6 @@ def etc(**changes: object) -> Encoder:
     return (
         Encoder(EncoderConfig(**sizes | {"global_blocks": 0, "random_blocks": 0} | changes)).double().eval()
     )
-
-
-@pytest.mark.parametrize("position", ["learned", "rotary"])
-@pytest.mark.parametrize(("extra", "radius"), [(5, 0), (5, 3), (0, 3), (8, 1)])
-def test_a_row_with_extra_globals_depends_on_neither_padding_nor_batch(
-    extra: int, radius: int, position: str
-) -> None:
-    encoder = etc(extra_globals=extra, relative_radius=radius, position=position)
-    ids = torch.randint(0, 20, (2, 150))
-    with torch.no_grad():
-        together = encoder(ids, torch.tensor([150, 90]))
-        alone = encoder(ids[1:, :90])
-    assert together.shape == (2, 150, 16)
-    torch.testing.assert_close(together[1:, :90], alone, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("radius", [0, 2])

@@ -6,13 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.config import EncoderConfig, parse_config
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.rotary import rotate
 from bigbird_dna.model.weight_init import MARGIN, offsets
-from tests.golden.messages import fails
 
 LENGTH = 160
 SHAPES = [(64, 4), (128, 4), (256, 8), (768, 12)]
@@ -127,16 +125,3 @@ def test_a_convolution_is_its_definition_and_doesn_t_see_padding() -> None:
                     if 0 <= place + aside < length
                 )
                 torch.testing.assert_close(got[row, place], expected)
-        ids = torch.randint(5, 256, (2, 60))
-        together = encoder(ids, torch.tensor([60, 41]))
-        alone = encoder(ids[1:, :41], torch.tensor([41]))
-        torch.testing.assert_close(together[1, :41], alone[0], atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [{"convolution": 4}, {"compatibility": "huggingface", "convolution": 5}, {"initial_heads": "neighbors"}],
-)
-def test_wrong_settings_are_refused(values: dict[str, object]) -> None:
-    with fails(ConfigError):
-        parse_config({"encoder": values})

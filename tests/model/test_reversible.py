@@ -214,12 +214,6 @@ def test_narrow_passes_forwards_and_backwards_are_of_one_function(monkeypatch: p
     assert (own - exact).norm() < 1.5 * (gradients(True) - exact).norm()
 
 
-@pytest.mark.parametrize("other", [{"gradient_checkpointing": True}, {"compatibility": "huggingface"}])
-def test_what_does_not_go_with_it_is_refused(other: dict[str, Any]) -> None:
-    with fails(ValueError):
-        config(**other)
-
-
 def test_single_layers_have_no_hidden_states_to_tell() -> None:
     with fails(ModelError):
         layer_means(Encoder(config()), [], pad_id=0, batch_size=1, device=torch.device("cpu"))

@@ -7,12 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model import rotary
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
 from tests.golden.messages import fails
-from tests.model.test_encoder import SMALL, rows
+from tests.model.test_encoder import SMALL
 
 ROTARY = SMALL.model_copy(update={"position": "rotary"})
 
@@ -82,21 +81,6 @@ def test_there_is_no_table_and_the_limit_stands() -> None:
     assert not any("position" in name for name in encoder.state_dict())
     with fails(ValueError):
         encoder(torch.zeros(1, 97, dtype=torch.long))
-
-
-def test_padding_and_company_do_not_matter() -> None:
-    encoder = Encoder(ROTARY).eval()
-    ids, lengths = rows(61, 90)
-    with torch.inference_mode():
-        together = encoder(ids, lengths)
-        alone = encoder(ids[:1, :61])
-    torch.testing.assert_close(together[0, :61], alone[0], atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("changes", [{"hidden": 6, "heads": 2}, {"compatibility": "huggingface"}])
-def test_configurations_that_cannot_be_are_refused(changes: dict[str, object]) -> None:
-    with fails(ValueError):
-        EncoderConfig.model_validate({"position": "rotary", **changes})
 
 
 def test_wavelengths_run_from_two_pi_to_two_pi_times_the_base() -> None:
