@@ -15,7 +15,7 @@ from bigbird_dna.model.settings import PretrainingSettings, Settings
 from tests.attention.reference_implementations import SMALL
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.model.test_local_heads import logits, made, watched
+from tests.model.test_rotary import logits, made, watched
 from tests.toys import random_model, small_tokenizer
 
 VOCABULARY = 30
