@@ -134,9 +134,9 @@ def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
 def merges(pieces: tuple[str, ...]) -> list[tuple[str, str]]:
     """Pairs of pieces that byte-pair encoding joins, the first to be joined first.
 
-    Of the divisions of one piece all have the same rank in SentencePiece, where the leftmost pair goes first;
-    here one has to precede the other. It matters only where two overlap, as x y z with x y = y z; the
-    division that then begins further left is put first.
+    All divisions of one piece have the same rank in SentencePiece, where the leftmost pair goes first; here
+    one has to precede the other. It matters only where two overlap, as x y z with x y = y z; the division
+    that then begins further left is put first.
     """
     bases = {piece for piece in pieces if set(piece) <= set(BASES)}
     found = []

@@ -62,11 +62,10 @@ def pad(
 def window_rows(
     tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float, threads: int = 1
 ) -> list[Ids]:
-    """Tokens of each sequence between [CLS] and [SEP], at most `positions` of them.
+    """Tokens of each sequence between [CLS] and [SEP], at most `positions`: those around its anchor.
 
-    A sequence with more tokens keeps those around its anchor, the fraction `anchor` of its tokens from the
-    left, so that the TSS stays where the network saw it in training. `threads` encode; they change nothing.
-    `ModelError` for a tokenizer of ordinary text.
+    `anchor` is a fraction of its tokens from the left, so that the TSS is where the network saw it in
+    training.
     """
     return [row for row, _ in placed_rows(tokenizer, sequences, positions, anchor, threads)]
 
@@ -102,9 +101,9 @@ def run_rows(
 ) -> npt.NDArray[np.float32]:
     """Results (N, …) of rows of token ids, in their order; what each is depends on no other row.
 
-    They are computed in the precision of the present `inference`. Nothing of `run` may mix the rows of a
-    call. `batch_size` is the most rows that run at the same time on a CPU, each by a thread: it bounds memory
-    and changes no bit. `empty` is the shape of a result, for no rows. `UsageError`: too little memory.
+    On a CPU `batch_size` rows run at the same time, which bounds memory and changes no bit. Nothing of `run`
+    may mix the rows of a call; `empty` is the shape of a result, for no rows. `UsageError`: too little
+    memory.
     """
     result = np.empty((0, *empty), np.float32)
     on_cpu = device.type == "cpu"
@@ -187,9 +186,6 @@ def _width(config: EncoderConfig | None, length: int) -> int:
         return -(-length // WIDTH) * WIDTH
     step = config.block_size if config.compatibility == "huggingface" else WIDTH
     return min(-(-length // step) * step, config.positions)
-
-
-# Axes: N windows, K bins of a window.
 
 
 def centred_bins(window: int, size: int, count: int) -> npt.NDArray[np.int64]:

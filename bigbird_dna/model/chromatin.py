@@ -1,4 +1,4 @@
-"""A chromatin model: from windows to probabilities of tracks. Evaluation, regions and variants share it."""
+"""A chromatin model: from windows (N) to probabilities of tracks (T) of K bins in their middle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,6 @@ from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import ChromatinSettings
 from bigbird_dna.tokens.interface import Tokenizer
-
-# Axes: N windows, K bins in the middle of a window, T tracks.
 
 
 class ChromatinOptions(TypedDict, total=False):

@@ -19,7 +19,7 @@ from bigbird_dna.calibration.stored import FILE as CALIBRATION
 from bigbird_dna.calibration.stored import Calibration, write_calibration
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
-from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ConfigError, ModelError, error_text, shortened
@@ -108,10 +108,8 @@ def make_model(
     path: Path | None = None,
 ) -> LoadedModel:
     """The model of a task, of the class that knows what the task's models can do."""
-    kind: type[LoadedModel] = {"promoter": LoadedPromoterModel, "chromatin": LoadedChromatinModel}.get(
-        settings.task, LoadedModel
-    )
-    return kind(network, tokenizer, config, settings, path)
+    kinds = {"promoter": LoadedPromoterModel, "chromatin": LoadedChromatinModel}
+    return kinds.get(settings.task, LoadedModel)(network, tokenizer, config, settings, path)
 
 
 def save(
@@ -165,7 +163,8 @@ def write_model(
     for name, source in extra.items():
         (directory / name).write_bytes(source.read_bytes())
     tensors = [name for name in extra if name.endswith(".safetensors")]
-    files = checksums.record(directory, (CONFIG, WEIGHTS, model.tokenizer.file_name, *tensors))
+    read = (CONFIG, WEIGHTS, model.tokenizer.file_name, *tensors)
+    files = {name: checksum(directory / name) for name in read}
     if calibration is not None:
         write_calibration(directory / CALIBRATION, calibration, files[WEIGHTS])
     own = {"software": software, checksums.KEY: files}
@@ -190,7 +189,12 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
         raise ModelError(f"{path}: not a model directory: {' and '.join(TOKENIZER_FILES)} are missing")
     found = checksums.verify(path, (CONFIG, WEIGHTS, names[0]))
     config, settings, description = _read_description(path / CONFIG)
-    network = load_network(path / WEIGHTS, lambda: build_network(config, settings), _layers(config, settings))
+    layers = config.layers
+    if isinstance(settings, ChromatinSettings):
+        layers = settings.members * (layers + settings.bin_layers)
+    elif isinstance(settings, OtherSettings):
+        layers = settings.layers(config)
+    network = load_network(path / WEIGHTS, lambda: build_network(config, settings), layers)
     if description.get("vocabulary", config.vocabulary) != config.vocabulary:
         raise ModelError(f"{path / CONFIG}: tokenizer and encoder have different vocabularies")
     tokenizer = load_tokenizer(path / names[0], description)
@@ -210,12 +214,6 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     if WEIGHTS in found:
         vars(model)["sha256"] = found[WEIGHTS]  # the cached property: not computed twice
     return model
-
-
-def _layers(config: EncoderConfig, settings: Settings) -> int:
-    if isinstance(settings, ChromatinSettings):
-        return settings.members * (config.layers + settings.bin_layers)
-    return settings.layers(config) if isinstance(settings, OtherSettings) else config.layers
 
 
 def read_encoder_config(path: Path | str) -> EncoderConfig:

@@ -79,9 +79,8 @@ def layer_means(
 ) -> npt.NDArray[np.float32]:
     """Means over the tokens of rows after the embeddings and after each layer, (N, 1 + layers, D).
 
-    [CLS] and [SEP] count among the tokens, as in `Model.embed`, whose vectors the last are. Whole hidden
-    states are held of one layer and call at a time. With `parts`, (N, 2), the first token of a part of each
-    row and the one after its last, the means over these follow: (N, 1 + layers, 2 D). `ModelError`: the
+    Hidden states are held of one layer and call at a time. With `parts`, (N, 2), the first token of a part of
+    each row and the one after its last, the means over these follow: (N, 1 + layers, 2 D). `ModelError`: the
     layers are reversible, whose streams aren't hidden states.
     """
     if encoder.config.reversible:

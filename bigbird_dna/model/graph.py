@@ -58,8 +58,7 @@ def attention_weights(encoder: EncoderConfig, layer: int = 0, tokens: int | None
     """The effective matrix of a mechanism that goes by no pattern of blocks, in one layer.
 
     Queries and keys are random, each component of unit variance, and so is what the mechanism learns; always
-    the same. `tokens`: None: the encoder's longest input, at most `MOST_TOKENS`. `UsageError` as of
-    `attention_graph`.
+    the same. `tokens`: None: the encoder's longest input, at most `MOST_TOKENS`.
     """
     _check_layer(encoder, layer)
     tokens = tokens or min(encoder.positions, MOST_TOKENS)

@@ -97,9 +97,8 @@ class PretrainingNetwork(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Encoder with `outputs` logits on [CLS] or on the mean over tokens.
+    """Encoder with `outputs` logits on [CLS] or the mean over tokens, by one layer (App. F.2) or two.
 
-    The head is one linear layer, as in the paper (App. F.2), or has another before it, as HuggingFace's.
     With `offsets` it reads aligned windows: its tokens have `BasePositions`, and with `member` the log-odds
     of a `PositionMember` are added to the logit of its one output.
     """

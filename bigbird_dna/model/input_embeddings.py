@@ -18,10 +18,9 @@ BERT_HIDDEN, BERT_STANDARD_DEVIATION = 768, 0.02
 
 
 def initialise_positions(weight: Tensor) -> None:
-    """Start position embeddings (P, D) as sinusoids, of the standard deviation of the other weights.
+    """Initialize position embeddings (P, D) as sinusoids, of the standard deviation of the other weights.
 
-    They are learnt like the rest. With random ones a small model spends most of its training on finding out
-    which positions are neighbours; in sinusoids that is a linear map from the start.
+    With random ones a small model spends most of its training on finding out which positions are adjacent.
     """
     positions, width = weight.shape
     angles = torch.arange(positions)[:, None] * position_rates(width)  # (P, ⌈D / 2⌉)
@@ -31,10 +30,9 @@ def initialise_positions(weight: Tensor) -> None:
 
 
 def initial_deviation(hidden: int) -> float:
-    """Standard deviation of fresh weights: BERT's 0.02 at width 768, 0.02 √(768 / hidden) at others.
+    """Standard deviation of initial weights: BERT's 0.02 at width 768, 0.02 √(768 / hidden) at others.
 
-    That leaves the size of what a layer adds to its input the same: with 0.02 a narrow network begins next to
-    the identity and learns slowly.
+    With 0.02 a narrow network begins next to the identity and learns slowly.
     """
     return BERT_STANDARD_DEVIATION * math.sqrt(BERT_HIDDEN / hidden)
 
@@ -99,10 +97,9 @@ class Embeddings(nn.Module):
     ) -> Tensor:
         """Embed ids (B, L), behind the G extra globals if there are any: (B, G + L, D).
 
-        `lengths` (B,) are the true lengths of padded rows; the convolution alone asks for them. `content`
-        (B, G, D) is added to the vectors of the extra globals. `first` is the position of the first id, where
-        those before it were embedded earlier. `added` (B, L, D) is added to the normalized embeddings of the
-        ids, such as their `BasePositions`.
+        Only the convolution needs `lengths` (B,), the true lengths of padded rows. `content` (B, G, D) is
+        added to the vectors of the extra globals, `added` (B, L, D) to the normalized embeddings of the ids;
+        `first` is the position of the first id.
         """
         x = self.token(ids)  # (B, L, D)
         if self.token_scale != 1:

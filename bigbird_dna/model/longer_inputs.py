@@ -1,8 +1,7 @@
 """Longer inputs than an encoder was trained on: its positions extended when a checkpoint is loaded.
 
-`tile` and `interpolate` are for learnt positions, `interpolate` and `ntk` for rotary ones. None of them
-learns anything: figures measured at the old length say nothing about the new one until they are measured
-again, preferably after further training.
+None of the methods learns anything: figures measured at the old length don't hold for the new one. Axes: P
+positions of the checkpoint, N positions wanted, D hidden width.
 """
 
 from typing import Literal, get_args
@@ -13,8 +12,6 @@ from torch.nn.functional import interpolate
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model.encoder import Encoder
-
-# Axes: P positions of the checkpoint, N positions wanted, D hidden width.
 
 Extension = Literal["tile", "interpolate", "ntk"]
 METHODS: tuple[Extension, ...] = get_args(Extension)

@@ -71,11 +71,10 @@ class PackedLayers:
 
 @contextmanager
 def prepared(network: nn.Module, longest: int) -> Iterator[None]:
-    """Lay out the weights that layers multiply by, for calls in the block.
+    """Lay out the weights that layers multiply by, for calls in the block, which may change no weight.
 
     On a CPU single sequences of at most `longest` tokens then go through compiled layers, where there is a
-    compiler, if this thread's torch has but one thread: the same up to rounding, in half of the time. Nobody
-    may change a weight in the block. Several threads may be in such blocks of one network at once.
+    compiler, if this thread's torch has but one thread: the same up to rounding, in half of the time.
     """
     encoders = [module for module in network.modules() if isinstance(module, Encoder)]
     layers = [module for module in network.modules() if isinstance(module, Layer)]

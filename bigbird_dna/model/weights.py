@@ -29,11 +29,6 @@ KEY = "files"
 MOST_BYTES = 1 << 25  # of a JSON file; a hundred times what a thousand tracks take
 
 
-def record(directory: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 by name of files in a directory."""
-    return {name: checksum(directory / name) for name in names}
-
-
 def verify(directory: Path, names: Iterable[str]) -> dict[str, str]:
     """Compare a model's files with the recorded checksums, which are returned; `ModelError` names a file.
 
@@ -131,11 +126,9 @@ def check_finite(tensor: Tensor, name: str, source: Path) -> None:
 
 
 def fits_half(tensor: Tensor) -> bool:
-    """Whether a tensor of weights may be stored in float16.
+    """Whether a tensor has rows and columns, and rounding to float16 changes it by at most `HALF_LOSS`.
 
-    It has rows and columns: biases and the weights of LayerNorm take no room, and every number of a layer
-    passes through them. And rounding changes it by at most `HALF_LOSS`, as it does unless a number is above
-    65,504 or most are below 0.00006.
+    Biases and the weights of LayerNorm take no room, and every number of a layer passes through them.
     """
     if tensor.dim() < 2:
         return False
