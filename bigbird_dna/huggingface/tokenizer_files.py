@@ -1,7 +1,7 @@
 """Tokenizer files that HuggingFace's `AutoTokenizer` reads, and what its files say about special pieces.
 
 SentencePiece's BPE and that of the `tokenizers` library differ in what they are told: the former has pieces
-with an order, and joins any two neighbours whose joint text is a piece; the latter has a list of pairs. The
+with an order, and joins any two neighbors whose joint text is a piece; the latter has a list of pairs. The
 pairs of a piece are therefore all its divisions into two pieces, in the order of the pieces.
 """
 

@@ -188,8 +188,8 @@ def _width(config: EncoderConfig | None, length: int) -> int:
     return min(-(-length // step) * step, config.positions)
 
 
-def centred_bins(window: int, size: int, count: int) -> npt.NDArray[np.int64]:
-    """Where `count` (odd) neighbouring bins of `size` bp start in a window, the middle one in its middle."""
+def centered_bins(window: int, size: int, count: int) -> npt.NDArray[np.int64]:
+    """Where `count` (odd) neighboring bins of `size` bp start in a window, the middle one in its middle."""
     return (window - size) // 2 + size * (np.arange(count) - count // 2)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
-from bigbird_dna.model.batching import BinRows, bin_rows, bins_shown, centred_bins, middle_bins, run_rows
+from bigbird_dna.model.batching import BinRows, bin_rows, bins_shown, centered_bins, middle_bins, run_rows
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.inference import ahead, choose_device
 from bigbird_dna.model.kernels import row_sigmoid
@@ -107,7 +107,7 @@ class LoadedChromatinModel(LoadedModel):
             The probabilities after the model's calibration (`ModelError` without one), which was fitted to
             the mean of both strands.
         middle
-            The part of a window, around its middle, whose bins are predicted: K neighbouring ones (see
+            The part of a window, around its middle, whose bins are predicted: K neighboring ones (see
             `bins_together`). 0: the one in the middle, which sees as much to its left as to its right.
         both_strands
             Mean of the window and its reverse complement, which has the same bins in its middle.
@@ -176,7 +176,7 @@ class LoadedChromatinModel(LoadedModel):
         place = choose_device(device)
         network = self.network.to(place).eval()
         size, threads = self.settings.bin, torch.get_num_threads()  # of this thread
-        bins = centred_bins(window, size, max(count, bins_shown(window, size, self.settings.bin_layers)))
+        bins = centered_bins(window, size, max(count, bins_shown(window, size, self.settings.bin_layers)))
         starts = np.broadcast_to(bins, (len(windows), len(bins)))
 
         def encode(turned: bool) -> BinRows:

@@ -1,4 +1,4 @@
-"""The chromatin network: one logit for each track, of one bin or of several neighbouring ones.
+"""The chromatin network: one logit for each track, of one bin or of several neighboring ones.
 
 Shapes: B batch, L tokens, D hidden width, K bins, T tracks, M members of an ensemble.
 """
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.input_embeddings import initialise
+from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.kernels import ACTIVATIONS
 from bigbird_dna.model.rotary import rotation
 from bigbird_dna.model.settings import BinPooling, Head
@@ -47,13 +47,13 @@ class ChromatinNetwork(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
             if part is not None:
-                initialise(part, hidden)
+                initialize(part, hidden)
 
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:
         """Token ids (B, L), true lengths (B,), tokens of each bin (B, K, 2) → logits (B, K, T).
 
         `spans[b, k]` are the first token of a bin and the one after its last. With pooling "cls" K is 1 and
-        the span doesn't matter. With bin layers the bins are neighbours, in the window's order.
+        the span doesn't matter. With bin layers the bins are neighbors, in the window's order.
         """
         hidden = self.encoder(ids, lengths)
         pooled = hidden[:, :1] if self.pooling == "cls" else pool_bins(hidden, spans)
@@ -84,7 +84,7 @@ class BinLayers(nn.Module):
         self.head_width = config.hidden // config.heads
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(layers))
-        initialise(self.layers, config.hidden)
+        initialize(self.layers, config.hidden)
 
     def forward(self, bins: Tensor) -> Tensor:
         """Each bin's vector, of all bins' vectors."""

@@ -24,8 +24,8 @@ from bigbird_dna.model.input_embeddings import (
     Globals,
     HiddenStates,
     initial_deviation,
-    initialise,
-    initialise_positions,
+    initialize,
+    initialize_positions,
 )
 from bigbird_dna.model.kernels import ACTIVATIONS, Dropout, infer_activation, inner_bound, inner_tiles
 from bigbird_dna.model.mechanism import attention_pattern, build_mechanism, goes_by_pattern, has_keys
@@ -80,7 +80,7 @@ class Layer(nn.Module):
     ) -> Tensor:
         """Hidden states (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows.
 
-        `turns` are those of rotary positions, none where positions are learnt; `owners` (B, L) say which
+        `turns` are those of rotary positions, none where positions are learned; `owners` (B, L) say which
         extra global stands for a token (see `RelativeKeys`). Extra globals count among the tokens.
         """
         context = self.attended(x, lengths, turns, owners)
@@ -220,9 +220,9 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon) if config.reversible else None
         self.packed: Packed | None = None  # see `prepared`
-        initialise(self, config.hidden)
+        initialize(self, config.hidden)
         if self.embeddings.position is not None:
-            initialise_positions(self.embeddings.position.weight)
+            initialize_positions(self.embeddings.position.weight)
         if config.initial_heads == "neighbours":
             init_local_heads(config, layers[0].query, layers[0].key, self.embeddings.token)
 
@@ -311,7 +311,7 @@ class Encoder(nn.Module):
         return checkpoint(layer, *arguments, use_reentrant=False, **contexts)  # type: ignore[no-any-return]
 
     def turns(self, tokens: int, device: torch.device) -> Rotation | None:
-        """The turns of so many positions; none where positions are learnt."""
+        """The turns of so many positions; none where positions are learned."""
         config = self.config
         if config.position != "rotary":
             return None

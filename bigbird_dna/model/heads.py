@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositions, BaseTerms, PositionMember
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.input_embeddings import initialise
+from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.kernels import ACTIVATIONS
 from bigbird_dna.model.settings import Head, Pooling
 
@@ -82,7 +82,7 @@ class PretrainingNetwork(nn.Module):
         self.next_sentence = NextSentenceHead(config) if next_sentence else None
         for head in (self.masked_tokens, self.next_sentence):
             if head is not None:
-                initialise(head, config.hidden)
+                initialize(head, config.hidden)
 
     def forward(
         self, ids: Tensor, lengths: Tensor, segments: Tensor | None, masked: Tensor
@@ -128,7 +128,7 @@ class Classifier(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
             if part is not None:
-                initialise(part, config.hidden)
+                initialize(part, config.hidden)
 
     def forward(
         self,
@@ -196,7 +196,7 @@ class QuestionAnswerer(nn.Module):
         self.spans = nn.Linear(config.hidden, 2)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.intermediate, self.output, self.spans):
-            initialise(part, config.hidden)
+            initialize(part, config.hidden)
 
     def forward(
         self, ids: Tensor, lengths: Tensor, question_lengths: Tensor, segments: Tensor | None = None

@@ -17,7 +17,7 @@ from bigbird_dna.model.kernels import Dropout
 BERT_HIDDEN, BERT_STANDARD_DEVIATION = 768, 0.02
 
 
-def initialise_positions(weight: Tensor) -> None:
+def initialize_positions(weight: Tensor) -> None:
     """Initialize position embeddings (P, D) as sinusoids, of the standard deviation of the other weights.
 
     With random ones a small model spends most of its training on finding out which positions are adjacent.
@@ -37,7 +37,7 @@ def initial_deviation(hidden: int) -> float:
     return BERT_STANDARD_DEVIATION * math.sqrt(BERT_HIDDEN / hidden)
 
 
-def initialise(module: nn.Module, hidden: int) -> None:
+def initialize(module: nn.Module, hidden: int) -> None:
     """BERT's initial weights, scaled to the width `hidden`: normal, biases zero."""
     deviation = initial_deviation(hidden)
     for part in module.modules():
@@ -48,14 +48,14 @@ def initialise(module: nn.Module, hidden: int) -> None:
 
 
 def position_rates(hidden: int) -> Tensor:
-    """ω of the sinusoids that learnt positions begin as, by pair (⌈D / 2⌉,), radians a token."""
+    """ω of the sinusoids that learned positions begin as, by pair (⌈D / 2⌉,), radians a token."""
     return torch.exp(torch.arange(0, hidden, 2) * (-math.log(10_000) / hidden))
 
 
 class Globals(NamedTuple):
     """What the extra globals of each sequence stand for; without it all sequences have the same ones.
 
-    `content` (B, G, D) is added to their learnt vectors. `owners` (B, L) says which of them stands for a
+    `content` (B, G, D) is added to their learned vectors. `owners` (B, L) says which of them stands for a
     token, -1 for none; relative labels alone look at it.
     """
 
@@ -71,7 +71,7 @@ class HiddenStates(NamedTuple):
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings, normalised; rotary positions have no part in it."""
+    """Sum of token, position and segment embeddings, normalized; rotary positions have no part in it."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -121,8 +121,8 @@ class Embeddings(nn.Module):
 class Convolution(nn.Module):
     """Each component's weighted sum over the tokens around; not the paper's.
 
-    A stem as those of convolutional DNA models, so that hidden tokens know their neighbours before any head
-    has learnt to look. What lies beyond a row's ends counts as zero.
+    A stem as those of convolutional DNA models, so that hidden tokens know their neighbors before any head
+    has learned to look. What lies beyond a row's ends counts as zero.
     """
 
     def __init__(self, hidden: int, tokens: int) -> None:

@@ -97,7 +97,7 @@ class LoadedPromoterModel(LoadedModel):
         -------
         Probabilities (N,), float32, (1,) for one text; for a Series a Series with its index. Each is a
         function of its sequence and the model alone. A model with several `views` gives the mean over as
-        many tokenisations of the window.
+        many tokenizations of the window.
 
         Raises
         ------

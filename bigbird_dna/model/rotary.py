@@ -64,7 +64,7 @@ def _rotation(tokens: int, width: int, base: float, scale: float, device: torch.
 def rotate(x: Tensor, turns: Rotation) -> Tensor:
     """Turn queries or keys, (B, H, L, K) → (B, H, L, K), of the type of `x`; computed in float32 at least.
 
-    Component f is paired with component f + K / 2 (the layout of GPT-NeoX and Llama), not with its neighbour
+    Component f is paired with component f + K / 2 (the layout of GPT-NeoX and Llama), not with its neighbor
     as in RoFormer: the same up to the order of components, which the projections learn, and two plain halves.
     """
     first, second = x.chunk(2, dim=-1)

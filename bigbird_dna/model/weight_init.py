@@ -1,9 +1,9 @@
-"""Heads that begin by looking at neighbouring tokens.
+"""Heads that begin by looking at neighboring tokens.
 
 Masked-token training from random weights stays for a long time at what the tokens' frequencies tell: no head
 looks at any token in particular, so none carries what stands beside a hidden one, and nothing is gained by
 looking. Heads that look at one offset each from the first step on leave that plateau at once. They are
-ordinary weights and biases, learnt like the rest: the architecture stays the paper's. Mimetic initialisation
+ordinary weights and biases, learned like the rest: the architecture stays the paper's. Mimetic initialization
 (Trockman & Kolter 2023, arXiv 2305.09828) starts attention from such structure too, there that of trained
 networks.
 
@@ -29,7 +29,7 @@ MARGIN = 1.0
 docs/results.md."""
 
 PAIRS = 16
-"""Sines and cosines of learnt positions that heads look at, at most."""
+"""Sines and cosines of learned positions that heads look at, at most."""
 
 
 def init_local_heads(
@@ -37,7 +37,7 @@ def init_local_heads(
 ) -> None:
     """Initialize the heads of an encoder's first layer to attend to adjacent tokens.
 
-    The weights must be as `initialise` and `initialise_positions` leave them. An only layer is unchanged:
+    The weights must be as `initialize` and `initialize_positions` leave them. An only layer is unchanged:
     heads that attend locally have nothing for [CLS], and there is no other layer that does. So are layers
     whose queries are the keys (no `key`): such a head attends to its own token first.
     """
@@ -107,7 +107,7 @@ def init_local_learned(query: nn.Linear, key: nn.Linear, token: nn.Embedding, pl
 def position_pairs(hidden: int, width: int) -> Tensor:
     """The pairs that heads look at: rates from 1 down to about 0.1, evenly spaced (F,).
 
-    Slower ones don't tell neighbours apart; rates that lie close together would find the offset again a
+    Slower ones don't tell neighbors apart; rates that lie close together would find the offset again a
     wavelength further on.
     """
     fast = max(1, hidden // 8)  # pairs above 0.1
