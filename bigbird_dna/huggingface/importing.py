@@ -30,7 +30,6 @@ from bigbird_dna.huggingface.names import (
     Architecture,
     check_sizes,
     check_tensors,
-    expected_tensors,
     huggingface_name,
     is_buffer,
 )
@@ -70,10 +69,10 @@ def import_huggingface(
     # Nothing is built on the word of config.json: its sizes are compared with the tensors' first.
     check_sizes(tensors, config, architecture, directory)
     settings, config = _head(architecture, values, config, pieces, tensors, path)
-    expected = expected_tensors(config, settings, architecture)
-    check_tensors(tensors, expected, architecture, directory, biases=bool(values.get("use_bias", True)))
+    biases = bool(values.get("use_bias", True))
+    expected = check_tensors(tensors, config, settings, architecture, directory, biases=biases)
     kinds = {str(t.dtype).removeprefix("torch.") for t in tensors.values()}
-    unused = {name: tensors[name].read() for name in sorted(tensors.keys() - expected.keys())}
+    unused = {name: tensors[name].read() for name in sorted(tensors.keys() - expected)}
     with torch.random.fork_rng(devices=[]):
         network = build_network(config, settings)
     network.load_state_dict(_weights(tensors, network.state_dict(), architecture, directory))

@@ -22,6 +22,9 @@ LIST, FOLDER = "models.yaml", "models"
 LARGEST = 1 << 40
 """Bytes of an archive."""
 _MOST_BYTES = 1 << 16  # of a list, of some hundred models
+NAME_RULE = (
+    "a name has letters, digits, '.', '_' and '-', at most 48 of them, and begins with a letter or digit"
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
 
@@ -32,10 +35,7 @@ def is_name(text: str) -> bool:
 
 def _name(text: str) -> str:
     if not is_name(text):
-        raise ValueError(
-            "a name has letters, digits, '.', '_' and '-', at most 48 of them, and begins with a letter or "
-            "digit"
-        )
+        raise ValueError(NAME_RULE)
     return text
 
 

@@ -27,7 +27,7 @@ from bigbird_dna.genome.sources.fetching import download_any
 from bigbird_dna.genome.sources.http_request import LIMITS, Limits
 from bigbird_dna.genome.sources.partial_file import open_part
 from bigbird_dna.model import weights as checksums
-from bigbird_dna.model.catalogue import FOLDER, PublishedModel, find_model, is_name, open_published
+from bigbird_dna.model.catalogue import FOLDER, NAME_RULE, PublishedModel, find_model, is_name, open_published
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load
 from bigbird_dna.model.model import CARD, LoadedModel, calibration_file, calibration_of, list_files
 from bigbird_dna.registry.card import Publication, model_card
@@ -236,10 +236,7 @@ def publish_model(path: Path, output: Path, publication: Publication) -> str:
 
 def _check(publication: Publication) -> None:
     if not is_name(publication.name):
-        raise UsageError(
-            f"--name {shown(publication.name)}: a name has letters, digits, '.', '_' and '-', at most 48 of "
-            "them, and begins with a letter or digit"
-        )
+        raise UsageError(f"--name {shown(publication.name)}: {NAME_RULE}")
     given = {"--description": [publication.description], "--licence": [publication.licence]}
     for option, texts in (given | {"--command": publication.commands}).items():
         for text in texts:

@@ -38,31 +38,15 @@ CLASSES = {
     "BigBirdModel": "encoder",
 }
 SMALL: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 512,
-    "block_size": 16,
-    "num_random_blocks": 2,
+    **{"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48},
+    **{"max_position_embeddings": 512, "block_size": 16, "num_random_blocks": 2},
 }
 LARGE: dict[str, Any] = {
-    **SMALL,
-    "hidden_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 1024,
-    "block_size": 64,
-    "num_random_blocks": 3,
+    **{**SMALL, "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2},
+    **{"max_position_embeddings": 1024, "block_size": 64, "num_random_blocks": 3},
 }
 SMALL_FULL, LARGE_FULL = 9 * 16, 11 * 64  # tokens up to which block-sparse attention is full
 TOLERANCE = 1e-5
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> DnaTokenizer:
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-    return DnaTokenizer.train(["ACGTTGCA" * 50, "GGATCCTTAA" * 50], path, 24)
 
 
 @pytest.fixture(autouse=True)
@@ -208,28 +192,33 @@ def test_variants_of_the_encoder(checkpoint: Checkpoint, tmp_path: Path, setting
 
 
 @pytest.mark.parametrize("length", [100, 300])
-def test_next_sentence_logits_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int) -> None:
-    path = checkpoint("BigBirdForPreTraining")
-    model = import_huggingface(path, tmp_path / "ours")
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *(("BigBirdForPreTraining", {}), ("BigBirdModel", {})),
+        *(("BigBirdForSequenceClassification", {"num_labels": labels}) for labels in (1, 2, 5)),
+    ],
+)
+def test_outputs_of_heads_are_theirs(
+    checkpoint: Checkpoint, tmp_path: Path, length: int, name: str, settings: dict[str, int]
+) -> None:
+    path = checkpoint(name, **settings)
+    model: Any = import_huggingface(path, tmp_path / "ours")
     ids, lengths, present = batch(length, model.config.vocabulary)
-    expected = their(path, input_ids=ids, attention_mask=present.long())
+    theirs = their(path, input_ids=ids, attention_mask=present.long())
     with torch.inference_mode():
-        found = model.network(ids, lengths, None, present.flatten().nonzero()[:, 0])
-    assert far(found.next_sentence, expected.seq_relationship_logits) < TOLERANCE
-    assert far(found.tokens, expected.prediction_logits[present]) < TOLERANCE
-
-
-@pytest.mark.parametrize("length", [100, 300])
-@pytest.mark.parametrize("labels", [1, 2, 5])
-def test_class_logits_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int, labels: int) -> None:
-    path = checkpoint("BigBirdForSequenceClassification", num_labels=labels)
-    model = import_huggingface(path, tmp_path / "ours")
-    assert model.settings.labels == tuple(f"LABEL_{index}" for index in range(labels))
-    ids, lengths, present = batch(length, model.config.vocabulary)
-    expected = their(path, input_ids=ids, attention_mask=present.long()).logits
-    with torch.inference_mode():
-        found = model.network(ids, lengths)
-    assert found.shape == (3, labels) and far(found, expected) < TOLERANCE
+        if name == "BigBirdForPreTraining":
+            found = model.network(ids, lengths, None, present.flatten().nonzero()[:, 0])
+            assert far(found.next_sentence, theirs.seq_relationship_logits) < TOLERANCE
+            assert far(found.tokens, theirs.prediction_logits[present]) < TOLERANCE
+        elif name == "BigBirdModel":
+            found = model.network(ids, lengths)
+            assert far(found[present], theirs.last_hidden_state[present]) < TOLERANCE
+        else:
+            labels = settings["num_labels"]
+            assert model.settings.labels == tuple(f"LABEL_{index}" for index in range(labels))
+            found = model.network(ids, lengths)
+            assert found.shape == (3, labels) and far(found, theirs.logits) < TOLERANCE
 
 
 def test_a_model_of_text_keeps_its_tokenizer(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -270,16 +259,6 @@ def test_answers_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int)
     for ours, theirs in ((found.start, expected.start_logits), (found.end, expected.end_logits)):
         assert far(ours[context], theirs[context]) < TOLERANCE
         assert (ours[0, 1:8] < -1e5).all() and (theirs[0, 1:8] < -1e5).all()
-
-
-def test_hidden_states_are_theirs(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoint("BigBirdModel")
-    model = import_huggingface(path, tmp_path / "ours")
-    ids, lengths, present = batch(250, model.config.vocabulary)
-    expected = their(path, input_ids=ids, attention_mask=present.long()).last_hidden_state
-    with torch.inference_mode():
-        found = model.network(ids, lengths)
-    assert far(found[present], expected[present]) < TOLERANCE
 
 
 def assert_same_checkpoint(tmp_path: Path, path: Path, file: str = "model.safetensors") -> None:
@@ -366,15 +345,8 @@ def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
 
 def ours(tmp_path: Path, tokenizer: DnaTokenizer, settings: Settings) -> Path:
     """A model directory of our own with random weights."""
-    config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary,
-        layers=2,
-        hidden=16,
-        heads=2,
-        positions=256,
-        block_size=16,
-        random_seed=7,
-    )
+    sizes: dict[str, Any] = {"layers": 2, "hidden": 16, "heads": 2, "positions": 256, "block_size": 16}
+    config = EncoderConfig(vocabulary=tokenizer.vocabulary, random_seed=7, **sizes)
     torch.manual_seed(3)
     network = build_network(config, settings)
     for parameter in network.parameters():
@@ -442,9 +414,8 @@ def test_our_models_are_exported_and_come_back(
     ],
 )
 def test_what_they_lack_is_refused(tmp_path: Path, tokenizer: DnaTokenizer, change: dict[str, Any]) -> None:
-    config = EncoderConfig(
-        **{"vocabulary": 24, "layers": 1, "hidden": 8, "heads": 2, "positions": 64} | change
-    )
+    sizes = {"vocabulary": tokenizer.vocabulary, "layers": 1, "hidden": 8, "heads": 2, "positions": 64}
+    config = EncoderConfig(**sizes | change)
     network = build_network(config, PretrainingSettings())
     save(tmp_path / "own", make_model(network, tokenizer, config, PretrainingSettings()), {}, {}, {})
     with fails(ModelError):

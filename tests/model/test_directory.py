@@ -19,18 +19,11 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ModelError
-from bigbird_dna.model.directory import (
-    build_network,
-    load,
-    load_chromatin_model,
-    make_model,
-    read_encoder_config,
-    save,
-)
+from bigbird_dna.model.directory import load, load_chromatin_model, read_encoder_config, save
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails, message
-from tests.toys import cases
+from tests.toys import cases, random_model
 
 SETTINGS = PromoterSettings(upstream=30, downstream=10, pooling="mean", jitter=4, views=2)
 CHECKED = ("config.json", "model.safetensors", "tokenizer.model")
@@ -74,21 +67,12 @@ def describe(model: Path, **keys: Any) -> None:
     sign(model)
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> DnaTokenizer:
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-    return DnaTokenizer.train(["ACGTTGCA" * 50, "GGATCCTTAA" * 50], path, 24)
-
-
 @pytest.fixture
 def saved(tmp_path: Path, tokenizer: DnaTokenizer) -> Path:
     config = EncoderConfig(
         vocabulary=tokenizer.vocabulary, layers=1, hidden=8, heads=2, positions=64, block_size=8
     )
-    torch.manual_seed(4)
-    network = build_network(config, SETTINGS)
-    model = make_model(network, tokenizer, config, SETTINGS)
-    log = tmp_path / "log"
+    model, log = random_model(tokenizer, config, SETTINGS, seed=4), tmp_path / "log"
     log.write_text("{}\n")
     save(tmp_path / "model", model, {"seed": 4}, {"auroc": 0.5}, {"training.jsonl": log})
     return tmp_path / "model"
@@ -96,10 +80,9 @@ def saved(tmp_path: Path, tokenizer: DnaTokenizer) -> Path:
 
 def test_round_trip_is_bit_identical(saved: Path, tokenizer: DnaTokenizer) -> None:
     model = bigbird_dna.load(saved)
-    torch.manual_seed(4)
-    original = build_network(model.config, SETTINGS)
+    original = random_model(tokenizer, model.config, SETTINGS, seed=4).network.state_dict()
     for name, value in model.network.state_dict().items():
-        assert torch.equal(value, original.state_dict()[name]), name
+        assert torch.equal(value, original[name]), name
     assert model.settings == SETTINGS and model.tokenizer.sha256 == tokenizer.sha256
     assert not model.network.training and len(model.sha256) == 64
     names = {path.name for path in saved.iterdir()}
