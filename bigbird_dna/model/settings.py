@@ -98,8 +98,7 @@ class PromoterSettings(Settings):
     @property
     def offsets(self) -> BaseOffsets | None:
         """Which offset from the TSS each base of a window has; none: the model does not read it."""
-        read = self.base_positions or self.ensemble
-        return BaseOffsets(self.upstream, self.downstream) if read else None
+        return BaseOffsets(self.window) if self.base_positions or self.ensemble else None
 
     @property
     def window(self) -> int:

@@ -23,21 +23,18 @@ MEASURED = [path for path in FILES if path not in MODELS + BATCHES + TEXT + STRI
 
 def row(contender: str, length: int, median: float, **changes: Any) -> dict[str, Any]:
     return {
-        "contender": contender,
-        "length": length,
-        "pass": "forward",
-        "status": "measured",
-        "reason": None,
-        "route": None,
-        "peak_mib": 12.5,
-        "difference": None,
-        "median": median,
-        "minimum": 0.9 * median,
-        "quartiles": [0.95 * median, 1.1 * median],
-        "ratio": {"paired": 6.25, "medians": 6.5},
-        "rate": 1.5e11,
+        **{"contender": contender, "length": length, "pass": "forward", "status": "measured"},
+        **{
+            "reason": None,
+            "route": None,
+            "difference": None,
+            "peak_mib": 12.5,
+            "rate": 1.5e11,
+            "share": 0.75,
+        },
+        **{"median": median, "minimum": 0.9 * median, "quartiles": [0.95 * median, 1.1 * median]},
+        **{"ratio": {"paired": 6.25, "medians": 6.5}, "tokens_per_second": length / median},
         "share": 0.75,
-        "tokens_per_second": length / median,
         **changes,
     }
 
@@ -57,16 +54,8 @@ def measured() -> dict[str, Any]:
         "machine": {"cpu": "A CPU", "gpu": None, "instructions": "AVX2", "threads": 2, "cores": 4},
         "software": {"torch": "2.13.0", "transformers": None},
         "settings": {
-            "batch": 1,
-            "heads": 12,
-            "width": 64,
-            "dtype": "float32",
-            "block_size": 64,
-            "global_blocks": 2,
-            "window_blocks": 3,
-            "random_blocks": 3,
-            "repeats": 7,
-            "reference": "native",
+            **{"batch": 1, "heads": 12, "width": 64, "dtype": "float32", "repeats": 7, "reference": "native"},
+            **{"block_size": 64, "global_blocks": 2, "window_blocks": 3, "random_blocks": 3},
         },
         "matrix_products": [{"rate": 1.9e11}, {"rate": 2.0e11}],
         "results": [

@@ -164,20 +164,18 @@ def test_inference_never_holds_the_feed_forward_of_all_tokens(monkeypatch: pytes
     assert peaks[0] > inner > 2 * peaks[1]
 
 
+PARTS_OF_TORCH = {
+    **{"attention_output": "self_attn.out_proj", "attention_norm": "norm1", "output_norm": "norm2"},
+    **{"intermediate": "linear1", "output": "linear2"},
+}
+
+
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu", "relu"])
 @pytest.mark.parametrize("rescale", [False, True])
 def test_full_attention_agrees_with_torch_s_own_layers(activation: str, rescale: bool) -> None:
     """An encoder of torch's layers with the same weights; epsilon is large enough to be seen."""
-    config = SMALL.model_copy(
-        update={
-            "attention": "full",
-            "activation": activation,
-            "layer_norm_epsilon": 0.05,
-            "segments": 3,
-            "rescale_embeddings": rescale,
-            "intermediate": 24,
-        }
-    )
+    changes = {"attention": "full", "activation": activation, "layer_norm_epsilon": 0.05, "segments": 3}
+    config = SMALL.model_copy(update={**changes, "rescale_embeddings": rescale, "intermediate": 24})
     torch.manual_seed(0)
     encoder = Encoder(config).double()
     for parameter in encoder.parameters():
@@ -194,26 +192,14 @@ def test_full_attention_agrees_with_torch_s_own_layers(activation: str, rescale:
     x = x + part.position.weight[:31] + part.segment.weight[segments]
     x = functional.layer_norm(x, (16,), part.norm.weight, part.norm.bias, 0.05)
     for layer in encoder.layers:
-        theirs = nn.TransformerEncoderLayer(
-            *(16, 2, 24),
-            dropout=0.0,
-            activation=functions[activation],
-            layer_norm_eps=0.05,
-            batch_first=True,
-            dtype=torch.float64,
-        )
+        options = {"dropout": 0.0, "layer_norm_eps": 0.05, "batch_first": True, "dtype": torch.float64}
+        theirs = nn.TransformerEncoderLayer(16, 2, 24, activation=functions[activation], **options)
         ours = layer.state_dict()
         state = {}
         for kind in ("weight", "bias"):
             joint = torch.cat([ours[f"{name}.{kind}"] for name in ("query", "key", "value")])
             state[f"self_attn.in_proj_{kind}"] = joint
-            for mine, name in (
-                ("attention_output", "self_attn.out_proj"),
-                ("attention_norm", "norm1"),
-                ("intermediate", "linear1"),
-                ("output", "linear2"),
-                ("output_norm", "norm2"),
-            ):
+            for mine, name in PARTS_OF_TORCH.items():
                 state[f"{name}.{kind}"] = ours[f"{mine}.{kind}"]
         theirs.load_state_dict(state)
         x = theirs(x, src_key_padding_mask=torch.arange(31) >= lengths[:, None])
