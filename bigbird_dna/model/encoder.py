@@ -289,7 +289,7 @@ class Encoder(nn.Module):
                     change()
         content = None if given is None else given.content
         x = self.embeddings(ids, segments, true_lengths, content, added=added)
-        turns = self.rotation_of(x)
+        turns = self._turns(x)
         packed = self.packed  # read once: another thread may leave its block of `prepared` meanwhile
         if packed is not None and packed.take(x, lengths):
             x = packed.run(x, turns)
@@ -318,7 +318,7 @@ class Encoder(nn.Module):
         width = config.hidden // config.heads
         return rotation(tokens, width, config.rotary_base, config.rotary_scale, device)
 
-    def rotation_of(self, x: Tensor) -> Rotation | None:
+    def _turns(self, x: Tensor) -> Rotation | None:
         """The turns of embedded extra globals and tokens (B, G + L, D)."""
         extra = self.config.extra_globals
         turns = self.turns(x.shape[1] - extra, x.device)

@@ -85,7 +85,7 @@ def test_what_the_layers_compute_is_what_the_equations_say() -> None:
             part(normed).unflatten(2, (2, -1)).transpose(1, 2)
             for part in (layer.query, layer.key, layer.value)
         ]
-        turns = encoder.rotation_of(x)
+        turns = encoder.turns(x.shape[1], x.device)
 
         q, k = (rotate(y, turns) for y in projected[:2])
         context = (q @ k.mT / 8**0.5).softmax(-1) @ projected[2]

@@ -159,7 +159,7 @@ def logits(encoder: Encoder, layer: int) -> torch.Tensor:
     ids = torch.randint(5, 256, (1, LENGTH), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         x, turns = encoder.embeddings(ids, None), None
-        turns = encoder.rotation_of(x)
+        turns = encoder.turns(x.shape[1], x.device)
         for before in list(encoder.layers)[:layer]:
             x = before(x, None, turns)
         own = encoder.layers[layer]
