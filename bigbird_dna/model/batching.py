@@ -59,15 +59,13 @@ def pad(
     return torch.from_numpy(ids), torch.from_numpy(lengths)
 
 
-def window_rows(
-    tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float, threads: int = 1
-) -> list[Ids]:
+def window_rows(tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float) -> list[Ids]:
     """Tokens of each sequence between [CLS] and [SEP], at most `positions`: those around its anchor.
 
     `anchor` is a fraction of its tokens from the left, so that the TSS is where the network saw it in
     training.
     """
-    return [row for row, _ in placed_rows(tokenizer, sequences, positions, anchor, threads)]
+    return [row for row, _ in placed_rows(tokenizer, sequences, positions, anchor)]
 
 
 def placed_rows(

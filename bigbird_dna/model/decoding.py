@@ -140,7 +140,8 @@ class _KeptLayer:
         """Hidden states (B, L, D) behind `first` others → (B, L, D)."""
         q, k, v, _ = self.layer.queries_keys_values(x, turns)  # (B, H, L, K)
         if not first:
-            self._keys, self._values = (part.new_empty(self._shape(part)) for part in (k, v))
+            batch, heads, _, width = k.shape
+            self._keys, self._values = (x.new_empty((batch, heads, self.longest, width)) for x in (k, v))
         end = first + x.shape[1]
         self._keys[:, :, first:end], self._values[:, :, first:end] = k, v
         if not first:
@@ -156,10 +157,6 @@ class _KeptLayer:
             after = before.new_empty((rows, *before.shape[1:]))
             after[:, :, :tokens] = before[:, :, :tokens]
             setattr(self, name, after)
-
-    def _shape(self, part: Tensor) -> tuple[int, ...]:
-        batch, heads, _, width = part.shape
-        return batch, heads, self.longest, width
 
     def _seen(self, place: int) -> tuple[Tensor, Tensor]:
         """Keys and values (B, H, S, K) that the token at `place` sees, its own the last."""

@@ -65,12 +65,8 @@ def fit_windows(given: GivenSequences, window: int, pad: bool) -> list[str]:
                 f"{name} has {len(text):,} bp, the model's window has {window:,} bp "
                 "(pad=True fills a shorter one up with N and cuts a longer one)"
             )
-    return [_middle(text, window) for text in given.texts]
-
-
-def _middle(text: str, size: int) -> str:
-    start = max(0, (len(text) - size) // 2)
-    return text[start : start + size]
+    starts = [max(0, (len(text) - window) // 2) for text in given.texts]
+    return [text[start : start + window] for text, start in zip(given.texts, starts, strict=True)]
 
 
 def _text(given: object) -> str | None:

@@ -6,7 +6,6 @@ whoever publishes it gives.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bigbird_dna.config import EncoderConfig
@@ -56,7 +55,8 @@ class Publication(NamedTuple):
 def model_card(model: LoadedModel, publication: Publication) -> str:
     """The card of a model that was loaded from its directory, as Markdown."""
     assert model.path is not None
-    provenance, metrics = (_read(model.path / name) for name in ("provenance.json", METRICS))
+    files = [model.path / name for name in ("provenance.json", METRICS)]
+    provenance, metrics = (read_mapping(path) if path.is_file() else {} for path in files)
     name = publication.name
     parts = [
         f"# {_text(name)}",
@@ -78,10 +78,6 @@ def model_card(model: LoadedModel, publication: Publication) -> str:
         *_licence(publication.licence, provenance),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return read_mapping(path) if path.is_file() else {}
 
 
 def _identity(
