@@ -42,7 +42,7 @@ def test_a_calibration_is_put_into_the_model_and_nothing_else_changes(run: Run, 
     before = _content(model)
     result = run("model calibrate-promoter", model)
     assert (result.code, result.out) == (0, "")
-    assert "calibrated on 600 validation windows (1 platt)" in result.err
+    message(result.err.splitlines()[-1].partition("  ")[2], model, 600)
     after = _content(model)
     assert after.pop(FILE) and after == before
     found = read_calibration(model / FILE, load(model).sha256)
@@ -82,7 +82,7 @@ def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_prom
     more = pd.concat([extra] * 3).assign(split=EXTRA_NEGATIVES["valid"], probability=values)
     pd.concat([rows, more]).to_parquet(tmp_path / "more.parquet", index=False)
     result = run("model calibrate-promoter", model, "--predictions", tmp_path / "more.parquet")
-    assert "calibrated on 600 validation windows and 900 further negatives (1 platt)" in result.err
+    message(result.err.splitlines()[-1].partition("  ")[2], model, 600, 900)
     found = read_calibration(model / FILE)
     assert found.fitted_on["further_negatives"] == 900 and found.fitted_on["windows"] == 600
     (track,) = found.tracks
