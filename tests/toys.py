@@ -1,6 +1,7 @@
 """Toy genomes and models that tests share, small enough to check by hand or to learn in seconds."""
 
 import gzip
+import json
 import math
 import re
 import tempfile
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from bigbird_dna.model.settings import Settings
     from bigbird_dna.tokens.dna import DnaTokenizer
     from bigbird_dna.tokens.interface import Tokenizer
+
+
+def update_json(path: Path, **values: object) -> None:
+    """Change keys of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
 
 K = TypeVar("K")
 

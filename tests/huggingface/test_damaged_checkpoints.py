@@ -28,7 +28,7 @@ from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.initialization import read_provenance
 from tests.golden.messages import fails
-from tests.toys import cases, random_model
+from tests.toys import cases, random_model, update_json
 
 Change = Callable[[dict[str, Any]], object]
 SIZES = EncoderConfig(vocabulary=96, layers=2, hidden=8, heads=2, positions=64, block_size=4, random_blocks=1)
@@ -45,10 +45,6 @@ def own(tokenizer: DnaTokenizer, tmp_path: Path) -> Path:
 def checkpoint(own: Path, tmp_path: Path) -> Path:
     export_huggingface(own, tmp_path / "hf")
     return tmp_path / "hf"
-
-
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def refused(checkpoint: Path, *named: object) -> None:
@@ -88,7 +84,7 @@ LIES: dict[str, list[object]] = {
 def test_a_configuration_is_compared_with_the_tensors_before_anything_is_built(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any
 ) -> None:
-    change(checkpoint / "config.json", **{key: value})
+    update_json(checkpoint / "config.json", **{key: value})
     monkeypatch.setattr(importing, "build_network", lambda *_: pytest.fail("a network was built"))
     built = build_network
 
@@ -101,7 +97,7 @@ def test_a_configuration_is_compared_with_the_tensors_before_anything_is_built(
 
 
 def test_settings_of_another_task_than_a_promoter_s_are_not_read(checkpoint: Path) -> None:
-    change(checkpoint / "config.json", bigbird_dna=exported(0, ["promoter"], 5))
+    update_json(checkpoint / "config.json", bigbird_dna=exported(0, ["promoter"], 5))
     assert import_huggingface(checkpoint, checkpoint / "../ours").task == "classification"
 
 

@@ -24,7 +24,7 @@ from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Se
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails
 from tests.tokens.text_model import text_model
-from tests.toys import cases
+from tests.toys import cases, update_json
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
@@ -88,12 +88,6 @@ def checkpoint(tmp_path: Path, tokenizer: DnaTokenizer) -> Checkpoint:
         return tmp_path / "hf"
 
     return make
-
-
-def configure(path: Path, **changes: object) -> None:
-    """Change keys of a checkpoint's configuration."""
-    file = path / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 def their(path: Path, **inputs: Any) -> Any:
@@ -238,7 +232,7 @@ def test_a_model_of_text_keeps_its_tokenizer(checkpoint: Checkpoint, tmp_path: P
     assert (tmp_path / "back" / "spiece.model").read_bytes() == spiece
     again = import_huggingface(tmp_path / "back", tmp_path / "again")
     assert again.tokenizer.description() == pieces.description()
-    configure(path, sep_token_id=66)
+    update_json(path / "config.json", sep_token_id=66)
     with fails(ModelError):
         import_huggingface(path, tmp_path / "other")
 
@@ -452,7 +446,7 @@ def test_what_has_no_counterpart_is_named(
     checkpoint: Checkpoint, tmp_path: Path, key: str, value: object
 ) -> None:
     path = checkpoint()
-    configure(path, **{key: value})
+    update_json(path / "config.json", **{key: value})
     with fails(ModelError, path) as caught:
         import_huggingface(path, tmp_path / "ours")
     assert "\n" not in str(caught.value) and not (tmp_path / "ours").exists()
@@ -528,7 +522,7 @@ def test_exchange_needs_neither_of_their_libraries(
     from bigbird_dna.cli.main import main
 
     path = checkpoint("BigBirdForSequenceClassification", num_labels=3)
-    configure(path, auto_map={"AutoModel": "evil.Model"})
+    update_json(path / "config.json", auto_map={"AutoModel": "evil.Model"})
     (path / "bigbird_dna.model").unlink()  # so that the tokenizer is tokenizer.json
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setitem(sys.modules, "tokenizers", None)

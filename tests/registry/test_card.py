@@ -18,14 +18,11 @@ from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
 from tests.golden.messages import fails, message
 from tests.registry.shelf import make_toy, publish
+from tests.toys import update_json
 
 
 def card(model: Path, *commands: str) -> str:
     return model_card(load(model), Publication("toy", "A toy | of tests", "CC0 <free>", commands))
-
-
-def update(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def tables(text: str) -> list[list[str]]:
@@ -86,7 +83,7 @@ def test_a_compacted_model_says_so(tmp_path: Path) -> None:
 def test_regions_that_were_pretrained_on_are_named(tmp_path: Path) -> None:
     model = make_toy(tmp_path / "toy")
     regions = {"contigs": ["chrI", "chrII"], "stretches": ["chrI:1-500", "chrI:901-950"]}
-    update(model / "provenance.json", **regions)
+    update_json(model / "provenance.json", **regions)
     assert "chrII, chrI:1-500, chrI:901-950 (12" in card(model)
 
 
@@ -97,8 +94,8 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     genome = {"assembly": evil, "valid": evil, "exclude": [1, None, {}], "reference": "sacCer3.reference"}
     told = dict.fromkeys(("stretches", "pretrained_sha256", "imported_from"), evil)
     told |= {"contigs": [evil] * 30, "configuration": {"genome": genome}, "software": {"torch": evil}}
-    update(model / "provenance.json", **told)
-    update(model / "metrics.json", **{evil: 1.5, "note": evil, "split": evil, "b": [1], "c": None})
+    update_json(model / "provenance.json", **told)
+    update_json(model / "metrics.json", **{evil: 1.5, "note": evil, "split": evil, "b": [1], "c": None})
     text = card(model)
     assert all(line.isprintable() for line in text.splitlines())
     assert "<script" not in text.replace("\\<script", "") and "\n# c" not in text
@@ -110,7 +107,7 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
 def test_other_provenance_is_passed_over(tmp_path: Path, wrong: Any) -> None:
     model = make_toy(tmp_path / "toy")
     for key in ("configuration", "data", "compacted_from", "software"):
-        update(model / "provenance.json", **{key: wrong})
+        update_json(model / "provenance.json", **{key: wrong})
     assert card(model).startswith("# toy\n")
 
 
