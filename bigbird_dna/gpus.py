@@ -75,10 +75,10 @@ def visible_gpus(environment: Mapping[str, str], count: int) -> list[str]:
 
 
 def _leased(names: list[str], first: int, together: int) -> int:
-    order = [*range(first, len(names)), *range(min(first, len(names)))]
+    places = list(range(len(names)))
     began = remind = time.monotonic()
     while True:
-        for place in order:
+        for place in places[first:] + places[:first]:
             if _locked(names[place]):
                 return place
         now = time.monotonic()

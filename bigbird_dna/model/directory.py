@@ -108,8 +108,10 @@ def make_model(
     path: Path | None = None,
 ) -> LoadedModel:
     """The model of a task, of the class that knows what the task's models can do."""
-    kinds = {"promoter": LoadedPromoterModel, "chromatin": LoadedChromatinModel}
-    return kinds.get(settings.task, LoadedModel)(network, tokenizer, config, settings, path)
+    kind: type[LoadedModel] = {"promoter": LoadedPromoterModel, "chromatin": LoadedChromatinModel}.get(
+        settings.task, LoadedModel
+    )
+    return kind(network, tokenizer, config, settings, path)
 
 
 def save(

@@ -8,7 +8,7 @@ tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renamin
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -128,8 +128,8 @@ class Layer(nn.Module):
         relative = None
         if self.relative is not None:
             relative = RelativeKeys(self.relative.to(q.dtype), self.radius, owners)
-        options = {"layer": self.index, "dropout": dropout, "route": self.route, "relative": relative}
-        return self._attention(lengths)(q, k, v, self.pattern, lengths=lengths, **options)
+        options: dict[str, Any] = {"layer": self.index, "dropout": dropout, "route": self.route}
+        return self._attention(lengths)(q, k, v, self.pattern, lengths=lengths, relative=relative, **options)
 
     def queries_keys_values(self, x: Tensor, turns: Rotation | None) -> Projected:
         """Of (B, L, D) what attention takes, (B, H, L, K) each, and the type that its result is to have."""
@@ -307,7 +307,7 @@ class Encoder(nn.Module):
     def _recomputed(self, layer: nn.Module, *arguments: object) -> Tensor:
         """A layer's output; in the backward pass it is computed once more, by the same choices of keys."""
         # A pattern chooses none; torch compiles no other contexts.
-        contexts = {} if goes_by_pattern(self.config) else {"context_fn": both_times}
+        contexts: dict[str, Any] = {} if goes_by_pattern(self.config) else {"context_fn": both_times}
         return checkpoint(layer, *arguments, use_reentrant=False, **contexts)  # type: ignore[no-any-return]
 
     def turns(self, tokens: int, device: torch.device) -> Rotation | None:
