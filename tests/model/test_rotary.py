@@ -1,7 +1,5 @@
 """Rotary positions, and heads that are initialized to attend to adjacent tokens."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -46,14 +44,6 @@ def test_scores_depend_on_the_distance_alone(i: int, j: int, shift: int, seed: i
     assert abs(here - there) < 2e-5 * q.norm() * k.norm()
 
 
-def test_the_origin_stays_and_lengths_are_kept() -> None:
-    x = torch.randn(1, 2, 300, 16)
-    turned = rotate(x, rotation(300, 16, 10_000.0, 1.0))
-    assert torch.equal(turned[:, :, 0], x[:, :, 0])
-    torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
-    assert (turned[:, :, 1:] - x[:, :, 1:]).abs().amax(dim=-1).min() > 1e-3
-
-
 def test_bfloat16_is_turned_in_float32() -> None:
     """Position 60,001 is no bfloat16 number: angles or products in that type would be off by radians."""
     x = torch.randn(1, 1, 1, 16).bfloat16()
@@ -85,13 +75,6 @@ def test_there_is_no_table_and_the_limit_stands() -> None:
     assert not any("position" in name for name in encoder.state_dict())
     with fails(ValueError):
         encoder(torch.zeros(1, 97, dtype=torch.long))
-
-
-def test_wavelengths_run_from_two_pi_to_two_pi_times_the_base() -> None:
-    turns = rotation(200, 64, 50.0, 1.0)
-    slowest = math.acos(float(turns.cos[1, -1]))
-    assert math.isclose(float(turns.sin[1, 0]), math.sin(1), rel_tol=1e-6)
-    assert 1 / 50 < slowest < 1 / 40
 
 
 def _apart(joined: torch.Tensor, heads: int, turns: Rotation | None) -> tuple[torch.Tensor, ...]:
