@@ -160,16 +160,13 @@ def test_a_wrong_model_with_the_right_checksum(
     assert ".bigbird-dna-" not in refused(shelf, ModelError, "toy")
 
 
-def test_a_model_of_another_task(shelf: Path) -> None:
-    relist(shelf, task="pretraining")
-    refused(shelf, ModelError, "toy")
-
-
-def test_faults_of_usage(shelf: Path) -> None:
+def test_faults_of_usage_and_of_the_list(shelf: Path) -> None:
     bundled = shelf.parent / "models/toy"
     refused(shelf, UsageError, "tay", name="tay")
     for output in (Path(), bundled, bundled / "new"):
         refused(shelf, UsageError, output=output)
+    relist(shelf, task="pretraining")
+    refused(shelf, ModelError, "toy")
     relist(shelf, where="gone")
     refused(shelf, ModelError, "gone")
 
@@ -249,6 +246,5 @@ def test_hidden_files_of_other_programs_are_left_out(tmp_path: Path) -> None:
     before = publish(model, tmp_path / "one.tar")
     (model / ".snakemake_timestamp").touch()
     assert publish(model, tmp_path / "other.tar") == before
-    assert json.loads((model / MARKER).read_text())["files"].keys() == content(model).keys() - {
-        ".snakemake_timestamp"
-    }
+    known = content(model).keys() - {".snakemake_timestamp"}
+    assert json.loads((model / MARKER).read_text())["files"].keys() == known
