@@ -20,11 +20,13 @@ _LARGEST = 1e6  # of a line's numbers: log-odds times it are numbers still
 _Probability = Annotated[float, Field(gt=0, lt=1)]
 
 
-class _Map(BaseModel):
+class CalibrationPart(BaseModel):
+    """A part of `calibration.json`."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Platt(_Map):
+class Platt(CalibrationPart):
     """A line on the scale of log-odds (Platt 1999): strictly rising, as its slope is above 0.
 
     Probabilities nearer to 0 or 1 than `NEAREST` count as lying there, and become equal.
@@ -39,7 +41,7 @@ class Platt(_Map):
         return from_log_odds(self.slope * log_odds(probabilities) + self.intercept)
 
 
-class Isotonic(_Map):
+class Isotonic(CalibrationPart):
     """A rising curve through K points, joined by lines and level beyond both ends.
 
     It is level between the ends of a block of rows that it takes together: what differs there becomes equal.

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from bigbird_dna.calibration.fitting import Fitted
-from bigbird_dna.calibration.maps import CalibrationMap, Floats32, as_scored
+from bigbird_dna.calibration.maps import CalibrationMap, CalibrationPart, Floats32, as_scored
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError, UsageError, check_share, shortened
@@ -29,11 +29,7 @@ Finish = Callable[[NDArray[Any]], Floats32]
 """From a model's probabilities (…, T), or (N,) of a model with one output, to calibrated ones."""
 
 
-class _StoredPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class CalibratedTrack(_StoredPart):
+class CalibratedTrack(CalibrationPart):
     """The map of one output; `track` is None of a promoter model."""
 
     track: str | None = None
@@ -48,7 +44,7 @@ class CalibratedTrack(_StoredPart):
         return self.positives / (self.positives + self.negatives)
 
 
-class Calibration(_StoredPart):
+class Calibration(CalibrationPart):
     """The maps of all outputs of a model, in their order, and what they were fitted on."""
 
     format: Literal[1] = 1
