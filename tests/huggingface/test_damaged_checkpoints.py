@@ -61,19 +61,21 @@ def exported(seed: object, task: object = "promoter", settings: object = {}) -> 
 LIES: dict[str, list[object]] = {
     "max_position_embeddings": [10**9],
     "hidden_size": [10**9, 8.0, True],
-    "intermediate_size": [10**9],
+    "intermediate_size": [10**9, 40],
     "type_vocab_size": [2**31 - 1],
-    "num_hidden_layers": [999, 10**9],
+    "num_hidden_layers": [999, 10**9, 1],
+    "num_attention_heads": [5],
     "num_random_blocks": [10**9],
     "block_size": [10**9],
-    "vocab_size": [10**9, 10**400],
+    "vocab_size": [10**9, 10**400, 30, "many"],
     "hidden_dropout_prob": [10**400, True],
     "layer_norm_eps": [True],
-    "hidden_act": [["gelu"]],
-    "attention_type": [None],
+    "hidden_act": [["gelu"], "silu"],
+    "attention_type": [None, "other"],
+    "is_decoder": [True],
     "position_embedding_type": [["x" * 9999]],
-    "model_type": [{"a": "x" * 9999}],
-    "architectures": [[["BigBirdModel"]], "BigBirdModel", {"a": 1}],
+    "model_type": [{"a": "x" * 9999}, "bert"],
+    "architectures": [[["BigBirdModel"]], "BigBirdModel", {"a": 1}, ["BigBirdForTokenClassification"], None],
     "id2label": [["a"], {"0": {}}, {"0": "a", "1": "b"}],
     "anything": [float("nan"), "\ud800", json.loads("[" * 50 + "]" * 50)],
     "bigbird_dna": [exported(2**70), exported(1.5)],
@@ -89,7 +91,7 @@ def test_a_configuration_is_compared_with_the_tensors_before_anything_is_built(
     built = build_network
 
     def build(config: EncoderConfig, *rest: Any) -> Any:
-        assert config.hidden == 8 and config.positions == 64 and config.layers == 2
+        assert config.hidden == 8 and config.positions == 64 and config.layers <= 2
         return built(config, *rest)
 
     monkeypatch.setattr(shapes, "build_network", build)

@@ -24,7 +24,7 @@ from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Se
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails
 from tests.tokens.text_model import text_model
-from tests.toys import cases, update_json
+from tests.toys import update_json
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
@@ -426,30 +426,6 @@ def test_promoter_models_that_they_lack_are_refused(
     own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update=change))
     with fails(ModelError):
         export_huggingface(own, tmp_path / "theirs")
-
-
-FOREIGN: dict[str, list[object]] = {
-    "architectures": [["BigBirdForTokenClassification"], None],
-    "model_type": ["bert"],
-    "is_decoder": [True],
-    "hidden_act": ["silu"],
-    "attention_type": ["other"],
-    "vocab_size": ["many", 30],
-    "num_attention_heads": [5],
-    "num_hidden_layers": [4, 2],
-    "intermediate_size": [40],
-}
-
-
-@pytest.mark.parametrize(("key", "value"), cases(FOREIGN))
-def test_what_has_no_counterpart_is_named(
-    checkpoint: Checkpoint, tmp_path: Path, key: str, value: object
-) -> None:
-    path = checkpoint()
-    update_json(path / "config.json", **{key: value})
-    with fails(ModelError, path) as caught:
-        import_huggingface(path, tmp_path / "ours")
-    assert "\n" not in str(caught.value) and not (tmp_path / "ours").exists()
 
 
 def test_missing_and_damaged_files_are_named(checkpoint: Checkpoint, tmp_path: Path) -> None:
