@@ -17,14 +17,14 @@ from bigbird_dna.errors import ModelError
 from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.huggingface.importing import import_huggingface
 from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
-from bigbird_dna.model.directory import build_network, load, make_model, save
+from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.heads import question_lengths
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Settings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails
 from tests.tokens.text_model import text_model
-from tests.toys import update_json
+from tests.toys import random_model, update_json
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
@@ -337,15 +337,16 @@ def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
         import_huggingface(path, tmp_path / "other")
 
 
-def ours(tmp_path: Path, tokenizer: DnaTokenizer, settings: Settings) -> Path:
-    """A model directory of our own with random weights."""
+def ours(tmp_path: Path, tokenizer: DnaTokenizer, settings: Settings, **changes: Any) -> Path:
+    """A model directory of our own with random weights; changes are of its settings or its encoder."""
+    own = {key: changes.pop(key) for key in [*changes] if hasattr(settings, key)}
     sizes: dict[str, Any] = {"layers": 2, "hidden": 16, "heads": 2, "positions": 256, "block_size": 16}
-    config = EncoderConfig(vocabulary=tokenizer.vocabulary, random_seed=7, **sizes)
-    torch.manual_seed(3)
-    network = build_network(config, settings)
-    for parameter in network.parameters():
+    sizes |= {"vocabulary": tokenizer.vocabulary, "random_seed": 7, **changes}
+    settings = settings.model_copy(update=own)
+    model = random_model(tokenizer, EncoderConfig(**sizes), settings, seed=3)
+    for parameter in model.network.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
-    save(tmp_path / "own", make_model(network, tokenizer, config, settings), {}, {}, {})
+    save(tmp_path / "own", model, {}, {}, {})
     return tmp_path / "own"
 
 
@@ -397,35 +398,18 @@ def test_our_models_are_exported_and_come_back(
     assert all(torch.equal(after[key], t) for key, t in own.network.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"position": "rotary"},
-        {"extra_globals": 4},
-        {"convolution": 5},
-        {"window_blocks": 5},
-        {"random_blocks": 0},
-    ],
-)
+LACKING: list[dict[str, Any]] = [
+    *({"position": "rotary"}, {"extra_globals": 4}, {"convolution": 5}, {"window_blocks": 5}),
+    *({"random_blocks": 0}, {"head": "linear"}, {"base_positions": True}, {"pooling": "mean"}),
+]
+
+
+@pytest.mark.parametrize("change", LACKING, ids=str)
 def test_what_they_lack_is_refused(tmp_path: Path, tokenizer: DnaTokenizer, change: dict[str, Any]) -> None:
-    sizes = {"vocabulary": tokenizer.vocabulary, "layers": 1, "hidden": 8, "heads": 2, "positions": 64}
-    config = EncoderConfig(**sizes | change)
-    network = build_network(config, PretrainingSettings())
-    save(tmp_path / "own", make_model(network, tokenizer, config, PretrainingSettings()), {}, {}, {})
-    with fails(ModelError):
-        export_huggingface(tmp_path / "own", tmp_path / "hf")
+    own = ours(tmp_path, tokenizer, PROMOTER, **change)
+    with fails(ModelError, own):
+        export_huggingface(own, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
-
-
-@pytest.mark.parametrize(
-    "change", [{"head": "linear"}, {"base_positions": True}, {"pooling": "mean"}], ids=str
-)
-def test_promoter_models_that_they_lack_are_refused(
-    tmp_path: Path, tokenizer: DnaTokenizer, change: dict[str, Any]
-) -> None:
-    own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update=change))
-    with fails(ModelError):
-        export_huggingface(own, tmp_path / "theirs")
 
 
 def test_missing_and_damaged_files_are_named(checkpoint: Checkpoint, tmp_path: Path) -> None:
