@@ -183,7 +183,7 @@ def _width(config: EncoderConfig | None, length: int) -> int:
     if config is None:
         return -(-length // WIDTH) * WIDTH
     step = config.block_size if config.compatibility == "huggingface" else WIDTH
-    return min(-(-length // step) * step, config.positions)
+    return min(-(-length // step) * step, config.max_length)
 
 
 def centered_bins(window: int, size: int, count: int) -> npt.NDArray[np.int64]:

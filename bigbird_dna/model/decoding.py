@@ -73,7 +73,7 @@ class Sampling(NamedTuple):
 
 def keeps_keys(config: EncoderConfig) -> bool:
     """Whether keys and values of a causal encoder can be kept while a sequence grows."""
-    return goes_by_pattern(config) and not config.relative_radius and not config.reversible
+    return goes_by_pattern(config) and not config.relative_max_distance and not config.reversible
 
 
 class RecomputingDecoder:

@@ -29,7 +29,7 @@ def sequence_vectors(
         hidden: Tensor = encoder(ids, lengths)  # (B, L, D)
         return hidden[:, 0] if pooling == "cls" else mean_over_tokens(hidden, lengths)
 
-    rows = window_rows(tokenizer, given.texts, encoder.config.positions, 0.5)
+    rows = window_rows(tokenizer, given.texts, encoder.config.max_length, 0.5)
     return _run(encoder, rows, run, tokenizer, batch_size)
 
 
@@ -40,12 +40,12 @@ def base_vectors(
 
     `UsageError`: a sequence has more tokens than the encoder takes.
     """
-    rows = window_rows(tokenizer, given.texts, encoder.config.positions, 0.5)
+    rows = window_rows(tokenizer, given.texts, encoder.config.max_length, 0.5)
     covered = [tokenizer.piece_lengths[row[1:-1]] for row in rows]
     for text, name, lengths in zip(given.texts, given.names, covered, strict=True):
         if lengths.sum() != len(text):
             raise UsageError(
-                f"{name}: {len(text):,} bp are more than the {encoder.config.positions:,} tokens that the "
+                f"{name}: {len(text):,} bp are more than the {encoder.config.max_length:,} tokens that the "
                 "encoder takes: give shorter pieces for a vector a base"
             )
     vectors: dict[int, Vectors] = {}
@@ -88,7 +88,7 @@ def layer_means(
             "encoder.reversible true: a reversible encoder has no hidden states of single layers"
         )
     here = threading.local()  # on a CPU rows run side by side
-    extra, config = encoder.config.extra_globals, encoder.config
+    extra, config = encoder.config.num_global_tokens, encoder.config
 
     def keep(_module: Any, _inputs: Any, hidden: Tensor) -> None:
         own = hidden[:, extra:]

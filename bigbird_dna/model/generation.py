@@ -130,7 +130,7 @@ def most_read(model: LoadedModel) -> int:
     assert isinstance(model.settings, PretrainingSettings)
     learned = model.settings.context
     # [CLS] tokens [SEP] were its inputs: what follows the last token but one was in its training.
-    return model.config.positions if learned is None else min(learned, model.config.positions) - 2
+    return model.config.max_length if learned is None else min(learned, model.config.max_length) - 2
 
 
 def masked_fraction(done: int, rounds: int) -> float:
@@ -282,7 +282,7 @@ class _Infilling(_Generating):
 
     def samples(self, flanks: Sequence[Flanks], number: int) -> Iterator[str]:
         # No more of the flanks than the model could read.
-        most = self.model.config.positions * max(map(len, self.tokens))
+        most = self.model.config.max_length * max(map(len, self.tokens))
         near = [Flanks(one.left[-most:], one.right[:most]) for one in flanks]
         wanted = [(place, sample) for place in range(len(flanks)) for sample in range(number)]
         for first in range(0, len(wanted), _TOGETHER):
@@ -303,7 +303,7 @@ class _Infilling(_Generating):
         ids, offsets = self.tokenizer.encode_with_offsets(whole)
         starts, ends = offsets[:-1] - len(left), offsets[1:] - len(left)
         own = np.flatnonzero((ends > 0) & (starts < self.length) & np.isin(ids, self.ids))
-        room = self.model.config.positions - 2
+        room = self.model.config.max_length - 2
         first, last = int(own[0]), int(own[-1]) + 1
         if last - first > room:
             raise UsageError(

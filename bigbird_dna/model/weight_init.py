@@ -44,7 +44,7 @@ def init_local_heads(
     places = offsets(config.heads, config.causal)
     if token.weight.is_meta or config.layers == 1 or key is None:  # of meta tensors shapes alone matter
         return
-    if config.position == "rotary":
+    if config.position_encoding == "rotary":
         width = config.hidden // config.heads
         turn_rates = (rates(width, config.rotary_base) / config.rotary_scale).float()
         init_local_rotary(query, key, places, turn_rates)

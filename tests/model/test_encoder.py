@@ -37,10 +37,10 @@ PARTS: list[dict[str, object]] = [
     {"position": "rotary"},
     {"position": "rotary", "convolution": 5},
     {"reversible": True},
-    {"block_size": 8, "extra_globals": 5},
-    {"block_size": 8, "extra_globals": 5, "relative_radius": 3, "position": "rotary"},
-    {"block_size": 8, "relative_radius": 3},
-    {"block_size": 8, "extra_globals": 8, "relative_radius": 1},
+    {"block_size": 8, "num_global_tokens": 5},
+    {"block_size": 8, "num_global_tokens": 5, "relative_max_distance": 3, "position": "rotary"},
+    {"block_size": 8, "relative_max_distance": 3},
+    {"block_size": 8, "num_global_tokens": 8, "relative_max_distance": 1},
 ]
 
 
@@ -61,10 +61,10 @@ def test_hidden_states_of_a_row_depend_neither_on_padding_nor_on_the_batch(
 THEIRS = {"compatibility": "huggingface"}
 REFUSED: list[dict[str, object]] = [
     *({"position": "rotary", "hidden": 6, "heads": 2}, {"position": "rotary", **THEIRS}),
-    *({"convolution": 4}, {"convolution": 5, **THEIRS}, {"initial_heads": "neighbors"}),
+    *({"convolution": 4}, {"convolution": 5, **THEIRS}, {"head_init": "neighbors"}),
     *({"reversible": True, "gradient_checkpointing": True}, {"reversible": True, **THEIRS}),
-    *({"causal": True, "attention": "reformer"}, {"causal": True, "extra_globals": 2}),
-    {"causal": True, "attention": "bigbird_etc", "extra_globals": 2},
+    *({"causal": True, "attention": "reformer"}, {"causal": True, "num_global_tokens": 2}),
+    {"causal": True, "attention": "bigbird_etc", "num_global_tokens": 2},
     *({"causal": True, "convolution": 5}, {"causal": True, **THEIRS}),
 ]
 
@@ -302,7 +302,7 @@ def test_extra_globals_carry_a_change_across_the_sequence_in_two_layers(radius: 
     other[0, 3] = (other[0, 3] + 1) % 20
     reached = {}
     for extra in (0, 4):
-        encoder = etc(layers=2, extra_globals=extra, relative_radius=radius)
+        encoder = etc(layers=2, num_global_tokens=extra, relative_max_distance=radius)
         with torch.no_grad():
             reached[extra] = (encoder(ids) != encoder(other)).any(dim=2)[0]
     assert reached[4].all()
@@ -310,7 +310,7 @@ def test_extra_globals_carry_a_change_across_the_sequence_in_two_layers(radius: 
 
 
 def test_everything_that_is_learnt_gets_a_gradient() -> None:
-    encoder = etc(layers=2, extra_globals=4, relative_radius=2)
+    encoder = etc(layers=2, num_global_tokens=4, relative_max_distance=2)
     out = encoder(torch.randint(0, 20, (2, 100)), torch.tensor([100, 77]))
     (out * torch.randn_like(out)).sum().backward()
     assert all(x.grad is not None for x in encoder.parameters())

@@ -178,7 +178,7 @@ def test_rotary_heads_begin_at_their_offsets(hidden: int, heads: int) -> None:
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_an_only_layer_begins_as_it_would_without(position: str) -> None:
     """Its heads must gather from everywhere what [CLS] tells."""
-    one, other = (made(position, 64, 4, layers=1, initial_heads=start) for start in ("neighbours", "random"))
+    one, other = (made(position, 64, 4, layers=1, head_init=start) for start in ("neighbours", "random"))
     for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
@@ -190,7 +190,7 @@ def test_heads_of_learnt_positions_begin_at_their_offsets(hidden: int, heads: in
 
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_random_heads_watch_nothing(position: str) -> None:
-    found = logits(made(position, 128, 4, initial_heads="random"), 0)
+    found = logits(made(position, 128, 4, head_init="random"), 0)
     assert watched(found) != offsets(4)
     assert found.std() < 1
 
@@ -215,7 +215,7 @@ def test_the_margin_is_that_above_the_places_beside(position: str, hidden: int, 
 
 def test_the_other_weights_are_as_they_were() -> None:
     for position, changed in (("learned", 3), ("rotary", 2)):
-        neighbours, random = made(position, 128, 4), made(position, 128, 4, initial_heads="random")
+        neighbours, random = made(position, 128, 4), made(position, 128, 4, head_init="random")
         pairs = zip(neighbours.named_parameters(), random.parameters(), strict=True)
         different = [name for (name, one), other in pairs if not torch.equal(one, other)]
         assert len(different) == changed, different
