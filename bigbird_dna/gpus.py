@@ -1,8 +1,8 @@
-"""One card a process: locks on the cards of this machine, for commands that no scheduler keeps apart.
+"""One GPU per process: locks on the GPUs of this machine, for commands that no scheduler keeps apart.
 
 A lock is a file among the system's temporary files, the same for all users, and freed by the system when its
-process ends, however that is. Inside a job of a scheduler cards are leased among that job's processes only:
-schedulers number a job's cards from 0, whichever they are.
+process ends, however that is. Inside a job of a scheduler GPUs are leased among that job's processes only:
+schedulers number a job's GPUs from 0, whichever they are.
 """
 
 import fcntl
@@ -12,71 +12,63 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError, shortened
 
 SHARED = "BIGBIRD_DNA_CARDS"
-"""Where this environment variable is `shared`, commands lease no card and take the first."""
+"""Where this environment variable is `shared`, commands lease no GPU and take the first."""
 
-_JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
-_PAUSE = 5.0  # seconds between two looks for a free card
-# Processes that train together don't wait for long, each with some cards in its hands, for those of others.
-_TOGETHER = 60.0
+JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
+PAUSE = 5.0  # seconds between two looks for a free GPU
+# Processes that train together don't wait for long, each holding some GPUs, for those of others.
+TOGETHER = 60.0
 _PERMITTED = 0o666
 _REMINDED = 3600.0
 
 
+@dataclass
 class _Lease:
-    """What this process has: nothing, or a card by its place among the visible ones, and its lock."""
+    """What this process has: nothing, or a GPU by its place among the visible ones, and its lock."""
 
-    def __init__(self) -> None:
-        self.wanted = False
-        self.card: int | None = None
-        self.handle: int | None = None
+    wanted: bool = False
+    gpu: int | None = None
+    handle: int | None = None
 
 
 _lease = _Lease()
 
 
-def lease_cards() -> None:
-    """From now on `take_card` leases: for commands, which end; a notebook would keep its card for hours."""
+def lease_gpus() -> None:
+    """From now on `acquire_gpu` leases: for commands, which end; a notebook would keep its GPU for hours."""
     _lease.wanted = True
 
 
-def take_card(count: int, local_rank: int = 0, together: int = 1) -> int:
-    """The card that this process runs on, by its place among the `count` visible ones; the same each time.
+def acquire_gpu(count: int, local_rank: int = 0, together: int = 1) -> int:
+    """The GPU that this process runs on, by its place among the `count` visible ones; the same each time.
 
     Without leases that is `local_rank`. With them it is the first that nobody has, from `local_rank` on;
-    where all are taken, a process by itself waits.
-
-    Parameters
-    ----------
-    together
-        How many processes of this machine train together, each of which takes a card for itself.
-
-    Raises
-    ------
-    UsageError
-        One of several processes found no free card within a minute.
+    where all are taken, a process by itself waits. Of several that train `together` on this machine, each
+    takes a GPU for itself, and finding none within a minute is a `UsageError`.
     """
     if not _lease.wanted or os.environ.get(SHARED) == "shared":
         return local_rank
-    if _lease.card is None:
-        _lease.card = _leased(visible_cards(os.environ, count), local_rank, together)
-    return _lease.card
+    if _lease.gpu is None:
+        _lease.gpu = _leased(visible_gpus(os.environ, count), local_rank, together)
+    return _lease.gpu
 
 
-def release_card() -> None:
-    """Give the card back before the process ends, and lease none any more."""
+def release_gpu() -> None:
+    """Give the GPU back before the process ends, and lease none any more."""
     if _lease.handle is not None:
         os.close(_lease.handle)
-    _lease.wanted, _lease.card, _lease.handle = False, None, None
+    _lease.wanted, _lease.gpu, _lease.handle = False, None, None
 
 
-def visible_cards(environment: Mapping[str, str], count: int) -> list[str]:
-    """The names of the cards that a process sees: those in $CUDA_VISIBLE_DEVICES, else their numbers."""
+def visible_gpus(environment: Mapping[str, str], count: int) -> list[str]:
+    """The names of the GPUs that a process sees: those in $CUDA_VISIBLE_DEVICES, else their numbers."""
     named = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     named = [name for name in named if name]
     return named[:count] if len(named) >= count else [str(number) for number in range(count)]
@@ -84,15 +76,13 @@ def visible_cards(environment: Mapping[str, str], count: int) -> list[str]:
 
 def _leased(names: list[str], first: int, together: int) -> int:
     places = list(range(len(names)))
-    order = places[first:] + places[:first]
-    began = time.monotonic()
-    remind = began
+    began = remind = time.monotonic()
     while True:
-        for place in order:
+        for place in places[first:] + places[:first]:
             if _locked(names[place]):
                 return place
         now = time.monotonic()
-        if together > 1 and now - began >= _TOGETHER:
+        if together > 1 and now - began >= TOGETHER:
             raise UsageError(
                 f"device cuda: {together} processes need a card each, and all {len(names)} cards are taken "
                 f"({_holders(names)}): start fewer jobs at a time, or wait for the end of another"
@@ -100,11 +90,11 @@ def _leased(names: list[str], first: int, together: int) -> int:
         if now >= remind:
             log(f"waiting for a card: all {len(names)} are taken ({_holders(names)})")
             remind = now + _REMINDED
-        time.sleep(_PAUSE)
+        time.sleep(PAUSE)
 
 
 def _locked(name: str) -> bool:
-    """Whether the card is this process's now. Where nothing can be locked, a line of the log says so."""
+    """Whether the GPU is this process's now. Where nothing can be locked, the log has a warning."""
     path = _lock_path(name)
     try:
         handle = _opened(path)
@@ -120,7 +110,7 @@ def _locked(name: str) -> bool:
         return True
     _lease.handle = handle
     text = f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode()
-    with suppress(OSError):  # a full disk, or a file of another user: the lock holds without a word
+    with suppress(OSError):  # a full disk, or a file of another user: the lock holds without a text
         os.ftruncate(handle, 0)
         os.pwrite(handle, text, 0)
     return True
@@ -143,14 +133,14 @@ def _opened(path: Path) -> int:
 
 
 def _lock_path(name: str) -> Path:
-    job = next((f"{key}={os.environ[key]}" for key in _JOBS if os.environ.get(key)), "")
+    job = next((f"{key}={os.environ[key]}" for key in JOBS if os.environ.get(key)), "")
     words = (os.uname().nodename, job, "card", name)
     file = "-".join(re.sub(r"[^\w.=-]", "_", word) for word in words if word)
     return Path(tempfile.gettempdir()) / "bigbird-dna-cards" / file
 
 
 def _holders(names: list[str]) -> str:
-    """Who has the cards, as far as their files say, in a few words."""
+    """Which processes have the GPUs, as far as their files contain it."""
     said = []
     for name in names[:3]:
         text = ""

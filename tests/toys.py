@@ -1,13 +1,14 @@
 """Toy genomes and models that tests share, small enough to check by hand or to learn in seconds."""
 
 import gzip
+import json
 import math
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
     from bigbird_dna.model.settings import Settings
     from bigbird_dna.tokens.dna import DnaTokenizer
     from bigbird_dna.tokens.interface import Tokenizer
+
+
+def update_json(path: Path, **values: object) -> None:
+    """Change keys of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+K = TypeVar("K")
+
+
+def cases(table: Mapping[K, Sequence[object]]) -> list[tuple[K, object]]:
+    """Each key with each of its values, for `pytest.mark.parametrize`."""
+    return [(key, value) for key, values in table.items() for value in values]
 
 
 def random_model(

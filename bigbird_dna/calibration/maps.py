@@ -20,11 +20,13 @@ _LARGEST = 1e6  # of a line's numbers: log-odds times it are numbers still
 _Probability = Annotated[float, Field(gt=0, lt=1)]
 
 
-class _Map(BaseModel):
+class CalibrationPart(BaseModel):
+    """A part of `calibration.json`."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Platt(_Map):
+class Platt(CalibrationPart):
     """A line on the scale of log-odds (Platt 1999): strictly rising, as its slope is above 0.
 
     Probabilities nearer to 0 or 1 than `NEAREST` count as lying there, and become equal.
@@ -39,7 +41,7 @@ class Platt(_Map):
         return from_log_odds(self.slope * log_odds(probabilities) + self.intercept)
 
 
-class Isotonic(_Map):
+class Isotonic(CalibrationPart):
     """A rising curve through K points, joined by lines and level beyond both ends.
 
     It is level between the ends of a block of rows that it takes together: what differs there becomes equal.
@@ -83,16 +85,11 @@ def from_log_odds(odds: ArrayLike) -> Floats:
 
 
 def shift_prior(probabilities: ArrayLike, fitted: float, wanted: float) -> Floats:
-    """Probabilities that hold where a share `fitted` is positive, as they are where a share `wanted` is.
+    """Probabilities that hold where a fraction `fitted` is positive, as they are where it is `wanted`.
 
-    Bayes' rule on odds: a row's likelihood ratio is its odds over those of the share, and stays the same
+    Bayes' rule on odds: a row's likelihood ratio is its odds over those of the fraction, and stays the same
     (Saerens et al. 2002, equation 2.4; Elkan 2001, theorem 2). It is exact if positives and negatives look
     each like those of the calibration, and only their numbers differ.
-
-    Parameters
-    ----------
-    fitted, wanted
-        Shares of positives, above 0 and below 1.
     """
     p = np.asarray(probabilities, np.float64)
     ratio = wanted / (1 - wanted) * (1 - fitted) / fitted

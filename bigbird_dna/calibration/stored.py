@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from bigbird_dna.calibration.fitting import Fitted
-from bigbird_dna.calibration.maps import CalibrationMap, Floats32, as_scored
+from bigbird_dna.calibration.maps import CalibrationMap, CalibrationPart, Floats32, as_scored
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError, UsageError, check_share, shortened
@@ -29,11 +29,7 @@ Finish = Callable[[NDArray[Any]], Floats32]
 """From a model's probabilities (…, T), or (N,) of a model with one output, to calibrated ones."""
 
 
-class _StoredPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class CalibratedTrack(_StoredPart):
+class CalibratedTrack(CalibrationPart):
     """The map of one output; `track` is None of a promoter model."""
 
     track: str | None = None
@@ -44,11 +40,11 @@ class CalibratedTrack(_StoredPart):
 
     @property
     def prior(self) -> float:
-        """The share of positives among the rows that it was fitted to."""
+        """The fraction of positives among the rows that it was fitted to."""
         return self.positives / (self.positives + self.negatives)
 
 
-class Calibration(_StoredPart):
+class Calibration(CalibrationPart):
     """The maps of all outputs of a model, in their order, and what they were fitted on."""
 
     format: Literal[1] = 1
@@ -65,12 +61,7 @@ class Calibration(_StoredPart):
     @classmethod
     def of(cls, fitted: Mapping[str | None, Fitted], fitted_on: Mapping[str, Any]) -> Self:
         """From the maps by the names of their tracks."""
-        tracks = (
-            CalibratedTrack(
-                track=name, map=one.map, positives=one.positives, negatives=one.negatives, shared=one.shared
-            )
-            for name, one in fitted.items()
-        )
+        tracks = (CalibratedTrack(track=name, **one._asdict()) for name, one in fitted.items())
         return cls(fitted_on=dict(fitted_on), tracks=tuple(tracks))
 
     def __call__(self, probabilities: NDArray[Any]) -> Floats32:
@@ -88,12 +79,10 @@ class Calibration(_StoredPart):
         return self.model_copy(update={"tracks": tuple(self.tracks[column] for column in columns)})
 
     def finish(self, prior: float | None = None) -> Finish:
-        """What `__call__` gives, moved to the share `prior` of positives; None: as on the validation rows.
+        """What `__call__` gives, moved to the fraction `prior` of positives; None: as on the validation rows.
 
-        Raises
-        ------
-        UsageError
-            `prior` isn't above 0 and below 1, or the model has tracks, of which each has a share of its own.
+        `UsageError`: `prior` isn't above 0 and below 1, or the model has tracks, each with a fraction of its
+        own.
         """
         if prior is None:
             return self
@@ -115,13 +104,7 @@ def write_calibration(path: Path, calibration: Calibration, weights_sha256: str)
 
 
 def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibration:
-    """Read `calibration.json`; with `weights_sha256` it must be that of these weights.
-
-    Raises
-    ------
-    ModelError
-        The file is missing, damaged, of another format, or of other weights.
-    """
+    """Read `calibration.json`, which must be that of these weights; `ModelError` names what is wrong."""
     content = read_object(path, _LARGEST)
     if content.get("format") != FORMAT:
         said = shortened(repr(content.get("format")))

@@ -1,19 +1,18 @@
 """Thresholds of calibrated probabilities for a wanted false-discovery rate.
 
-The false-discovery rate of a threshold is the share of negatives among the rows at or above it, where a share
-`prior` of all rows is positive. It is told in two ways from validation rows:
+The false-discovery rate of a threshold is the fraction of negatives among the rows at or above it, where a
+fraction `prior` of all rows is positive. It is estimated in two ways from validation rows:
 
-* **expected**, from the calibrated probabilities alone: a row whose probability is q where a share π is
-  positive stands for q / π positives and (1 − q) / (1 − π) negatives of a population with as many of both.
-  With `prior` of the former and 1 − `prior` of the latter the rate is a mean of 1 minus the shifted
-  probability. It never rises with the threshold, and it reaches where few negatives are left to be counted:
-  there it rests on the calibration's shape.
-* **empirical**, from labels: (1 − prior) F / ((1 − prior) F + prior T), of the shares F of negatives and T of
-  positives at or above the threshold. Its interval is that of F (Clopper & Pearson 1934), with T as it is.
+* **expected**, from the calibrated probabilities alone: a row whose probability is q where a fraction π is
+  positive stands for q / π positives and (1 − q) / (1 − π) negatives of a population with as many of both, of
+  which `prior` and 1 − `prior` are taken. It never rises with the threshold; where few negatives are left to
+  be counted, it rests on the calibration's shape.
+* **empirical**, from labels: (1 − prior) F / ((1 − prior) F + prior T), of the fractions F of negatives and T
+  of positives at or above the threshold. Its interval is that of F (Clopper & Pearson 1934), with T as it is.
 
-A threshold is compared with scores as scoring gives them: float32 in Python and Parquet, with six digits in
-text. So it is the lowest of its rows' scores rounded down, and above all lower scores, written either way.
-Scores that text doesn't tell apart are one step of the curve.
+A threshold is compared with scores as scoring writes them: float32 in Python and Parquet, six digits in text.
+So it is the lowest of its rows' scores rounded down, and above all lower scores, written either way. Scores
+that are equal in text are one step of the curve.
 """
 
 from typing import NamedTuple
@@ -90,12 +89,8 @@ def threshold_curve(
 ) -> ThresholdCurve:
     """The curve of validation rows (N,) with labels 0 and 1, of both at least one.
 
-    Parameters
-    ----------
-    probabilities
-        Calibrated, as they hold where a share `fitted` is positive.
-    fitted, prior
-        Shares of positives: of the calibration's rows, and where the thresholds are for; None: the same.
+    Probabilities are calibrated, as they hold where a fraction `fitted` is positive; thresholds are for a
+    fraction `prior`, None: the same.
     """
     y, q = np.asarray(labels).astype(bool), np.asarray(probabilities, np.float64)
     scores = as_scored(q, fitted, prior)

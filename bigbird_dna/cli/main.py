@@ -150,16 +150,16 @@ def main() -> NoReturn:
 
     from bigbird_dna.cli.app import app
     from bigbird_dna.disk.atomic import remove_left
-    from bigbird_dna.gpus import lease_cards, release_card
+    from bigbird_dna.gpus import lease_gpus, release_gpu
 
     command = get_command(app)  # takes a while; the application itself would set a hook of its own
     # Where an exception can't go on, as in a finaliser, Python and Cython print it with its traceback.
     sys.unraisablehook, sys.excepthook = signals.unraisable, signals.printed
     signals.working = True
-    lease_cards()
+    lease_gpus()
     code = _ended(command, signals)
     remove_left()
-    release_card()
+    release_gpu()
     if signals.received is None:
         code = end_output(code)
     signals.leave()

@@ -22,7 +22,7 @@ from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.batching import bin_rows, bins_shown, centred_bins, pad, whole_bins
+from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, pad, whole_bins
 from bigbird_dna.model.chromatin import bin_logits
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
@@ -69,7 +69,7 @@ class ChromatinObjective:
         seen = bins_shown(window, size, config.model.bin_layers)
         learnt = min(self.config.bins_per_window, whole_bins(window, size))
         count = max(seen, learnt)
-        self.bins = centred_bins(window, size, seen)
+        self.bins = centered_bins(window, size, seen)
         self.sides = np.arange(count) - count // 2  # bins to the right of the middle one
         # (n, K) rows, -1 where a bin is not learnt from
         self.neighbours = _neighbours(data, self.training, count)

@@ -51,14 +51,10 @@ _ACTIVATIONS = {
 
 
 def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, source: str) -> EncoderConfig:
-    """The encoder that a `config.json` describes.
+    """The encoder that a `config.json` describes; absent keys mean what they mean in HuggingFace.
 
-    Parameters
-    ----------
-    values : content of the file; absent keys mean what they mean in HuggingFace.
-    compatibility : `huggingface`: block-sparse attention as its evaluation computes it; `none`: the paper's
-        pattern with random blocks drawn. Full attention is the same in both.
-    source : names the file in `ModelError`, which names the key that has no counterpart.
+    With the `compatibility` "huggingface" block-sparse attention is computed as its evaluation does, with
+    "none" random blocks are drawn as in the paper. `ModelError` names `source` and a key without counterpart.
     """
     if values.get("model_type") != MODEL_TYPE:
         raise ModelError(f"{source}: model_type {_quoted(values.get('model_type'))}, not {MODEL_TYPE!r}")
@@ -108,10 +104,7 @@ def huggingface_config(
 ) -> dict[str, Any]:
     """The `config.json` of an encoder, without what belongs to a head or the tokenizer.
 
-    Parameters
-    ----------
-    original : the file that the encoder was imported with, kept but for keys that mean something else now.
-    source : names the model in `ModelError`, which names the key of `config` that has no counterpart.
+    `original` is the file that the encoder was imported with: kept but for keys whose values differ now.
     """
     if config.causal:
         raise ModelError(

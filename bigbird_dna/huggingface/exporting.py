@@ -41,11 +41,8 @@ def export_huggingface(path: Path, output: Path) -> str:
     """Write the model directory `path` as a checkpoint of HuggingFace's to `output`; returns its class.
 
     A promoter model becomes a `BigBirdForSequenceClassification` with one output, the logit of a promoter.
-    The tokenizer goes with it, in files that `AutoTokenizer` reads.
-
-    Raises
-    ------
-    ModelError : `path` is not a model directory, or the model has something that HuggingFace's BigBird lacks.
+    The tokenizer goes with it, in files that `AutoTokenizer` reads. `ModelError`: HuggingFace's BigBird lacks
+    something that the model has.
     """
     path = find_model(path)
     check_directory(output, [path])
@@ -58,7 +55,10 @@ def export_huggingface(path: Path, output: Path) -> str:
     values["architectures"] = [architecture.name]
     check_writable(values, path / "config.json")
     tensors = _exported_tensors(model, architecture, remembered, path)
-    kind = _stored_type(tensors, remembered.get("dtype", "float32"))
+    # The type of its numbers, if that holds each of them, as it does in a model that was only imported.
+    kind = _NUMBERS[remembered.get("dtype", "float32")]
+    if not all(torch.equal(t.float(), t.to(kind).float()) for t in tensors.values()):
+        kind = torch.float32
     key = next((key for key in ("dtype", "torch_dtype") if key in values), "dtype")
     if key in values or not remembered:
         values[key] = str(kind).removeprefix("torch.")
@@ -100,17 +100,6 @@ class _Remembered(BaseModel):
     tied: dict[str, list[str]] = {}
     unused: list[str] = []
     dtype: Literal[tuple(_NUMBERS)] = "float32"  # type: ignore[valid-type]
-
-
-def _unused(model: LoadedModel, architecture: Architecture, path: Path) -> dict[str, Tensor]:
-    """Weights that no head reads, as they were imported."""
-    weight, bias = pooler_names(architecture)
-    hidden = model.config.hidden
-    found = read_tensor_file(path)
-    for name, tensor in found.items():
-        if tensor.shape != {weight: (hidden, hidden), bias: (hidden,)}.get(name) or tensor.dtype is None:
-            raise ModelError(f"{path}: tensor {shortened(repr(name))} is not one of {architecture.name}'s")
-    return {name: tensor.read() for name, tensor in found.items()}
 
 
 def _exported_architecture(model: LoadedModel, remembered: Mapping[str, Any], path: Path) -> Architecture:
@@ -178,21 +167,20 @@ def _exported_tensors(
         if theirs is None:
             raise ModelError(f"{path}: {name!r} has no counterpart in {architecture.name}")
         tensors[theirs] = tensor
-    if (path / UNUSED_FILE).is_file():
-        tensors |= _unused(model, architecture, path / UNUSED_FILE)
+    hidden, unused = model.config.hidden, path / UNUSED_FILE
+    shapes = dict(zip(pooler_names(architecture), ((hidden, hidden), (hidden,)), strict=True))
+    if unused.is_file():  # weights that no head reads, as they were imported
+        for name, stored in read_tensor_file(unused).items():
+            if stored.shape != shapes.get(name) or stored.dtype is None:
+                raise ModelError(
+                    f"{unused}: tensor {shortened(repr(name))} is not one of {architecture.name}'s"
+                )
+            tensors[name] = stored.read()
     elif remembered.get("unused", architecture.name != "BigBirdForQuestionAnswering"):
         # Nothing reads it, but HuggingFace would draw it at random and warn.
-        weight, bias = pooler_names(architecture)
-        tensors.setdefault(weight, torch.zeros(model.config.hidden, model.config.hidden))
-        tensors.setdefault(bias, torch.zeros(model.config.hidden))
+        for name, shape in shapes.items():
+            tensors.setdefault(name, torch.zeros(shape))
     for first, names in remembered.get("tied", {}).items():
         tensor = tensors.pop(first)
         tensors |= dict.fromkeys(names, tensor)
     return tensors
-
-
-def _stored_type(tensors: Mapping[str, Tensor], name: str) -> torch.dtype:
-    """The type named `name` if it holds every number, as it does in a model that was only imported."""
-    kind = _NUMBERS[name]
-    exact = all(torch.equal(t.float(), t.to(kind).float()) for t in tensors.values())
-    return kind if exact else torch.float32

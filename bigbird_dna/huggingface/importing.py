@@ -9,7 +9,7 @@ Buffers that follow from the configuration (position ids in old checkpoints) are
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -30,7 +30,6 @@ from bigbird_dna.huggingface.names import (
     Architecture,
     check_sizes,
     check_tensors,
-    expected_tensors,
     huggingface_name,
     is_buffer,
 )
@@ -48,23 +47,20 @@ def import_huggingface(
 ) -> LoadedModel:
     """Write the model directory `output` from a checkpoint of HuggingFace's, and return the model.
 
-    Parameters
-    ----------
-    directory : `config.json`, weights (`model.safetensors` or `pytorch_model.bin`, whole or in shards) and a
-        tokenizer.
-    compatibility : `huggingface`: block-sparse attention as its evaluation computes it, so that outputs are
-        equal to its own; `none`: the paper's pattern, with random blocks.
-    tokenizer : a tokenizer file to use instead of the directory's.
-
-    Raises
-    ------
-    ModelError : a file is missing or damaged, the architecture or a key of the configuration has no
-        counterpart, a tensor is missing, unexpected or of another shape, or the tokenizer's ids go beyond the
-        model's.
+    `directory` has `config.json`, weights (`model.safetensors` or `pytorch_model.bin`, whole or in shards)
+    and a tokenizer, unless a file `tokenizer` is given. `compatibility` as of `encoder_config`. `ModelError`:
+    a file is missing or damaged; architecture or a key of the configuration has no counterpart; a tensor is
+    missing, unexpected or of another shape; or the tokenizer's ids go beyond the model's.
     """
     check_directory(output, [directory] if tokenizer is None else [directory, tokenizer])
-    values = _read_config(directory)
     path = directory / "config.json"
+    if not directory.is_dir():
+        raise ModelError(f"{directory}: no such checkpoint directory")
+    if not path.is_file():
+        raise ModelError(f"{directory}: not a checkpoint directory: config.json is missing")
+    values = read_mapping(path)
+    if "auto_map" in values:
+        log(f"{path}: auto_map is ignored: no code of a checkpoint is run")
     config = encoder_config(values, compatibility, str(path))
     architecture = _architecture(values, path)
     pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
@@ -72,13 +68,13 @@ def import_huggingface(
     tied = _join_tied(tensors, directory)
     # Nothing is built on the word of config.json: its sizes are compared with the tensors' first.
     check_sizes(tensors, config, architecture, directory)
-    head = _head(architecture, values, config, pieces, tensors, path)
-    expected = expected_tensors(head.config, head.settings, architecture)
-    check_tensors(tensors, expected, architecture, directory, biases=bool(values.get("use_bias", True)))
+    settings, config = _head(architecture, values, config, pieces, tensors, path)
+    biases = bool(values.get("use_bias", True))
+    expected = check_tensors(tensors, config, settings, architecture, directory, biases=biases)
     kinds = {str(t.dtype).removeprefix("torch.") for t in tensors.values()}
-    unused = {name: tensors[name].read() for name in sorted(tensors.keys() - expected.keys())}
+    unused = {name: tensors[name].read() for name in sorted(tensors.keys() - expected)}
     with torch.random.fork_rng(devices=[]):
-        network = build_network(head.config, head.settings)
+        network = build_network(config, settings)
     network.load_state_dict(_weights(tensors, network.state_dict(), architecture, directory))
     remembered = {
         "architecture": architecture.name,
@@ -87,38 +83,16 @@ def import_huggingface(
         "unused": sorted(unused),
         "dtype": kinds.pop() if len(kinds) == 1 else "float32",
     }
-    settings = head.settings.model_copy(update={"huggingface": remembered})
-    model = make_model(network.eval(), pieces, head.config, settings, output)
-    _save(model, unused, directory.name)
-    return model
-
-
-def _read_config(directory: Path) -> dict[str, Any]:
-    if not directory.is_dir():
-        raise ModelError(f"{directory}: no such checkpoint directory")
-    path = directory / "config.json"
-    if not path.is_file():
-        raise ModelError(f"{directory}: not a checkpoint directory: config.json is missing")
-    values = read_mapping(path)
-    if "auto_map" in values:
-        log(f"{path}: auto_map is ignored: no code of a checkpoint is run")
-    return values
-
-
-def _save(model: LoadedModel, unused: Mapping[str, Tensor], origin: str) -> None:
-    assert model.path is not None
-    provenance = {"imported_from": origin, "compatibility": model.config.compatibility}
+    settings = settings.model_copy(update={"huggingface": remembered})
+    model = make_model(network.eval(), pieces, config, settings, output)
+    provenance = {"imported_from": directory.name, "compatibility": config.compatibility}
     with scratch_directory() as spool, full_disk_told(spool, spool):
         extra = {}
         if unused:
             extra[UNUSED_FILE] = Path(spool, UNUSED_FILE)
             save_file({name: t.contiguous() for name, t in unused.items()}, extra[UNUSED_FILE])
-        save(model.path, model, provenance, {}, extra)
-
-
-class _Head(NamedTuple):
-    settings: Settings
-    config: EncoderConfig  # with the seed of an exported model
+        save(output, model, provenance, {}, extra)
+    return model
 
 
 def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:
@@ -140,8 +114,8 @@ def _head(
     tokenizer: Tokenizer,
     tensors: Mapping[str, StoredTensor],
     path: Path,
-) -> _Head:
-    """What the head is here: for an exported model, what it was before it was exported."""
+) -> tuple[Settings, EncoderConfig]:
+    """Settings of the head, and the encoder's: for an exported model, as they were before its export."""
     settings: dict[str, Any] = {}
     if architecture.task == "pretraining":
         settings["next_sentence"] = architecture.name == "BigBirdForPreTraining"
@@ -161,7 +135,7 @@ def _head(
             if own["task"] == "promoter" and settings.get("outputs") == 1:
                 task, settings = "promoter", {**own["settings"], "pooling": "cls"}
                 settings |= {"head": "dense"} if "head" in settings else {}
-        return _Head(SETTINGS[task].model_validate(settings), config)
+        return SETTINGS[task].model_validate(settings), config
     except (KeyError, TypeError, ValueError) as error:
         reason = shortened(" ".join(repr(error).split()), 200)
         raise ModelError(f"{path}: {OWN_KEY}: damaged: {reason}") from None
@@ -192,7 +166,9 @@ def _join_tied(tensors: dict[str, StoredTensor], directory: Path) -> dict[str, l
             continue
         tensor = tensors[names[0]]
         for name in names[1:]:
-            if not _same(tensors[name], tensor):
+            other = tensors[name]
+            like = tensor.dtype and (other.shape, other.dtype) == (tensor.shape, tensor.dtype)
+            if not like or not torch.equal(other.read(), tensor.read()):
                 raise ModelError(
                     f"{directory}: {name!r} differs from {names[0]!r}: only tied weights have a counterpart"
                 )
@@ -201,12 +177,6 @@ def _join_tied(tensors: dict[str, StoredTensor], directory: Path) -> dict[str, l
         tensors[group[0]] = tensor
         stored[group[0]] = names
     return stored
-
-
-def _same(one: StoredTensor, other: StoredTensor) -> bool:
-    if one.dtype is None or (one.shape, one.dtype) != (other.shape, other.dtype):
-        return False
-    return torch.equal(one.read(), other.read())
 
 
 def _weights(

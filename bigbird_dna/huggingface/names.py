@@ -1,8 +1,6 @@
-"""Names and shapes of tensors in both formats.
+"""Names of BigBird's weights here and in HuggingFace's checkpoints, and the shapes that tensors must have.
 
-Names of BigBird's weights here and in HuggingFace's checkpoints.
-
-What a checkpoint's tensors must be, compared before any of them is read or a network is built.
+Shapes are compared before any tensor is read or a network is built.
 """
 
 from collections.abc import Mapping
@@ -121,9 +119,6 @@ def is_attention_bias(name: str) -> bool:
     return name.endswith(("query.bias", "key.bias", "value.bias"))
 
 
-Shapes = dict[str, tuple[int, ...]]
-
-
 def check_sizes(
     tensors: Mapping[str, StoredTensor], config: EncoderConfig, architecture: Architecture, directory: Path
 ) -> None:
@@ -139,35 +134,33 @@ def check_sizes(
         check_tensor(tensors, theirs, (config.hidden, config.hidden), directory)
 
 
-def expected_tensors(config: EncoderConfig, settings: Settings, architecture: Architecture) -> Shapes:
-    """Shapes by the names there of the tensors of a network, which is not built for it."""
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        weights = build_network(config, settings).state_dict()
-    return {_theirs(name, architecture): tuple(like.shape) for name, like in weights.items()}
-
-
 def check_tensors(
     tensors: Mapping[str, StoredTensor],
-    expected: Mapping[str, tuple[int, ...]],
+    config: EncoderConfig,
+    settings: Settings,
     architecture: Architecture,
     directory: Path,
     *,
     biases: bool,
-) -> None:
-    """`ModelError` for a tensor that is missing, unexpected, of another shape or not floating point.
+) -> set[str]:
+    """The names there of a network's tensors; the network is not built for it.
 
-    Without `biases` those of attention may be missing.
+    `ModelError` for a tensor that is missing, unexpected, of another shape or not floating point. Without
+    `biases` those of attention may be missing.
     """
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        weights = build_network(config, settings).state_dict()
+    expected = {_theirs(name, architecture): tuple(like.shape) for name, like in weights.items()}
     for name, shape in expected.items():
         if biases or name in tensors or not is_attention_bias(name):
             check_tensor(tensors, name, shape, directory)
-    hidden = expected[_theirs("encoder.embeddings.norm.weight", architecture)]
-    unused = dict(zip(pooler_names(architecture), (hidden * 2, hidden), strict=True))
+    unused = dict(zip(pooler_names(architecture), ((config.hidden,) * 2, (config.hidden,)), strict=True))
     for name in sorted(tensors.keys() - expected.keys()):
         if name not in unused:
             found = shortened(repr(name))
             raise ModelError(f"{directory}: unexpected tensor {found}: {architecture.name} has no such part")
         check_tensor(tensors, name, unused[name], directory)
+    return {*expected}
 
 
 def _theirs(name: str, architecture: Architecture) -> str:

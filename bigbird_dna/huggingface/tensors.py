@@ -1,13 +1,18 @@
 """Tensors of a checkpoint directory, in any of the files that HuggingFace's library writes.
 
-No code of the checkpoint is run: safetensors holds none, and PyTorch's pickles are not unpickled (see
-`pickled_tensors`). What a file says of its tensors is known before any of them is read, and is checked
-against the file's size: nothing is allocated on its word.
+No code of the checkpoint is run: safetensors holds none, and PyTorch's pickles are not unpickled. A pickle is
+a program; those that `torch.save` writes for a dictionary of tensors use few of its instructions, and these
+are followed here and no others. No function of a pickle is ever looked up, and a tensor is only described.
+What a file says of its tensors is known before any of them is read, and is checked against the file's size:
+nothing is allocated on its word, which `torch.load(weights_only=True)` does for files of PyTorch before 1.6.
 """
 
+import io
+import math
+import pickletools
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +23,29 @@ from torch import Tensor
 
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, error_text, shortened
-from bigbird_dna.huggingface.pickled_tensors import OtherThing, PickledTensor, Storage, read_pickle
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 _LARGEST_HEADER = 1 << 24  # bytes of a file that say what is in it
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # of files that PyTorch wrote before its version 1.6
 _FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_STORAGES = {
+    "DoubleStorage": torch.float64,
+    "FloatStorage": torch.float32,
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "ShortStorage": torch.int16,
+    "CharStorage": torch.int8,
+    "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+}
+_MOST_DIMENSIONS = 8
+_UNREADABLE = (
+    *(SafetensorError, OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error),
+    *(KeyError, NotImplementedError, OverflowError),
+)
 
 
 class StoredTensor(NamedTuple):
@@ -37,14 +58,9 @@ class StoredTensor(NamedTuple):
 
 
 def read_tensors(directory: Path) -> dict[str, StoredTensor]:
-    """All tensors by name.
+    """All tensors by name: of `model.safetensors`, else its shards, else `pytorch_model.bin` or its shards.
 
-    Looked for in this order: `model.safetensors`, its shards (`model.safetensors.index.json`),
-    `pytorch_model.bin`, its shards.
-
-    Raises
-    ------
-    ModelError : none of them is there, or one is damaged or holds anything but tensors.
+    `ModelError`: none of them is there, or one is damaged or holds anything but tensors.
     """
     for name in WEIGHTS:
         if (directory / name).is_file():
@@ -78,20 +94,33 @@ def read_tensor_file(path: Path) -> dict[str, StoredTensor]:
     try:
         if path.suffix == ".safetensors":
             return _read_safetensors(path)
-        found = _read_zip(path) if zipfile.is_zipfile(path) else _read_legacy(path)
-    except OtherThing as error:
+        tensors, read = _read_zip(path) if zipfile.is_zipfile(path) else _read_legacy(path)
+    except _OtherThing as error:
         raise ModelError(f"{path}: holds other things than tensors: {error_text(error)}") from None
     except _UNREADABLE as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None
-    _check_size(found.values(), path)
-    return {name: _stored(tensor, read, path) for name, (tensor, read) in found.items()}
+    # Tied weights are two tensors of one storage; many tensors of one storage would swell.
+    stored = sum(storage.numbers for storage in {tensor.storage for tensor in tensors.values()})
+    if sum(math.prod(tensor.shape) for tensor in tensors.values()) > 2 * stored:
+        raise ModelError(f"{path}: its tensors are larger than the {stored:,} numbers that it holds")
 
+    @cache
+    def numbers(storage: _Storage) -> Tensor:
+        if not storage.numbers:
+            return torch.empty(0, dtype=storage.dtype)
+        return torch.frombuffer(bytearray(read(storage)), dtype=storage.dtype, count=storage.numbers)
 
-_UNREADABLE = (
-    *(SafetensorError, OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error),
-    *(KeyError, NotImplementedError, OverflowError),
-)
-_Found = dict[str, tuple[PickledTensor, Callable[[Storage], Tensor]]]
+    def view(tensor: _PickledTensor) -> Tensor:
+        return numbers(tensor.storage).as_strided(tensor.shape, tensor.strides, tensor.offset)
+
+    return {
+        name: StoredTensor(
+            tensor.shape,
+            tensor.storage.dtype if tensor.storage.dtype.is_floating_point else None,
+            partial(_readable, partial(view, tensor), path),
+        )
+        for name, tensor in tensors.items()
+    }
 
 
 def _read_safetensors(path: Path) -> dict[str, StoredTensor]:
@@ -115,6 +144,41 @@ def _readable(read: Callable[[], Tensor], path: Path) -> Tensor:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None
 
 
+class _OtherThing(ValueError):
+    """A pickle holds what is neither a tensor nor a plain container of them."""
+
+
+class _Storage(NamedTuple):
+    """Numbers in a row that tensors are views of."""
+
+    dtype: torch.dtype
+    key: str  # names them in the file
+    numbers: int
+
+    @property
+    def bytes(self) -> int:
+        return self.numbers * self.dtype.itemsize
+
+
+class _PickledTensor(NamedTuple):
+    """A view of a storage that doesn't reach beyond it, nor is larger than it."""
+
+    storage: _Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class _Name(NamedTuple):
+    """Something in a module, by name only."""
+
+    module: str
+    name: str
+
+
+_Found = tuple[dict[str, _PickledTensor], Callable[[_Storage], bytes]]
+
+
 def _read_zip(path: Path) -> _Found:
     """The tensors of a file that PyTorch writes nowadays: an archive of a pickle and of storages."""
     with zipfile.ZipFile(path) as archive:
@@ -129,89 +193,201 @@ def _read_zip(path: Path) -> _Found:
         home = pickles[0].removesuffix("data.pkl")
         if f"{home}byteorder" in members and archive.read(f"{home}byteorder") != b"little":
             raise ValueError("its numbers are not little-endian")
-        values, _ = read_pickle(archive.read(pickles[0]))
-
-    @cache
-    def storage_of(storage: Storage) -> Tensor:
-        with zipfile.ZipFile(path) as archive:
-            return _numbers(archive.read(f"{home}data/{storage.key}"), storage)
-
-    tensors = _only_tensors(values)
+        tensors = _only_tensors(_read_pickle(io.BytesIO(archive.read(pickles[0]))))
     for tensor in tensors.values():
         member = members.get(f"{home}data/{tensor.storage.key}")
-        if member is None or min(member.file_size, member.compress_size) < _bytes(tensor.storage):
+        if member is None or min(member.file_size, member.compress_size) < tensor.storage.bytes:
             raise ValueError(f"storage {shortened(repr(tensor.storage.key))} is missing or cut off")
-    return {name: (tensor, storage_of) for name, tensor in tensors.items()}
+
+    def read(storage: _Storage) -> bytes:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(f"{home}data/{storage.key}")
+
+    return tensors, read
 
 
 def _read_legacy(path: Path) -> _Found:
     """The tensors of a file of PyTorch's before 1.6: pickles one after the other, then the storages."""
     content = path.read_bytes()
-    magic, position = read_pickle(content)
-    if magic != _LEGACY_MAGIC:
-        raise OtherThing("not one of PyTorch's files")
-    _, position = read_pickle(content, position)  # the protocol
-    system, position = read_pickle(content, position)
+    stream = io.BytesIO(content)
+    if _read_pickle(stream) != _LEGACY_MAGIC:
+        raise _OtherThing("not one of PyTorch's files")
+    _read_pickle(stream)  # the protocol
+    system = _read_pickle(stream)
     if not isinstance(system, dict) or system.get("little_endian") is not True:
         raise ValueError("its numbers are not little-endian")
-    values, position = read_pickle(content, position)
-    tensors = _only_tensors(values)
-    keys, position = read_pickle(content, position)
+    tensors = _only_tensors(_read_pickle(stream))
+    keys = _read_pickle(stream)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise ValueError("its storages have no names")
     storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
-    places = {}
+    starts, position = {}, stream.tell()
     for key in keys:
         storage = storages.get(key)
         if storage is None:
             raise ValueError(f"storage {shortened(repr(key))} belongs to no tensor")
         count = int.from_bytes(content[position : position + 8], "little")
-        places[storage] = position + 8
-        position += 8 + _bytes(storage)
+        starts[storage] = position + 8
+        position += 8 + storage.bytes
         if count != storage.numbers or position > len(content):
             raise ValueError(f"storage {shortened(repr(key))} is cut off")
     if missing := storages.keys() - keys:
         raise ValueError(f"storage {shortened(repr(min(missing)))} is missing")
-
-    @cache
-    def storage_of(storage: Storage) -> Tensor:
-        start = places[storage]
-        return _numbers(content[start : start + _bytes(storage)], storage)
-
-    return {name: (tensor, storage_of) for name, tensor in tensors.items()}
+    return tensors, lambda storage: content[starts[storage] : starts[storage] + storage.bytes]
 
 
-def _only_tensors(values: Any) -> dict[str, PickledTensor]:
-    if not isinstance(values, dict) or not all(isinstance(each, PickledTensor) for each in values.values()):
-        raise OtherThing("not a dictionary of tensors")
+def _only_tensors(values: Any) -> dict[str, _PickledTensor]:
+    if not isinstance(values, dict) or not all(isinstance(each, _PickledTensor) for each in values.values()):
+        raise _OtherThing("not a dictionary of tensors")
     storages = {tensor.storage for tensor in values.values()}
     if len({storage.key for storage in storages}) < len(storages):
         raise ValueError("two storages with one name")
     return values
 
 
-def _bytes(storage: Storage) -> int:
-    return storage.numbers * storage.dtype.itemsize
+def _read_pickle(stream: io.BytesIO) -> Any:
+    """The value of the pickle that begins here, of which tensors are only described; leaves its end.
+
+    `_OtherThing`: it asks for anything but tensors; `ValueError`: it is damaged.
+    """
+    stack: list[Any] = []
+    marks: list[list[Any]] = []
+    memo: dict[int | None, Any] = {}
+    try:
+        for step, argument, _ in pickletools.genops(stream):
+            name = step.name
+            if name == "STOP":
+                return stack.pop()
+            if name == "MARK":
+                marks.append(stack)
+                stack = []
+            elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+                memo[len(memo) if argument is None else argument] = stack[-1]
+            elif name in ("BINGET", "LONG_BINGET"):
+                stack.append(memo[argument])
+            elif name in _ARGUMENTS:
+                stack.append(argument)
+            elif name in _STEPS:
+                count, make = _STEPS[name]
+                if count is None:
+                    values, stack = stack, marks.pop()
+                else:
+                    values = [stack.pop() for _ in range(count)][::-1]
+                if name in _CHANGING:
+                    make(stack[-1], values)
+                else:
+                    stack.append(make(*values) if argument is None else make(*argument.split(" ", 1)))
+            elif name not in ("PROTO", "FRAME"):
+                raise _OtherThing(f"instruction {name}")
+    except (IndexError, KeyError, TypeError):
+        pass
+    raise ValueError(f"its pickle is damaged before byte {stream.tell()}")
 
 
-def _numbers(content: bytes, storage: Storage) -> Tensor:
-    if not storage.numbers:
-        return torch.empty(0, dtype=storage.dtype)
-    return torch.frombuffer(bytearray(content), dtype=storage.dtype, count=storage.numbers)
+def _name(module: Any, name: Any) -> _Name:
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise ValueError("its pickle names something by no name")
+    return _Name(module, name)
 
 
-def _check_size(found: Iterable[tuple[PickledTensor, object]], path: Path) -> None:
-    """Tied weights are two tensors of one storage; many tensors of one storage would swell."""
-    tensors = [tensor for tensor, _ in found]
-    stored = sum(storage.numbers for storage in {tensor.storage for tensor in tensors})
-    if sum(tensor.numbers for tensor in tensors) > 2 * stored:
-        raise ModelError(f"{path}: its tensors are larger than the {stored:,} numbers that it holds")
+def _call(function: Any, arguments: Any) -> Any:
+    if not isinstance(function, _Name) or not isinstance(arguments, tuple):
+        raise _OtherThing("a call of what is not a function")
+    make = _CALLS.get(function)
+    if make is None:
+        raise _OtherThing(f"a call of {function.module}.{function.name}")
+    return make(*arguments)
 
 
-def _stored(tensor: PickledTensor, read: Callable[[Storage], Tensor], path: Path) -> StoredTensor:
-    def view() -> Tensor:
-        storage = _readable(partial(read, tensor.storage), path)
-        return storage.as_strided(tensor.shape, tensor.strides, tensor.offset)
+def _storage(found: Any) -> _Storage:
+    if not isinstance(found, tuple) or len(found) < 5 or any(each is not None for each in found[5:]):
+        raise _OtherThing("an unknown storage")
+    kind, dtype, key, _, numbers = found[:5]
+    if kind != "storage" or not isinstance(dtype, _Name) or dtype.module != "torch":
+        raise _OtherThing("an unknown storage")
+    if not isinstance(key, str) or type(numbers) is not int or numbers < 0:
+        raise ValueError("its pickle has a damaged storage")
+    if dtype.name not in _STORAGES:
+        raise _OtherThing(f"a storage of the type {dtype.name}")
+    return _Storage(_STORAGES[dtype.name], key, numbers)
 
-    dtype = tensor.storage.dtype
-    return StoredTensor(tensor.shape, dtype if dtype.is_floating_point else None, view)
+
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _PickledTensor:
+    if not isinstance(storage, _Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
+        raise ValueError("its pickle has a damaged tensor")
+    numbers = (offset, *shape, *strides)
+    possible = all(type(number) is int and 0 <= number < 1 << 62 for number in numbers)
+    if not possible or len(shape) != len(strides) or len(shape) > _MOST_DIMENSIONS:
+        raise ValueError("its pickle has a tensor of impossible shape")
+    count = math.prod(shape)
+    last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    if count and (last >= storage.numbers or count > storage.numbers):
+        raise ValueError(f"a tensor of shape {shape} asks for more than the {storage.numbers} numbers stored")
+    return _PickledTensor(storage, offset, shape, strides)
+
+
+def _parameter(tensor: Any, *_: Any) -> _PickledTensor:
+    if not isinstance(tensor, _PickledTensor):
+        raise ValueError("its pickle has a damaged tensor")
+    return tensor
+
+
+def _dictionary(*pairs: Any) -> dict[str, Any]:
+    if pairs:
+        raise _OtherThing("a dictionary made of something")
+    return {}
+
+
+def _set_items(into: Any, values: list[Any]) -> None:
+    keys = values[::2]
+    if not isinstance(into, dict) or not all(isinstance(key, str) for key in keys) or len(values) % 2:
+        raise _OtherThing("a dictionary whose keys are not names")
+    into.update(zip(keys, values[1::2], strict=True))
+
+
+def _append(into: Any, values: list[Any]) -> None:
+    if not isinstance(into, list):
+        raise ValueError("its pickle appends to what is not a list")
+    into.extend(values)
+
+
+def _set_attributes(into: Any, _: list[Any]) -> None:
+    """Of a dictionary: versions of modules, which nothing needs."""
+    if not isinstance(into, dict):
+        raise _OtherThing("an object with attributes")
+
+
+_CALLS: dict[_Name, Callable[..., Any]] = {
+    _Name("collections", "OrderedDict"): _dictionary,
+    _Name("torch._utils", "_rebuild_tensor"): _tensor,
+    _Name("torch._utils", "_rebuild_tensor_v2"): _tensor,
+    _Name("torch._utils", "_rebuild_parameter"): _parameter,
+}
+# Instructions that push what is written behind them; and those that take so many values, or all up to a mark:
+# they push what they make of these, or change the value below.
+_ARGUMENTS = {
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINSTRING", "SHORT_BINSTRING"),
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+}
+_STEPS: dict[str, tuple[int | None, Callable[..., Any]]] = {
+    "EMPTY_DICT": (0, dict),
+    "EMPTY_LIST": (0, list),
+    "EMPTY_TUPLE": (0, tuple),
+    "NONE": (0, lambda: None),
+    "NEWTRUE": (0, lambda: True),
+    "NEWFALSE": (0, lambda: False),
+    "TUPLE": (None, lambda *values: values),
+    "TUPLE1": (1, lambda *values: values),
+    "TUPLE2": (2, lambda *values: values),
+    "TUPLE3": (3, lambda *values: values),
+    "GLOBAL": (0, _name),
+    "STACK_GLOBAL": (2, _name),
+    "BINPERSID": (1, _storage),
+    "REDUCE": (2, _call),
+    "SETITEM": (2, _set_items),
+    "SETITEMS": (None, _set_items),
+    "APPEND": (1, _append),
+    "APPENDS": (None, _append),
+    "BUILD": (1, _set_attributes),
+}
+_CHANGING = {"SETITEM", "SETITEMS", "APPEND", "APPENDS", "BUILD"}

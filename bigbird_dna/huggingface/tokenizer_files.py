@@ -1,7 +1,7 @@
 """Tokenizer files that HuggingFace's `AutoTokenizer` reads, and what its files say about special pieces.
 
 SentencePiece's BPE and that of the `tokenizers` library differ in what they are told: the former has pieces
-with an order, and joins any two neighbours whose joint text is a piece; the latter has a list of pairs. The
+with an order, and joins any two neighbors whose joint text is a piece; the latter has a list of pairs. The
 pairs of a piece are therefore all its divisions into two pieces, in the order of the pieces.
 """
 
@@ -134,22 +134,18 @@ def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
 def merges(pieces: tuple[str, ...]) -> list[tuple[str, str]]:
     """Pairs of pieces that byte-pair encoding joins, the first to be joined first.
 
-    Of the divisions of one piece all have the same rank in SentencePiece, where the leftmost pair goes first;
-    here one has to precede the other. It matters only where two overlap, as x y z with x y = y z; the
-    division that then begins further left is put first.
+    All divisions of one piece have the same rank in SentencePiece, where the leftmost pair goes first; here
+    one has to precede the other. It matters only where two overlap, as x y z with x y = y z; the division
+    that then begins further left is put first.
     """
     bases = {piece for piece in pieces if set(piece) <= set(BASES)}
     found = []
     for piece in pieces:
         if piece in bases and len(piece) > 1:
             cuts = [cut for cut in range(1, len(piece)) if {piece[:cut], piece[cut:]} <= bases]
-            found += [(piece[:cut], piece[cut:]) for cut in sorted(cuts, key=_overlap_first(piece))]
+            cuts.sort(key=lambda cut: (not piece.startswith(piece[cut:]), cut))
+            found += [(piece[:cut], piece[cut:]) for cut in cuts]
     return found
-
-
-def _overlap_first(piece: str) -> Any:
-    """Sort key of the divisions of a piece: those first whose right part also begins the piece."""
-    return lambda cut: (not piece.startswith(piece[cut:]), cut)
 
 
 def _open(file: Path, vocabulary: int, names: Mapping[str, str]) -> Tokenizer:

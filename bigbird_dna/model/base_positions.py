@@ -10,7 +10,6 @@ Shapes: B batch, L tokens, S bases of the longest row, D hidden width.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -92,39 +91,26 @@ class PaddedBases(NamedTuple):
 
 @dataclass(frozen=True)
 class BaseOffsets:
-    """Which row of W a base has: by its letter and its offset from the TSS.
+    """Which row of W a base has: by its letter and its place in a window, where the TSS is at one place."""
 
-    `bin` neighboring offsets share their rows; no bin crosses the TSS.
-    """
-
-    upstream: int  # bp before the TSS
-    downstream: int  # bp from the TSS on, TSS included
-    bin: int = 1  # bp
+    window: int  # bp
 
     @property
     def count(self) -> int:
-        """Rows of W: four for each bin, and one for bases without a row of their own."""
-        bins = -(-self.upstream // self.bin) - (-self.downstream // self.bin)
-        return 1 + len(BASES) * bins
+        """Rows of W: four for each place, and one for bases without a row of their own."""
+        return 1 + len(BASES) * self.window
 
     def rows(self, sequences: Sequence[str], firsts: Sequence[int]) -> Counts:
         """Row of W for each base (S,) of parts of windows, one after the other; 0 for N.
 
-        Each part begins so many bp after its window's start, and lies within the window.
+        Each part begins so many bp after its window's start, and is within the window.
         """
         letters = base_codes("".join(sequences)).astype(np.int32)
-        ends = [first + len(sequence) for first, sequence in zip(firsts, sequences, strict=True)]
-        places = [self._firsts[first:end] for first, end in zip(firsts, ends, strict=True)]
-        rows: Counts = letters + np.concatenate([*places, self._firsts[:0]])
+        parts = zip(firsts, sequences, strict=True)
+        places = [np.arange(first, first + len(sequence), dtype=np.int32) for first, sequence in parts]
+        rows: Counts = 1 + len(BASES) * np.concatenate([*places, np.empty(0, np.int32)]) + letters
         rows[letters == UNKNOWN] = 0
         return rows
-
-    @cached_property
-    def _firsts(self) -> npt.NDArray[np.int32]:
-        """Row of W for an A at each offset of the window, (upstream + downstream,)."""
-        offsets = np.arange(-self.upstream, self.downstream)
-        bins = offsets // self.bin - (-self.upstream // self.bin)
-        return (1 + len(BASES) * bins).astype(np.int32)
 
     def token_bases(
         self,
@@ -136,12 +122,8 @@ class BaseOffsets:
     ) -> TokenBases:
         """The bases of N rows of tokens ([CLS] … [SEP]).
 
-        Parameters
-        ----------
-        sequences
-            What was tokenized: parts of windows, each of which begins `firsts` bp after its window's start.
-        skipped
-            bp of each sequence before the first token of its row.
+        `sequences` were tokenized: parts of windows, each of which begins `firsts` bp after its window's
+        start; `skipped` are the bp of each before the first token of its row.
         """
         row_tokens = np.cumsum([0, *map(len, ids)], dtype=np.int32)
         ends = np.zeros(row_tokens[-1] + 1, np.int32)  # bases up to each token's end; 0 before the first

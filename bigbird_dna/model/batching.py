@@ -1,6 +1,4 @@
-"""Rows whose values do not depend on their batch; bins of rows.
-
-Rows of token ids: made from sequences, and run through a network so that none depends on the others.
+"""Rows of token ids: made from sequences, and run through a network so that none depends on the others.
 
 Floating-point sums are rounded in an order that libraries choose by the shape of a call and the number of
 threads. What surrounds a row therefore must not shape its call:
@@ -10,9 +8,7 @@ threads. What surrounds a row therefore must not shape its call:
   `LONG` tokens has all threads to itself.
 * Elsewhere calls have a fixed shape, by the row's own length: a call that rows don't fill is filled up.
 
-Axes: N rows, B rows of a call, L tokens.
-
-Windows as rows of tokens, with the tokens that each bin of interest covers.
+Axes: N rows, or windows; B rows of a call; L tokens; K bins of a window.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -52,29 +48,24 @@ WIDTH = 64
 """On a GPU lengths are rounded up to a multiple of this, in tokens, so that calls have few shapes."""
 
 
-def pad(rows: Sequence[npt.NDArray[np.integer]], value: int) -> tuple[Tensor, Tensor]:
+def pad(
+    rows: Sequence[npt.NDArray[np.integer]], value: int, width: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Rows of different lengths → (ids (B, L) padded on the right with `value`, lengths (B,))."""
-    return _padded(rows, value, max(map(len, rows)))
-
-
-def _padded(rows: Sequence[npt.NDArray[np.integer]], value: int, width: int) -> tuple[Tensor, Tensor]:
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    ids = np.full((len(rows), width), value, dtype=np.int64)
+    ids = np.full((len(rows), width or max(lengths)), value, dtype=np.int64)
     for index, row in enumerate(rows):
         ids[index, : len(row)] = row
     return torch.from_numpy(ids), torch.from_numpy(lengths)
 
 
-def window_rows(
-    tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float, threads: int = 1
-) -> list[Ids]:
-    """Tokens of each sequence between [CLS] and [SEP], at most `positions` of them.
+def window_rows(tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float) -> list[Ids]:
+    """Tokens of each sequence between [CLS] and [SEP], at most `positions`: those around its anchor.
 
-    A sequence with more tokens keeps those around its anchor, the fraction `anchor` of its tokens from the
-    left, so that the TSS stays where the network saw it in training. `threads` encode; they change nothing.
-    `ModelError` for a tokenizer of ordinary text.
+    `anchor` is a fraction of its tokens from the left, so that the TSS is where the network saw it in
+    training.
     """
-    return [row for row, _ in placed_rows(tokenizer, sequences, positions, anchor, threads)]
+    return [row for row, _ in placed_rows(tokenizer, sequences, positions, anchor)]
 
 
 def placed_rows(
@@ -108,26 +99,13 @@ def run_rows(
 ) -> npt.NDArray[np.float32]:
     """Results (N, …) of rows of token ids, in their order; what each is depends on no other row.
 
-    They are computed in the precision of the present `inference`.
-
-    Parameters
-    ----------
-    network
-        What `run` calls; nothing of `run` may mix the rows of a call.
-    batch_size
-        Most rows that are run at the same time on a CPU, each by a thread. It bounds memory and changes no
-        bit. A GPU's calls have a size of their own.
-    empty
-        Shape of a result, for no rows.
-
-    Raises
-    ------
-    UsageError
-        The device's memory is too small for a call.
+    On a CPU `batch_size` rows run at the same time, which bounds memory and changes no bit. Nothing of `run`
+    may mix the rows of a call; `empty` is the shape of a result, for no rows. `UsageError`: too little
+    memory.
     """
     result = np.empty((0, *empty), np.float32)
     on_cpu = device.type == "cpu"
-    results = _alone(rows, run, batch_size) if on_cpu else _in_calls(network, rows, run, pad_id, device)
+    results = _alone(rows, run, batch_size) if on_cpu else in_calls(network, rows, run, pad_id, device)
     with prepared(network, LONG):
         for chosen, values in results:
             if not len(result):
@@ -143,7 +121,7 @@ def _alone(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int) -> Iter
     def one(number: int) -> Result:
         chosen = np.array([number])
         with torch.inference_mode(), narrow():
-            values = run(*_padded([rows[number]], 0, len(rows[number])), chosen)
+            values = run(*pad([rows[number]], 0), chosen)
             return chosen, values.float().numpy()
 
     short = [number for number, row in enumerate(rows) if len(row) <= LONG]
@@ -159,31 +137,29 @@ def each_alone(work: Callable[[T], R], items: Sequence[T], most: int, device: to
     elif items:
         try:
             # Items side by side also take less time than one after the other by all threads.
-            with ThreadPoolExecutor(min(threads, most, len(items)), initializer=_work_alone) as pool:
+            with ThreadPoolExecutor(
+                min(threads, most, len(items)), initializer=torch.set_num_threads, initargs=(1,)
+            ) as pool:
                 yield from pool.map(work, items)
         finally:
             torch.set_num_threads(threads)  # a worker has changed what new threads begin with
 
 
-def _work_alone() -> None:
-    torch.set_num_threads(1)
-
-
-def _in_calls(
+def in_calls(
     network: nn.Module, rows: Sequence[npt.NDArray[np.integer]], run: Run, pad_id: int, device: torch.device
 ) -> Iterator[Result]:
     """Results of rows of like lengths, a call's at a time; of each call while the next one computes."""
     width_of = partial(_width, next((m.config for m in network.modules() if isinstance(m, Encoder)), None))
     order = sorted(range(len(rows)), key=lambda number: width_of(len(rows[number])))
     narrow = narrowed(device)
-    waiting: list[tuple[npt.NDArray[np.intp], Tensor]] = []
+    waiting: tuple[npt.NDArray[np.intp], Tensor] | None = None
     for width, group in groupby(order, key=lambda number: width_of(len(rows[number]))):
         size = max(1, CALL_TOKENS // width)
         alike = np.array(list(group))
         for start in range(0, len(alike), size):
             chosen = alike[start : start + size]
             filled = np.resize(chosen, size)  # repeats them
-            ids, lengths = _padded([rows[number] for number in filled], pad_id, width)
+            ids, lengths = pad([rows[number] for number in filled], pad_id, width)
             try:
                 with torch.inference_mode(), narrow():
                     values = run(sent(ids, device), lengths, filled).float()
@@ -191,14 +167,11 @@ def _in_calls(
                 raise UsageError(
                     f"the device's memory is too small for {size} sequences of {width} tokens at a time"
                 ) from None
-            waiting.append((chosen, values[: len(chosen)]))
-            if len(waiting) > 1:
-                yield _ready(*waiting.pop(0))
-    yield from (_ready(*one) for one in waiting)
-
-
-def _ready(chosen: npt.NDArray[np.intp], values: Tensor) -> Result:
-    return chosen, values.cpu().numpy()
+            if waiting is not None:
+                yield waiting[0], waiting[1].cpu().numpy()
+            waiting = chosen, values[: len(chosen)]
+    if waiting is not None:
+        yield waiting[0], waiting[1].cpu().numpy()
 
 
 def _width(config: EncoderConfig | None, length: int) -> int:
@@ -213,11 +186,8 @@ def _width(config: EncoderConfig | None, length: int) -> int:
     return min(-(-length // step) * step, config.max_length)
 
 
-# Axes: N windows, K bins of a window.
-
-
-def centred_bins(window: int, size: int, count: int) -> npt.NDArray[np.int64]:
-    """Where `count` (odd) neighbouring bins of `size` bp start in a window, the middle one in its middle."""
+def centered_bins(window: int, size: int, count: int) -> npt.NDArray[np.int64]:
+    """Where `count` (odd) neighboring bins of `size` bp start in a window, the middle one in its middle."""
     return (window - size) // 2 + size * (np.arange(count) - count // 2)
 
 
@@ -252,17 +222,10 @@ def bin_rows(
     positions: int,
     threads: int = 1,
 ) -> BinRows:
-    """Encode windows; a token belongs to the bin that holds its middle.
+    """Encode windows; a token belongs to the bin that holds its center, bins (N, K) are starts in bp.
 
-    Parameters
-    ----------
-    bins : (N, K), where each bin starts in its window, bp.
-    positions : most tokens that the encoder takes. A window with more keeps those around its middle.
-    threads : that encode; they change nothing.
-
-    Notes
-    -----
-    A bin that holds the middle of no token (inside a run of Ns) gets the token next to it.
+    A window of more than `positions` tokens keeps those around its center. A bin that holds the center of no
+    token (inside a run of Ns) gets the token next to it. `threads` change nothing.
     """
     require_dna(tokenizer)
     if not len(sequences):

@@ -22,6 +22,9 @@ LIST, FOLDER = "models.yaml", "models"
 LARGEST = 1 << 40
 """Bytes of an archive."""
 _MOST_BYTES = 1 << 16  # of a list, of some hundred models
+NAME_RULE = (
+    "a name has letters, digits, '.', '_' and '-', at most 48 of them, and begins with a letter or digit"
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
 
@@ -32,10 +35,7 @@ def is_name(text: str) -> bool:
 
 def _name(text: str) -> str:
     if not is_name(text):
-        raise ValueError(
-            "a name has letters, digits, '.', '_' and '-', at most 48 of them, and begins with a letter or "
-            "digit"
-        )
+        raise ValueError(NAME_RULE)
     return text
 
 
@@ -83,10 +83,7 @@ class Published:
     def __init__(self, path: Path) -> None:
         """Read it.
 
-        Raises
-        ------
-        ConfigError
-            It can't be read; or of an entry a field is missing, unknown or has no possible value.
+        `ConfigError`: it can't be read, or a field of an entry is missing, unknown or impossible.
         """
         self.path = Path(path)
         entries = read_entries(self.path, "models", _MOST_BYTES)
@@ -128,12 +125,8 @@ def open_published(path: Path | None) -> Published:
 def find_model(path: Path | str) -> Path:
     """The directory of a model: what is there under this path, else the bundled model of this name.
 
-    A path where nothing is comes back as it is, if it isn't the name of a published model.
-
-    Raises
-    ------
-    ModelError
-        It is the name of a model that has to be fetched first; the text says how.
+    A path where nothing is comes back as it is, if it isn't the name of a published model. `ModelError`: the
+    model has to be fetched first.
     """
     path = Path(path)
     name = str(path)

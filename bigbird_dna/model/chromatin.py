@@ -1,9 +1,9 @@
-"""A chromatin model: from windows to probabilities of tracks. Evaluation, regions and variants share it."""
+"""A chromatin model: from windows (N) to probabilities of tracks (T) of K bins in their middle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
-from bigbird_dna.model.batching import BinRows, bin_rows, bins_shown, centred_bins, middle_bins, run_rows
+from bigbird_dna.model.batching import BinRows, bin_rows, bins_shown, centered_bins, middle_bins, run_rows
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.inference import ahead, choose_device
 from bigbird_dna.model.kernels import row_sigmoid
@@ -23,7 +23,17 @@ from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import ChromatinSettings
 from bigbird_dna.tokens.interface import Tokenizer
 
-# Axes: N windows, K bins in the middle of a window, T tracks.
+
+class ChromatinOptions(TypedDict, total=False):
+    """Options of `LoadedChromatinModel.predict`, for type checkers."""
+
+    pad: bool
+    max_n: float
+    calibrated: bool
+    middle: float
+    both_strands: bool
+    batch_size: int
+    device: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,10 +61,7 @@ class LoadedChromatinModel(LoadedModel):
     def bins_together(self, middle: float) -> int:
         """How many bins (K) a window predicts, if they are those of its middle part (0 to 1).
 
-        Raises
-        ------
-        UsageError
-            Several, of a model that predicts one from [CLS].
+        `UsageError`: several, of a model that predicts one from [CLS].
         """
         if middle and self.settings.pooling == "cls":
             raise UsageError(
@@ -63,31 +70,11 @@ class LoadedChromatinModel(LoadedModel):
         return middle_bins(self.settings.window, self.settings.bin, middle)
 
     @overload
-    def predict(
-        self,
-        sequences: "pd.Series[Any]",
-        *,
-        pad: bool = ...,
-        max_n: float = ...,
-        calibrated: bool = ...,
-        middle: float = ...,
-        both_strands: bool = ...,
-        batch_size: int = ...,
-        device: str = ...,
-    ) -> pd.DataFrame: ...
+    def predict(self, sequences: "pd.Series[Any]", **options: Unpack[ChromatinOptions]) -> pd.DataFrame: ...
 
     @overload
     def predict(
-        self,
-        sequences: Sequences,
-        *,
-        pad: bool = ...,
-        max_n: float = ...,
-        calibrated: bool = ...,
-        middle: float = ...,
-        both_strands: bool = ...,
-        batch_size: int = ...,
-        device: str = ...,
+        self, sequences: Sequences, **options: Unpack[ChromatinOptions]
     ) -> npt.NDArray[np.float32]: ...
 
     def predict(
@@ -120,7 +107,7 @@ class LoadedChromatinModel(LoadedModel):
             The probabilities after the model's calibration (`ModelError` without one), which was fitted to
             the mean of both strands.
         middle
-            The part of a window, around its middle, whose bins are predicted: K neighbouring ones (see
+            The part of a window, around its middle, whose bins are predicted: K neighboring ones (see
             `bins_together`). 0: the one in the middle, which sees as much to its left as to its right.
         both_strands
             Mean of the window and its reverse complement, which has the same bins in its middle.
@@ -180,10 +167,7 @@ class LoadedChromatinModel(LoadedModel):
     ) -> npt.NDArray[np.float32]:
         """What `predict` gives (N, K, T) for windows that are known to be clean: none is left out.
 
-        Raises
-        ------
-        ValueError
-            A window has another length than the model's.
+        `ValueError`: a window has another length than the model's.
         """
         count, window = self.bins_together(middle), self.settings.window
         wrong = next((len(one) for one in windows if len(one) != window), None)
@@ -192,7 +176,7 @@ class LoadedChromatinModel(LoadedModel):
         place = choose_device(device)
         network = self.network.to(place).eval()
         size, threads = self.settings.bin, torch.get_num_threads()  # of this thread
-        bins = centred_bins(window, size, max(count, bins_shown(window, size, self.settings.bin_layers)))
+        bins = centered_bins(window, size, max(count, bins_shown(window, size, self.settings.bin_layers)))
         starts = np.broadcast_to(bins, (len(windows), len(bins)))
 
         def encode(turned: bool) -> BinRows:

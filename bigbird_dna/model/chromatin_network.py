@@ -1,4 +1,4 @@
-"""The chromatin network: one logit for each track, of one bin or of several neighbouring ones.
+"""The chromatin network: one logit for each track, of one bin or of several neighboring ones.
 
 Shapes: B batch, L tokens, D hidden width, K bins, T tracks, M members of an ensemble.
 """
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.input_embeddings import initialise
+from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.kernels import ACTIVATIONS
 from bigbird_dna.model.rotary import rotation
 from bigbird_dna.model.settings import BinPooling, Head
@@ -19,19 +19,12 @@ BIN_ROTARY_BASE = 100.0  # a window has tens of bins: wavelengths from 6 to 600 
 class ChromatinNetwork(nn.Module):
     """Encoder, a pooled vector for each bin, and a head of one hidden layer.
 
-    Parameters
-    ----------
-    pooling
-        "cls" (the paper's, App. F.3): the vector is that of [CLS] and stands for the one bin in the middle of
-        the window. "bin": mean and maximum over the tokens of a bin, so that a window says something
-        about each of its bins, and a training step learns from several. A mean alone hides a site of three
-        tokens among fifty.
-    bin_layers
-        Only with "bin": layers of full attention across the bins of the window, between pooling and
-        head. A site that the encoder found, however far away in the window, is one step from every bin.
-    head
-        "linear" (the paper's): one layer on the pooled vector. "dense": another before it, which bin layers
-        need.
+    With `pooling` "cls" (the paper's, App. F.3) the vector is that of [CLS] and is for the one bin in the
+    middle of the window; with "bin" it is the mean and maximum over the tokens of a bin, so that a training
+    step learns from several bins. A mean alone hides a site of three tokens among fifty. `bin_layers`, of
+    "bin" only, are layers of full attention across the bins, between pooling and head: a site that the
+    encoder found is one step from every bin. `head` "linear" (the paper's) is one layer on the pooled vector;
+    "dense" has another before it, which bin layers need.
     """
 
     def __init__(
@@ -54,16 +47,16 @@ class ChromatinNetwork(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
             if part is not None:
-                initialise(part, hidden)
+                initialize(part, hidden)
 
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:
         """Token ids (B, L), true lengths (B,), tokens of each bin (B, K, 2) → logits (B, K, T).
 
         `spans[b, k]` are the first token of a bin and the one after its last. With pooling "cls" K is 1 and
-        the span doesn't matter. With bin layers the bins are neighbours, in the window's order.
+        the span doesn't matter. With bin layers the bins are neighbors, in the window's order.
         """
         hidden = self.encoder(ids, lengths)
-        pooled = hidden[:, :1] if self.pooling == "cls" else _pool_bins(hidden, spans)
+        pooled = hidden[:, :1] if self.pooling == "cls" else pool_bins(hidden, spans)
         inner = (
             pooled if self.dense is None else self.activation(self.dense(self.dropout(pooled)))
         )  # (B, K, D)
@@ -91,7 +84,7 @@ class BinLayers(nn.Module):
         self.head_width = config.hidden // config.heads
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(layers))
-        initialise(self.layers, config.hidden)
+        initialize(self.layers, config.hidden)
 
     def forward(self, bins: Tensor) -> Tensor:
         """Each bin's vector, of all bins' vectors."""
@@ -127,7 +120,7 @@ class ChromatinEnsemble(nn.Module):
         return log_on - log_off
 
 
-def _pool_bins(hidden: Tensor, spans: Tensor) -> Tensor:
+def pool_bins(hidden: Tensor, spans: Tensor) -> Tensor:
     """Mean and maximum over ranges of tokens, side by side: (B, L, D) and (B, K, 2) → (B, K, 2 D).
 
     A GPU isn't waited for if the ranges are on the CPU.

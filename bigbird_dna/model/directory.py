@@ -1,6 +1,6 @@
-"""Model directories: self-contained, written whole, loaded without running code from the file.
+"""Model directories: self-contained, written atomically, loaded without running code from the file.
 
-`config.json` says the task, the encoder's shapes and the task's settings; `model.safetensors` holds the
+`config.json` has the task, the encoder's shapes and the task's settings; `model.safetensors` holds the
 weights, `tokenizer.model` or `tokenizer.json` the tokenizer, `provenance.json` where all of it came from,
 `metrics.json` the figures on held-out data. Tensors may be stored in float16; a loaded network is of float32.
 """
@@ -20,7 +20,7 @@ from bigbird_dna.calibration.stored import Calibration, write_calibration
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.config.network import read_stored_encoder, stored_encoder
-from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ConfigError, ModelError, error_text, shortened
@@ -121,19 +121,10 @@ def save(
     provenance: dict[str, Any],
     metrics: dict[str, Any],
     extra: dict[str, Path],
-    *,
-    half: Collection[str] = (),
-    calibration: Calibration | None = None,
 ) -> None:
-    """Write a model directory; `extra` maps names to further files that are copied into it.
-
-    The tensors named `half` are stored in float16. `calibration` becomes `calibration.json`, bound to these
-    weights.
-
-    `provenance.json` gets the checksums of all that `load` reads, see `weights`.
-    """
+    """Write a model directory atomically; see `write_model`."""
     with atomic_directory(path) as directory:
-        write_model(directory, model, provenance, metrics, extra, half=half, calibration=calibration)
+        write_model(directory, model, provenance, metrics, extra)
 
 
 def write_model(
@@ -146,7 +137,11 @@ def write_model(
     half: Collection[str] = (),
     calibration: Calibration | None = None,
 ) -> None:
-    """Write the files of a model into an empty directory, as `save`."""
+    """Write the files of a model into an empty directory; `extra` maps names to further files, copied there.
+
+    The tensors named `half` are stored in float16. `calibration` becomes `calibration.json`, bound to these
+    weights. `provenance.json` gets the checksums of all that `load` reads, see `weights`.
+    """
     weights = {name: value.detach().cpu().contiguous() for name, value in model.network.state_dict().items()}
     weights |= {name: weights[name].half() for name in half}
     write_json(
@@ -155,7 +150,7 @@ def write_model(
             "format": FORMAT,
             "task": model.task,
             "encoder": stored_encoder(model.config),
-            "random_blocks_sha256": _random_blocks(model.config),
+            "random_blocks_sha256": attention_pattern(model.config).digest(),
             "settings": model.settings.as_json(),
             "tokenizer": model.tokenizer.description(),
         },
@@ -171,7 +166,8 @@ def write_model(
     for name, source in extra.items():
         (directory / name).write_bytes(source.read_bytes())
     tensors = [name for name in extra if name.endswith(".safetensors")]
-    files = checksums.record(directory, (CONFIG, WEIGHTS, model.tokenizer.file_name, *tensors))
+    read = (CONFIG, WEIGHTS, model.tokenizer.file_name, *tensors)
+    files = {name: checksum(directory / name) for name in read}
     if calibration is not None:
         write_calibration(directory / CALIBRATION, calibration, files[WEIGHTS])
     own = {"software": software, checksums.KEY: files}
@@ -180,23 +176,10 @@ def write_model(
 
 
 def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> LoadedModel:
-    """Load a model directory, in evaluation mode on the CPU.
+    """Load a model directory, or a bundled model by its name, in evaluation mode on the CPU.
 
-    Parameters
-    ----------
-    path
-        The directory; where there is none of this name, a bundled model's name (`find_model`).
-    positions
-        Longest input in tokens, if that is to be more than the model was made for; none: as it was saved.
-    extend
-        How positions are added, see `positions.extend_positions`: "tile" or "interpolate" for learnt
-        positions, "interpolate" or "ntk" for rotary ones.
-
-    Raises
-    ------
-    ModelError
-        `path` is not a model directory, or one of its files is missing, damaged or changed since it was
-        saved; the text says which. Or its positions can't be extended as asked.
+    With `positions` its longest input is extended to so many tokens, by the method `extend` (see
+    `extend_positions`). `ModelError` names the file that is missing, damaged or changed since it was saved.
     """
     path = find_model(path)
     if not path.is_dir():
@@ -209,7 +192,12 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
         raise ModelError(f"{path}: not a model directory: {' and '.join(TOKENIZER_FILES)} are missing")
     found = checksums.verify(path, (CONFIG, WEIGHTS, names[0]))
     config, settings, description = _read_description(path / CONFIG)
-    network = load_network(path / WEIGHTS, lambda: build_network(config, settings), _layers(config, settings))
+    layers = config.layers
+    if isinstance(settings, ChromatinSettings):
+        layers = settings.members * (layers + settings.bin_layers)
+    elif isinstance(settings, OtherSettings):
+        layers = settings.layers(config)
+    network = load_network(path / WEIGHTS, lambda: build_network(config, settings), layers)
     if description.get("vocabulary", config.vocabulary) != config.vocabulary:
         raise ModelError(f"{path / CONFIG}: tokenizer and encoder have different vocabularies")
     tokenizer = load_tokenizer(path / names[0], description)
@@ -218,32 +206,17 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
             f"{path}: {names[0]} has {tokenizer.vocabulary} pieces, config.json says {config.vocabulary}"
         )
     if positions is not None:
-        config = _extended(path, network, positions, extend)
+        encoders = [module for module in network.modules() if isinstance(module, Encoder)]
+        try:
+            for encoder in encoders:
+                extend_positions(encoder, positions, extend)
+        except ModelError as error:
+            raise ModelError(f"{path}: {error}") from None
+        config = encoders[0].config
     model = make_model(network.eval(), tokenizer, config, settings, path)
     if WEIGHTS in found:
         vars(model)["sha256"] = found[WEIGHTS]  # the cached property: not computed twice
     return model
-
-
-def _layers(config: EncoderConfig, settings: Settings) -> int:
-    if isinstance(settings, ChromatinSettings):
-        return settings.members * (config.layers + settings.bin_layers)
-    return settings.layers(config) if isinstance(settings, OtherSettings) else config.layers
-
-
-def _extended(path: Path, network: nn.Module, positions: int, method: Extension) -> EncoderConfig:
-    encoders = [module for module in network.modules() if isinstance(module, Encoder)]
-    try:
-        for encoder in encoders:
-            extend_positions(encoder, positions, method)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from None
-    return encoders[0].config
-
-
-def _random_blocks(config: EncoderConfig) -> str:
-    """Checksum of random blocks that the seed stands for: a model is tied to the way they are drawn."""
-    return attention_pattern(config).digest()
 
 
 def read_encoder_config(path: Path | str) -> EncoderConfig:
@@ -289,16 +262,14 @@ def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, An
         description = dict(values.get("tokenizer", {}))
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise ModelError(f"{path}: not a model description: {error_text(error)}") from None
-    _check_random_blocks(path, config, values.get("random_blocks_sha256", ""))
-    return config, settings, description
-
-
-def _check_random_blocks(path: Path, config: EncoderConfig, recorded: object) -> None:
     for name, most in MOST_BLOCKS.items():
         if getattr(config, name) > most:
             raise ModelError(f"{path}: encoder.{name} is {getattr(config, name)}, above {most:,}")
-    if recorded and OF_PATTERNS.get(config.attention) and recorded != _random_blocks(config):
+    # The seed stands for random blocks: a model is tied to the way they are drawn.
+    blocks = values.get("random_blocks_sha256")
+    if blocks and OF_PATTERNS.get(config.attention) and blocks != attention_pattern(config).digest():
         raise ModelError(
             f"{path}: was trained with other random blocks than this version draws for "
             f"seed {config.random_seed}"
         )
+    return config, settings, description

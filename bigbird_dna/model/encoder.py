@@ -8,7 +8,7 @@ tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renamin
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,21 +24,14 @@ from bigbird_dna.model.input_embeddings import (
     Globals,
     HiddenStates,
     initial_deviation,
-    initialise,
-    initialise_positions,
+    initialize,
+    initialize_positions,
 )
 from bigbird_dna.model.kernels import ACTIVATIONS, Dropout, infer_activation, inner_bound, inner_tiles
-from bigbird_dna.model.mechanism import (
-    attend_by,
-    attention_pattern,
-    begin_pass,
-    build_mechanism,
-    goes_by_pattern,
-    has_keys,
-)
+from bigbird_dna.model.mechanism import attention_pattern, build_mechanism, goes_by_pattern, has_keys
 from bigbird_dna.model.reversible import reversible_layers
 from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
-from bigbird_dna.model.weight_init import watch_neighbours
+from bigbird_dna.model.weight_init import init_local_heads
 
 # What a layer does before attention, and after it: see `Layer`.
 Projected = tuple[Tensor, Tensor, Tensor, torch.dtype]
@@ -87,7 +80,7 @@ class Layer(nn.Module):
     ) -> Tensor:
         """Hidden states (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows.
 
-        `turns` are those of rotary positions, none where positions are learnt; `owners` (B, L) say which
+        `turns` are those of rotary positions, none where positions are learned; `owners` (B, L) say which
         extra global stands for a token (see `RelativeKeys`). Extra globals count among the tokens.
         """
         context = self.attended(x, lengths, turns, owners)
@@ -114,10 +107,12 @@ class Layer(nn.Module):
         widened = q.dtype != dtype
         with torch.autocast("cpu", enabled=False) if widened else nullcontext():
             dropout = self.attention_dropout if self.training else 0.0
-            if self.mechanism is not None:
-                context = attend_by(self.mechanism, q, k, v, lengths=lengths, dropout=dropout, hidden=x)
-            else:
-                context = self.attend_by_pattern(q, k, v, lengths, dropout, owners)
+            if self.mechanism is None:
+                return self.attend_by_pattern(q, k, v, lengths, dropout, owners).to(dtype)
+            mechanism = self.mechanism
+            if torch.compiler.is_dynamo_compiling():  # it is never a part of what torch compiles around it
+                mechanism = torch.compiler.disable(mechanism)  # type: ignore[no-untyped-call]
+            context: Tensor = mechanism(q, k, v, lengths=lengths, dropout=dropout, hidden=x)
             return context.to(dtype)
 
     def attend_by_pattern(
@@ -130,17 +125,11 @@ class Layer(nn.Module):
         owners: Tensor | None = None,
     ) -> Tensor:
         """The attention of a block pattern, (B, H, L, K) each → (B, H, L, K)."""
-        return self._attention(lengths)(
-            q,
-            k,
-            v,
-            self.pattern,
-            lengths=lengths,
-            layer=self.index,
-            dropout=dropout,
-            route=self.route,
-            relative=self._relative_keys(owners, q.dtype),
-        )
+        relative = None
+        if self.relative is not None:
+            relative = RelativeKeys(self.relative.to(q.dtype), self.radius, owners)
+        options: dict[str, Any] = {"layer": self.index, "dropout": dropout, "route": self.route}
+        return self._attention(lengths)(q, k, v, self.pattern, lengths=lengths, relative=relative, **options)
 
     def queries_keys_values(self, x: Tensor, turns: Rotation | None) -> Projected:
         """Of (B, L, D) what attention takes, (B, H, L, K) each, and the type that its result is to have."""
@@ -182,11 +171,6 @@ class Layer(nn.Module):
             return self.attend_uncompiled
         return self.attend
 
-    def _relative_keys(self, owners: Tensor | None, dtype: torch.dtype) -> RelativeKeys | None:
-        if self.relative is None:
-            return None
-        return RelativeKeys(self.relative.to(dtype), self.radius, owners)
-
     def after_attention(self, x: Tensor, context: Tensor) -> Tensor:
         """All that a layer does token by token: (B, L, D) and (B, H, L, K) → (B, L, D)."""
         context = context.transpose(1, 2).flatten(2)  # (B, L, D)
@@ -204,13 +188,11 @@ class Layer(nn.Module):
 
 
 class Packed(Protocol):
-    """The layers once more, in a form that is faster for some calls."""
+    """The layers in a form that is faster for the calls that it takes; `run` may overwrite `x` (B, L, D)."""
 
-    def take(self, x: Tensor, lengths: Tensor | None) -> bool:
-        """Whether a call with these embeddings (B, L, D) is such a call."""
+    def take(self, x: Tensor, lengths: Tensor | None) -> bool: ...
 
-    def run(self, x: Tensor, turns: Rotation | None) -> Tensor:
-        """Hidden states (B, L, D) after all layers; `x` may be overwritten."""
+    def run(self, x: Tensor, turns: Rotation | None) -> Tensor: ...
 
 
 class Encoder(nn.Module):
@@ -238,11 +220,11 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon) if config.reversible else None
         self.packed: Packed | None = None  # see `prepared`
-        initialise(self, config.hidden)
+        initialize(self, config.hidden)
         if self.embeddings.position is not None:
-            initialise_positions(self.embeddings.position.weight)
+            initialize_positions(self.embeddings.position.weight)
         if config.head_init == "local":
-            watch_neighbours(config, layers, self.embeddings.token)
+            init_local_heads(config, layers[0].query, layers[0].key, self.embeddings.token)
 
     def forward(
         self,
@@ -301,7 +283,10 @@ class Encoder(nn.Module):
                 owners = owners.to(ids.device, non_blocking=True)
             lengths = None if lengths is None else lengths + extra
         if self.training and not goes_by_pattern(self.config):
-            begin_pass(self)
+            for part in self.modules():  # mechanisms that change from pass to pass
+                change = getattr(part, "begin_pass", None)
+                if part.training and callable(change):
+                    change()
         content = None if given is None else given.content
         x = self.embeddings(ids, segments, true_lengths, content, added=added)
         turns = self._turns(x)
@@ -321,12 +306,12 @@ class Encoder(nn.Module):
 
     def _recomputed(self, layer: nn.Module, *arguments: object) -> Tensor:
         """A layer's output; in the backward pass it is computed once more, by the same choices of keys."""
-        if goes_by_pattern(self.config):  # which chooses none; torch compiles no other contexts
-            return checkpoint(layer, *arguments, use_reentrant=False)  # type: ignore[no-any-return]
-        return checkpoint(layer, *arguments, use_reentrant=False, context_fn=both_times)  # type: ignore[no-any-return]
+        # A pattern chooses none; torch compiles no other contexts.
+        contexts: dict[str, Any] = {} if goes_by_pattern(self.config) else {"context_fn": both_times}
+        return checkpoint(layer, *arguments, use_reentrant=False, **contexts)  # type: ignore[no-any-return]
 
     def turns(self, tokens: int, device: torch.device) -> Rotation | None:
-        """The turns of so many positions; none where positions are learnt."""
+        """The turns of so many positions; none where positions are learned."""
         config = self.config
         if config.position_encoding != "rotary":
             return None
@@ -334,6 +319,7 @@ class Encoder(nn.Module):
         return rotation(tokens, width, config.rotary_base, config.rotary_scale, device)
 
     def _turns(self, x: Tensor) -> Rotation | None:
+        """The turns of embedded extra globals and tokens (B, G + L, D)."""
         extra = self.config.num_global_tokens
         turns = self.turns(x.shape[1] - extra, x.device)
         if turns is None or not extra:

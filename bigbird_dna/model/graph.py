@@ -30,10 +30,7 @@ class AttentionGraph(NamedTuple):
 def attention_graph(encoder: EncoderConfig, layer: int = 0, tokens: int | None = None) -> AttentionGraph:
     """The graph of one layer for an input of `tokens` tokens (None: the encoder's longest).
 
-    Raises
-    ------
-    UsageError
-        The encoder has no such layer.
+    `UsageError`: the encoder has no such layer.
     """
     _check_layer(encoder, layer)
     tokens = tokens or encoder.max_length
@@ -61,8 +58,7 @@ def attention_weights(encoder: EncoderConfig, layer: int = 0, tokens: int | None
     """The effective matrix of a mechanism that goes by no pattern of blocks, in one layer.
 
     Queries and keys are random, each component of unit variance, and so is what the mechanism learns; always
-    the same. `tokens`: None: the encoder's longest input, at most `MOST_TOKENS`. `UsageError` as of
-    `attention_graph`.
+    the same. `tokens`: None: the encoder's longest input, at most `MOST_TOKENS`.
     """
     _check_layer(encoder, layer)
     tokens = tokens or min(encoder.max_length, MOST_TOKENS)

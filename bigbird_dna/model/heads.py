@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositions, BaseTerms, PositionMember
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.input_embeddings import initialise
+from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.kernels import ACTIVATIONS
 from bigbird_dna.model.settings import Head, Pooling
 
@@ -82,7 +82,7 @@ class PretrainingNetwork(nn.Module):
         self.next_sentence = NextSentenceHead(config) if next_sentence else None
         for head in (self.masked_tokens, self.next_sentence):
             if head is not None:
-                initialise(head, config.hidden)
+                initialize(head, config.hidden)
 
     def forward(
         self, ids: Tensor, lengths: Tensor, segments: Tensor | None, masked: Tensor
@@ -97,9 +97,8 @@ class PretrainingNetwork(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Encoder with `outputs` logits on [CLS] or on the mean over tokens.
+    """Encoder with `outputs` logits on [CLS] or the mean over tokens, by one layer (App. F.2) or two.
 
-    The head is one linear layer, as in the paper (App. F.2), or has another before it, as HuggingFace's.
     With `offsets` it reads aligned windows: its tokens have `BasePositions`, and with `member` the log-odds
     of a `PositionMember` are added to the logit of its one output.
     """
@@ -129,7 +128,7 @@ class Classifier(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
             if part is not None:
-                initialise(part, config.hidden)
+                initialize(part, config.hidden)
 
     def forward(
         self,
@@ -197,22 +196,16 @@ class QuestionAnswerer(nn.Module):
         self.spans = nn.Linear(config.hidden, 2)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.intermediate, self.output, self.spans):
-            initialise(part, config.hidden)
+            initialize(part, config.hidden)
 
     def forward(
         self, ids: Tensor, lengths: Tensor, question_lengths: Tensor, segments: Tensor | None = None
     ) -> SpanOutput:
-        """Scores of every token of ids (B, L).
+        """Scores of every token of ids (B, L) with true lengths (B,).
 
-        Parameters
-        ----------
-        lengths
-            True lengths (B,).
-        question_lengths
-            Tokens of [CLS] question [SEP] (B,), as `question_lengths` finds them: no answer stands there.
-            [CLS] itself keeps its score: it says that the context holds no answer.
-        segments
-            (B, L); none: 0 for the question, 1 for what follows.
+        `question_lengths` (B,) are those of [CLS] question [SEP], as the function of this name finds them: no
+        answer is there, but [CLS] keeps its score, which is for contexts without an answer. `segments` (B,
+        L); none: 0 for the question, 1 for what follows.
         """
         asked = torch.arange(ids.shape[1], device=ids.device) < question_lengths[:, None]  # (B, L)
         hidden = self.encoder(ids, lengths, (~asked).long() if segments is None else segments)

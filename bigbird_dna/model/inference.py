@@ -1,9 +1,4 @@
-"""Device and precision of inference.
-
-Where a network runs: the device, and the threads of a CPU.
-
-How models predict: in which precision, and what is made ready while a GPU computes.
-"""
+"""Where and how models predict: device, threads and precision, and what is prepared while a GPU computes."""
 
 import os
 from collections import deque
@@ -19,7 +14,7 @@ from torch import Tensor
 from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
-from bigbird_dna.gpus import take_card
+from bigbird_dna.gpus import acquire_gpu
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -29,16 +24,16 @@ def choose_device(name: str = "auto") -> torch.device:
     """
     if name not in ("auto", "cpu", "cuda"):
         raise UsageError(f"device {name!r}: choose auto, cpu or cuda")
-    # Processes on one machine don't share a card: NCCL refuses, and `auto` falls back to CPUs.
-    wanted, cards = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    if name == "cpu" or (name == "auto" and cards < wanted):
+    # Processes on one machine don't share a GPU: NCCL fails, and `auto` falls back to CPUs.
+    wanted, visible = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if name == "cpu" or (name == "auto" and visible < wanted):
         return torch.device("cpu")
-    if cards < wanted:
-        raise UsageError(f"device cuda: {wanted} GPUs are needed, torch sees {cards}")
-    card = take_card(cards, int(os.environ.get("LOCAL_RANK", "0")), together=wanted)
-    if card:  # what names no card means the present one, which else is the first
-        torch.cuda.set_device(card)
-    return torch.device("cuda", card)
+    if visible < wanted:
+        raise UsageError(f"device cuda: {wanted} GPUs are needed, torch sees {visible}")
+    gpu = acquire_gpu(visible, int(os.environ.get("LOCAL_RANK", "0")), together=wanted)
+    if gpu:  # what names no GPU means the present one, which else is the first
+        torch.cuda.set_device(gpu)
+    return torch.device("cuda", gpu)
 
 
 @contextmanager
@@ -66,15 +61,10 @@ _computing: ContextVar[torch.dtype] = ContextVar("_computing", default=torch.flo
 
 @contextmanager
 def inference(precision: str, device: torch.device) -> Iterator[None]:
-    """In the block models compute what they predict in this precision, and say attention's routes on a GPU.
+    """In the block models predict in this precision, and each route of attention on a GPU is logged once.
 
     bfloat16 and float16 are torch's autocast: products and attention are computed in them, sums and
-    normalisation in float32. Each route is said once.
-
-    Raises
-    ------
-    UsageError
-        There is no such precision, or not on this device.
+    normalization in float32. `UsageError`: there is no such precision, or not on this device.
     """
     check_choice("precision", precision, PRECISIONS)
     if precision == "float16" and device.type == "cpu":

@@ -1,14 +1,7 @@
-"""Embeddings of input tokens, the global tokens before them, and initial weights.
+"""What an encoder's first layer reads: embeddings of tokens, positions and segments, and extra global tokens.
 
-What weights begin as: BERT's normal ones, and sinusoids for learnt positions.
-
-Extra global tokens in front of a sequence (ETC): what they stand for, and what is made of them.
-
-Axes: B batch, G extra globals, L tokens, D hidden width.
-
-What an encoder's first layer reads: embeddings of tokens, positions and segments.
-
-Shapes: B batch, L tokens, D hidden width, G extra globals.
+Extra global tokens (ETC) are in front of the sequence. Axes: B batch, G extra globals, L tokens, D hidden
+width.
 """
 
 import math
@@ -24,11 +17,10 @@ from bigbird_dna.model.kernels import Dropout
 BERT_HIDDEN, BERT_STANDARD_DEVIATION = 768, 0.02
 
 
-def initialise_positions(weight: Tensor) -> None:
-    """Start position embeddings (P, D) as sinusoids, of the standard deviation of the other weights.
+def initialize_positions(weight: Tensor) -> None:
+    """Initialize position embeddings (P, D) as sinusoids, of the standard deviation of the other weights.
 
-    They are learnt like the rest. With random ones a small model spends most of its training on finding out
-    which positions are neighbours; in sinusoids that is a linear map from the start.
+    With random ones a small model spends most of its training on finding out which positions are adjacent.
     """
     positions, width = weight.shape
     angles = torch.arange(positions)[:, None] * position_rates(width)  # (P, ⌈D / 2⌉)
@@ -38,15 +30,14 @@ def initialise_positions(weight: Tensor) -> None:
 
 
 def initial_deviation(hidden: int) -> float:
-    """Standard deviation of fresh weights: BERT's 0.02 at width 768, 0.02 √(768 / hidden) at others.
+    """Standard deviation of initial weights: BERT's 0.02 at width 768, 0.02 √(768 / hidden) at others.
 
-    That leaves the size of what a layer adds to its input the same: with 0.02 a narrow network begins next to
-    the identity and learns slowly.
+    With 0.02 a narrow network begins next to the identity and learns slowly.
     """
     return BERT_STANDARD_DEVIATION * math.sqrt(BERT_HIDDEN / hidden)
 
 
-def initialise(module: nn.Module, hidden: int) -> None:
+def initialize(module: nn.Module, hidden: int) -> None:
     """BERT's initial weights, scaled to the width `hidden`: normal, biases zero."""
     deviation = initial_deviation(hidden)
     for part in module.modules():
@@ -57,14 +48,14 @@ def initialise(module: nn.Module, hidden: int) -> None:
 
 
 def position_rates(hidden: int) -> Tensor:
-    """ω of the sinusoids that learnt positions begin as, by pair (⌈D / 2⌉,), radians a token."""
+    """ω of the sinusoids that learned positions begin as, by pair (⌈D / 2⌉,), radians a token."""
     return torch.exp(torch.arange(0, hidden, 2) * (-math.log(10_000) / hidden))
 
 
 class Globals(NamedTuple):
     """What the extra globals of each sequence stand for; without it all sequences have the same ones.
 
-    `content` (B, G, D) is added to their learnt vectors. `owners` (B, L) says which of them stands for a
+    `content` (B, G, D) is added to their learned vectors. `owners` (B, L) says which of them stands for a
     token, -1 for none; relative labels alone look at it.
     """
 
@@ -80,7 +71,7 @@ class HiddenStates(NamedTuple):
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings, normalised; rotary positions have no part in it."""
+    """Sum of token, position and segment embeddings, normalized; rotary positions have no part in it."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -108,10 +99,9 @@ class Embeddings(nn.Module):
     ) -> Tensor:
         """Embed ids (B, L), behind the G extra globals if there are any: (B, G + L, D).
 
-        `lengths` (B,) are the true lengths of padded rows; the convolution alone asks for them. `content`
-        (B, G, D) is added to the vectors of the extra globals. `first` is the position of the first id, where
-        those before it were embedded earlier. `added` (B, L, D) is added to the normalized embeddings of the
-        ids, such as their `BasePositions`.
+        Only the convolution needs `lengths` (B,), the true lengths of padded rows. `content` (B, G, D) is
+        added to the vectors of the extra globals, `added` (B, L, D) to the normalized embeddings of the ids;
+        `first` is the position of the first id.
         """
         x = self.token(ids)  # (B, L, D)
         if self.token_scale != 1:
@@ -133,8 +123,8 @@ class Embeddings(nn.Module):
 class Convolution(nn.Module):
     """Each component's weighted sum over the tokens around; not the paper's.
 
-    A stem as those of convolutional DNA models, so that hidden tokens know their neighbours before any head
-    has learnt to look. What lies beyond a row's ends counts as zero.
+    A stem as those of convolutional DNA models, so that hidden tokens know their neighbors before any head
+    has learned to look. What lies beyond a row's ends counts as zero.
     """
 
     def __init__(self, hidden: int, tokens: int) -> None:

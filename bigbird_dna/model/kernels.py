@@ -1,12 +1,9 @@
-"""Activation and dropout.
+"""Activations and dropout, and how much of a feed-forward part is computed at once.
 
-The activation functions that a configuration can name, and how much of them is computed at once.
-
-Dropout of hidden states, with the residual that it is added to.
-
-On a CPU torch draws a number of its generator for each element, one after the other: a tenth of a training
-step. Here four elements share one draw of 64 bits, of which each has 16. Probabilities are rounded to
-multiples of 2^-16, and what is kept is divided by the rounded one, so that means stay what they were.
+On a CPU torch draws a number of its generator for each element that dropout sees, one after the other: a
+tenth of a training step. Here four elements share one draw of 64 bits, of which each has 16. Probabilities
+are rounded to multiples of 2^-16, and what is kept is divided by the rounded one, so that means are
+unchanged.
 """
 
 from collections.abc import Callable, Iterator
@@ -129,7 +126,7 @@ class _Dropped(torch.autograd.Function):
         dropped = min(round(probability * LEVELS), LEVELS - 1)
         ctx.least, ctx.scale = _LOWEST + dropped, LEVELS / (LEVELS - dropped)
         ctx.types = x.dtype, None if residual is None else residual.dtype
-        lanes = _draw(x.numel())
+        lanes = draw_lanes(x.numel())
         ctx.save_for_backward(lanes)
         dtype = x.dtype if residual is None else torch.result_type(x, residual)
         return _kept(x, lanes, ctx.least, ctx.scale, residual, dtype)
@@ -142,7 +139,7 @@ class _Dropped(torch.autograd.Function):
         return grad, None if other is None else upper.to(other), None
 
 
-def _draw(count: int) -> Tensor:
+def draw_lanes(count: int) -> Tensor:
     """`count` independent numbers, evenly distributed over all of int16."""
     words = torch.empty(-(-count // 4), dtype=torch.int64).random_(_LOWEST_WORD, None)
     return words.view(torch.int16)[:count]

@@ -1,8 +1,7 @@
 """Longer inputs than an encoder was trained on: its positions extended when a checkpoint is loaded.
 
-`tile` and `interpolate` are for learnt positions, `interpolate` and `ntk` for rotary ones. None of them
-learns anything: figures measured at the old length say nothing about the new one until they are measured
-again, preferably after further training.
+None of the methods learns anything: figures measured at the old length don't hold for the new one. Axes: P
+positions of the checkpoint, N positions wanted, D hidden width.
 """
 
 from typing import Literal, get_args
@@ -14,8 +13,6 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model.encoder import Encoder
 
-# Axes: P positions of the checkpoint, N positions wanted, D hidden width.
-
 Extension = Literal["tile", "interpolate", "ntk"]
 METHODS: tuple[Extension, ...] = get_args(Extension)
 
@@ -23,25 +20,17 @@ METHODS: tuple[Extension, ...] = get_args(Extension)
 def extend_positions(encoder: Encoder, positions: int, method: Extension = "tile") -> None:
     """Let `encoder` take inputs of up to `positions` tokens; changes it in place, its configuration included.
 
-    Parameters
-    ----------
-    positions
-        The new limit in tokens. The old one changes nothing.
-    method
-        * `tile`: the table of learnt positions is repeated, the last copy cut (Longformer, Beltagy et al.
-          2020, arXiv 2004.05150, section 5). Neighbours stay neighbours, except where two copies meet.
-          An input that is no longer than the old limit gives what it gave before.
-        * `interpolate`: all positions are squeezed into the range that was learnt. Learnt: position i becomes
-          the point i (P - 1) / (N - 1) of the old table, between two of its rows; the ends stay the
-          ends. Rotary: positions are divided by N / P (Chen et al. 2023, arXiv 2306.15595).
-        * `ntk`: rotary only; the base grows by (N / P)^(K / (K - 2)) for heads of width K, so that the
-          longest wavelength is stretched by N / P and the shortest stays ("NTK-aware" interpolation, in Peng
-          et al. 2023, arXiv 2309.00071, section 3.1).
+    * `tile`: the table of learned positions is repeated, the last copy cut (Longformer, Beltagy et al. 2020,
+      arXiv 2004.05150, section 5). Neighbors stay neighbors, except where two copies meet. An input that is
+      no longer than the old limit gives what it gave before.
+    * `interpolate`: all positions are squeezed into the range that was learned. Learned: position i becomes
+      the point i (P - 1) / (N - 1) of the old table, between two of its rows. Rotary: positions are divided
+      by N / P (Chen et al. 2023, arXiv 2306.15595).
+    * `ntk`: rotary only; the base grows by (N / P)^(K / (K - 2)) for heads of width K, so that the longest
+      wavelength is stretched by N / P and the shortest stays ("NTK-aware" interpolation, in Peng et al. 2023,
+      arXiv 2309.00071, section 3.1).
 
-    Raises
-    ------
-    ModelError
-        `positions` is below the encoder's, or `method` doesn't fit its kind of positions.
+    `ModelError`: `positions` is below the encoder's, or `method` doesn't fit its kind of positions.
     """
     config = encoder.config
     if positions < config.max_length:

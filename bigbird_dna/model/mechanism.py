@@ -2,8 +2,7 @@
 
 from typing import cast
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig, LayerShape, find_mechanism
@@ -44,27 +43,3 @@ def build_mechanism(config: EncoderConfig, layer: int) -> nn.Module | None:
 def has_keys(config: EncoderConfig) -> bool:
     """Whether layers have a projection of keys; without one the queries are the keys."""
     return goes_by_pattern(config) or not find_mechanism(config.attention).shares_keys
-
-
-def begin_pass(module: nn.Module) -> None:
-    """Let every mechanism of a module in training that changes as it goes do so; see `config.mechanisms`."""
-    for part in module.modules():
-        change = getattr(part, "begin_pass", None)
-        if part.training and callable(change):
-            change()
-
-
-def attend_by(
-    mechanism: nn.Module,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    lengths: Tensor | None,
-    dropout: float,
-    hidden: Tensor,
-) -> Tensor:
-    """A mechanism's attention, (B, H, L, K), never a part of what torch compiles around it."""
-    if torch.compiler.is_dynamo_compiling():
-        mechanism = torch.compiler.disable(mechanism)  # type: ignore[no-untyped-call]
-    return cast(Tensor, mechanism(q, k, v, lengths=lengths, dropout=dropout, hidden=hidden))

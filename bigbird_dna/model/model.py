@@ -1,16 +1,12 @@
-"""A loaded model, calibrated or not.
+"""A loaded model of any task: a network with all that is needed to use it, and its calibration.
 
-What a model directory holds beside the files that loading reads.
-
-What turns a model's probabilities into calibrated ones: from `calibration.json` of its directory.
-
-A network with all that is needed to use it.
+Axes: N sequences, S bp of one, D hidden width.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +18,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_share, shortened
 from bigbird_dna.model.catalogue import is_name
-from bigbird_dna.model.embeddings import EmbeddingRun
+from bigbird_dna.model.embeddings import base_vectors, sequence_vectors
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.sequences import Sequences, read_sequences
@@ -36,11 +32,8 @@ METRICS = "metrics.json"
 def list_files(directory: Path) -> list[str]:
     """Names of a model directory's files, sorted; hidden ones, which programs put there, are left out.
 
-    Raises
-    ------
-    ModelError
-        It holds a directory, a link or something else that is not a file, or a name of other characters than
-        letters, digits, '.', '_' and '-'.
+    `ModelError`: it holds what is not a file, or a name of other characters than letters, digits, '.', '_'
+    and '-'.
     """
     names = []
     for path in sorted(directory.iterdir()):
@@ -55,8 +48,6 @@ def list_files(directory: Path) -> list[str]:
     return names
 
 
-# Axes: N sequences, S bp of one, D hidden width.
-
 MADE_FOR: dict[Task, str] = {
     "pretraining": "pretraining, as a start for others",
     "promoter": "promoters",
@@ -68,6 +59,14 @@ MADE_FOR: dict[Task, str] = {
     "summaries": "summaries",
 }
 """What a model of each task serves, in the words of messages."""
+
+
+class EmbedOptions(TypedDict, total=False):
+    """Options of `LoadedModel.embed`, for type checkers."""
+
+    pooling: Pooling
+    batch_size: int
+    device: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,26 +132,16 @@ class LoadedModel:
         sequences: "pd.Series[Any]",
         *,
         per_base: Literal[False] = False,
-        pooling: Pooling = ...,
-        batch_size: int = ...,
-        device: str = ...,
+        **options: Unpack[EmbedOptions],
     ) -> pd.DataFrame: ...
 
     @overload
     def embed(
-        self,
-        sequences: Sequences,
-        *,
-        per_base: Literal[False] = False,
-        pooling: Pooling = ...,
-        batch_size: int = ...,
-        device: str = ...,
+        self, sequences: Sequences, *, per_base: Literal[False] = False, **options: Unpack[EmbedOptions]
     ) -> npt.NDArray[np.float32]: ...
 
     @overload
-    def embed(
-        self, sequences: Sequences, *, per_base: bool, batch_size: int = ..., device: str = ...
-    ) -> Any: ...
+    def embed(self, sequences: Sequences, *, per_base: bool, **options: Unpack[EmbedOptions]) -> Any: ...
 
     def embed(
         self,
@@ -201,17 +190,15 @@ class LoadedModel:
             raise UsageError("pooling 'cls': the model is causal, and its first token sees no other")
         check_at_least_one({"batch_size": batch_size})
         given = read_sequences(sequences)
-        place = choose_device(device)
-        encoder = self.one_encoder("embedding").to(place).eval()
-        run = EmbeddingRun(encoder, self.tokenizer, self.config, batch_size, place)
+        encoder = self.one_encoder("embedding").to(choose_device(device)).eval()
         if per_base:
-            vectors: Any = run.of_bases(given)
+            vectors: Any = base_vectors(encoder, given, self.tokenizer, batch_size)
             if given.labels is not None:
                 return pd.Series(vectors, index=given.labels, dtype=object)
             if not vectors:
                 return np.empty((0, 0, self.config.hidden), np.float32)
             return np.stack(vectors) if len({len(one) for one in vectors}) == 1 else vectors
-        values = run.of_sequences(given, pooling)
+        values = sequence_vectors(encoder, given, self.tokenizer, pooling, batch_size)
         return values if given.labels is None else pd.DataFrame(values, index=given.labels)
 
     def one_encoder(self, wanted: str = "encoder") -> Encoder:
@@ -226,13 +213,7 @@ _COMMANDS = {"promoter": "model calibrate-promoter", "chromatin": "model calibra
 
 
 def calibration_of(model: LoadedModel) -> Calibration:
-    """The calibration in a model's directory.
-
-    Raises
-    ------
-    ModelError
-        The model has none; or it is damaged, of other weights or of other tracks.
-    """
+    """The calibration in a model's directory; `ModelError` if it is missing, damaged or of another model."""
     path = calibration_file(model)
     if path is None:
         command = _COMMANDS.get(model.task)
@@ -262,14 +243,6 @@ def check_calibrated(calibrated: bool, prior: float | None) -> None:
 
 
 def finish_of(model: LoadedModel, calibrated: bool, prior: float | None = None) -> Finish | None:
-    """What is done to a model's probabilities in the end: None, or its calibration, shifted to `prior`.
-
-    Raises
-    ------
-    UsageError
-        As of `check_calibrated` and `Calibration.finish`.
-    ModelError
-        As of `calibration_of`.
-    """
+    """What is done to a model's probabilities in the end: None, or its calibration, shifted to `prior`."""
     check_calibrated(calibrated, prior)
     return calibration_of(model).finish(prior) if calibrated else None

@@ -1,9 +1,4 @@
-"""Layers as inference runs them: compiled, and with packed weights.
-
-What layers do beside attention, compiled by torch: fewer and larger kernels on a GPU.
-
-Weights laid out once for many calls without gradients.
-"""
+"""Layers as training and inference run them: compiled by torch, or with weights packed for many calls."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,13 +21,8 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     """In the block, let layers in training run what comes before and after attention as torch compiles it.
 
     All layers of an encoder, and all lengths, share what is compiled. Results are the same up to rounding,
-    and dropout draws other numbers on a CPU. Attention stays outside: it has kernels of its own. Reversible
-    layers stay as they are: what is computed twice must not differ.
-
-    Raises
-    ------
-    ConfigError
-        torch can't compile here.
+    and dropout draws other numbers on a CPU. Attention is left out: it has kernels of its own. So are
+    reversible layers: what is computed twice must not differ. `ConfigError`: torch can't compile here.
     """
     reversible = [one for one in network.modules() if isinstance(one, Encoder) and one.config.reversible]
     left = {layer for encoder in reversible for layer in encoder.layers}
@@ -81,11 +71,10 @@ class PackedLayers:
 
 @contextmanager
 def prepared(network: nn.Module, longest: int) -> Iterator[None]:
-    """Lay out the weights that layers multiply by, for calls in the block.
+    """Lay out the weights that layers multiply by, for calls in the block, which may change no weight.
 
     On a CPU single sequences of at most `longest` tokens then go through compiled layers, where there is a
-    compiler, if this thread's torch has but one thread: the same up to rounding, in half of the time. Nobody
-    may change a weight in the block. Several threads may be in such blocks of one network at once.
+    compiler, if this thread's torch has but one thread: the same up to rounding, in half of the time.
     """
     encoders = [module for module in network.modules() if isinstance(module, Encoder)]
     layers = [module for module in network.modules() if isinstance(module, Layer)]

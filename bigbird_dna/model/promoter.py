@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,21 @@ from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.interface import Tokenizer
 
+BasesOf = Callable[[npt.NDArray[np.intp], int], BaseBatch | BaseTerms | None]
+"""From numbers of rows, and the tokens that they are padded to, to the bases of their tokens."""
 SUMMED_VALUES = 1 << 24
 """What is added for the bases of rows that are summed at once: 64 MB."""
+
+
+class PromoterOptions(TypedDict, total=False):
+    """Options of `LoadedPromoterModel.predict`, for type checkers."""
+
+    pad: bool
+    max_n: float
+    calibrated: bool
+    prior: float | None
+    batch_size: int
+    device: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,28 +53,12 @@ class LoadedPromoterModel(LoadedModel):
 
     @overload
     def predict(
-        self,
-        sequences: "pd.Series[Any]",
-        *,
-        pad: bool = ...,
-        max_n: float = ...,
-        calibrated: bool = ...,
-        prior: float | None = ...,
-        batch_size: int = ...,
-        device: str = ...,
+        self, sequences: "pd.Series[Any]", **options: Unpack[PromoterOptions]
     ) -> "pd.Series[float]": ...
 
     @overload
     def predict(
-        self,
-        sequences: Sequences,
-        *,
-        pad: bool = ...,
-        max_n: float = ...,
-        calibrated: bool = ...,
-        prior: float | None = ...,
-        batch_size: int = ...,
-        device: str = ...,
+        self, sequences: Sequences, **options: Unpack[PromoterOptions]
     ) -> npt.NDArray[np.float32]: ...
 
     def predict(
@@ -102,7 +99,7 @@ class LoadedPromoterModel(LoadedModel):
         -------
         Probabilities (N,), float32, (1,) for one text; for a Series a Series with its index. Each is a
         function of its sequence and the model alone. A model with several `views` gives the mean over as
-        many tokenisations of the window.
+        many tokenizations of the window.
 
         Raises
         ------
@@ -205,13 +202,18 @@ def promoter_probabilities(
     """Probabilities (N,) that a classifier with one output gives windows."""
     bases = rows.bases
 
-    def padded(chosen: npt.NDArray[np.intp], tokens: int) -> BaseBatch | None:
-        if bases is None:
-            return None
-        return PaddedBases(*(sent(part, device) for part in bases.padded(chosen, tokens))).batch()
+    def predicted(ids_of_rows: Sequence[Ids], bases_of: BasesOf) -> npt.NDArray[np.float32]:
+        def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
+            logits = network(ids, lengths, bases=bases_of(chosen, ids.shape[1]))
+            return row_sigmoid(logits[:, :1].float())[:, 0]
 
-    if bases is None or device.type != "cpu":
-        return _probabilities(network, rows.ids, padded, pad_id, batch_size, device)
+        return run_rows(network, ids_of_rows, run, pad_id=pad_id, batch_size=batch_size, device=device)
+
+    if bases is None:
+        return predicted(rows.ids, lambda chosen, tokens: None)
+    if device.type != "cpu":
+        padded = bases.padded
+        return predicted(rows.ids, lambda *row: PaddedBases(*(sent(x, device) for x in padded(*row))).batch())
     # What is added for bases is summed for many rows at once: row by row this takes ten times as long. Each
     # sum is of its own row alone.
     assert isinstance(network, Classifier)
@@ -220,8 +222,7 @@ def promoter_probabilities(
         with cpu_threads(1), torch.inference_mode():  # more would wait in a loop for their next work
             terms = network.base_terms(bases.joined(first, last))
         begins = (bases.row_tokens[first : last + 1] - bases.row_tokens[first]).tolist()
-        own = partial(_terms_of_one, terms, begins)
-        found.append(_probabilities(network, rows.ids[first:last], own, pad_id, batch_size, device))
+        found.append(predicted(rows.ids[first:last], partial(_terms_of_one, terms, begins)))
     return np.concatenate(found)
 
 
@@ -235,20 +236,3 @@ def _terms_of_one(
         None if embeddings is None else embeddings[None, begins[number] : begins[number + 1]],
         None if logits is None else logits[number : number + 1],
     )
-
-
-def _probabilities(
-    network: nn.Module,
-    rows: Sequence[Ids],
-    bases_of: Callable[[npt.NDArray[np.intp], int], BaseBatch | BaseTerms | None],
-    pad_id: int,
-    batch_size: int,
-    device: torch.device,
-) -> npt.NDArray[np.float32]:
-    """`promoter_probabilities` of rows; `bases_of` gives those of chosen rows, padded to so many tokens."""
-
-    def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
-        logits = network(ids, lengths, bases=bases_of(chosen, ids.shape[1]))
-        return row_sigmoid(logits[:, :1].float())[:, 0]
-
-    return run_rows(network, rows, run, pad_id=pad_id, batch_size=batch_size, device=device)

@@ -45,7 +45,7 @@ def reversible_layers(layers: Iterable[nn.Module], x: Tensor, arguments: Argumen
 
     `layers` are an encoder's (`model.encoder.Layer`), `arguments` what their `attended` takes behind x.
     """
-    parts = [part for layer in layers for part in _parts(layer, arguments)]
+    parts = [part for layer in layers for part in halves(layer, arguments)]
     if torch.is_grad_enabled():
         parameters = {parameter: None for part in parts for parameter in part.parameters}
         first, second = _Reversible.apply(parts, x, *parameters)  # type: ignore[no-untyped-call]
@@ -54,7 +54,7 @@ def reversible_layers(layers: Iterable[nn.Module], x: Tensor, arguments: Argumen
     return (first + second) / 2  # type: ignore[no-any-return]
 
 
-def _parts(layer: Any, arguments: Arguments) -> tuple[_HalfLayer, _HalfLayer]:
+def halves(layer: Any, arguments: Arguments) -> tuple[_HalfLayer, _HalfLayer]:
     def attention(x: Tensor) -> Tensor:
         context = layer.attended(layer.attention_norm(x), *arguments).transpose(1, 2).flatten(2)
         return layer.dropout(layer.attention_output(context))  # type: ignore[no-any-return]

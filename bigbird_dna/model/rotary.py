@@ -35,20 +35,12 @@ def rates(width: int, base: float, device: torch.device | None = None) -> Tensor
 def rotation(
     tokens: int, width: int, base: float, scale: float, device: torch.device | None = None
 ) -> Rotation:
-    """The turns of positions 0 … L - 1 for heads of `width` components (even).
+    """The angles of positions 0 … L - 1 for heads of `width` components (even).
 
-    Parameters
-    ----------
-    base
-        Wavelengths run from 2π to almost 2π · base, in tokens.
-    scale
-        Positions are divided by it: position interpolation (Chen et al. 2023, arXiv 2306.15595).
-
-    Notes
-    -----
-    Angles are float64: at position 131,072 the nearest float32 is up to 0.004 rad off, and q · k would depend
-    on where the two tokens stand. Those of short inputs on CPUs are kept: making them costs as much as a
-    layer of a small model.
+    Wavelengths run from 2π to almost 2π · base, in tokens; positions are divided by `scale`: position
+    interpolation (Chen et al. 2023, arXiv 2306.15595). Angles are float64: at position 131,072 the nearest
+    float32 is up to 0.004 rad off, and q · k would depend on the two absolute positions. Those of short
+    inputs on CPUs are kept: making them costs as much as a layer of a small model.
     """
     cpu = device is None or device.type == "cpu"
     if cpu and tokens <= _KEPT_TOKENS and not torch.compiler.is_compiling():
@@ -72,7 +64,7 @@ def _rotation(tokens: int, width: int, base: float, scale: float, device: torch.
 def rotate(x: Tensor, turns: Rotation) -> Tensor:
     """Turn queries or keys, (B, H, L, K) → (B, H, L, K), of the type of `x`; computed in float32 at least.
 
-    Component f is paired with component f + K / 2 (the layout of GPT-NeoX and Llama), not with its neighbour
+    Component f is paired with component f + K / 2 (the layout of GPT-NeoX and Llama), not with its neighbor
     as in RoFormer: the same up to the order of components, which the projections learn, and two plain halves.
     """
     first, second = x.chunk(2, dim=-1)

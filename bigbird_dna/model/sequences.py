@@ -30,12 +30,8 @@ class GivenSequences(NamedTuple):
 def read_sequences(given: Sequences) -> GivenSequences:
     """Take one sequence or several, as text, `Bio.Seq` or `SeqRecord`; a bare text is one sequence.
 
-    Raises
-    ------
-    UsageError
-        What was given is not sequences, or one of them is not text or is empty; the message has its index.
-    DataError
-        A letter is not of DNA; the message has the index and the position, from 1 on.
+    `UsageError` for what is not sequences or is empty, `DataError` for a letter that is not of DNA: both name
+    the index.
     """
     single = _text(given)
     if single is not None:
@@ -59,14 +55,9 @@ def read_sequences(given: Sequences) -> GivenSequences:
 
 
 def fit_windows(given: GivenSequences, window: int, pad: bool) -> list[str]:
-    """The sequences, none longer than `window` bp; without `pad` none shorter either.
+    """The sequences, none longer than `window` bp; with `pad` a longer one keeps its middle.
 
-    With `pad` a longer one keeps its middle; a shorter one is left to the caller to fill up.
-
-    Raises
-    ------
-    UsageError
-        Without `pad`: a sequence has another length.
+    Without `pad` one of another length is a `UsageError`; with it a shorter one is left to the caller.
     """
     for text, name in zip(given.texts, given.names, strict=True):
         if len(text) != window and not pad:
@@ -74,12 +65,8 @@ def fit_windows(given: GivenSequences, window: int, pad: bool) -> list[str]:
                 f"{name} has {len(text):,} bp, the model's window has {window:,} bp "
                 "(pad=True fills a shorter one up with N and cuts a longer one)"
             )
-    return [_middle(text, window) for text in given.texts]
-
-
-def _middle(text: str, size: int) -> str:
-    start = max(0, (len(text) - size) // 2)
-    return text[start : start + size]
+    starts = [max(0, (len(text) - window) // 2) for text in given.texts]
+    return [text[start : start + window] for text, start in zip(given.texts, starts, strict=True)]
 
 
 def _text(given: object) -> str | None:

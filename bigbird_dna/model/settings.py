@@ -24,7 +24,7 @@ Task = Literal[
     "summaries",
 ]
 Pooling = Literal["cls", "mean"]
-Head = Literal["dense", "linear"]
+Head = Literal["dense", "linear"]  # linear: no layer between the pooled vector and the output
 BinPooling = Literal["cls", "bin"]
 
 
@@ -66,10 +66,8 @@ class PretrainingSettings(Settings):
     """Of a pretrained encoder with its heads."""
 
     task: ClassVar[Task] = "pretraining"
-    next_sentence: bool = Field(default=True, description="whether there is such a head")
-    context: int | None = Field(
-        default=None, ge=2, description="of a causal model: tokens of the inputs it learnt from"
-    )
+    next_sentence: bool = True  # whether there is such a head
+    context: int | None = Field(default=None, ge=2)  # of a causal model: tokens of the inputs it learned from
 
 
 class ClassificationSettings(Settings):
@@ -79,40 +77,28 @@ class ClassificationSettings(Settings):
     outputs: int = Field(ge=1)
     labels: tuple[str, ...] = ()
     pooling: Pooling
-    head: Head = Field(
-        default="dense", description="linear: no layer between the pooled vector and the output"
-    )
+    head: Head = "dense"
 
 
 class PromoterSettings(Settings):
     """Of a promoter model: its window and how it is read."""
 
     task: ClassVar[Task] = "promoter"
-    upstream: int = Field(ge=0, le=LONGEST_WINDOW, description="bp before the TSS")
-    downstream: int = Field(ge=1, le=LONGEST_WINDOW, description="bp from the TSS on, TSS included")
+    upstream: int = Field(ge=0, le=LONGEST_WINDOW)  # bp before the TSS
+    downstream: int = Field(ge=1, le=LONGEST_WINDOW)  # bp from the TSS on, TSS included
     pooling: Pooling
-    head: Head = Field(
-        default="dense", description="linear: no layer between the pooled vector and the output"
-    )
-    jitter: int = Field(
-        ge=0, le=LONGEST_WINDOW, description="bp that views, and training windows, are cut by"
-    )
-    views: int = Field(ge=1, le=MOST_VIEWS, description="tokenisations of a window that are averaged")
-    negative_set: str | None = Field(default=None, description="what it was trained against")
-    shuffled_labels: bool = Field(default=False, description="the control")
-    base_positions: bool = Field(
-        default=False, description="whether tokens know their bases' offsets from the TSS"
-    )
-
-    ensemble: bool = Field(
-        default=False, description="whether the position baseline's log-odds are added to the network's"
-    )
+    head: Head = "dense"
+    jitter: int = Field(ge=0, le=LONGEST_WINDOW)  # bp that views, and training windows, are cut by
+    views: int = Field(ge=1, le=MOST_VIEWS)  # tokenizations of a window that are averaged
+    negative_set: str | None = None  # what it was trained against
+    shuffled_labels: bool = False  # the control
+    base_positions: bool = False  # whether tokens know their bases' offsets from the TSS
+    ensemble: bool = False  # whether the position baseline's log-odds are added to the network's
 
     @property
     def offsets(self) -> BaseOffsets | None:
         """Which offset from the TSS each base of a window has; none: the model does not read it."""
-        read = self.base_positions or self.ensemble
-        return BaseOffsets(self.upstream, self.downstream) if read else None
+        return BaseOffsets(self.window) if self.base_positions or self.ensemble else None
 
     @property
     def window(self) -> int:
@@ -138,14 +124,12 @@ class ChromatinSettings(Settings):
     """Of a chromatin model: its window, the bin in the window's middle, and its tracks."""
 
     task: ClassVar[Task] = "chromatin"
-    window: int = Field(ge=1, le=LONGEST_WINDOW, description="bp")
-    bin: int = Field(ge=1, le=LONGEST_WINDOW, description="bp")
+    window: int = Field(ge=1, le=LONGEST_WINDOW)  # bp
+    bin: int = Field(ge=1, le=LONGEST_WINDOW)  # bp
     pooling: BinPooling
     bin_layers: int = Field(ge=0)
-    head: Head = Field(
-        default="dense", description="linear: no layer between the pooled vector and the output"
-    )
-    members: int = Field(ge=1, description="models of the ensemble")
+    head: Head = "dense"
+    members: int = Field(ge=1)  # models of the ensemble
     tracks: tuple[NamedTrack, ...]
 
     @model_validator(mode="after")

@@ -60,8 +60,7 @@ def share_windows(
     """Put bins (n) into windows of `window` bp, in whose middle `count` (K, odd) bins of `size` bp have room.
 
     Bins are taken `count` by `count` from the contig's start on, those of each phase apart, so that a bin's
-    window doesn't depend on which others are asked for. With a `count` of 1 each bin is in the middle
-    of its own.
+    window doesn't depend on which others are asked for.
     """
     number, phase = np.divmod(np.asarray(starts, np.int64), size)
     group, place = np.divmod(number, count)

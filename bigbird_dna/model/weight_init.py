@@ -1,9 +1,9 @@
-"""Heads that begin by looking at neighbouring tokens.
+"""Heads that begin by looking at neighboring tokens.
 
 Masked-token training from random weights stays for a long time at what the tokens' frequencies tell: no head
 looks at any token in particular, so none carries what stands beside a hidden one, and nothing is gained by
 looking. Heads that look at one offset each from the first step on leave that plateau at once. They are
-ordinary weights and biases, learnt like the rest: the architecture stays the paper's. Mimetic initialisation
+ordinary weights and biases, learned like the rest: the architecture stays the paper's. Mimetic initialization
 (Trockman & Kolter 2023, arXiv 2305.09828) starts attention from such structure too, there that of trained
 networks.
 
@@ -14,7 +14,6 @@ weights, whatever a head's width and its rates are.
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -30,33 +29,27 @@ MARGIN = 1.0
 docs/results.md."""
 
 PAIRS = 16
-"""Sines and cosines of learnt positions that heads look at, at most."""
+"""Sines and cosines of learned positions that heads look at, at most."""
 
 
-class Projections(Protocol):
-    """What a layer makes queries and keys by."""
+def init_local_heads(
+    config: EncoderConfig, query: nn.Linear, key: nn.Linear | None, token: nn.Embedding
+) -> None:
+    """Initialize the heads of an encoder's first layer to attend to adjacent tokens.
 
-    query: nn.Linear
-    key: nn.Linear | None  # none: queries are the keys
-
-
-def watch_neighbours(config: EncoderConfig, layers: Sequence[Projections], token: nn.Embedding) -> None:
-    """Let the heads of an encoder's first layer begin by looking at neighbouring tokens.
-
-    The weights must be as `initialise` and `initialise_positions` leave them. An only layer stays as it is:
-    heads that look nearby have nothing to tell [CLS], and there is no other layer that does. So do layers
-    whose queries are the keys: such a head looks at its own token first.
+    The weights must be as `initialize` and `initialize_positions` leave them. An only layer is unchanged:
+    heads that attend locally have nothing for [CLS], and there is no other layer that does. So are layers
+    whose queries are the keys (no `key`): such a head attends to its own token first.
     """
-    first = layers[0]
     places = offsets(config.heads, config.causal)
-    if token.weight.is_meta or len(layers) == 1 or first.key is None:  # of meta tensors shapes alone matter
+    if token.weight.is_meta or config.layers == 1 or key is None:  # of meta tensors shapes alone matter
         return
     if config.position_encoding == "rotary":
         width = config.hidden // config.heads
         turn_rates = (rates(width, config.rotary_base) / config.rotary_scale).float()
-        watch_by_rotation(first.query, first.key, places, turn_rates)
+        init_local_rotary(query, key, places, turn_rates)
     else:
-        watch_by_positions(first.query, first.key, token, places)
+        init_local_learned(query, key, token, places)
 
 
 def offsets(heads: int, causal: bool = False) -> list[int]:
@@ -66,18 +59,12 @@ def offsets(heads: int, causal: bool = False) -> list[int]:
     return [(number // 2 + 1) * (1 if number % 2 else -1) for number in range(heads)]
 
 
-def watch_by_rotation(query: nn.Linear, key: nn.Linear, places: Sequence[int], turn_rates: Tensor) -> None:
-    """Set the biases of the first layer with rotary positions.
+def init_local_rotary(query: nn.Linear, key: nn.Linear, places: Sequence[int], turn_rates: Tensor) -> None:
+    """Set the biases of the first layer with rotary positions, for heads with offsets `places` in tokens.
 
-    With q = g (cos ωδ, sin ωδ) and k = g (1, 0) for every pair of components, ω its rate and δ the head's
-    offset, the turned q at p and k at j have the product g² Σ cos ω (p + δ - j), largest at j = p + δ.
-
-    Parameters
-    ----------
-    places
-        The offset δ of each head, in tokens.
-    turn_rates
-        ω of each pair (K / 2,), radians a token.
+    With q = g (cos ωδ, sin ωδ) and k = g (1, 0) for every pair of components, ω its rate in radians per token
+    and δ the head's offset, the rotated q at p and k at j have the product g² Σ cos ω (p + δ - j), largest at
+    j = p + δ.
     """
     width = 2 * len(turn_rates)
     gain = _gain(turn_rates, width)
@@ -88,15 +75,12 @@ def watch_by_rotation(query: nn.Linear, key: nn.Linear, places: Sequence[int], t
         key.bias.copy_(gain * still.repeat(len(places)))
 
 
-def watch_by_positions(query: nn.Linear, key: nn.Linear, token: nn.Embedding, places: Sequence[int]) -> None:
-    """Set the first layer's weights where positions are learnt and begin as sinusoids.
+def init_local_learned(query: nn.Linear, key: nn.Linear, token: nn.Embedding, places: Sequence[int]) -> None:
+    """Set the first layer's weights where positions are learned and are initialized as sinusoids.
 
-    Keys select some of the sines and cosines, queries the same ones turned by the head's offset. What tokens
-    have there would drown them: token embeddings begin at zero in those components.
-
-    Notes
-    -----
-    The sizes of the sinusoids behind the embeddings' LayerNorm are those of its expected variance.
+    Keys select some of the sines and cosines, queries the same ones rotated by the head's offset. What tokens
+    have there would drown them: token embeddings begin at zero in those components. The sizes of the
+    sinusoids after the embeddings' LayerNorm are those of its expected variance.
     """
     hidden = token.embedding_dim
     width = hidden // len(places)
@@ -123,7 +107,7 @@ def watch_by_positions(query: nn.Linear, key: nn.Linear, token: nn.Embedding, pl
 def position_pairs(hidden: int, width: int) -> Tensor:
     """The pairs that heads look at: rates from 1 down to about 0.1, evenly spaced (F,).
 
-    Slower ones don't tell neighbours apart; rates that lie close together would find the offset again a
+    Slower ones don't tell neighbors apart; rates that lie close together would find the offset again a
     wavelength further on.
     """
     fast = max(1, hidden // 8)  # pairs above 0.1

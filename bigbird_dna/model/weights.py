@@ -1,15 +1,11 @@
 """Weights in files, and checksums of a model's files.
 
-SHA-256 of a model's files, kept in its `provenance.json` under "files", and looked at when it is loaded.
-
-They find damage, of disks and copies. Who can write to the directory can write them anew: they don't say who
+SHA-256 of a model's files are in its `provenance.json` under "files", and compared when it is loaded. They
+find damage, of disks and copies. Who can write to the directory can write them anew: they don't prove who
 made a model.
 
-Weights from a safetensors file into a network, which is only made once they are known to fit it.
-
-They may be stored in other types of floating point than the network's, in float16 to take half the room.
-
-A description may ask for a network of any size. What is built and allocated is bounded by the weights file:
+Weights may be stored in other types of floating point than the network's, in float16 to take half the room. A
+description may ask for a network of any size. What is built and allocated is bounded by the weights file:
 names and shapes are compared first, with a network that has no numbers.
 """
 
@@ -33,21 +29,10 @@ KEY = "files"
 MOST_BYTES = 1 << 25  # of a JSON file; a hundred times what a thousand tracks take
 
 
-def record(directory: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 by name of files in a directory."""
-    return {name: checksum(directory / name) for name in names}
-
-
 def verify(directory: Path, names: Iterable[str]) -> dict[str, str]:
-    """Compare a model's files with what is recorded of them; gives the checksums that were found.
+    """Compare a model's files with the recorded checksums, which are returned; `ModelError` names a file.
 
-    Looked at is every file that the record names. A line of the log says which of `names` it doesn't: models
-    of earlier versions have none.
-
-    Raises
-    ------
-    ModelError
-        A file is damaged, or has changed since it was saved; or the record itself can't be read.
+    Every recorded file is read. A line of the log names those of `names` that have no record.
     """
     found = recorded(directory)
     for name, expected in found.items():
@@ -109,17 +94,8 @@ class Stored(NamedTuple):
 def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.Module:
     """The network that `build` makes, on the CPU, with the weights of a file.
 
-    Parameters
-    ----------
-    build
-        Makes a network with fresh weights. It is called once, and draws and allocates nothing.
-    layers
-        That the network is to have, in all its parts; each has tensors of its own.
-
-    Raises
-    ------
-    ModelError
-        The file is damaged, its tensors aren't those of the network, or one holds NaN or an infinity.
+    `build` is called once, and draws and allocates nothing; the network has so many `layers` in all its
+    parts. `ModelError`: the file is damaged, its tensors aren't those of the network, or one isn't finite.
     """
     stored = {name: tensor.shape for name, tensor in stored_tensors(path).items()}
     if layers > len(stored):
@@ -150,11 +126,9 @@ def check_finite(tensor: Tensor, name: str, source: Path) -> None:
 
 
 def fits_half(tensor: Tensor) -> bool:
-    """Whether a tensor of weights may be stored in float16.
+    """Whether a tensor has rows and columns, and rounding to float16 changes it by at most `HALF_LOSS`.
 
-    It has rows and columns: biases and the weights of LayerNorm take no room, and every number of a layer
-    passes through them. And rounding changes it by at most `HALF_LOSS`, as it does unless a number is above
-    65,504 or most are below 0.00006.
+    Biases and the weights of LayerNorm take no room, and every number of a layer passes through them.
     """
     if tensor.dim() < 2:
         return False
@@ -165,10 +139,7 @@ def fits_half(tensor: Tensor) -> bool:
 def stored_tensors(path: Path) -> dict[str, Stored]:
     """Shapes and types of all tensors in a file.
 
-    Raises
-    ------
-    ModelError
-        The file is damaged, or a tensor isn't of floating point.
+    `ModelError` if it is damaged or one isn't of floating point.
     """
     tensors = {}
     try:

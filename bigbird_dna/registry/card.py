@@ -1,12 +1,11 @@
 """The card of a published model: what it is, where it comes from, how good it is, and what it isn't for.
 
-Everything in it comes from the model directory, but for the description, the licence and the commands, which
+All of it is read from the model directory, but for the description, the license and the commands, which
 whoever publishes it gives.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bigbird_dna.config import EncoderConfig
@@ -54,15 +53,10 @@ class Publication(NamedTuple):
 
 
 def model_card(model: LoadedModel, publication: Publication) -> str:
-    """The card of a model that was loaded from its directory, as Markdown.
-
-    Raises
-    ------
-    ModelError, DataError
-        `metrics.json` or `provenance.json` is damaged.
-    """
+    """The card of a model that was loaded from its directory, as Markdown."""
     assert model.path is not None
-    provenance, metrics = (_read(model.path / name) for name in ("provenance.json", METRICS))
+    files = [model.path / name for name in ("provenance.json", METRICS)]
+    provenance, metrics = (read_mapping(path) if path.is_file() else {} for path in files)
     name = publication.name
     parts = [
         f"# {_text(name)}",
@@ -84,10 +78,6 @@ def model_card(model: LoadedModel, publication: Publication) -> str:
         *_licence(publication.licence, provenance),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return read_mapping(path) if path.is_file() else {}
 
 
 def _identity(

@@ -1,11 +1,4 @@
-"""Change a model: 16-bit weights, longer inputs, ensembles.
-
-A model directory of half the size: its matrices are stored in float16.
-
-A model directory for longer inputs, made from another one.
-
-Several chromatin models as one that predicts their mean probability.
-"""
+"""Model directories made from others: with 16-bit weights, for longer inputs, or an ensemble."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,14 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.calibration.stored import FILE as CALIBRATION
-from bigbird_dna.disk.directories import check_directory
+from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
-from bigbird_dna.model.directory import CONFIG, WEIGHTS, build_network, load, load_chromatin_model, save
+from bigbird_dna.model.directory import (
+    CONFIG,
+    WEIGHTS,
+    build_network,
+    load,
+    load_chromatin_model,
+    save,
+    write_model,
+)
 from bigbird_dna.model.longer_inputs import Extension
 from bigbird_dna.model.model import CARD, METRICS, LoadedModel, calibration_file, calibration_of, list_files
 from bigbird_dna.model.promoter import LoadedPromoterModel
@@ -57,16 +58,9 @@ class Compacted(NamedTuple):
 def compact_model(path: Path, output: Path) -> Compacted:
     """Write the model of `path` to `output` with its matrices in float16, where they lose little by it.
 
-    Other files stay as they are, but for a model card, which would describe another file of weights, and for
-    `calibration.json`, which says the same of the new weights.
-    `provenance.json` says also which model it was, and how much the outputs change on random sequences.
-
-    Raises
-    ------
-    UsageError
-        `output` is the model itself or can't be written, or there is nothing to store in float16.
-    ModelError
-        As of `bigbird_dna.model.directory.load`.
+    Other files are unchanged, but for a model card, which would describe another file of weights, and for
+    `calibration.json`, which is bound to the new weights. `provenance.json` names the model, and how much its
+    outputs change on random sequences. `UsageError`: there is nothing to store in float16.
     """
     path = find_model(path)
     check_directory(output, [path])
@@ -81,8 +75,13 @@ def compact_model(path: Path, output: Path) -> Compacted:
     if not any(stored[name].type == "F32" for name in half):
         raise UsageError(f"{path}: nothing is left to store in float16")
     before = _outputs(model)
-    _round(model, half)
-    change = _change(model, before)
+    for name in half:
+        weights[name].copy_(weights[name].half())
+    after, change = _outputs(model), None
+    if before is not None and after is not None:
+        outputs = "embeddings" if _window(model) is None else "probabilities"
+        largest, typical = np.abs(after - before).max(), np.sqrt(np.mean(before**2))
+        change = OutputChange(outputs, float(largest), float(typical))
     provenance: dict[str, Any] = {name: value for name, value in origin.items() if name != checksums.KEY}
     provenance[KEY] = {
         "model": path.name,
@@ -93,51 +92,31 @@ def compact_model(path: Path, output: Path) -> Compacted:
     }
     written = {CONFIG, WEIGHTS, model.tokenizer.file_name, checksums.RECORD, METRICS, CARD, CALIBRATION}
     extra = {name: path / name for name in list_files(path) if name not in written}
-    save(output, model, provenance, metrics, extra, half=half, calibration=calibration)
+    with atomic_directory(output) as directory:
+        write_model(directory, model, provenance, metrics, extra, half=half, calibration=calibration)
     return Compacted(len(half), len(weights), change)
 
 
-def _round(model: LoadedModel, half: set[str]) -> None:
-    for name, tensor in model.network.state_dict().items():
-        if name in half:
-            tensor.copy_(tensor.half())
-
-
-def _change(model: LoadedModel, before: npt.NDArray[np.float64] | None) -> OutputChange | None:
-    after = _outputs(model)
-    if before is None or after is None:
-        return None
-    outputs = (
-        "probabilities" if isinstance(model, LoadedPromoterModel | LoadedChromatinModel) else "embeddings"
-    )
-    return OutputChange(outputs, float(np.abs(after - before).max()), float(np.sqrt(np.mean(before**2))))
+def _window(model: LoadedModel) -> int | None:
+    """bp of a model's windows; None of a model that predicts nothing of windows."""
+    return model.settings.window if isinstance(model, LoadedPromoterModel | LoadedChromatinModel) else None
 
 
 def _outputs(model: LoadedModel) -> npt.NDArray[np.float64] | None:
-    """What a model answers to random sequences, the same ones every time."""
+    """A model's outputs for random sequences, the same ones every time."""
     if not model.tokenizer.is_dna:
         return None
-    length, rng = LONGEST, np.random.default_rng(0)
-    if isinstance(model, LoadedPromoterModel | LoadedChromatinModel):
-        length = model.settings.window
-    sequences = ["".join(rng.choice(list("ACGT"), length)) for _ in range(SEQUENCES)]
-    if isinstance(model, LoadedPromoterModel | LoadedChromatinModel):
-        return np.asarray(model.predict(sequences, device="cpu"), np.float64)
-    return np.asarray(model.embed(sequences, device="cpu"), np.float64)
+    window, rng = _window(model), np.random.default_rng(0)
+    sequences = ["".join(rng.choice(list("ACGT"), window or LONGEST)) for _ in range(SEQUENCES)]
+    found = model.predict(sequences, device="cpu") if window else model.embed(sequences, device="cpu")
+    return np.asarray(found, np.float64)
 
 
 def extend_model(path: Path, output: Path, positions: int, method: Extension) -> None:
     """Write the model of `path`, with its positions extended to `positions` tokens, to `output`.
 
-    `provenance.json` says what was done to which model and holds that model's own provenance; `metrics.json`
+    `provenance.json` names the model and the method and holds that model's own provenance; `metrics.json`
     holds no figures, as none were measured at the new length.
-
-    Raises
-    ------
-    UsageError
-        `output` is the model itself or can't be written, or the model has so many positions already.
-    ModelError
-        As of `bigbird_dna.model.directory.load`.
     """
     path = find_model(path)
     check_directory(output, [path])
@@ -164,12 +143,7 @@ def extend_model(path: Path, output: Path, positions: int, method: Extension) ->
 def combine_models(paths: Sequence[Path], output: Path) -> None:
     """Write a model directory whose members are the models of `paths`.
 
-    Raises
-    ------
-    ModelError
-        The models differ in shape, tokenizer, window, bin or tracks.
-    UsageError
-        There are fewer than two.
+    `ModelError`: they differ in shape, tokenizer, window, bin or tracks; `UsageError`: fewer than two.
     """
     if len(paths) < 2:
         raise UsageError("an ensemble needs at least two models")

@@ -1,14 +1,9 @@
-"""Fetch a published model, and package one.
+"""Fetch a published model, and package one: as an archive with a card, and its entry in a list.
 
-How a published model gets here whole: bundled ones are copied, others downloaded.
-
-Makes of a model directory what others can fetch: an archive with a card, and its entry in a list.
-
-The archive of a published model: a tar file whose bytes follow from the model's name and files alone.
-
-It isn't compressed: weights hardly shrink by it, and compressors differ in their bytes. Members are plain
-files `NAME/FILE` in the order of their names, of nobody and of no time. Anything else that a tar file can
-hold, such as links, devices, other directories or sparse files, is not unpacked.
+The archive is a tar file whose bytes follow from the model's name and files alone. It isn't compressed:
+weights hardly shrink by it, and compressors differ in their bytes. Members are plain files `NAME/FILE` in the
+order of their names, of nobody and of no time. Anything else that a tar file can hold, such as links,
+devices, other directories or sparse files, is not unpacked.
 """
 
 import hashlib
@@ -32,7 +27,7 @@ from bigbird_dna.genome.sources.fetching import download_any
 from bigbird_dna.genome.sources.http_request import LIMITS, Limits
 from bigbird_dna.genome.sources.partial_file import open_part
 from bigbird_dna.model import weights as checksums
-from bigbird_dna.model.catalogue import FOLDER, PublishedModel, find_model, is_name, open_published
+from bigbird_dna.model.catalogue import FOLDER, NAME_RULE, PublishedModel, find_model, is_name, open_published
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load
 from bigbird_dna.model.model import CARD, LoadedModel, calibration_file, calibration_of, list_files
 from bigbird_dna.registry.card import Publication, model_card
@@ -49,13 +44,7 @@ Files = Mapping[str, Path]
 
 
 def pack(name: str, files: Files, write: Callable[[bytes], object]) -> None:
-    """Write the archive of a model to a sink of bytes.
-
-    Raises
-    ------
-    ModelError
-        A file has 8 GiB or more.
-    """
+    """Write the archive of a model to a sink of bytes; `ModelError` for a file of 8 GiB or more."""
     written = 0
     for file, path in sorted(files.items()):
         size = path.stat().st_size
@@ -86,11 +75,7 @@ def packed(name: str, files: Files) -> tuple[int, str]:
 def unpack(archive: Path, name: str, directory: Path) -> None:
     """Write the files of the archive of a model to an empty directory.
 
-    Raises
-    ------
-    ModelError
-        It is not an archive as `pack` writes it, of this name; the text says what is wrong. Some files may
-        have been written then.
+    `ModelError`: it is not an archive as `pack` writes it, of this name. Some files may have been written.
     """
     total, written, before = archive.stat().st_size, 0, ""
     with archive.open("rb") as stream:
@@ -153,26 +138,10 @@ def fetch_model(
 ) -> Path:
     """Write the directory of a published model, checked; returns it.
 
-    A download that is cut leaves `output`.fetch.part and goes on from there at the next call.
-
-    Parameters
-    ----------
-    output
-        The directory; None: `models/NAME` in the working directory.
-    catalogue
-        A list as `resources/models.yaml`, with bundled models in `models/` beside it; None: the package's.
-
-    Raises
-    ------
-    UsageError
-        Unknown name, or an output that can't be written or replaced without loss.
-    ConfigError
-        The list can't be read.
-    DataError
-        No address can be reached or gives the archive with its checksum, the disk is full, or another process
-        is fetching the same output.
-    ModelError
-        What came is not the model that the list describes.
+    It is `output`, or `models/NAME` in the working directory. `catalogue` is a list as
+    `resources/models.yaml`, with bundled models in `models/` beside it; None: the package's. A download that
+    is cut leaves `output`.fetch.part and resumes there at the next call. `DataError`: no address gives the
+    archive with its checksum, or another process fetches it; `ModelError`: it is not the model of the list.
     """
     published = open_published(catalogue)
     entry, bundled = published[name], published.bundled(name)
@@ -232,16 +201,9 @@ def _install(name: str, entry: PublishedModel, output: Path, fill: Callable[[Pat
 def publish_model(path: Path, output: Path, publication: Publication) -> str:
     """Write the archive of a model to `output`; returns its entry in a list of models, as YAML.
 
-    The same files give the same bytes. A card that is in the model directory stays as it is; without one, the
-    archive gets the one that `model_card` makes. The directory isn't changed.
-
-    Raises
-    ------
-    UsageError
-        A name or text that a list can't hold, or an output that can't be written or lies in the model.
-    ModelError
-        As of `bigbird_dna.model.directory.load`; or a file of the model has no checksum in `provenance.json`,
-        or is no plain file; or its calibration is damaged or of other weights.
+    The same files give the same bytes. A card in the model directory is packed as it is; without one,
+    `model_card` makes it. The directory isn't changed. `ModelError`: a file of the model has no checksum in
+    `provenance.json` or is no plain file, or its calibration is of other weights.
     """
     _check(publication)
     path = find_model(path)
@@ -274,10 +236,7 @@ def publish_model(path: Path, output: Path, publication: Publication) -> str:
 
 def _check(publication: Publication) -> None:
     if not is_name(publication.name):
-        raise UsageError(
-            f"--name {shown(publication.name)}: a name has letters, digits, '.', '_' and '-', at most 48 of "
-            "them, and begins with a letter or digit"
-        )
+        raise UsageError(f"--name {shown(publication.name)}: {NAME_RULE}")
     given = {"--description": [publication.description], "--licence": [publication.licence]}
     for option, texts in (given | {"--command": publication.commands}).items():
         for text in texts:

@@ -9,7 +9,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.records import read_records
 from bigbird_dna.model.decoding import Sampling
 from bigbird_dna.model.directory import load
-from bigbird_dna.model.generation import Flanks, check_generating, generate, said_method
+from bigbird_dna.model.generation import Flanks, check_generating, describe_method, generate
 from bigbird_dna.model.inference import choose_device, cpu_threads
 
 _LINE = 60  # bases of a line
@@ -63,7 +63,7 @@ def generate_samples(
     by = "causal" if opened.config.causal else "masked"
     with cpu_threads(threads):
         samples = generate(opened, flanks, number, length, sampling, rounds=rounds, seed=seed, device=chosen)
-        log(f"{opened.name}: {said_method(opened, rounds)}")
+        log(f"{opened.name}: {describe_method(opened, rounds)}")
         said = chain.from_iterable(repeat(name, number) for name in names)
         count = 0
         with text_destination(out) as target, open_text(target) as stream:

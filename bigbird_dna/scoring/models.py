@@ -59,8 +59,8 @@ class Model(model.LoadedModel):
         """New DNA, drawn from what a pretrained model says; a sample has exactly `length` bp.
 
         A causal model (`encoder.causal`) continues `left`, piece by piece. A model of masked tokens fills a
-        gap between `left` and `right` in `rounds` rounds (see `model.filling`). Flanks stand as they are and
-        are not part of a sample; either may be left out.
+        gap between `left` and `right` in `rounds` rounds (see `model.generation`). Flanks stand as they are
+        and are not part of a sample; either may be left out.
 
         Parameters
         ----------

@@ -16,6 +16,7 @@ from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails
+from tests.toys import cases
 
 TINY = ["--heads", "2", "--pattern", "16", "2", "3", "3", "--repeats", "2", "--device", "cpu"]
 ATTENTION = ["attention", "--lengths", "256", "--width", "8", *TINY]
@@ -110,11 +111,16 @@ def test_models_train_and_score(tmp_path: Path) -> None:
     assert {row["work"].partition(",")[0] for row in rows} == {"training", "scoring"}
 
 
-def test_batches_of_both_ways(tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer) -> None:
+@pytest.fixture
+def genome(reference: Reference, tokenizer: DnaTokenizer, tmp_path: Path) -> list[str]:
+    """Options that name a genome and a tokenizer."""
     tokenizer.save(tmp_path / "tokenizer.model")
-    options = ["--reference", str(reference.path), "--tokenizer", str(tmp_path / "tokenizer.model")]
-    options += ["--windows", "1000,400", "--steps", "4", "--training-batch-size", "3", "--repeats", "2"]
-    text = run("batches", *options, "-o", str(tmp_path / "out"))
+    return ["--reference", str(reference.path), "--tokenizer", str(tmp_path / "tokenizer.model")]
+
+
+def test_batches_of_both_ways(tmp_path: Path, reference: Reference, genome: list[str]) -> None:
+    options = [*genome, "--windows", "1000,400", "--steps", "4", "--training-batch-size", "3"]
+    text = run("batches", *options, "--repeats", "2", "-o", str(tmp_path / "out"))
     result = json.loads((tmp_path / "out/benchmark.json").read_text())
     assert (tmp_path / "out/benchmark.md").read_text() == text
     assert result["vocabulary"] == 96 and result["reference"] == reference.path.name
@@ -126,52 +132,36 @@ def test_batches_of_both_ways(tmp_path: Path, reference: Reference, tokenizer: D
     assert not (tmp_path / "out/benchmark.svg").exists()
 
 
-def test_batches_that_differ_are_no_result(
-    reference: Reference, tokenizer: DnaTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizer.save(tmp_path / "tokenizer.model")
+def test_batches_that_differ_are_no_result(genome: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigbird_dna.finetuning.chromatin.turn", lambda letters: letters)
-    options = ["--reference", str(reference.path), "--tokenizer", str(tmp_path / "tokenizer.model")]
+    options = [*genome, "--windows", "400", "--steps", "1", "--training-batch-size", "16", "--repeats", "1"]
     with fails(RuntimeError):
-        run(
-            "batches",
-            *options,
-            "--windows",
-            "400",
-            "--steps",
-            "1",
-            "--training-batch-size",
-            "16",
-            "--repeats",
-            "1",
-        )
+        run("batches", *options)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["models", "--shapes", "2-128"], "'2-128' is not layers x width"),
-        (["models", "--shapes", "2x100"], "a multiple of 16"),
-        (["batches", "--windows", "8k"], "--windows: '8k' is not an even number of bp"),
-        (["batches", "--windows", "1000,100"], "--windows: '100'"),
-        ([*ATTENTION, "--lengths", "4k"], "4k"),
-        ([*ATTENTION, "--lengths", "0"], "greater than 0"),
-        ([*ATTENTION, "--lengths", "64,64"], "64 is given twice"),
-        ([*ATTENTION, "--contenders", "xformers"], "'xformers' is not one of native"),
-        ([*ATTENTION, "--passes", "forward,inference"], "'inference'"),
-        ([*ATTENTION, "--dtype", "float16"], "float16"),
-        ([*ATTENTION, "--device", "tpu"], "tpu"),
-        ([*ATTENTION, "--reference", "sdpa", "--contenders", "blocked"], "--reference sdpa"),
-        ([*ATTENTION, "--max-seconds", "0"], "--max-seconds"),
-        ([*ATTENTION, "--pattern", "16", "2", "4", "3"], "--pattern: window_blocks"),
-        ([*ENCODER, "--hidden", "15"], "--hidden 15"),
-        ([*ENCODER, "--route", "fast"], "'fast'"),
-        ([*ENCODER, "--contenders", "native"], "'native'"),
-    ],
-)
-def test_mistakes_name_the_value(arguments: list[str], named: str) -> None:
+MISTAKES = {
+    "models --shapes": ["2-128", "2x100"],
+    "batches --windows": ["8k", "1000,100"],
+    "attention --lengths": ["4k", "0", "64,64"],
+    "attention --contenders": ["xformers"],
+    "attention --passes": ["forward,inference"],
+    "attention --dtype": ["float16"],
+    "attention --device": ["tpu"],
+    "attention --contenders blocked --reference": ["sdpa"],
+    "attention --max-seconds": ["0"],
+    "attention --pattern": ["16 2 4 3"],
+    "encoder --hidden": ["15"],
+    "encoder --route": ["fast"],
+    "encoder --contenders": ["native"],
+}
+
+
+@pytest.mark.parametrize(("options", "value"), cases(MISTAKES))
+def test_mistakes_name_the_value(options: str, value: str) -> None:
+    command, *words = f"{options} {value}".split()
+    arguments = {"attention": ATTENTION, "encoder": ENCODER}.get(command, [command])
     with fails(UsageError):
-        run(*arguments)
+        run(*arguments, *words)
 
 
 def test_an_output_that_is_a_file_is_refused_before_the_work(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a benchmark counts, times and fits, against answers found by hand or by another counter."""
 
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -33,17 +34,8 @@ def test_huggingface_pairs_count_repeated_blocks(blocks: int, random: int) -> No
 
 @pytest.mark.parametrize("work", ["inference", "training"])
 def test_operations_of_an_encoder_are_those_that_torch_counts(work: str) -> None:
-    options = EncoderOptions(
-        lengths=(96,),
-        passes=(work,),
-        contenders=("full",),
-        layers=2,
-        hidden=32,
-        heads=4,
-        vocabulary=50,
-        block_size=16,
-        masked=1.0,
-    )
+    sizes: dict[str, Any] = {"layers": 2, "hidden": 32, "heads": 4, "vocabulary": 50, "block_size": 16}
+    options = EncoderOptions(lengths=(96,), passes=(work,), contenders=("full",), masked=1.0, **sizes)
     case = Case("full", 96, work)
     network = make_network(case, options)
     # The fused kernel's operations aren't counted on a CPU, those of plain products are.

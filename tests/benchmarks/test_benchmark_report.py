@@ -12,6 +12,7 @@ from benchmarks.figure import draw
 from benchmarks.models import models_page
 from benchmarks.page import markdown, seconds
 from tests.conftest import REPOSITORY
+from tests.golden.messages import message
 
 FILES = sorted((REPOSITORY / "docs" / "benchmarks").glob("*.json"))
 MODELS = [path for path in FILES if "models" in path.stem]
@@ -23,21 +24,18 @@ MEASURED = [path for path in FILES if path not in MODELS + BATCHES + TEXT + STRI
 
 def row(contender: str, length: int, median: float, **changes: Any) -> dict[str, Any]:
     return {
-        "contender": contender,
-        "length": length,
-        "pass": "forward",
-        "status": "measured",
-        "reason": None,
-        "route": None,
-        "peak_mib": 12.5,
-        "difference": None,
-        "median": median,
-        "minimum": 0.9 * median,
-        "quartiles": [0.95 * median, 1.1 * median],
-        "ratio": {"paired": 6.25, "medians": 6.5},
-        "rate": 1.5e11,
+        **{"contender": contender, "length": length, "pass": "forward", "status": "measured"},
+        **{
+            "reason": None,
+            "route": None,
+            "difference": None,
+            "peak_mib": 12.5,
+            "rate": 1.5e11,
+            "share": 0.75,
+        },
+        **{"median": median, "minimum": 0.9 * median, "quartiles": [0.95 * median, 1.1 * median]},
+        **{"ratio": {"paired": 6.25, "medians": 6.5}, "tokens_per_second": length / median},
         "share": 0.75,
-        "tokens_per_second": length / median,
         **changes,
     }
 
@@ -57,16 +55,8 @@ def measured() -> dict[str, Any]:
         "machine": {"cpu": "A CPU", "gpu": None, "instructions": "AVX2", "threads": 2, "cores": 4},
         "software": {"torch": "2.13.0", "transformers": None},
         "settings": {
-            "batch": 1,
-            "heads": 12,
-            "width": 64,
-            "dtype": "float32",
-            "block_size": 64,
-            "global_blocks": 2,
-            "window_blocks": 3,
-            "random_blocks": 3,
-            "repeats": 7,
-            "reference": "native",
+            **{"batch": 1, "heads": 12, "width": 64, "dtype": "float32", "repeats": 7, "reference": "native"},
+            **{"block_size": 64, "global_blocks": 2, "window_blocks": 3, "random_blocks": 3},
         },
         "matrix_products": [{"rate": 1.9e11}, {"rate": 2.0e11}],
         "results": [
@@ -79,20 +69,11 @@ def measured() -> dict[str, Any]:
     }
 
 
-def test_the_page_says_what_was_measured_and_what_was_not(measured: dict[str, Any]) -> None:
-    text = markdown(measured)
-    assert "A CPU, AVX2; 2 threads on 4 cores; torch 2.13.0; 2026-01-02" in text
-    header, rule, first, second, third = text.split("### Forward\n\n")[1].splitlines()[:5]
-    assert len({len(line) for line in (header, rule, first, second, third)}) == 1  # aligned
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in (header, first, second)]
-    assert cells[0] == [
-        *("tokens", "contender", "median", "minimum", "quartiles", "ratio", "of medians"),
-        *("GFLOP/s", "share", "MiB"),
-    ]
-    assert cells[1][:3] == ["4,096", "native", "31 ms"]
-    assert cells[2][:3] == ["4,096", "HuggingFace BigBird", "533 ms"]
-    assert "* HuggingFace BigBird at 8,192, 16,384 tokens: skipped: too slow\n" in text
-    assert "here 190–200 GFLOP/s" in text
+def test_the_page_has_what_was_measured_and_what_was_not(measured: dict[str, Any]) -> None:
+    lines = [line for line in markdown(measured).splitlines() if line]
+    for line in lines:
+        message(line)
+    assert len({len(line) for line in lines if line.startswith("|")}) == 1  # aligned
 
 
 def test_times_have_units_and_three_digits() -> None:

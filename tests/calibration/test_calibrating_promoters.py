@@ -21,6 +21,7 @@ from bigbird_dna.scoring.scan import ScoredWindow
 from bigbird_dna.scoring.scorer import OutputHeader
 from tests.calibration.sources import mixture, write_predictions
 from tests.cli.command import Run, refused
+from tests.golden.messages import message
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_a_calibration_is_put_into_the_model_and_nothing_else_changes(run: Run, 
     before = _content(model)
     result = run("model calibrate-promoter", model)
     assert (result.code, result.out) == (0, "")
-    assert "calibrated on 600 validation windows (1 platt)" in result.err
+    message(result.err.splitlines()[-1].partition("  ")[2], model, 600)
     after = _content(model)
     assert after.pop(FILE) and after == before
     found = read_calibration(model / FILE, load(model).sha256)
@@ -81,7 +82,7 @@ def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_prom
     more = pd.concat([extra] * 3).assign(split=EXTRA_NEGATIVES["valid"], probability=values)
     pd.concat([rows, more]).to_parquet(tmp_path / "more.parquet", index=False)
     result = run("model calibrate-promoter", model, "--predictions", tmp_path / "more.parquet")
-    assert "calibrated on 600 validation windows and 900 further negatives (1 platt)" in result.err
+    message(result.err.splitlines()[-1].partition("  ")[2], model, 600, 900)
     found = read_calibration(model / FILE)
     assert found.fitted_on["further_negatives"] == 900 and found.fitted_on["windows"] == 600
     (track,) = found.tracks
@@ -113,33 +114,27 @@ def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(
     publish_model(model, tmp_path / "toy.tar", publication)
     assert f"toy/{FILE}".encode() in (tmp_path / "toy.tar").read_bytes()
     shutil.copyfile(tmp_path / "small" / FILE, model / FILE)
-    result = run(
-        *("model package", model, "-o", tmp_path / "other.tar", "--name", "toy"),
-        *("--licence", "free", "--description", "A toy"),
-    )
-    refused(result, 1, model / FILE, "was fitted for another model")
+    words = ("model package", model, "-o", tmp_path / "other.tar", "--name", "toy", "--licence", "free")
+    message(refused(run(*words, "--description", "A toy"), 1), model / FILE)
 
 
 def test_what_cannot_be_calibrated_is_refused(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
     few = tmp_path / "few.parquet"
-    words = ("model calibrate-promoter", model, "--predictions", few)
+
+    def check(*words: object, named: object, code: int = 1) -> None:
+        message(refused(run("model calibrate-promoter", *words), code), named)
+
     write_predictions(few, n=18)
-    refused(
-        run(*words), 1, few, "9 promoters and 9 negatives of split 'valid' are too few to calibrate on: 10"
-    )
+    check(model, "--predictions", few, named=few)
     write_predictions(few, n=18, valid="train")
-    refused(run(*words), 1, few, "no row of split 'valid'")
+    check(model, "--predictions", few, named=few)
     few.unlink()
-    refused(run(*words), 1, few, "no such file")
-    refused(run("model calibrate-promoter", home / "promoter"), 1, "predictions.parquet: no such file")
-    refused(run("model calibrate-promoter", home / "chromatin"), 1, "a promoter model is needed")
-    refused(
-        run("model calibrate-promoter", model, "--method", "beta"),
-        2,
-        "method 'beta': choose one of auto, platt",
-    )
-    refused(run("model calibrate-promoter", model, "-o", model), 2, model)
-    refused(run("model calibrate-promoter", "nowhere"), 1, "nowhere: no such model directory")
+    check(model, "--predictions", few, named=few)
+    check(home / "promoter", named="predictions.parquet")
+    check(home / "chromatin", named=home / "chromatin")
+    check(model, "--method", "beta", named="beta", code=2)
+    check(model, "-o", model, named=model, code=2)
+    check("nowhere", named="nowhere")
     assert not (model / FILE).exists()
 
 
@@ -150,19 +145,14 @@ def test_predictions_of_another_task_are_refused(run: Run, model: Path, tmp_path
     provenance = json.loads((model / "provenance.json").read_text())
     provenance["files"]["config.json"] = checksum(model / "config.json")
     (model / "provenance.json").write_text(json.dumps(provenance))
-    refused(
-        run("model calibrate-promoter", model),
-        1,
-        "holds negative set 'genomic', the model tells",
-        "'permuted'",
-    )
+    message(refused(run("model calibrate-promoter", model), 1), "'genomic'", "'permuted'")
 
 
 def test_a_model_of_the_package_is_not_changed(run: Run) -> None:
     from bigbird_dna.model.catalogue import load_published
 
     name = next(iter(load_published().models))
-    refused(run("model calibrate-promoter", name), 2, name, "is not changed: name a directory with -o")
+    message(refused(run("model calibrate-promoter", name), 2), name)
 
 
 def _rows(text: str) -> pd.DataFrame:
@@ -180,18 +170,13 @@ def test_thresholds_by_the_command(run: Run, model: Path, tmp_path: Path) -> Non
     assert (table["expected_fdr"].astype(float) <= table["fdr"].astype(float)).all()
     assert (table["recall"].astype(float) > 0.5).all()
     assert "evaluate promoter-threshold" in result.out and load(model).sha256 in result.out
-    assert (
-        run("evaluate promoter-threshold", model, "--fdr", 0.2, "--prior", 0.05, "-o", tmp_path / "out").code
-        == 0
-    )
+    words = ("evaluate promoter-threshold", model, "--fdr", 0.2, "--prior", 0.05, "-o", tmp_path / "out")
+    assert run(*words).code == 0
     assert _rows((tmp_path / "out").read_text())["threshold"][0] == table["threshold"][1]
-    # Where it can't be reached, that is said; and where nothing was counted there.
+    # A note where it can't be reached, and where nothing was counted there.
     rare = _rows(run("evaluate promoter-threshold", model, "--fdr", 0.01, "--prior", 1e-7).out)
-    assert rare["threshold"][0] == "." and rare["note"][0].startswith("not reached: the highest scores have")
-    assert (
-        "rests on the calibration's shape"
-        in _rows(run("evaluate promoter-threshold", model, "--fdr", 0.001).out)["note"][0]
-    )
+    assert rare["threshold"][0] == "." and message(rare["note"][0])
+    message(_rows(run("evaluate promoter-threshold", model, "--fdr", 0.001).out)["note"][0])
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
@@ -226,12 +211,12 @@ def test_a_printed_threshold_selects_its_rows_in_every_table(
 
 
 def test_thresholds_that_mean_nothing_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
-    refused(run("evaluate promoter-threshold", model), 1, model, "has no calibration")
+    message(refused(run("evaluate promoter-threshold", model), 1), model)
     assert run("model calibrate-promoter", model).code == 0
-    for words, said in (
-        (("--fdr", 0), "fdr 0.0: must be a share above 0 and below 1"),
-        (("--fdr", 0.1, "--fdr", 2), "fdr 2.0: must be a share"),
-        (("--prior", 1), "prior 1.0: must be a share"),
-        (("-o", tmp_path / "no/out"), "there is no directory"),
+    for words in (
+        ("--fdr", 0.0),
+        ("--fdr", 0.1, "--fdr", 2.0),
+        ("--prior", 1.0),
+        ("-o", tmp_path / "no/out"),
     ):
-        refused(run("evaluate promoter-threshold", model, *words), 2, said)
+        message(refused(run("evaluate promoter-threshold", model, *words), 2), words[-1])

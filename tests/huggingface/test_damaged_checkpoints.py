@@ -28,7 +28,7 @@ from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.initialization import read_provenance
 from tests.golden.messages import fails
-from tests.toys import random_model
+from tests.toys import cases, random_model, update_json
 
 Change = Callable[[dict[str, Any]], object]
 SIZES = EncoderConfig(
@@ -49,69 +49,60 @@ def checkpoint(own: Path, tmp_path: Path) -> Path:
     return tmp_path / "hf"
 
 
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
-def refused(checkpoint: Path, message: str) -> None:
-    with fails(BigBirdDnaError) as caught:
+def refused(checkpoint: Path, *named: object) -> None:
+    with fails(BigBirdDnaError, *named) as caught:
         import_huggingface(checkpoint, checkpoint / "../ours")
     assert str(caught.value).isprintable() and len(str(caught.value)) < 500
     assert not (checkpoint / "../ours").exists()
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("max_position_embeddings", 10**9, r"has shape \(64, 8\), config.json asks for \(1000000000, 8\)"),
-        ("hidden_size", 10**9, r"asks for \(96, 1000000000\)"),
-        ("intermediate_size", 10**9, r"asks for \(1000000000, 8\)"),
-        ("type_vocab_size", 2**31 - 1, r"asks for \(2147483647, 8\)"),
-        ("num_hidden_layers", 999, r"layer\.2\.\S+ is missing"),
-        ("num_hidden_layers", 10**9, "num_hidden_layers 1000000000: no model has more than 1,000"),
-        ("num_random_blocks", 10**9, "num_random_blocks"),
-        ("block_size", 10**9, "block_size"),
-        ("vocab_size", 10**9, "1,000,000,000 ids|96 pieces"),
-        ("vocab_size", 10**400, "vocab_size"),
-        ("hidden_size", 8.0, "hidden_size"),
-        ("hidden_size", True, "hidden_size"),
-        ("hidden_dropout_prob", 10**400, "hidden_dropout_prob"),
-        ("hidden_dropout_prob", True, "hidden_dropout_prob"),
-        ("layer_norm_eps", True, "layer_norm_eps"),
-        ("hidden_act", ["gelu"], "hidden_act"),
-        ("attention_type", None, "attention_type"),
-        ("position_embedding_type", ["x" * 9999], "position_embedding_type"),
-        ("model_type", {"a": "x" * 9999}, "model_type"),
-        ("architectures", [["BigBirdModel"]], "none named"),
-        ("architectures", "BigBirdModel", "none named"),
-        ("architectures", {"a": 1}, "none named"),
-        ("id2label", ["a"], "id2label"),
-        ("id2label", {"0": {}}, "id2label"),
-        ("id2label", {"0": "a", "1": "b"}, "2 labels"),
-        ("anything", float("nan"), "isn't finite"),
-        ("anything", "\ud800", "half a letter"),
-        ("anything", json.loads("[" * 50 + "]" * 50), "nested too deeply"),
-        ("bigbird_dna", {"random_seed": 2**70, "task": "promoter", "settings": {}}, "bigbird_dna: damaged"),
-        ("bigbird_dna", {"random_seed": 1.5, "task": "promoter", "settings": {}}, "bigbird_dna: damaged"),
-        ("bigbird_dna", {"random_seed": 0, "task": ["promoter"], "settings": 5}, "asdf|bigbird_dna|"),
-    ],
-)
+def exported(seed: object, task: object = "promoter", settings: object = {}) -> dict[str, object]:
+    return {"random_seed": seed, "task": task, "settings": settings}
+
+
+LIES: dict[str, list[object]] = {
+    "max_position_embeddings": [10**9],
+    "hidden_size": [10**9, 8.0, True],
+    "intermediate_size": [10**9, 40],
+    "type_vocab_size": [2**31 - 1],
+    "num_hidden_layers": [999, 10**9, 1],
+    "num_attention_heads": [5],
+    "num_random_blocks": [10**9],
+    "block_size": [10**9],
+    "vocab_size": [10**9, 10**400, 30, "many"],
+    "hidden_dropout_prob": [10**400, True],
+    "layer_norm_eps": [True],
+    "hidden_act": [["gelu"], "silu"],
+    "attention_type": [None, "other"],
+    "is_decoder": [True],
+    "position_embedding_type": [["x" * 9999]],
+    "model_type": [{"a": "x" * 9999}, "bert"],
+    "architectures": [[["BigBirdModel"]], "BigBirdModel", {"a": 1}, ["BigBirdForTokenClassification"], None],
+    "id2label": [["a"], {"0": {}}, {"0": "a", "1": "b"}],
+    "anything": [float("nan"), "\ud800", json.loads("[" * 50 + "]" * 50)],
+    "bigbird_dna": [exported(2**70), exported(1.5)],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), cases(LIES), ids=range(len(cases(LIES))))
 def test_a_configuration_is_compared_with_the_tensors_before_anything_is_built(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, message: str
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any
 ) -> None:
-    change(checkpoint / "config.json", **{key: value})
-    if message.endswith("|"):  # another task than a promoter's is not one of its settings
-        assert import_huggingface(checkpoint, checkpoint / "../ours").task == "classification"
-        return
+    update_json(checkpoint / "config.json", **{key: value})
     monkeypatch.setattr(importing, "build_network", lambda *_: pytest.fail("a network was built"))
     built = build_network
 
     def build(config: EncoderConfig, *rest: Any) -> Any:
-        assert config.hidden == 8 and config.max_length == 64 and config.layers == 2
+        assert config.hidden == 8 and config.max_length == 64 and config.layers <= 2
         return built(config, *rest)
 
     monkeypatch.setattr(shapes, "build_network", build)
-    refused(checkpoint, message)
+    refused(checkpoint)
+
+
+def test_settings_of_another_task_than_a_promoter_s_are_not_read(checkpoint: Path) -> None:
+    update_json(checkpoint / "config.json", bigbird_dna=exported(0, ["promoter"], 5))
+    assert import_huggingface(checkpoint, checkpoint / "../ours").task == "classification"
 
 
 @pytest.mark.parametrize("content", ["[" * 10**5, '{"a": ' + "9" * 5000 + "}", "[]", "", '{"a": 1e999}'])
@@ -123,7 +114,7 @@ def test_other_json_is_refused(checkpoint: Path, content: str) -> None:
         (checkpoint / name).write_text(good)
     (checkpoint / "model.safetensors.index.json").write_text(content)
     (checkpoint / "model.safetensors").unlink()
-    refused(checkpoint, r"model\.safetensors\.index\.json")
+    refused(checkpoint, "model.safetensors.index.json")
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
@@ -133,27 +124,18 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         read_mapping(tmp_path / "config.json")
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        *(
-            (name, "is not a plain file name")
-            for name in ("../own/model.safetensors", "/etc/passwd", "", "..")
-        ),
-        *(
-            (name, "is not a plain file name")
-            for name in ("a\nb", "a\0b", "x" * 999, "sub/model.safetensors")
-        ),
-        (5, "maps no tensors to files"),
-        (["a"], "maps no tensors to files"),
-        ("config.json", "holds other things than tensors|damaged"),
-    ],
-)
-def test_shards_lie_in_the_checkpoint(checkpoint: Path, name: Any, message: str) -> None:
+SHARDS = [
+    *("../own/model.safetensors", "/etc/passwd", "", "..", "a\nb", "a\0b", "x" * 999),
+    *("sub/model.safetensors", 5, ["a"], "config.json"),
+]
+
+
+@pytest.mark.parametrize("name", SHARDS, ids=range(len(SHARDS)))
+def test_shards_lie_in_the_checkpoint(checkpoint: Path, name: Any) -> None:
     (checkpoint / "model.safetensors").unlink()
     index = checkpoint / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": name}}))
-    refused(checkpoint, message)
+    refused(checkpoint)
 
 
 def test_a_tensor_may_not_be_in_two_shards(checkpoint: Path) -> None:
@@ -163,24 +145,21 @@ def test_a_tensor_may_not_be_in_two_shards(checkpoint: Path) -> None:
     save_file({first: tensors[first] + 1}, checkpoint / "b.safetensors")
     places = dict.fromkeys(tensors, "a.safetensors") | {"other": "b.safetensors"}
     (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    refused(checkpoint, "is in two files")
+    refused(checkpoint, first)
 
 
 def test_weights_that_are_no_numbers_are_refused(checkpoint: Path) -> None:
     path = checkpoint / "model.safetensors"
     tensors = load_file(path)
     name = "bert.encoder.layer.1.output.dense.bias"
-    for value, message in (
-        (torch.full((8,), float("nan")), "not a finite number"),
-        (torch.full((8,), 1e300, dtype=torch.float64), "not a finite number"),
-        (torch.zeros(8, dtype=torch.int64), "not floating point"),
-        (torch.zeros(8).to(torch.float8_e4m3fn), "not floating point"),
-        (torch.zeros(0), r"has shape \(0,\)"),
+    for value in (
+        *(torch.full((8,), float("nan")), torch.full((8,), 1e300, dtype=torch.float64), torch.zeros(0)),
+        *(torch.zeros(8, dtype=torch.int64), torch.zeros(8).to(torch.float8_e4m3fn)),
     ):
         save_file(tensors | {name: value}, path)
-        refused(checkpoint, message)
+        refused(checkpoint, name)
     save_file(tensors | {"classifier.out_proj.weight": torch.zeros(10**9, 0)}, path)
-    refused(checkpoint, r"classifier.out_proj.weight has shape \(1000000000, 0\)")
+    refused(checkpoint, "classifier.out_proj.weight", 10**9)
 
 
 def test_a_header_that_lies_is_refused(checkpoint: Path) -> None:
@@ -189,7 +168,7 @@ def test_a_header_that_lies_is_refused(checkpoint: Path) -> None:
     size = struct.unpack("<Q", content[:8])[0]
     for damaged in (struct.pack("<Q", 1 << 60) + content[8:], content[:8], b"", content[: 8 + size]):
         path.write_bytes(damaged)
-        refused(checkpoint, r"model\.safetensors: damaged")
+        refused(checkpoint, path)
 
 
 def pickled(tensors: object, **options: Any) -> bytes:
@@ -231,22 +210,20 @@ def test_pickles_are_read_as_torch_reads_them(tmp_path: Path, options: dict[str,
 
 @pytest.mark.parametrize("options", FORMS)
 @pytest.mark.parametrize(
-    ("values", "message"),
+    "values",
     [
-        ({"a": torch.zeros(1).expand(10**6, 10**6)}, "asks for more than the 1 numbers stored"),
-        ({str(i): torch.ones(9).view(3, 3) for i in range(3)} | {"x": [torch.ones(3)]}, "other things"),
-        (dict.fromkeys(map(str, range(9)), torch.ones(1000)), "larger than the 1,000 numbers"),
-        ({"a": {"b": torch.ones(1)}}, "not a dictionary of tensors"),
-        ([torch.ones(1)], "not a dictionary of tensors"),
-        ({3: torch.ones(1)}, "keys are not names"),
-        ({"a": Path("x")}, "other things than tensors"),
-        ({"a": torch.nn.Linear(2, 2)}, "other things than tensors"),
-        ({"a": torch.ones(2, 2).to_sparse()}, "other things than tensors"),
+        {"a": torch.zeros(1).expand(10**6, 10**6)},
+        {str(i): torch.ones(9).view(3, 3) for i in range(3)} | {"x": [torch.ones(3)]},
+        dict.fromkeys(map(str, range(9)), torch.ones(1000)),
+        {"a": {"b": torch.ones(1)}},
+        [torch.ones(1)],
+        {3: torch.ones(1)},
+        {"a": Path("x")},
+        {"a": torch.nn.Linear(2, 2)},
+        {"a": torch.ones(2, 2).to_sparse()},
     ],
 )
-def test_pickles_of_other_things_are_refused(
-    tmp_path: Path, options: dict[str, Any], values: object, message: str
-) -> None:
+def test_pickles_of_other_things_are_refused(tmp_path: Path, options: dict[str, Any], values: object) -> None:
     with fails(ModelError) as caught:
         read(tmp_path / "pytorch_model.bin", pickled(values, **options))
     assert str(caught.value).isprintable()
@@ -268,39 +245,38 @@ def test_an_archive_that_swells_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "pytorch_model.bin", content)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b"K\x07", b"J\xff\xff\xff\x7f"),  # a size
-        (b"K\x07", b"J\xff\xff\xff\xff"),
-        (b"K\x07", b"\x8a\x0a" + b"\xff" * 9 + b"\x7f"),
-        (b"K\x07", b"\x88"),
-        (b"K\x07", b"N"),
-        (b"FloatStorage", b"DoubleStorage"),
-        (b"FloatStorage", b"QInt8Storage"),
-        (b"_rebuild_tensor_v2", b"_rebuild_qtensor"),
-        (b"ctorch._utils", b"cposix"),
-        (b"X\x01\x00\x00\x00a", b"X\xff\xff\xff\xffa"),
-        (b"}q\x00", b"}r\xff\xff\xff\xff"),
-        (b"}q\x00", b"}h\x63"),
-        (b"}q\x00", b"t"),
-        (b"}q\x00", b"}q\x00I5\n"),
-        (b".", b""),
-    ],
-)
+SIZE = [b"J\xff\xff\xff\x7f", b"J\xff\xff\xff\xff", b"\x8a\x0a" + b"\xff" * 9 + b"\x7f", b"\x88", b"N"]
+LYING = {
+    b"K\x07": SIZE,
+    b"FloatStorage": [b"DoubleStorage", b"QInt8Storage"],
+    b"_rebuild_tensor_v2": [b"_rebuild_qtensor"],
+    b"ctorch._utils": [b"cposix"],
+    b"X\x01\x00\x00\x00a": [b"X\xff\xff\xff\xffa"],
+    b"}q\x00": [b"}h\x63", b"t", b"}q\x00I5\n"],
+    b".": [b""],
+}
+
+
+def repickled(old: bytes, new: bytes) -> bytes:
+    """A file of one tensor, of whose pickle a part is replaced."""
+
+    def replace(data: bytes) -> bytes:
+        assert old in data
+        head, _, tail = data.rpartition(old)
+        return head + new + tail
+
+    return rezipped(pickled({"a": torch.ones(7)}), replace)
+
+
+@pytest.mark.parametrize(("old", "new"), cases(LYING), ids=range(len(cases(LYING))))
 def test_a_pickle_that_lies_is_refused(tmp_path: Path, old: bytes, new: bytes) -> None:
-    content = rezipped(pickled({"a": torch.ones(7)}), lambda data: _once(data, old, new))
-    if new == b"}r\xff\xff\xff\xff":  # a place in memory for each remembered value, however it is numbered
-        assert read(tmp_path / "pytorch_model.bin", content)["a"].shape == (7,)
-        return
     with fails(ModelError):
-        read(tmp_path / "pytorch_model.bin", content)
+        read(tmp_path / "pytorch_model.bin", repickled(old, new))
 
 
-def _once(data: bytes, old: bytes, new: bytes) -> bytes:
-    assert old in data
-    head, _, tail = data.rpartition(old)
-    return head + new + tail
+def test_a_remembered_value_may_have_any_number(tmp_path: Path) -> None:
+    content = repickled(b"}q\x00", b"}r\xff\xff\xff\xff")
+    assert read(tmp_path / "pytorch_model.bin", content)["a"].shape == (7,)
 
 
 def test_files_that_are_cut_off_are_refused(tmp_path: Path) -> None:
@@ -315,20 +291,20 @@ def test_files_that_are_cut_off_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        (lambda v: v.update(architecture=["BigBirdModel"]), "settings.huggingface"),
-        (lambda v: v.update(dtype="nn"), "settings.huggingface"),
-        (lambda v: v.update(config=[]), "settings.huggingface"),
-        (lambda v: v.pop("config"), "settings.huggingface"),
-        (lambda v: v.update(tied={"classifier.dense.bias": ["/a"]}), "tied weights that no checkpoint has"),
-        (lambda v: v["config"].update(model_type="x" * 9999), "model_type"),
-        (lambda v: v["config"].update(other="\ud800"), "half a letter"),
-        (lambda v: v["config"].update(other=json.loads("[" * 50 + "]" * 50)), "nested too deeply"),
+        lambda v: v.update(architecture=["BigBirdModel"]),
+        lambda v: v.update(dtype="nn"),
+        lambda v: v.update(config=[]),
+        lambda v: v.pop("config"),
+        lambda v: v.update(tied={"classifier.dense.bias": ["/a"]}),
+        lambda v: v["config"].update(model_type="x" * 9999),
+        lambda v: v["config"].update(other="\ud800"),
+        lambda v: v["config"].update(other=json.loads("[" * 50 + "]" * 50)),
     ],
 )
 def test_what_a_model_remembers_is_checked_when_it_is_exported(
-    checkpoint: Path, tmp_path: Path, change: Change, message: str
+    checkpoint: Path, tmp_path: Path, change: Change
 ) -> None:
     import_huggingface(checkpoint, tmp_path / "ours")
     path = tmp_path / "ours/config.json"

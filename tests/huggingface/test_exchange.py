@@ -17,13 +17,14 @@ from bigbird_dna.errors import ModelError
 from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.huggingface.importing import import_huggingface
 from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
-from bigbird_dna.model.directory import build_network, load, make_model, save
+from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.heads import question_lengths
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Settings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails
 from tests.tokens.text_model import text_model
+from tests.toys import random_model, update_json
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
@@ -37,31 +38,15 @@ CLASSES = {
     "BigBirdModel": "encoder",
 }
 SMALL: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 512,
-    "block_size": 16,
-    "num_random_blocks": 2,
+    **{"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48},
+    **{"max_position_embeddings": 512, "block_size": 16, "num_random_blocks": 2},
 }
 LARGE: dict[str, Any] = {
-    **SMALL,
-    "hidden_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 1024,
-    "block_size": 64,
-    "num_random_blocks": 3,
+    **{**SMALL, "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2},
+    **{"max_position_embeddings": 1024, "block_size": 64, "num_random_blocks": 3},
 }
 SMALL_FULL, LARGE_FULL = 9 * 16, 11 * 64  # tokens up to which block-sparse attention is full
 TOLERANCE = 1e-5
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> DnaTokenizer:
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-    return DnaTokenizer.train(["ACGTTGCA" * 50, "GGATCCTTAA" * 50], path, 24)
 
 
 @pytest.fixture(autouse=True)
@@ -201,28 +186,33 @@ def test_variants_of_the_encoder(checkpoint: Checkpoint, tmp_path: Path, setting
 
 
 @pytest.mark.parametrize("length", [100, 300])
-def test_next_sentence_logits_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int) -> None:
-    path = checkpoint("BigBirdForPreTraining")
-    model = import_huggingface(path, tmp_path / "ours")
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *(("BigBirdForPreTraining", {}), ("BigBirdModel", {})),
+        *(("BigBirdForSequenceClassification", {"num_labels": labels}) for labels in (1, 2, 5)),
+    ],
+)
+def test_outputs_of_heads_are_theirs(
+    checkpoint: Checkpoint, tmp_path: Path, length: int, name: str, settings: dict[str, int]
+) -> None:
+    path = checkpoint(name, **settings)
+    model: Any = import_huggingface(path, tmp_path / "ours")
     ids, lengths, present = batch(length, model.config.vocabulary)
-    expected = their(path, input_ids=ids, attention_mask=present.long())
+    theirs = their(path, input_ids=ids, attention_mask=present.long())
     with torch.inference_mode():
-        found = model.network(ids, lengths, None, present.flatten().nonzero()[:, 0])
-    assert far(found.next_sentence, expected.seq_relationship_logits) < TOLERANCE
-    assert far(found.tokens, expected.prediction_logits[present]) < TOLERANCE
-
-
-@pytest.mark.parametrize("length", [100, 300])
-@pytest.mark.parametrize("labels", [1, 2, 5])
-def test_class_logits_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int, labels: int) -> None:
-    path = checkpoint("BigBirdForSequenceClassification", num_labels=labels)
-    model = import_huggingface(path, tmp_path / "ours")
-    assert model.settings.labels == tuple(f"LABEL_{index}" for index in range(labels))
-    ids, lengths, present = batch(length, model.config.vocabulary)
-    expected = their(path, input_ids=ids, attention_mask=present.long()).logits
-    with torch.inference_mode():
-        found = model.network(ids, lengths)
-    assert found.shape == (3, labels) and far(found, expected) < TOLERANCE
+        if name == "BigBirdForPreTraining":
+            found = model.network(ids, lengths, None, present.flatten().nonzero()[:, 0])
+            assert far(found.next_sentence, theirs.seq_relationship_logits) < TOLERANCE
+            assert far(found.tokens, theirs.prediction_logits[present]) < TOLERANCE
+        elif name == "BigBirdModel":
+            found = model.network(ids, lengths)
+            assert far(found[present], theirs.last_hidden_state[present]) < TOLERANCE
+        else:
+            labels = settings["num_labels"]
+            assert model.settings.labels == tuple(f"LABEL_{index}" for index in range(labels))
+            found = model.network(ids, lengths)
+            assert found.shape == (3, labels) and far(found, theirs.logits) < TOLERANCE
 
 
 def test_a_model_of_text_keeps_its_tokenizer(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -242,8 +232,7 @@ def test_a_model_of_text_keeps_its_tokenizer(checkpoint: Checkpoint, tmp_path: P
     assert (tmp_path / "back" / "spiece.model").read_bytes() == spiece
     again = import_huggingface(tmp_path / "back", tmp_path / "again")
     assert again.tokenizer.description() == pieces.description()
-    config = json.loads((path / "config.json").read_text()) | {"sep_token_id": 66}
-    (path / "config.json").write_text(json.dumps(config))
+    update_json(path / "config.json", sep_token_id=66)
     with fails(ModelError):
         import_huggingface(path, tmp_path / "other")
 
@@ -264,16 +253,6 @@ def test_answers_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int)
     for ours, theirs in ((found.start, expected.start_logits), (found.end, expected.end_logits)):
         assert far(ours[context], theirs[context]) < TOLERANCE
         assert (ours[0, 1:8] < -1e5).all() and (theirs[0, 1:8] < -1e5).all()
-
-
-def test_hidden_states_are_theirs(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoint("BigBirdModel")
-    model = import_huggingface(path, tmp_path / "ours")
-    ids, lengths, present = batch(250, model.config.vocabulary)
-    expected = their(path, input_ids=ids, attention_mask=present.long()).last_hidden_state
-    with torch.inference_mode():
-        found = model.network(ids, lengths)
-    assert far(found[present], expected[present]) < TOLERANCE
 
 
 def assert_same_checkpoint(tmp_path: Path, path: Path, file: str = "model.safetensors") -> None:
@@ -358,22 +337,16 @@ def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
         import_huggingface(path, tmp_path / "other")
 
 
-def ours(tmp_path: Path, tokenizer: DnaTokenizer, settings: Settings) -> Path:
-    """A model directory of our own with random weights."""
-    config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary,
-        layers=2,
-        hidden=16,
-        heads=2,
-        max_length=256,
-        block_size=16,
-        random_seed=7,
-    )
-    torch.manual_seed(3)
-    network = build_network(config, settings)
-    for parameter in network.parameters():
+def ours(tmp_path: Path, tokenizer: DnaTokenizer, settings: Settings, **changes: Any) -> Path:
+    """A model directory of our own with random weights; changes are of its settings or its encoder."""
+    own = {key: changes.pop(key) for key in [*changes] if hasattr(settings, key)}
+    sizes: dict[str, Any] = {"layers": 2, "hidden": 16, "heads": 2, "max_length": 256, "block_size": 16}
+    sizes |= {"vocabulary": tokenizer.vocabulary, "random_seed": 7, **changes}
+    settings = settings.model_copy(update=own)
+    model = random_model(tokenizer, EncoderConfig(**sizes), settings, seed=3)
+    for parameter in model.network.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
-    save(tmp_path / "own", make_model(network, tokenizer, config, settings), {}, {}, {})
+    save(tmp_path / "own", model, {}, {}, {})
     return tmp_path / "own"
 
 
@@ -425,97 +398,41 @@ def test_our_models_are_exported_and_come_back(
     assert all(torch.equal(after[key], t) for key, t in own.network.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"position": "rotary"}, "encoder.position_encoding rotary"),
-        ({"num_global_tokens": 4}, "encoder.num_global_tokens 4"),
-        ({"convolution": 5}, "encoder.convolution 5: HuggingFace's BigBird has 0 only"),
-        ({"window_blocks": 5}, "encoder.window_blocks 5"),
-        ({"random_blocks": 0}, "encoder.random_blocks 0"),
-    ],
-)
-def test_what_they_lack_is_refused(
-    tmp_path: Path, tokenizer: DnaTokenizer, change: dict[str, Any], message: str
-) -> None:
-    config = EncoderConfig(
-        **{"vocabulary": 24, "layers": 1, "hidden": 8, "heads": 2, "positions": 64} | change
-    )
-    network = build_network(config, PretrainingSettings())
-    save(tmp_path / "own", make_model(network, tokenizer, config, PretrainingSettings()), {}, {}, {})
-    with fails(ModelError):
-        export_huggingface(tmp_path / "own", tmp_path / "hf")
-    assert not (tmp_path / "hf").exists()
+LACKING: list[dict[str, Any]] = [
+    *({"position": "rotary"}, {"num_global_tokens": 4}, {"convolution": 5}, {"window_blocks": 5}),
+    *({"random_blocks": 0}, {"head": "linear"}, {"base_positions": True}, {"pooling": "mean"}),
+]
 
 
-def test_a_linear_head_is_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
-    own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update={"head": "linear"}))
-    with fails(ModelError):
-        export_huggingface(own, tmp_path / "theirs")
-
-
-def test_base_positions_are_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
-    own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update={"base_positions": True}))
-    with fails(ModelError):
-        export_huggingface(own, tmp_path / "theirs")
-
-
-def test_mean_pooling_is_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
-    own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update={"pooling": "mean"}))
-    with fails(ModelError):
+@pytest.mark.parametrize("change", LACKING, ids=str)
+def test_what_they_lack_is_refused(tmp_path: Path, tokenizer: DnaTokenizer, change: dict[str, Any]) -> None:
+    own = ours(tmp_path, tokenizer, PROMOTER, **change)
+    with fails(ModelError, own):
         export_huggingface(own, tmp_path / "hf")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"architectures": ["BigBirdForTokenClassification"]}, "BigBirdForTokenClassification"),
-        ({"architectures": None}, "none named"),
-        ({"model_type": "bert"}, "model_type 'bert'"),
-        ({"is_decoder": True}, "is_decoder"),
-        ({"hidden_act": "silu"}, "hidden_act 'silu'"),
-        ({"attention_type": "other"}, "attention_type 'other'"),
-        ({"vocab_size": "many"}, "vocab_size"),
-        ({"num_attention_heads": 5}, "hidden 32 is not a multiple of heads 5"),
-        ({"vocab_size": 30}, "24 pieces, the model has 30 ids"),
-        ({"num_hidden_layers": 4}, r"bert.encoder.layer.3.\S+ is missing"),
-        ({"num_hidden_layers": 2}, r"unexpected tensor 'bert.encoder.layer.2."),
-        ({"intermediate_size": 40}, r"has shape \(48, 32\), config.json asks for \(40, 32\)"),
-    ],
-)
-def test_what_has_no_counterpart_is_named(
-    checkpoint: Checkpoint, tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
-    path = checkpoint()
-    values = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(values | change))
-    with fails(ModelError) as caught:
-        import_huggingface(path, tmp_path / "ours")
-    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
-    assert not (tmp_path / "ours").exists()
+    assert not (tmp_path / "hf").exists()
 
 
 def test_missing_and_damaged_files_are_named(checkpoint: Checkpoint, tmp_path: Path) -> None:
     path = checkpoint()
-    with fails(ModelError):
-        import_huggingface(path / "nowhere", tmp_path / "ours")
+
+    def refused(wrong: Path) -> None:
+        with fails(ModelError, wrong):
+            import_huggingface(wrong if wrong.name == "nowhere" else path, tmp_path / "ours")
+
+    refused(path / "nowhere")
     weights = (path / "model.safetensors").read_bytes()
     (path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    with fails(ModelError):
-        import_huggingface(path, tmp_path / "ours")
+    refused(path / "model.safetensors")
     (path / "model.safetensors").unlink()
-    with fails(ModelError):
-        import_huggingface(path, tmp_path / "ours")
+    refused(path)
     (path / "tokenizer.json").unlink()
     (path / "bigbird_dna.model").rename(tmp_path / "tokenizer.model")
-    with fails(ModelError):
-        import_huggingface(path, tmp_path / "ours")
+    refused(path)
     (path / "model.safetensors").write_bytes(weights)
     model = import_huggingface(path, tmp_path / "ours", tokenizer=tmp_path / "tokenizer.model")
     assert isinstance(model.tokenizer, DnaTokenizer)
     (path / "config.json").unlink()
-    with fails(ModelError):
-        import_huggingface(path, tmp_path / "ours")
+    refused(path)
 
 
 def test_damaged_settings_of_an_exported_model_are_named_in_one_line(
@@ -565,9 +482,7 @@ def test_exchange_needs_neither_of_their_libraries(
     from bigbird_dna.cli.main import main
 
     path = checkpoint("BigBirdForSequenceClassification", num_labels=3)
-    values = json.loads((path / "config.json").read_text())
-    values["auto_map"] = {"AutoModel": "evil.Model"}
-    (path / "config.json").write_text(json.dumps(values))
+    update_json(path / "config.json", auto_map={"AutoModel": "evil.Model"})
     (path / "bigbird_dna.model").unlink()  # so that the tokenizer is tokenizer.json
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setitem(sys.modules, "tokenizers", None)

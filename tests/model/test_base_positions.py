@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.base_positions import BaseOffsets, BasePositions
+from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import build_network, load_promoter_model, make_model, save
 from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_rows
 from bigbird_dna.model.settings import PromoterSettings
@@ -39,28 +40,24 @@ def model_of(settings: PromoterSettings, seed: int = 0) -> LoadedPromoterModel:
     return model
 
 
-def by_loop(
-    positions: BasePositions, offsets: BaseOffsets, window: str, left: int, row: np.ndarray
-) -> torch.Tensor:
+def by_loop(positions: BasePositions, window: str, left: int, row: np.ndarray) -> torch.Tensor:
     """The vectors (L, D) of a row of tokens that begins `left` bp after its window does, base by base."""
     vectors = torch.zeros(len(row), positions.weight.shape[1])
-    before = -(-offsets.upstream // offsets.bin)  # bins
     place = left
     for index, token in enumerate(row):
         for _ in range(int(TOKENIZER.piece_lengths[token])):
             if window[place] != "N":
-                bin_ = (place - offsets.upstream) // offsets.bin + before
-                vectors[index] += positions.weight[1 + 4 * bin_ + "ACGT".index(window[place])]
+                vectors[index] += positions.weight[1 + 4 * place + "ACGT".index(window[place])]
             place += 1
     return vectors
 
 
-@given(st.lists(st.tuples(WINDOWS, CUTS), min_size=1, max_size=4), st.integers(1, 5), st.integers(0, 4))
+@given(st.lists(st.tuples(WINDOWS, CUTS), min_size=1, max_size=4), st.integers(0, 4))
 def test_a_token_gets_the_sum_over_its_bases(
-    given_windows: list[tuple[str, tuple[int, int]]], bin_: int, padding: int
+    given_windows: list[tuple[str, tuple[int, int]]], padding: int
 ) -> None:
     windows, cuts = map(list, zip(*given_windows, strict=True))
-    offsets = BaseOffsets(UPSTREAM, DOWNSTREAM, bin_)
+    offsets = BaseOffsets(WINDOW)
     positions = BasePositions(offsets, WIDTH)
     torch.nn.init.normal_(positions.weight[1:])
     plain = promoter_rows(TOKENIZER, windows, cuts, WITHOUT, 128)
@@ -69,7 +66,7 @@ def test_a_token_gets_the_sum_over_its_bases(
     firsts, none_skipped = [left for left, _ in cuts], [0] * len(cuts)
     bases = offsets.token_bases(TOKENIZER, plain.ids, parts, firsts, none_skipped)
     padded = bases.padded(range(len(windows)), max(map(len, plain.ids)) + padding)
-    expected = [by_loop(positions, offsets, *one) for one in zip(windows, firsts, plain.ids, strict=True)]
+    expected = [by_loop(positions, *one) for one in zip(windows, firsts, plain.ids, strict=True)]
     for vectors, wanted in zip(positions(padded.batch()), expected, strict=True):
         torch.testing.assert_close(vectors[: len(wanted)], wanted, atol=1e-5, rtol=1e-5)
         assert not vectors[len(wanted) :].any()
@@ -83,29 +80,14 @@ def test_a_token_gets_the_sum_over_its_bases(
         assert torch.equal(joined, torch.cat(alone))
 
 
-@given(st.integers(0, 40), st.integers(1, 40), st.integers(1, 6))
-def test_no_bin_crosses_the_tss_and_every_base_has_a_row(upstream: int, downstream: int, bin_: int) -> None:
-    offsets = BaseOffsets(upstream, downstream, bin_)
-    rows = offsets.rows(["A" * (upstream + downstream)], [0])
-    assert rows.min() == 1 and rows.max() == offsets.count - 4
-    assert not {*rows[:upstream]} & {*rows[upstream:]}
-    counts = np.unique(rows, return_counts=True)[1]
-    assert (counts[1:-1] == bin_).all()
-
-
-@given(WINDOWS, st.integers(0, 30), st.integers(0, 20), st.integers(1, 5))
-def test_the_same_bases_around_a_tss_are_the_same_whatever_the_window(
-    sequence: str, left: int, right: int, bin_: int
-) -> None:
-    """A window that is moved or cut around its TSS: each base keeps its offset from the TSS."""
-    wide = BaseOffsets(UPSTREAM, DOWNSTREAM, bin_)
-    part = sequence[left : WINDOW - right]
-    both = wide.rows([part, sequence], [left, 0])
+@given(WINDOWS, st.integers(0, 30), st.integers(0, 20))
+def test_a_base_has_the_same_row_in_a_part_of_its_window(sequence: str, left: int, right: int) -> None:
+    offsets, part = BaseOffsets(WINDOW), sequence[left : WINDOW - right]
+    both = offsets.rows([part, sequence], [left, 0])
     np.testing.assert_array_equal(both[: len(part)], both[len(part) :][left : WINDOW - right])
-    narrow = BaseOffsets(UPSTREAM - left, DOWNSTREAM - right, bin_)
-    found, expected = narrow.rows([part], [0]), wide.rows([part], [left])
-    further = 4 * (-(-wide.upstream // bin_) - -(-narrow.upstream // bin_))  # rows of the bins left out
-    np.testing.assert_array_equal(np.where(found, found + further, 0), expected)
+    assert both.max(initial=0) < offsets.count
+    found = np.unique(offsets.rows([letter * WINDOW for letter in "ACGT"], [0] * 4))
+    assert found.tolist() == list(range(1, offsets.count))
 
 
 def test_shifting_window_and_tss_together_changes_nothing() -> None:
@@ -157,15 +139,12 @@ def test_batch_order_and_padding_change_nothing(positions: int) -> None:
     assert rows.bases is not None
     covered = [TOKENIZER.decode(row[1:-1]) for row in rows.ids]
     places = [window.index(part) for window, part in zip(windows, covered, strict=True)]
-    np.testing.assert_array_equal(rows.bases.rows, BaseOffsets(UPSTREAM, DOWNSTREAM).rows(covered, places))
+    np.testing.assert_array_equal(rows.bases.rows, BaseOffsets(WINDOW).rows(covered, places))
     assert max(map(len, rows.ids)) <= positions
     # Padded, as on a GPU, up to rounding.
     tokens = max(map(len, rows.ids)) + 5
-    ids = torch.full((len(windows), tokens), TOKENIZER.pad_id)
-    for index, row in enumerate(rows.ids):
-        ids[index, : len(row)] = torch.from_numpy(row)
     if tokens <= positions:
-        lengths = torch.tensor([*map(len, rows.ids)])
+        ids, lengths = pad(rows.ids, TOKENIZER.pad_id, tokens)
         with torch.inference_mode():
             bases = rows.bases.padded(range(len(windows)), tokens).batch()
             logits = model.network(ids, lengths, bases=bases)[:, 0]
@@ -182,17 +161,14 @@ def test_gradients_reach_the_offsets_that_occur_and_no_others(pooling: str) -> N
     network = model_of(settings).network
     windows, cuts = ["N" * 50 + random_dna(WINDOW - 50, 1), random_dna(WINDOW, 2)], [(20, 0), (60, 10)]
     rows = promoter_rows(TOKENIZER, windows, cuts, settings, 128)
-    tokens = max(map(len, rows.ids))
-    ids = torch.zeros(2, tokens, dtype=torch.long)
-    for index, row in enumerate(rows.ids):
-        ids[index, : len(row)] = torch.from_numpy(row)
+    ids, lengths = pad(rows.ids, 0)
     network.train()
     assert rows.bases is not None
-    bases = rows.bases.padded(range(2), tokens).batch()
-    network(ids, torch.tensor([*map(len, rows.ids)]), bases=bases).sum().backward()
+    bases = rows.bases.padded(range(2), ids.shape[1]).batch()
+    network(ids, lengths, bases=bases).sum().backward()
     assert network.base_positions is not None and network.base_positions.weight.grad is not None
     reached = {*network.base_positions.weight.grad.any(1).nonzero()[:, 0].tolist()}
-    offsets = BaseOffsets(UPSTREAM, DOWNSTREAM)
+    offsets = BaseOffsets(WINDOW)
     occurring = {*offsets.rows([windows[0][20:], windows[1][60 : WINDOW - 10]], [20, 60]).tolist()}
     assert reached == occurring - {0}
 

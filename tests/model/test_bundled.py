@@ -18,11 +18,9 @@ from bigbird_dna.genome.promoters import place, read_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, inside, window_around
 from bigbird_dna.metrics.reliability import calibration_metrics
-from bigbird_dna.model.catalogue import Published
 from bigbird_dna.model.directory import load_pretrained
-from bigbird_dna.model.model import METRICS, list_files
+from bigbird_dna.model.model import METRICS
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.registry.publishing import packed
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore
 from tests.cli.command import Run
@@ -87,16 +85,6 @@ def test_the_classifier_is_calibrated_as_its_own_predictions_say(run: Run, tmp_p
     )
     assert len(before) == len(after) and before != after
     assert np.array_equal(np.argsort(before), np.argsort(after))
-
-
-def test_their_entries_are_those_of_their_files() -> None:
-    published = Published(REPOSITORY / "resources/models.yaml")
-    for name, entry in published.models.items():
-        directory = published.bundled(name)
-        assert directory is not None
-        files = {file: directory / file for file in list_files(directory)}
-        assert packed(name, files) == (entry.size, entry.sha256)
-        assert max(path.stat().st_size for path in files.values()) <= 10e6
 
 
 def test_the_encoder_predicts_a_held_out_contig_as_its_figures_say(yeast: Path, tmp_path: Path) -> None:

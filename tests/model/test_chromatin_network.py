@@ -1,11 +1,18 @@
-"""The head of chromatin models: pooling of a bin's tokens, and layers across the bins of a window."""
+"""Chromatin networks: pooling of tokens of a bin, layers across bins, and the tokens of bins."""
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from benchmarks.plain_batches import plain_bin_rows, sentencepiece_of
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.chromatin_network import BinLayers, ChromatinNetwork, _pool_bins
+from bigbird_dna.model.batching import bin_rows
+from bigbird_dna.model.chromatin_network import BinLayers, ChromatinNetwork, pool_bins
 from bigbird_dna.model.settings import BinPooling
+from bigbird_dna.tokens.dna import DnaTokenizer
+from tests.toys import random_dna
 
 ENCODER = EncoderConfig(
     vocabulary=20, layers=1, hidden=16, heads=2, max_length=400, dropout=0.0, block_size=4
@@ -23,7 +30,7 @@ def test_pooling_is_the_mean_and_the_maximum_of_each_range() -> None:
     torch.manual_seed(0)
     hidden = torch.randn(2, 30, 5, dtype=torch.float64)
     ranges = torch.tensor([[[0, 7], [7, 8], [3, 30]], [[1, 2], [2, 3], [0, 1]]])
-    found = _pool_bins(hidden, ranges)
+    found = pool_bins(hidden, ranges)
     for b in range(2):
         for k, (first, end) in enumerate(ranges[b].tolist()):
             part = hidden[b, first:end]
@@ -34,7 +41,7 @@ def test_pooling_has_the_gradient_of_its_parts() -> None:
     torch.manual_seed(0)
     hidden = torch.randn(1, 12, 3, dtype=torch.float64, requires_grad=True)
     ranges = torch.tensor([[[0, 4], [2, 12]]])
-    assert torch.autograd.gradcheck(lambda h: _pool_bins(h, ranges), (hidden,))
+    assert torch.autograd.gradcheck(lambda h: pool_bins(h, ranges), (hidden,))
 
 
 @pytest.mark.parametrize("bin_layers", [0, 1])
@@ -64,7 +71,7 @@ def test_a_linear_head_is_one_layer_on_the_pooled_vector(pooling: BinPooling, wi
     ids, lengths = torch.randint(5, 20, (1, LENGTH)), torch.tensor([LENGTH])
     with torch.inference_mode():
         hidden = network.encoder(ids, lengths)
-        pooled = hidden[:, :1] if pooling == "cls" else _pool_bins(hidden, spans())
+        pooled = hidden[:, :1] if pooling == "cls" else pool_bins(hidden, spans())
         expected = pooled @ head["output.weight"].T + head["output.bias"]
         torch.testing.assert_close(network(ids, lengths, spans()), expected)
 
@@ -85,3 +92,38 @@ def test_bin_layers_take_nothing_of_the_encoder_s_sparse_attention() -> None:
     names = set(BinLayers(etc, 2).state_dict())
     assert names == set(BinLayers(ENCODER, 2).state_dict())
     assert not any("relative" in name for name in names)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[list[str], np.ndarray, int, int]:
+    """Texts of any lengths with runs of N, bins that may stick out of them, their size, and the positions."""
+    count, bins = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    texts = []
+    for _ in range(count):
+        parts = [random_dna(draw(st.integers(1, 80)), draw(st.integers(0, 99)))]
+        parts.append("N" * draw(st.sampled_from([0, 0, 3, 50])))
+        parts.append(random_dna(draw(st.integers(0, 80)), draw(st.integers(0, 99))))
+        texts.append("".join(parts))
+    row = st.lists(st.integers(-60, 220), min_size=bins, max_size=bins)
+    starts = draw(st.lists(row, min_size=count, max_size=count))
+    return texts, np.array(starts), draw(st.integers(1, 60)), draw(st.sampled_from([5, 12, 40, 500]))
+
+
+@settings(deadline=None, max_examples=300)
+@given(windows(), st.integers(1, 2))
+def test_all_at_once_is_one_by_one(
+    tokenizer: DnaTokenizer, made: tuple[list[str], np.ndarray, int, int], threads: int
+) -> None:
+    texts, bins, size, positions = made
+    found = bin_rows(tokenizer, texts, bins, size, positions, threads)
+    expected = plain_bin_rows(tokenizer, sentencepiece_of(tokenizer), texts, bins, size, positions)
+    assert [row.tolist() for row in found.ids] == [row.tolist() for row in expected.ids]
+    assert all(row.dtype == np.int32 for row in found.ids)
+    np.testing.assert_array_equal(found.spans, expected.spans)
+    assert found.spans.dtype == expected.spans.dtype == np.int64
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_no_windows(tokenizer: DnaTokenizer, count: int) -> None:
+    found = bin_rows(tokenizer, [], np.zeros((0, count), np.int64), 10, 100)
+    assert found.ids == [] and found.spans.shape == (0, count, 2)

@@ -9,7 +9,9 @@ from torch import nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.attention.relative import token_owners
+from bigbird_dna.config import EncoderConfig, parse_config
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.model.kernels import INNER_ELEMENTS
@@ -30,15 +32,47 @@ def rows(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, torch.tensor(lengths)
 
 
-def test_hidden_states_of_a_row_depend_neither_on_padding_nor_on_the_batch() -> None:
+PARTS: list[dict[str, object]] = [
+    {},
+    {"position": "rotary"},
+    {"position": "rotary", "convolution": 5},
+    {"reversible": True},
+    {"block_size": 8, "num_global_tokens": 5},
+    {"block_size": 8, "num_global_tokens": 5, "relative_max_distance": 3, "position": "rotary"},
+    {"block_size": 8, "relative_max_distance": 3},
+    {"block_size": 8, "num_global_tokens": 8, "relative_max_distance": 1},
+]
+
+
+@pytest.mark.parametrize("changes", PARTS, ids=str)
+def test_hidden_states_of_a_row_depend_neither_on_padding_nor_on_the_batch(
+    changes: dict[str, object],
+) -> None:
     torch.manual_seed(0)
-    encoder = Encoder(SMALL).eval()
+    encoder = Encoder(SMALL.model_copy(update=changes)).double().eval()
     ids, lengths = rows(61, 90, 33)
     with torch.inference_mode():
         together = encoder(ids, lengths)
         for row, length in enumerate(lengths.tolist()):
             alone = encoder(ids[row : row + 1, :length], lengths[row : row + 1])
-            torch.testing.assert_close(together[row, :length], alone[0], atol=1e-5, rtol=0)
+            torch.testing.assert_close(together[row, :length], alone[0], atol=1e-12, rtol=0)
+
+
+THEIRS = {"compatibility": "huggingface"}
+REFUSED: list[dict[str, object]] = [
+    *({"position": "rotary", "hidden": 6, "heads": 2}, {"position": "rotary", **THEIRS}),
+    *({"convolution": 4}, {"convolution": 5, **THEIRS}, {"head_init": "neighbors"}),
+    *({"reversible": True, "gradient_checkpointing": True}, {"reversible": True, **THEIRS}),
+    *({"causal": True, "attention": "reformer"}, {"causal": True, "num_global_tokens": 2}),
+    {"causal": True, "attention": "bigbird_etc", "num_global_tokens": 2},
+    *({"causal": True, "convolution": 5}, {"causal": True, **THEIRS}),
+]
+
+
+@pytest.mark.parametrize("values", REFUSED, ids=str)
+def test_parts_that_do_not_go_together_are_refused(values: dict[str, object]) -> None:
+    with fails(ConfigError):
+        parse_config({"encoder": values})
 
 
 @pytest.mark.parametrize("route", ["dense", "blocked"])
@@ -58,9 +92,14 @@ def test_routes_give_the_same_hidden_states_and_gradients(route: str) -> None:
         torch.testing.assert_close(first, second, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("position", ["learned", "rotary"])
-def test_gradient_checkpointing_changes_no_gradient(position: str) -> None:
+def test_gradient_checkpointing_changes_no_gradient(
+    position: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Dropout draws the same numbers again when a layer is recomputed."""
+    if not compiled:
+        monkeypatch.setattr("bigbird_dna.model.kernels.pointwise", lambda *_: None)
     ids, lengths = rows(50, 50)
     gradients = []
     for checkpointing in (False, True):
@@ -125,20 +164,18 @@ def test_inference_never_holds_the_feed_forward_of_all_tokens(monkeypatch: pytes
     assert peaks[0] > inner > 2 * peaks[1]
 
 
+PARTS_OF_TORCH = {
+    **{"attention_output": "self_attn.out_proj", "attention_norm": "norm1", "output_norm": "norm2"},
+    **{"intermediate": "linear1", "output": "linear2"},
+}
+
+
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu", "relu"])
 @pytest.mark.parametrize("rescale", [False, True])
 def test_full_attention_agrees_with_torch_s_own_layers(activation: str, rescale: bool) -> None:
     """An encoder of torch's layers with the same weights; epsilon is large enough to be seen."""
-    config = SMALL.model_copy(
-        update={
-            "attention": "full",
-            "activation": activation,
-            "layer_norm_epsilon": 0.05,
-            "segments": 3,
-            "rescale_embeddings": rescale,
-            "intermediate": 24,
-        }
-    )
+    changes = {"attention": "full", "activation": activation, "layer_norm_epsilon": 0.05, "segments": 3}
+    config = SMALL.model_copy(update={**changes, "rescale_embeddings": rescale, "intermediate": 24})
     torch.manual_seed(0)
     encoder = Encoder(config).double()
     for parameter in encoder.parameters():
@@ -155,26 +192,14 @@ def test_full_attention_agrees_with_torch_s_own_layers(activation: str, rescale:
     x = x + part.position.weight[:31] + part.segment.weight[segments]
     x = functional.layer_norm(x, (16,), part.norm.weight, part.norm.bias, 0.05)
     for layer in encoder.layers:
-        theirs = nn.TransformerEncoderLayer(
-            *(16, 2, 24),
-            dropout=0.0,
-            activation=functions[activation],
-            layer_norm_eps=0.05,
-            batch_first=True,
-            dtype=torch.float64,
-        )
+        options = {"dropout": 0.0, "layer_norm_eps": 0.05, "batch_first": True, "dtype": torch.float64}
+        theirs = nn.TransformerEncoderLayer(16, 2, 24, activation=functions[activation], **options)
         ours = layer.state_dict()
         state = {}
         for kind in ("weight", "bias"):
             joint = torch.cat([ours[f"{name}.{kind}"] for name in ("query", "key", "value")])
             state[f"self_attn.in_proj_{kind}"] = joint
-            for mine, name in (
-                ("attention_output", "self_attn.out_proj"),
-                ("attention_norm", "norm1"),
-                ("intermediate", "linear1"),
-                ("output", "linear2"),
-                ("output_norm", "norm2"),
-            ):
+            for mine, name in PARTS_OF_TORCH.items():
                 state[f"{name}.{kind}"] = ours[f"{mine}.{kind}"]
         theirs.load_state_dict(state)
         x = theirs(x, src_key_padding_mask=torch.arange(31) >= lengths[:, None])
@@ -258,3 +283,41 @@ def test_classifier_ignores_padding(pooling: str, head: str) -> None:
         alone = network(ids[1:, :21], lengths[1:])
     assert together.shape == (2, 3)
     torch.testing.assert_close(together[1:], alone, atol=1e-6, rtol=0)
+
+
+def etc(**changes: object) -> Encoder:
+    """With ETC's extra global tokens or relative positions, and one layer of a window otherwise."""
+    torch.manual_seed(0)
+    sizes = {"vocabulary": 20, "layers": 1, "hidden": 16, "heads": 2, "positions": 200, "block_size": 8}
+    return (
+        Encoder(EncoderConfig(**sizes | {"global_blocks": 0, "random_blocks": 0} | changes)).double().eval()
+    )
+
+
+@pytest.mark.parametrize("radius", [0, 2])
+def test_extra_globals_carry_a_change_across_the_sequence_in_two_layers(radius: int) -> None:
+    """With a window alone a change moves by a block a layer; by a global token it gets everywhere."""
+    ids = torch.randint(0, 20, (1, 150))
+    other = ids.clone()
+    other[0, 3] = (other[0, 3] + 1) % 20
+    reached = {}
+    for extra in (0, 4):
+        encoder = etc(layers=2, num_global_tokens=extra, relative_max_distance=radius)
+        with torch.no_grad():
+            reached[extra] = (encoder(ids) != encoder(other)).any(dim=2)[0]
+    assert reached[4].all()
+    assert not reached[0][40:].any()
+
+
+def test_everything_that_is_learnt_gets_a_gradient() -> None:
+    encoder = etc(layers=2, num_global_tokens=4, relative_max_distance=2)
+    out = encoder(torch.randint(0, 20, (2, 100)), torch.tensor([100, 77]))
+    (out * torch.randn_like(out)).sum().backward()
+    assert all(x.grad is not None for x in encoder.parameters())
+    relative = encoder.layers[0].relative.grad
+    assert (relative.abs().sum(dim=2) > 0).all(), "each label occurs"
+
+
+def test_a_sequence_is_divided_evenly_among_its_globals() -> None:
+    owners = token_owners(torch.tensor([8, 5]), 2, 8, 2)
+    assert owners.tolist() == [[-1, -1, 0, 0, 0, 0, 1, 1, 1, 1], [-1, -1, 0, 0, 0, 1, 1, -1, -1, -1]]

@@ -1,6 +1,5 @@
-"""New DNA by models of random weights: its length, its flanks, its bytes."""
+"""New DNA by models of random weights, and scores of next tokens with and without kept keys."""
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.model import decoding as continuation
-from bigbird_dna.model.decoding import Flank, Sampling, continued, reads_at_most
-from bigbird_dna.model.generation import LEAST_HIDDEN, Gap, _Filler, _State, hidden_share
-from bigbird_dna.model.model import LoadedModel as LoadedModel
+from bigbird_dna.model.decoding import CachedDecoder, RecomputingDecoder, Sampling, keeps_keys
+from bigbird_dna.model.generation import LEAST_MASKED, fitting, masked_fraction, most_read
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings, Settings
 from bigbird_dna.scoring.models import Model
 from tests.golden.messages import fails
+from tests.model.test_causal import CAUSAL as FORMS
+from tests.model.test_causal import VOCABULARY, encoder, network
 from tests.toys import random_dna, random_model, small_tokenizer
 
 LEFT, RIGHT = random_dna(90, 5), random_dna(70, 6)
@@ -88,38 +89,17 @@ def test_the_flank_counts_and_its_far_end_does_not() -> None:
     )
 
 
-@pytest.mark.parametrize("attention", ["full", "bigbird", "window"])
-def test_the_same_is_written_with_and_without_a_cache(attention: str) -> None:
-    """In double precision: a draw that rounding decides is not to be met."""
-    model = made(True, attention=attention, block_size=4)
-    model.network.double()
-    found = [
-        [
-            *continued(
-                model, [Flank(LEFT)], number=2, length=150, sampling=Sampling(), seed=1,
-                device=torch.device("cpu"), cache=cache,
-            )
-        ]
-        for cache in (True, False)
-    ]  # fmt: skip
-    assert found[0] == found[1]
-
-
-def test_the_flank_s_last_piece_is_written_again() -> None:
-    """Pieces that begin inside the flank and end beyond it can be drawn: else their ends would be missing."""
-    tokenizer = small_tokenizer()
-    piece = max(tokenizer.base_ids.tolist(), key=lambda one: len(tokenizer.pieces[one]))
-    letters = tokenizer.decode([piece])
-    writer = continuation._Writer(CAUSAL, Sampling(), 10, 1, True)
-    prompt, again = writer._prompt(LEFT + letters[:1])
-    assert again and (LEFT + letters[:1]).endswith(tokenizer.decode(prompt[1:]) + again)
-    scores = torch.zeros(16, tokenizer.vocabulary)
-    scores[:, piece] = 9
-    drawn = writer._drawn(scores, [letters[:2]] * 16, [np.random.default_rng(n) for n in range(16)])
-    kinds = Counter(writer.pieces[one] for one in drawn)
-    assert kinds[letters] > 12 and all(
-        one.startswith(letters[:2]) or letters.startswith(one) for one in kinds
-    )
+@pytest.mark.parametrize("seed", range(3))
+def test_the_flank_s_last_token_is_written_again(seed: int) -> None:
+    """A token that begins inside the flank and ends beyond it can be drawn: else its end would be missing."""
+    model, tokenizer = made(True), small_tokenizer()
+    token = max(tokenizer.base_ids.tolist(), key=lambda one: len(tokenizer.pieces[one]))
+    letters = tokenizer.decode([token])
+    flanks = (random_dna(60, number) + letters[:2] for number in range(seed, 999, 3))
+    left = next(one for one in flanks if tokenizer.decode(tokenizer.encode(one)[-1:]) == letters[:2])
+    with torch.no_grad():
+        model.network.masked_tokens.bias[token] = 100
+    assert model.generate(2, 20, left=left, device="cpu") == [(letters * 20)[2:22]] * 2
 
 
 @given(
@@ -159,23 +139,16 @@ def test_low_temperatures_and_the_best_alone_are_greedy() -> None:
 
 
 def test_a_gap_s_flanks_bound_what_is_drawn() -> None:
-    """Tokens across a flank's end take only pieces with its bases: the whole keeps flanks and length."""
-    filler = _Filler(MASKED, Sampling(), 30, 4, 1, torch.device("cpu"))
-    state = _State(Gap(LEFT, RIGHT), 30, 1, 0)
-    across = 0
-    for _ in range(30):
-        question = filler._ask(state, 1.0)
-        (chosen,) = filler._answers([question])
-        before = state.text
-        for start, fixed, piece in zip(question.starts, question.fixed, chosen, strict=True):
-            letters = filler.pieces[piece]
-            assert len(letters) == len(fixed)
-            for place, (base, wanted) in enumerate(zip(letters, fixed, strict=True), start=int(start)):
-                assert (wanted == ".") == (0 <= place < 30) and wanted in (".", base)
-            across += fixed.strip(".") != ""
-        state.text = filler._replaced(before, question, chosen)
-        assert len(state.text) == 30
-    assert across
+    """Tokens across a flank's end become such with its bases, and all become such of their length."""
+    tokens = ["A", "C", "AC", "GC", "ACG", "TCG"]
+    expectations = {".": [0, 1], "..": [2, 3], ".C": [2, 3], "A..": [4], "GC": [3], "....": []}
+    for fixed, expected in expectations.items():
+        assert np.flatnonzero(fitting(tokens, fixed)).tolist() == expected
+    model, tokenizer = made(False), small_tokenizer()
+    favored = [one for one in tokenizer.base_ids.tolist() if set(tokenizer.pieces[one]) == {"G"}]
+    with torch.no_grad():
+        model.network.masked_tokens.bias[favored] = 100
+    assert all("G" * 15 in one for one in model.generate(2, 40, left=LEFT, right=RIGHT, device="cpu"))
 
 
 def test_hidden_tokens_are_answered_from_both_sides() -> None:
@@ -186,42 +159,37 @@ def test_hidden_tokens_are_answered_from_both_sides() -> None:
 
 
 def test_fewer_tokens_are_hidden_from_round_to_round() -> None:
-    shares = [hidden_share(done, 10) for done in range(10)]
-    assert (
-        shares[0] == 1
-        and shares[5:] == pytest.approx([LEAST_HIDDEN] * 5)
-        and shares == sorted(shares, reverse=True)
-    )
-    assert hidden_share(0, 1) == 1
+    fractions = [masked_fraction(done, 10) for done in range(10)]
+    assert fractions[0] == 1 and fractions == sorted(fractions, reverse=True)
+    assert fractions[5:] == pytest.approx([LEAST_MASKED] * 5)
+    assert masked_fraction(0, 1) == 1
 
 
 def test_a_model_reads_as_far_as_it_has_learnt() -> None:
-    assert reads_at_most(CAUSAL) == 38
-    assert reads_at_most(made(True, positions=20)) == 18
+    assert most_read(CAUSAL) == 38
+    assert most_read(made(True, positions=20)) == 18
 
 
 @pytest.mark.parametrize(
-    ("model", "arguments", "error", "message"),
+    ("model", "arguments", "error"),
     [
-        (CAUSAL, {"right": "ACGT"}, UsageError, "knows nothing of a flank on the right; a model of masked"),
-        (CAUSAL, {"temperature": 0}, UsageError, "temperature 0: must be above 0"),
-        (CAUSAL, {"temperature": float("nan")}, UsageError, "temperature nan: must be above 0"),
-        (CAUSAL, {"top_k": 0}, UsageError, "top_k 0: must be at least 1"),
-        (CAUSAL, {"top_p": 1.5}, UsageError, r"top_p 1\.5: must be a share above 0"),
-        (CAUSAL, {"number": 0}, UsageError, "number 0: must be at least 1"),
-        (CAUSAL, {"length": 0}, UsageError, "length 0: must be at least 1"),
-        (CAUSAL, {"length": 10**8}, UsageError, "length 100000000: must be at most 10,000,000"),
-        (MASKED, {"rounds": 0}, UsageError, "rounds 0: must be at least 1"),
-        (CAUSAL, {"seed": -1}, UsageError, "seed -1: must be from 0 to 4294967295"),
-        (CAUSAL, {"left": "ACGU"}, DataError, "left: position 4: 'U' is not a DNA letter"),
-        (CAUSAL, {"left": 7}, UsageError, "left 7: give the bases of a flank as text"),
-        (MASKED, {"length": 400}, UsageError, "length 400: such a gap has about .* takes 62 beside"),
-        (CAUSAL, {"device": "tpu"}, UsageError, "device 'tpu'"),
+        (CAUSAL, {"right": "ACGT"}, UsageError),
+        (CAUSAL, {"temperature": 0}, UsageError),
+        (CAUSAL, {"temperature": float("nan")}, UsageError),
+        (CAUSAL, {"top_k": 0}, UsageError),
+        (CAUSAL, {"top_p": 1.5}, UsageError),
+        (CAUSAL, {"number": 0}, UsageError),
+        (CAUSAL, {"length": 0}, UsageError),
+        (CAUSAL, {"length": 10**8}, UsageError),
+        (MASKED, {"rounds": 0}, UsageError),
+        (CAUSAL, {"seed": -1}, UsageError),
+        (CAUSAL, {"left": "ACGU"}, DataError),
+        (CAUSAL, {"left": 7}, UsageError),
+        (MASKED, {"length": 400}, UsageError),
+        (CAUSAL, {"device": "tpu"}, UsageError),
     ],
 )
-def test_what_can_t_be_asked_for(
-    model: Model, arguments: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_what_can_t_be_asked_for(model: Model, arguments: dict[str, Any], error: type[Exception]) -> None:
     with fails(error):
         model.generate(**{"length": 20, "device": "cpu", **arguments})
 
@@ -238,3 +206,79 @@ def test_scores_that_are_no_numbers_are_told(model: Model) -> None:
         next(model.network.parameters()).fill_(torch.nan)
     with fails(ModelError):
         model.generate(1, 20, device="cpu")
+
+
+PATTERNS = sorted(OF_PATTERNS.keys() - {"bigbird_etc"})
+
+
+@pytest.mark.parametrize("position", ["rotary", "learned"])
+@pytest.mark.parametrize("attention", PATTERNS)
+@given(first=st.integers(1, 50), seed=st.integers(0, 9), sizes=st.sampled_from([{}, {"window_blocks": 5}]))
+@settings(max_examples=2, deadline=None)
+def test_scores_are_those_of_the_whole_sequence(
+    position: str, attention: str, first: int, seed: int, sizes: dict[str, Any]
+) -> None:
+    if attention in ("full", "random"):
+        sizes = {}
+    model = network(encoder(attention, position=position, random_seed=seed, **sizes), torch.float64)
+    ids = torch.randint(VOCABULARY, (3, 70), generator=torch.Generator().manual_seed(seed))
+    ids[:, :first] = ids[:1, :first]  # the rows are one until then
+    with torch.inference_mode():
+        whole = model(ids, torch.full((3,), 70), None, torch.arange(210)).tokens.view(3, 70, VOCABULARY)
+        kept = CachedDecoder(model, 70)
+        found = kept.read(ids[:1, :first])
+        torch.testing.assert_close(found, whole[:1, first - 1], rtol=1e-9, atol=1e-9)
+        kept.repeat(3)
+        for place in range(first, 70):
+            found = kept.read(ids[:, place : place + 1])
+            torch.testing.assert_close(found, whole[:, place], rtol=1e-9, atol=1e-9)
+
+
+def test_a_window_of_the_own_block_alone() -> None:
+    model = network(encoder("window", window_blocks=1), torch.float64)
+    ids = torch.randint(VOCABULARY, (1, 60), generator=torch.Generator().manual_seed(2))
+    with torch.inference_mode():
+        whole = model(ids, torch.full((1,), 60), None, torch.arange(60)).tokens
+        decoder = CachedDecoder(model, 60)
+        for place in range(60):
+            torch.testing.assert_close(
+                decoder.read(ids[:, place : place + 1])[0], whole[place], rtol=1e-9, atol=1e-9
+            )
+
+
+def test_which_mechanisms_keep_keys() -> None:
+    assert [name for name in sorted(FORMS) if keeps_keys(encoder(name))] == PATTERNS
+    assert not keeps_keys(encoder("bigbird", relative_max_distance=3))
+    assert not keeps_keys(encoder("bigbird", reversible=True))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        encoder("full"),
+        encoder("performer"),
+        encoder("bigbird", relative_max_distance=3),
+        encoder("full", reversible=True),
+    ],
+    ids=["full", "performer", "relative", "reversible"],
+)
+def test_without_a_cache_all_is_computed_again(config: Any) -> None:
+    model = network(config, torch.float64)
+    ids = torch.randint(VOCABULARY, (2, 30), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        decoder = RecomputingDecoder(model)
+        decoder.read(ids[:, :20])
+        for place in range(20, 30):
+            last = decoder.read(ids[:, place : place + 1])
+        whole = model(ids, torch.full((2,), 30), None, torch.arange(2) * 30 + 29).tokens
+    torch.testing.assert_close(last, whole, rtol=1e-12, atol=1e-12)
+
+
+def test_more_than_there_is_room_for_is_refused() -> None:
+    decoder = CachedDecoder(network(encoder("full")), 8)
+    with torch.inference_mode():
+        decoder.read(torch.zeros(1, 5, dtype=torch.long))
+        with fails(ValueError):
+            decoder.read(torch.zeros(1, 4, dtype=torch.long))
+        with fails(ValueError):
+            decoder.read(torch.zeros(1, 2, dtype=torch.long))

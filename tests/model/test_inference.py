@@ -13,7 +13,7 @@ from bigbird_dna.attention import native
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model import inference as own
-from bigbird_dna.model.batching import _in_calls, run_rows
+from bigbird_dna.model.batching import in_calls, run_rows
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import mean_over_tokens
 from bigbird_dna.model.inference import PRECISIONS, ahead, cpu_threads, inference
@@ -132,7 +132,7 @@ def test_calls_of_a_gpu_give_what_single_rows_give_each_a_call_later(monkeypatch
 
     single = run_rows(encoder, rows, run, pad_id=0, batch_size=4, device=CPU)
     found, calls = np.full_like(single, np.nan), 0
-    for done, (numbers, values) in enumerate(_in_calls(encoder, rows, run, 0, CPU), start=1):
+    for done, (numbers, values) in enumerate(in_calls(encoder, rows, run, 0, CPU), start=1):
         assert np.isnan(found[numbers]).all()
         found[numbers] = values
         assert calls == done + 1 or (calls == done and not np.isnan(found).any())
@@ -148,23 +148,19 @@ def test_rows_are_computed_in_the_precision_that_was_asked_for(threads: int) -> 
         return mean_over_tokens(encoder(ids, lengths), lengths)
 
     with cpu_threads(threads):
-        plain, *others = (
-            _found(encoder, rows, run, precision) for precision in ("float32", "bfloat16", "float32")
-        )
-    assert plain.tobytes() == others[1].tobytes()
-    difference = np.linalg.norm(plain - others[0]) / np.linalg.norm(plain)
-    assert 1e-5 < difference < 3e-2 and others[0].dtype == np.float32
-
-
-def _found(encoder: Encoder, rows: Any, run: Any, precision: str) -> Any:
-    with inference(precision, CPU):
-        return run_rows(encoder, rows, run, pad_id=0, batch_size=4, device=CPU)
+        found = []
+        for precision in ("float32", "bfloat16", "float32"):
+            with inference(precision, CPU):
+                found.append(run_rows(encoder, rows, run, pad_id=0, batch_size=4, device=CPU))
+    plain, narrow, again = found
+    assert plain.tobytes() == again.tobytes() and narrow.dtype == np.float32
+    assert 1e-5 < np.linalg.norm(plain - narrow) / np.linalg.norm(plain) < 3e-2
 
 
 def test_precisions_that_cannot_be_had_are_refused() -> None:
     assert list(PRECISIONS) == ["float32", "bfloat16", "float16"]
-    for name, part in (("float8", "choose one of float32, bfloat16, float16"), ("float16", "for GPUs")):
-        with fails(UsageError, name, part), inference(name, CPU):
+    for name in ("float8", "float16"):
+        with fails(UsageError, name), inference(name, CPU):
             pass
 
 

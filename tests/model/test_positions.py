@@ -2,15 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import bigbird_dna
-from bigbird_dna.cli.app import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model.directory import load, save
@@ -19,7 +18,7 @@ from bigbird_dna.model.longer_inputs import Extension, extend_positions, extende
 from bigbird_dna.model.rotary import rotation
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
-from tests.cli.command import words_of_command
+from tests.cli.command import invoke
 from tests.golden.messages import fails
 from tests.model.test_encoder import SMALL
 from tests.toys import random_model, uneven_loss
@@ -104,18 +103,18 @@ def _turns(encoder: Encoder) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("changes", "positions", "method", "message"),
+    ("changes", "positions", "method"),
     [
-        ({}, 95, "tile", "positions 95: the model has 96; positions can be extended, not cut"),
-        ({}, 200, "ntk", "learnt positions can be extended by tile or interpolate"),
-        ({}, 200, "copy", "method copy: learnt positions"),
-        ({"position": "rotary"}, 200, "tile", "no table to repeat; .* by interpolate or ntk"),
-        ({"position": "rotary"}, 95, "interpolate", "can be extended, not cut"),
-        ({"position": "rotary", "hidden": 4}, 200, "ntk", "width 2 turn at one rate"),
+        ({}, 95, "tile"),
+        ({}, 200, "ntk"),
+        ({}, 200, "copy"),
+        ({"position": "rotary"}, 200, "tile"),
+        ({"position": "rotary"}, 95, "interpolate"),
+        ({"position": "rotary", "hidden": 4}, 200, "ntk"),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_changes_nothing(
-    changes: dict[str, object], positions: int, method: Extension, message: str
+    changes: dict[str, object], positions: int, method: Extension
 ) -> None:
     encoder = _encoder(**changes)
     config, weights = encoder.config, encoder.state_dict()
@@ -127,16 +126,13 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory: pytest.TempPathFactory, tokenizer: DnaTokenizer) -> Path:
     """A pretrained model of 64 positions, with rotary ones beside it."""
     directory = tmp_path_factory.mktemp("models")
-    tokenizer = DnaTokenizer.train(["ACGTTGCA" * 50, "GGATCCTTAA" * 50], directory / "t.model", 24)
+    tokenizer.save(directory / "t.model")
+    sizes: dict[str, Any] = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8}
     for position in ("learned", "rotary"):
-        config = EncoderConfig(
-            vocabulary=tokenizer.vocabulary,
-            **{"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8},
-            position_encoding=position,
-        )
+        config = EncoderConfig(vocabulary=tokenizer.vocabulary, position_encoding=position, **sizes)
         model = random_model(tokenizer, config, PretrainingSettings(), seed=4)
         save(directory / position, model, {"contigs": ["I", "II"]}, {"bits_per_base": 1.9}, {})
     return directory
@@ -156,18 +152,13 @@ def test_loading_extends_on_request(saved: Path) -> None:
         load(saved / "learned", positions=63)
 
 
-def _extend(*words: object) -> None:
-    outcome = CliRunner().invoke(app, words_of_command("model extend-context", *words))
-    if outcome.exception and not isinstance(outcome.exception, SystemExit):
-        raise outcome.exception
-    assert outcome.exit_code == 0, outcome.output
-
-
 @pytest.mark.parametrize(("position", "method"), [("learned", "tile"), ("rotary", "ntk")])
 def test_the_command_writes_what_loading_gives(
     saved: Path, tmp_path: Path, position: str, method: Extension
 ) -> None:
-    _extend(saved / position, tmp_path / "long", "--positions", 200, "--method", method)
+    invoke(
+        "model extend-context", saved / position, tmp_path / "long", "--positions", 200, "--method", method
+    )
     written = load(tmp_path / "long")
     expected = load(saved / position, positions=200, extend=method)
     assert written.config == expected.config and written.task == "pretraining"
@@ -185,28 +176,22 @@ def test_the_command_writes_what_loading_gives(
 
 
 @pytest.mark.parametrize(
-    ("model", "out", "words", "error", "message"),
+    ("model", "out", "words", "error"),
     [
-        ("learned", "new", ("--positions", 32), ModelError, "learned: positions 32: .*not cut"),
-        ("learned", "new", ("--positions", 64), UsageError, "has 64 positions already"),
-        (
-            "learned",
-            "new",
-            ("--positions", 99, "--method", "copy"),
-            UsageError,
-            "method 'copy': choose one of tile, interpolate, ntk",
-        ),
-        ("rotary", "new", ("--positions", 99), ModelError, "rotary positions have no table"),
-        ("none", "new", ("--positions", 99), ModelError, "no such model directory"),
-        ("learned", "learned", ("--positions", 99), UsageError, "is the input"),
-        ("learned", "t.model", ("--positions", 99), UsageError, "is a file, a directory is"),
+        ("learned", "new", ("--positions", 32), ModelError),
+        ("learned", "new", ("--positions", 64), UsageError),
+        ("learned", "new", ("--positions", 99, "--method", "copy"), UsageError),
+        ("rotary", "new", ("--positions", 99), ModelError),
+        ("none", "new", ("--positions", 99), ModelError),
+        ("learned", "learned", ("--positions", 99), UsageError),
+        ("learned", "t.model", ("--positions", 99), UsageError),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_written(
-    saved: Path, model: str, out: str, words: tuple[object, ...], error: type[Exception], message: str
+    saved: Path, model: str, out: str, words: tuple[object, ...], error: type[Exception]
 ) -> None:
     before = sorted(saved.rglob("*"))
     with fails(error):
-        _extend(saved / model, saved / out, *words)
+        invoke("model extend-context", saved / model, saved / out, *words)
     assert sorted(saved.rglob("*")) == before
     assert load(saved / "learned").config.max_length == 64

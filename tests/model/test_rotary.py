@@ -1,7 +1,6 @@
-"""Rotary positions: scores depend on distances alone, and the encoder knows its tokens' order by them."""
+"""Rotary positions, and heads that are initialized to attend to adjacent tokens."""
 
-import math
-
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -9,10 +8,12 @@ from hypothesis import strategies as st
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model import rotary
-from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
+from bigbird_dna.model.weight_init import MARGIN, offsets
 from tests.golden.messages import fails
-from tests.model.test_encoder import SMALL, rows
+from tests.model.test_encoder import SMALL
 
 ROTARY = SMALL.model_copy(update={"position": "rotary"})
 
@@ -41,14 +42,6 @@ def test_scores_depend_on_the_distance_alone(i: int, j: int, shift: int, seed: i
     q, k = torch.randn(2, 1, 1, 1, 16, generator=generator)
     here, there = ((rotate(q, _at(TURNS, i + s)) * rotate(k, _at(TURNS, j + s))).sum() for s in (0, shift))
     assert abs(here - there) < 2e-5 * q.norm() * k.norm()
-
-
-def test_the_origin_stays_and_lengths_are_kept() -> None:
-    x = torch.randn(1, 2, 300, 16)
-    turned = rotate(x, rotation(300, 16, 10_000.0, 1.0))
-    assert torch.equal(turned[:, :, 0], x[:, :, 0])
-    torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
-    assert (turned[:, :, 1:] - x[:, :, 1:]).abs().amax(dim=-1).min() > 1e-3
 
 
 def test_bfloat16_is_turned_in_float32() -> None:
@@ -82,34 +75,6 @@ def test_there_is_no_table_and_the_limit_stands() -> None:
     assert not any("position" in name for name in encoder.state_dict())
     with fails(ValueError):
         encoder(torch.zeros(1, 97, dtype=torch.long))
-
-
-def test_padding_and_company_do_not_matter() -> None:
-    encoder = Encoder(ROTARY).eval()
-    ids, lengths = rows(61, 90)
-    with torch.inference_mode():
-        together = encoder(ids, lengths)
-        alone = encoder(ids[:1, :61])
-    torch.testing.assert_close(together[0, :61], alone[0], atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hidden": 6, "heads": 2}, "even hidden / heads"),
-        ({"compatibility": "huggingface"}, "huggingface needs learned positions"),
-    ],
-)
-def test_configurations_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
-    with fails(ValueError):
-        EncoderConfig.model_validate({"position": "rotary", **changes})
-
-
-def test_wavelengths_run_from_two_pi_to_two_pi_times_the_base() -> None:
-    turns = rotation(200, 64, 50.0, 1.0)
-    slowest = math.acos(float(turns.cos[1, -1]))
-    assert math.isclose(float(turns.sin[1, 0]), math.sin(1), rel_tol=1e-6)
-    assert 1 / 50 < slowest < 1 / 40
 
 
 def _apart(joined: torch.Tensor, heads: int, turns: Rotation | None) -> tuple[torch.Tensor, ...]:
@@ -160,3 +125,118 @@ def test_gradients_of_turned_heads() -> None:
     split_heads(joined.float(), 2, turns, torch.float32)[0].sum().backward()
     expected = torch.autograd.grad(_apart(joined, 2, turns)[0].sum(), joined)[0]
     torch.testing.assert_close(joined.grad, expected, atol=1e-6, rtol=1e-6)
+
+
+LENGTH = 160
+SHAPES = [(64, 4), (128, 4), (256, 8), (768, 12)]
+
+
+def made(position: str, hidden: int, heads: int, **changes: object) -> Encoder:
+    torch.manual_seed(0)
+    values = {"vocabulary": 256, "layers": 2, "positions": 256, "position": position, "dropout": 0.0}
+    return Encoder(EncoderConfig(**values | {"hidden": hidden, "heads": heads} | changes)).eval()
+
+
+def logits(encoder: Encoder, layer: int) -> torch.Tensor:
+    """Of a layer's heads for random tokens, (H, L, L): what attention's softmax is taken of."""
+    ids = torch.randint(5, 256, (1, LENGTH), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        x, turns = encoder.embeddings(ids, None), None
+        turns = encoder.turns(x.shape[1], x.device)
+        for before in list(encoder.layers)[:layer]:
+            x = before(x, None, turns)
+        own = encoder.layers[layer]
+        assert isinstance(own, Layer)
+        q, k = (part(x).unflatten(2, (own.heads, -1)).transpose(1, 2) for part in (own.query, own.key))
+        if turns is not None:
+            q, k = rotate(q, turns), rotate(k, turns)
+        return (q @ k.mT)[0] / q.shape[-1] ** 0.5
+
+
+def watched(found: torch.Tensor) -> list[int]:
+    """The offset at which each head's logits are largest, as most rows away from the ends have it."""
+    middle = torch.arange(LENGTH // 4, LENGTH - LENGTH // 4)
+    return (found[:, middle].argmax(-1) - middle).mode(-1).values.tolist()
+
+
+@given(st.integers(1, 16))
+def test_offsets_are_all_different_and_the_nearest(heads: int) -> None:
+    found = offsets(heads)
+    assert found == sorted(found, key=lambda offset: (abs(offset), offset))
+    assert len(set(found)) == heads and 0 not in found
+    assert max(map(abs, found)) == -(-heads // 2)
+
+
+@pytest.mark.parametrize(("hidden", "heads"), SHAPES)
+def test_rotary_heads_begin_at_their_offsets(hidden: int, heads: int) -> None:
+    for base in (1000.0, 10_000.0):
+        encoder = made("rotary", hidden, heads, rotary_base=base)
+        assert watched(logits(encoder, 0)) == offsets(heads)
+        assert watched(logits(encoder, 1)) != offsets(heads)
+
+
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_an_only_layer_begins_as_it_would_without(position: str) -> None:
+    """Its heads must gather from everywhere what [CLS] tells."""
+    one, other = (made(position, 64, 4, layers=1, head_init=start) for start in ("neighbours", "random"))
+    for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("hidden", "heads"), SHAPES)
+def test_heads_of_learnt_positions_begin_at_their_offsets(hidden: int, heads: int) -> None:
+    assert watched(logits(made("learned", hidden, heads), 0)) == offsets(heads)
+
+
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_random_heads_watch_nothing(position: str) -> None:
+    found = logits(made(position, 128, 4, head_init="random"), 0)
+    assert watched(found) != offsets(4)
+    assert found.std() < 1
+
+
+@pytest.mark.parametrize(("hidden", "heads"), [(128, 4), (256, 8), (768, 12)])
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_the_margin_is_that_above_the_places_beside(position: str, hidden: int, heads: int) -> None:
+    """Whatever the heads' width: exactly so without the random weights, about so where tokens scale it."""
+    encoder, tolerance = made(position, hidden, heads), 0.2
+    if position == "rotary":
+        tolerance = 1e-4
+        with torch.no_grad():
+            for part in (encoder.layers[0].query, encoder.layers[0].key):
+                part.weight.zero_()
+    found = logits(encoder, 0).double().numpy()
+    middle = np.arange(20, LENGTH - 20)
+    for head, offset in zip(found, offsets(heads), strict=True):
+        best, *beside = (head[middle, middle + offset + aside].mean() for aside in (0, -1, 1))
+        for value in beside:
+            assert best - value == pytest.approx(MARGIN, rel=tolerance)
+
+
+def test_the_other_weights_are_as_they_were() -> None:
+    for position, changed in (("learned", 3), ("rotary", 2)):
+        neighbours, random = made(position, 128, 4), made(position, 128, 4, head_init="random")
+        pairs = zip(neighbours.named_parameters(), random.parameters(), strict=True)
+        different = [name for (name, one), other in pairs if not torch.equal(one, other)]
+        assert len(different) == changed, different
+    token = made("learned", 128, 4).embeddings.token.weight
+    cleared = (token == 0).all(0)
+    assert cleared.sum() == 32
+    assert token[:, ~cleared].std().item() == pytest.approx(initial_deviation(128), rel=0.05)
+
+
+def test_a_convolution_is_its_definition_and_doesn_t_see_padding() -> None:
+    encoder = made("rotary", 16, 2, convolution=5, block_size=4)
+    convolution = encoder.embeddings.convolution
+    assert convolution is not None
+    x = torch.randn(2, 9, 16)
+    with torch.inference_mode():
+        got = convolution(x, torch.tensor([9, 6]))
+        for row, length in ((0, 9), (1, 6)):
+            for place in range(length):
+                expected = sum(
+                    x[row, place + aside] * convolution.weight[aside + 2]
+                    for aside in range(-2, 3)
+                    if 0 <= place + aside < length
+                )
+                torch.testing.assert_close(got[row, place], expected)

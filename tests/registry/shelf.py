@@ -19,11 +19,7 @@ SETTINGS = {
         upstream=30, downstream=10, pooling="cls", jitter=4, views=2, negative_set="genomic"
     ),
     "chromatin": ChromatinSettings(
-        window=40,
-        bin=10,
-        pooling="bin",
-        bin_layers=1,
-        members=2,
+        **{"window": 40, "bin": 10, "pooling": "bin", "bin_layers": 1, "members": 2},
         tracks=(NamedTrack(track="one", group="TF"), NamedTrack(track="a|b", group="TF")),
     ),
 }
@@ -39,10 +35,8 @@ METRICS: dict[str, dict[str, Any]] = {
 PROVENANCE: dict[str, Any] = {
     "configuration": {
         "genome": {
-            "assembly": "sacCer3",
-            "reference": "sacCer3.reference",
-            "valid": ["chrXI"],
-            "test": ["chrVII"],
+            **{"assembly": "sacCer3", "reference": "sacCer3.reference"},
+            **{"valid": ["chrXI"], "test": ["chrVII"]},
         }
     },
     "data": {"train": {"bases": 12_000_000, "tokens": 3_000_000, "passes": 2}},

@@ -16,8 +16,9 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.registry.card import Publication, model_card
 from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 from tests.registry.shelf import make_toy, publish
+from tests.toys import update_json
 
 
 def card(model: Path, *commands: str) -> str:
@@ -31,69 +32,27 @@ def tables(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("task", ["pretraining", "promoter", "chromatin"])
-def test_it_says_what_the_files_say(tmp_path: Path, task: str) -> None:
+def test_it_has_what_the_files_have(tmp_path: Path, task: str) -> None:
     model = make_toy(tmp_path / "toy", task)
     text = card(model)
-    assert text.startswith("# toy\n\nA toy \\| of tests\n")
-    for part in ("Use", "Training", "Figures", "Limits", "Licence", "What it is"):
-        assert f"\n## {part}\n" in text
+    for line in filter(None, text.splitlines()):
+        if not line.startswith("| Made with"):  # versions differ
+            message(line)
     rows = {row[0]: row[1:] for row in tables(text)}
-    assert rows["Encoder"][0].startswith("2 layers, 16 wide, 2 heads; at most 64 tokens; learned positions")
     assert rows["Parameters"] == [f"{load(model).parameters:,}"]
-    assert rows["Weights"][0].endswith(f"in float32, SHA-256 `{checksum(model / 'model.safetensors')}`")
-    assert rows["Licence"] == ["CC0 \\<free\\>"]
-    for line in (
-        "* Assembly: sacCer3",
-        "* Pretrained on chrI, chr\\_II (12,000,000 bases, 3,000,000 tokens, in 2 passes)",
-        "* Held out for validation: chrXI",
-        "* Held out for test: chrVII",
-    ):
-        assert line in text.splitlines()
-    assert "sacCer3.reference" in text.split("## Licence")[1]
-    figures = [row for row in tables(text) if len(row) == 3]
-    assert figures[1:] in ([], [["---"] * 3, *EXPECTED[task]])
-    assert (EXPECTED[task] == []) == (figures == [])
-
-
-EXPECTED = {
-    "pretraining": [
-        ["bits per base", "validation", "1.901"],
-        ["markov bits per base", "validation", "1.95"],
-        ["markov order", "validation", "7"],
-    ],
-    "promoter": [
-        ["auroc", "validation", "0.75 (0.7–0.8)"],
-        ["auroc", "test", "0.625 (0.6–0.65)"],
-        ["note", "test", "few"],
-    ],
-    "chromatin": [["note", "–", "an ensemble; its figures are in the report of its predictions"]],
-}
-
-
-def test_what_one_task_alone_has(tmp_path: Path) -> None:
-    promoter, chromatin = (card(make_toy(tmp_path / task, task)) for task in ("promoter", "chromatin"))
-    assert "| Input | 40 bp, 30 of them before the TSS |" in promoter
-    assert "* Negatives that promoters are told from: genomic" in promoter
-    assert "* Tokens seen in training, padding not counted: 3,456" in promoter
-    assert "| Tracks | 2: one, a\\|b |" in chromatin
-    assert all(len(row) == 2 or len(row) == 3 for row in tables(promoter + chromatin))
+    assert rows["Weights"][0].endswith(f"SHA-256 `{checksum(model / 'model.safetensors')}`")
+    assert {len(row) for row in tables(text)} <= {2, 3}
 
 
 def test_it_says_what_a_calibration_was_fitted_on(tmp_path: Path) -> None:
     model = make_toy(tmp_path / "toy", "promoter")
     assert "Calibrated" not in card(model)
-    fitted = Fitted(Platt(slope=0.6, intercept=-0.8), 40, 60)
-    on = {"split": "valid", "windows": 1100, "contigs": ["c_1", "d"], "further_negatives": 20}
-    write_calibration(model / FILE, Calibration.of({None: fitted}, on), checksum(model / "model.safetensors"))
-    said = (
-        "* Calibrated, for `--calibrated`, on 1,100 validation windows and 20 further negatives of c\\_1, d"
-    )
-    assert said in card(model).splitlines()
-    for odd in ({}, {"windows": None, "contigs": 70}):
-        write_calibration(
-            model / FILE, Calibration.of({None: fitted}, odd), checksum(model / "model.safetensors")
-        )
-        assert "* Calibrated, for `--calibrated`, on validation data" in card(model).splitlines()
+    fitted, weights = Fitted(Platt(slope=0.6, intercept=-0.8), 40, 60), checksum(model / "model.safetensors")
+    known = {"split": "valid", "windows": 1100, "contigs": ["c_1", "d"], "further_negatives": 20}
+    for on in (known, {}, {"windows": None, "contigs": 70}):
+        write_calibration(model / FILE, Calibration.of({None: fitted}, on), weights)
+        (line,) = (line for line in card(model).splitlines() if line.startswith("* Calibrated"))
+        message(line, *(("1,100", "c\\_1, d", 20) if on == known else ()))
 
 
 def test_commands_stand_as_they_are(tmp_path: Path) -> None:
@@ -117,37 +76,26 @@ def test_a_compacted_model_says_so(tmp_path: Path) -> None:
     text = card(tmp_path / "small")
     change = json.loads((tmp_path / "small/provenance.json").read_text())["compacted_from"]["change"]
     assert "in float16 and float32" in text
-    assert (
-        "They were measured before the weights were rounded to float16: on 16 random sequences its "
-        f"probabilities change by at most {change['largest']:.4g} " in text
-    )
+    (line,) = (line for line in text.splitlines() if "float16: " in line)
+    assert f" {change['largest']:.4g} " in line and " 16 " in line
 
 
 def test_regions_that_were_pretrained_on_are_named(tmp_path: Path) -> None:
     model = make_toy(tmp_path / "toy")
-    provenance: dict[str, Any] = json.loads((model / "provenance.json").read_text())
-    provenance |= {"contigs": ["chrI", "chrII"], "stretches": ["chrI:1-500", "chrI:901-950"]}
-    (model / "provenance.json").write_text(json.dumps(provenance))
-    assert "* Pretrained on chrII, chrI:1-500, chrI:901-950 (12" in card(model)
+    regions = {"contigs": ["chrI", "chrII"], "stretches": ["chrI:1-500", "chrI:901-950"]}
+    update_json(model / "provenance.json", **regions)
+    assert "chrII, chrI:1-500, chrI:901-950 (12" in card(model)
 
 
 def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     """Those of a model's files: no markup, no line and no terminal's command comes of them."""
     model = make_toy(tmp_path / "toy")
     evil = "a|b\n# c <script>\x1b[31m [x](y) `z`"
-    provenance: dict[str, Any] = json.loads((model / "provenance.json").read_text())
-    provenance |= {
-        "contigs": [evil] * 30,
-        "stretches": evil,
-        "pretrained_sha256": evil,
-        "imported_from": evil,
-    }
-    provenance["configuration"]["genome"] |= {"assembly": evil, "valid": evil, "exclude": [1, None, {}]}
-    provenance["software"] = {"torch": evil}
-    (model / "provenance.json").write_text(json.dumps(provenance))
-    (model / "metrics.json").write_text(
-        json.dumps({evil: 1.5, "note": evil, "split": evil, "b": [1], "c": None})
-    )
+    genome = {"assembly": evil, "valid": evil, "exclude": [1, None, {}], "reference": "sacCer3.reference"}
+    told = dict.fromkeys(("stretches", "pretrained_sha256", "imported_from"), evil)
+    told |= {"contigs": [evil] * 30, "configuration": {"genome": genome}, "software": {"torch": evil}}
+    update_json(model / "provenance.json", **told)
+    update_json(model / "metrics.json", **{evil: 1.5, "note": evil, "split": evil, "b": [1], "c": None})
     text = card(model)
     assert all(line.isprintable() for line in text.splitlines())
     assert "<script" not in text.replace("\\<script", "") and "\n# c" not in text
@@ -159,8 +107,7 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
 def test_other_provenance_is_passed_over(tmp_path: Path, wrong: Any) -> None:
     model = make_toy(tmp_path / "toy")
     for key in ("configuration", "data", "compacted_from", "software"):
-        values = json.loads((model / "provenance.json").read_text())
-        (model / "provenance.json").write_text(json.dumps(values | {key: wrong}))
+        update_json(model / "provenance.json", **{key: wrong})
     assert card(model).startswith("# toy\n")
 
 
@@ -178,16 +125,13 @@ def test_the_card_is_in_the_archive_and_not_in_the_model(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields",
     [
-        ({"name": "../x"}, "--name '../x': a name has letters"),
-        ({"name": "x" * 49}, "--name .*: a name has letters"),
-        ({"description": ""}, "--description '': must be a text of one line"),
-        ({"licence": "a\nb"}, "--licence .*: must be a text of one line"),
-        ({"commands": ("x", "```")}, "--command '```': must be a text of one line"),
+        *({"name": "../x"}, {"name": "x" * 49}, {"description": ""}, {"licence": "a\nb"}),
+        {"commands": ("x", "```")},
     ],
 )
-def test_texts_that_a_list_or_card_cannot_hold(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+def test_texts_that_a_list_or_card_cannot_hold(tmp_path: Path, fields: dict[str, Any]) -> None:
     model = make_toy(tmp_path / "toy")
     with fails(UsageError):
         publish_model(model, tmp_path / "x.tar", Publication("toy", "A toy", "free")._replace(**fields))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bigbird_dna.genome.chromatin.regions import window_start
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.model.batching import centred_bins, middle_bins, whole_bins
+from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
 from bigbird_dna.model.shared_windows import share_windows
 from bigbird_dna.scoring.region_scores import Region, predict_regions
 
@@ -19,7 +19,7 @@ SIZE, WINDOW = 20, 140  # seven bins
 
 def bases(sequences: Sequence[str], count: int) -> np.ndarray:
     """What a predictor of `count` bins would give that counts A and C in each: (W, K, 2)."""
-    starts = centred_bins(WINDOW, SIZE, count)
+    starts = centered_bins(WINDOW, SIZE, count)
     texts = [[sequence[start : start + SIZE] for start in starts] for sequence in sequences]
     counts = [[[text.count("A"), text.count("C")] for text in row] for row in texts]
     return np.array(counts, np.float32) / SIZE

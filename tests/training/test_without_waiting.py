@@ -84,7 +84,7 @@ def promoters() -> tuple[nn.Module, Any, Batch]:
 def aligned_promoters() -> tuple[nn.Module, Any, Batch]:
     rows = torch.randint(0, 101, (5, 100), dtype=torch.int32)
     starts = torch.arange(96, dtype=torch.int32).repeat(5, 1)
-    network = Classifier(CONFIG, 1, "mean", offsets=BaseOffsets(20, 5))
+    network = Classifier(CONFIG, 1, "mean", offsets=BaseOffsets(25))
     return network, PromoterObjective, {"labels": torch.ones(5), "base_rows": rows, "base_starts": starts}
 
 

@@ -15,7 +15,7 @@ from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, blocks
 from bigbird_dna.config import PRETRAINED
 from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
-from bigbird_dna.model.batching import bin_rows, centred_bins, window_rows
+from bigbird_dna.model.batching import bin_rows, centered_bins, window_rows
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
@@ -85,7 +85,7 @@ class FrozenEncoder:
         if self.size is None:
             rows = window_rows(self.tokenizer, sequences, positions, self.anchor)
         else:
-            starts = centred_bins(len(sequences[0]), self.size, 1)
+            starts = centered_bins(len(sequences[0]), self.size, 1)
             bins = np.tile(starts, (len(sequences), 1))
             rows, found = bin_rows(self.tokenizer, sequences, bins, self.size, positions)
             spans = found[:, 0]

@@ -22,7 +22,7 @@ from bigbird_dna.config.density import IMAGE_BYTES, DensityConfig, DensityFormat
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.input_embeddings import initialise
+from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.mechanism import goes_by_pattern
 from bigbird_dna.papers.experiments.byte_lm_files import (
     COLOURS,
@@ -205,7 +205,7 @@ class CausalNetwork(nn.Module):
         self.first = symbols
         self.encoder = causal_encoder(config.model_copy(update={"vocabulary": symbols + 1}))
         self.output = nn.Linear(config.hidden, symbols)
-        initialise(self.output, config.hidden)
+        initialize(self.output, config.hidden)
 
     def forward(self, symbols: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Symbols (B, L), padded on the right, of true lengths (B,) → logits (B, L, V).

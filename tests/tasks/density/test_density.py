@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from tests.model.test_neighbours import logits, watched
 from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig, OptimizerConfig, TrainingConfig, parse_config
@@ -25,7 +26,6 @@ from bigbird_dna.training.loop import train_network
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.model.test_neighbours import logits, watched
 from tests.tasks.density import public_files as form
 
 CPU = World(0, 1, torch.device("cpu"))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.heads import QuestionAnswerer
-from bigbird_dna.model.input_embeddings import Globals, initialise
+from bigbird_dna.model.input_embeddings import Globals, initialize
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
 from bigbird_dna.papers.nlp.sections import AnswerForm
 
@@ -99,7 +99,7 @@ class AnswerNetwork(QuestionAnswerer):
         self.kinds = nn.Embedding(CANDIDATE + 1, config.hidden) if config.num_global_tokens else None
         for part in (self.long_spans, self.types, self.anchors, self.kinds):
             if part is not None:
-                initialise(part, config.hidden)
+                initialize(part, config.hidden)
 
     def forward(  # type: ignore[override]
         self,

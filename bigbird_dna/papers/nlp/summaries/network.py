@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.input_embeddings import initialise
+from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.kernels import ACTIVATIONS, Dropout
 from bigbird_dna.model.rotary import Rotation, rotate, rotation
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
@@ -59,7 +59,7 @@ class SharedSummarizer(BeamDecoder):
         self.encoder = Encoder(config)
         self.cross = nn.ModuleList([CrossAttention(config) for _ in range(config.layers)])
         self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
-        initialise(self.cross, config.hidden)
+        initialize(self.cross, config.hidden)
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         """See `BeamDecoder`."""
@@ -219,7 +219,7 @@ class PegasusSummarizer(BeamDecoder):
         self.encoder = PegasusEncoder(config)
         self.decoder = PegasusDecoder(config, shape)
         self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
-        initialise(self, config.hidden)
+        initialize(self, config.hidden)
         with torch.no_grad():
             for part in (self.encoder, self.decoder):
                 part.position.weight.copy_(pegasus_positions(config.max_length, config.hidden))

@@ -1,4 +1,4 @@
-"""Commands on one machine run on different cards; in place of cards there are numbers of them."""
+"""Commands on one machine run on different GPUs; in place of GPUs there are numbers of them."""
 
 import os
 import signal
@@ -15,21 +15,21 @@ import pytest
 import torch
 import typer.main
 
-from bigbird_dna import gpus as cards
+from bigbird_dna import gpus
 from bigbird_dna.errors import UsageError
-from bigbird_dna.gpus import lease_cards, release_card, take_card, visible_cards
+from bigbird_dna.gpus import acquire_gpu, lease_gpus, release_gpu, visible_gpus
 from bigbird_dna.model.inference import choose_device
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 
-# A command of its own: says which of so many cards it has, and keeps it until it is ended.
+# A command of its own: prints which of so many GPUs it has, and keeps it until it is ended.
 COMMAND = """
 import sys, time
-from bigbird_dna import gpus as cards
-cards._PAUSE = 0.1
-cards.lease_cards()
-print(cards.take_card(int(sys.argv[1])), flush=True)
+from bigbird_dna import gpus
+gpus.PAUSE = 0.1
+gpus.lease_gpus()
+print(gpus.acquire_gpu(int(sys.argv[1])), flush=True)
 time.sleep(100)
 """
 
@@ -41,17 +41,17 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Locks in a directory of the test's own, no scheduler, and nothing leased before and after."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    for name in ("CUDA_VISIBLE_DEVICES", cards.SHARED, *cards._JOBS, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+    for name in ("CUDA_VISIBLE_DEVICES", gpus.SHARED, *gpus.JOBS, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(cards, "_PAUSE", 0.01)
-    release_card()
+    monkeypatch.setattr(gpus, "PAUSE", 0.01)
+    release_gpu()
     yield
-    release_card()
+    release_gpu()
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a command that takes one of `count` cards."""
+    """Start a command that takes one of `count` GPUs."""
     started = []
 
     def call(count: int, **environment: str) -> subprocess.Popen[str]:
@@ -72,39 +72,37 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-def said(process: subprocess.Popen[str]) -> str:
-    """The next line that a command prints."""
+def number_of(process: subprocess.Popen[str]) -> str:
+    """The GPU that a command prints."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def test_commands_side_by_side_have_different_cards_and_a_killed_one_s_is_free_again(start: Start) -> None:
+def test_commands_side_by_side_have_different_gpus_and_a_killed_one_s_is_free_again(start: Start) -> None:
     commands = [start(3) for _ in range(3)]
-    assert sorted(map(said, commands)) == ["0", "1", "2"]
+    assert sorted(map(number_of, commands)) == ["0", "1", "2"]
     late = start(3)
     assert late.stderr is not None
-    message = late.stderr.readline()
-    assert "waiting for a card: all 3 are taken (card 0 by process " in message and " since 20" in message
-    assert late.poll() is None
+    line = late.stderr.readline()
+    assert all(f" {command.pid} since 20" in line for command in commands) and late.poll() is None
     commands[1].send_signal(signal.SIGKILL)
     commands[1].wait()
-    freed = late.stdout
-    assert freed is not None and freed.readline().strip() in ("0", "1", "2")
+    assert number_of(late) in ("0", "1", "2")
 
 
-def test_a_card_is_taken_once_and_kept(start: Start) -> None:
-    assert said(start(8)) == "0"
-    lease_cards()
-    assert take_card(8) == take_card(8) == 1
+def test_a_gpu_is_taken_once_and_kept(start: Start) -> None:
+    assert number_of(start(8)) == "0"
+    lease_gpus()
+    assert acquire_gpu(8) == acquire_gpu(8) == 1
 
 
 def test_without_leases_nothing_is_kept_apart(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a notebook, and where somebody asks for it."""
-    assert said(start(8)) == "0"
-    assert (take_card(8), take_card(8, local_rank=3)) == (0, 3)
-    monkeypatch.setenv(cards.SHARED, "shared")
-    lease_cards()
-    assert take_card(8) == 0
+    assert number_of(start(8)) == "0"
+    assert (acquire_gpu(8), acquire_gpu(8, local_rank=3)) == (0, 3)
+    monkeypatch.setenv(gpus.SHARED, "shared")
+    lease_gpus()
+    assert acquire_gpu(8) == 0
 
 
 @pytest.mark.parametrize(
@@ -117,86 +115,84 @@ def test_without_leases_nothing_is_kept_apart(start: Start, monkeypatch: pytest.
         ("", 2, ["0", "1"]),
     ],
 )
-def test_the_cards_that_a_user_names_are_the_ones(value: str | None, count: int, names: list[str]) -> None:
-    assert visible_cards({} if value is None else {"CUDA_VISIBLE_DEVICES": value}, count) == names
+def test_the_gpus_that_a_user_names_are_the_ones(value: str | None, count: int, names: list[str]) -> None:
+    assert visible_gpus({} if value is None else {"CUDA_VISIBLE_DEVICES": value}, count) == names
 
 
-def test_only_the_named_cards_are_leased_and_are_the_same_under_every_name(
+def test_only_the_named_gpus_are_leased_and_are_the_same_under_every_name(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert said(start(1, CUDA_VISIBLE_DEVICES="5")) == "0"
+    assert number_of(start(1, CUDA_VISIBLE_DEVICES="5")) == "0"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,2")
-    lease_cards()
-    assert take_card(2) == 1, "card 5 is taken, card 2 is not"
-    assert said(start(8)) == "0", "cards 2 and 5 of all are taken, card 0 is not"
+    lease_gpus()
+    assert acquire_gpu(2) == 1, "GPU 5 is taken, GPU 2 is not"
+    assert number_of(start(8)) == "0", "GPUs 2 and 5 of all are taken, GPU 0 is not"
 
 
-def test_processes_that_train_together_get_a_card_each_or_are_refused(
+def test_processes_that_train_together_get_a_gpu_each_or_are_refused(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = start(2)
-    said(first)
-    monkeypatch.setattr(cards, "_TOGETHER", 0.05)
-    lease_cards()
-    assert take_card(2, local_rank=0, together=2) == 1
-    release_card()
-    lease_cards()
-    said(start(2))
+    number_of(first)
+    monkeypatch.setattr(gpus, "TOGETHER", 0.05)
+    lease_gpus()
+    assert acquire_gpu(2, local_rank=0, together=2) == 1
+    release_gpu()
+    lease_gpus()
+    assert acquire_gpu(8, local_rank=5, together=8) == 5, "a rank's own, where that is free"
+    release_gpu()
+    lease_gpus()
+    number_of(start(2))
     began = time.monotonic()
     with fails(UsageError) as caught:
-        take_card(2, local_rank=1, together=2)
+        acquire_gpu(2, local_rank=1, together=2)
     assert time.monotonic() - began < 5 and f"card 0 by process {first.pid} since" in str(caught.value)
-
-
-def test_a_rank_has_its_own_card_where_that_is_free() -> None:
-    lease_cards()
-    assert take_card(8, local_rank=5, together=8) == 5
 
 
 def test_in_a_scheduler_s_job_its_processes_are_kept_apart_but_not_from_other_jobs(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two jobs of one card each both call it 0, and it is another one."""
-    assert said(start(1)) == "0"
-    assert said(start(1, SLURM_JOB_ID="7")) == "0"
-    assert said(start(1, SLURM_JOB_ID="8")) == "0"
+    """Two jobs of one GPU each both call it 0, and it is another one."""
+    assert number_of(start(1)) == "0"
+    assert number_of(start(1, SLURM_JOB_ID="7")) == "0"
+    assert number_of(start(1, SLURM_JOB_ID="8")) == "0"
     monkeypatch.setenv("SLURM_JOB_ID", "8")
-    lease_cards()
-    assert take_card(2) == 1
+    lease_gpus()
+    assert acquire_gpu(2) == 1
 
 
 def test_where_nothing_can_be_locked_a_line_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "bigbird-dna-cards").write_text("not a directory")
-    lease_cards()
-    assert take_card(4) == 0
-    assert "can't be locked (File exists): another job may take the same card" in capsys.readouterr().err
+    lease_gpus()
+    assert acquire_gpu(4) == 0
+    message(capsys.readouterr().err.partition("  ")[2], tmp_path / "bigbird-dna-cards")
 
 
 def test_locks_are_for_all_users(tmp_path: Path) -> None:
-    lease_cards()
-    take_card(1)
+    lease_gpus()
+    acquire_gpu(1)
     (lock,) = (tmp_path / "bigbird-dna-cards").iterdir()
     assert lock.stat().st_mode & 0o777 == 0o666
     assert lock.parent.stat().st_mode & 0o7777 == 0o1777
     assert lock.read_text().startswith(f"process {os.getpid()} since 20")
 
 
-def test_the_device_is_the_leased_card(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what names no card means that one as well."""
+def test_the_device_is_the_leased_gpu(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what names no GPU means that one as well."""
     present: list[int] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     monkeypatch.setattr(torch.cuda, "set_device", present.append)
-    assert said(start(8)) == "0"
+    assert number_of(start(8)) == "0"
     assert choose_device("cpu").type == "cpu"
     assert choose_device("auto") == torch.device("cuda", 0)
-    lease_cards()
+    lease_gpus()
     assert choose_device("auto") == choose_device("cuda") == torch.device("cuda", 1)
     assert set(present) == {1}
 
 
-def test_every_command_leases_and_gives_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_leases_and_gives_back(run: Run, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     taken: list[torch.device] = []
 
@@ -205,7 +201,8 @@ def test_every_command_leases_and_gives_back(run: Run, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(typer.main, "get_command", command)
     assert run("anything").code == 0
-    assert taken == [torch.device("cuda", 0)] and cards._lease.handle is None and not cards._lease.wanted
+    assert taken == [torch.device("cuda", 0)]
+    assert number_of(start(2)) == "0" and acquire_gpu(2) == 0
 
 
 JOBS = """
@@ -219,16 +216,16 @@ rule one:
 JOB = """
 import sys, time
 from pathlib import Path
-from bigbird_dna.gpus import lease_cards, take_card
-lease_cards()
-Path(f"began-{sys.argv[2]}").write_text(str(take_card(8)))
+from bigbird_dna.gpus import lease_gpus, acquire_gpu
+lease_gpus()
+Path(f"began-{sys.argv[2]}").write_text(str(acquire_gpu(8)))
 while not Path(f"began-{1 - int(sys.argv[2])}").exists():
     time.sleep(0.02)
 Path(sys.argv[1]).write_text(Path(f"began-{sys.argv[2]}").read_text())
 """
 
 
-def test_two_jobs_that_snakemake_starts_side_by_side_have_different_cards(tmp_path: Path) -> None:
+def test_two_jobs_that_snakemake_starts_side_by_side_have_different_gpus(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(JOBS)
     (tmp_path / "command.py").write_text(JOB)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
