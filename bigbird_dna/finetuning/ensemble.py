@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bigbird_dna.baselines.logistic import balanced_log_loss
-from bigbird_dna.baselines.position import PositionLogistic
+from bigbird_dna.baselines.kmers import PositionLogistic, balanced_log_loss
 from bigbird_dna.calibration.fitting import LEAST
 from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.console import log

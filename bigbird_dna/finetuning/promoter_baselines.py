@@ -4,9 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bigbird_dna.baselines.kmers import KmerLogistic
-from bigbird_dna.baselines.logistic import LogisticBaseline
-from bigbird_dna.baselines.position import PositionLogistic
+from bigbird_dna.baselines.kmers import KmerLogistic, LogisticBaseline, PositionLogistic
 from bigbird_dna.config import Config
 from bigbird_dna.data.predictions import KMER, POSITION
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, window_sequences

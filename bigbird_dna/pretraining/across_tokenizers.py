@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from bigbird_dna.baselines.markov_counts import UNKNOWN
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.bits_per_base import SPANS, ComparedModel, comparison_table
 from bigbird_dna.disk.atomic import atomic_path
@@ -15,6 +14,7 @@ from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.genome.variants import find_contigs
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device

@@ -10,11 +10,8 @@ from numpy.typing import NDArray
 from bigbird_dna.baselines.language import (
     LEFT_PREDICTORS,
     PREDICTORS,
-    LanguageBaselines,
-    LeftBaselines,
     MaskedTokenBits,
     fit_language_baselines,
-    fit_left_baselines,
 )
 from bigbird_dna.baselines.tokens import MaskedTokens as Documents
 from bigbird_dna.config import PretrainingConfig
@@ -150,14 +147,15 @@ def judge_rivals(
 ) -> dict[str, MaskedTokenBits]:
     """Fit the predictors to the training tokens and let them judge the hidden ones of each split."""
     documents = {split: hidden_in_documents(stores[split], held_out) for split, held_out in judged.items()}
-    baselines: LanguageBaselines | LeftBaselines = (fit_left_baselines if causal else fit_language_baselines)(
+    baselines = fit_language_baselines(
         training_documents(stores["train"]),
         documents[CHOSEN_ON],
         tokenizer,
         token_order=token_order,
         both_strands=stores["train"].info.get("strands") == "both",
+        causal=causal,
     )
-    return {split: baselines.judge(own) for split, own in documents.items()}
+    return {split: baselines.evaluate(own) for split, own in documents.items()}
 
 
 def hidden_in_documents(store: Tokens, held_out: HeldOut) -> Documents:

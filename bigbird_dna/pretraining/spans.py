@@ -36,12 +36,11 @@ from torch import Tensor
 
 from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, CHOOSING_BASES
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
-from bigbird_dna.baselines.markov_counts import UNKNOWN
 from bigbird_dna.baselines.tokens import evenly
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.sequence import UNKNOWN, Interval
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.batching import run_rows
 from bigbird_dna.model.model import LoadedModel

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.baselines import markov_counts
-from bigbird_dna.baselines import markov_counts as markov_bridge
-from bigbird_dna.baselines.markov import Markov
-from bigbird_dna.baselines.markov_counts import count_words, turned_word, words_ending
+from bigbird_dna.baselines import markov
+from bigbird_dna.baselines.markov import Markov, count_words, turned_word, words_ending
 from tests.baselines.sources import Source
 from tests.golden.messages import fails
 
@@ -51,7 +49,7 @@ def probability(counts, strengths, context, base):
 @given(SEQUENCES, st.integers(1, 5), st.booleans(), st.integers(1, 9))
 def test_words_are_counted_as_by_hand(sequences, longest, both_strands, slice_bases):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(markov_counts, "_SLICE", slice_bases)
+        patch.setattr(markov, "SLICE", slice_bases)
         found = count_words(arrays(sequences), longest, both_strands=both_strands)
     for bases, table in enumerate(found, start=1):
         np.testing.assert_array_equal(table, slow_counts(sequences, bases, both_strands))
@@ -61,7 +59,7 @@ def test_counts_are_widened_before_they_could_overflow(monkeypatch):
     codes = np.tile(np.arange(4, dtype=np.uint8), 10)
     expected = count_words([codes] * 3, 4, both_strands=True)
     limits = type("limits", (), {"max": 100})
-    monkeypatch.setattr(markov_counts.np, "iinfo", lambda _: limits)
+    monkeypatch.setattr(markov.np, "iinfo", lambda _: limits)
     found = count_words([codes] * 3, 4, both_strands=True)
     assert expected[0].dtype == np.int32 and found[0].dtype == np.int64
     for one, other in zip(found, expected, strict=True):
@@ -135,8 +133,8 @@ def test_two_sided_agrees_with_the_sum_over_all_paths(training, strengths, asked
     model = Markov(3).fit(arrays(training)).smooth(strengths)
     codes, places = asked
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(markov_bridge, "_STATES", states)
-        patch.setattr(markov_bridge, "_STEPS", 2)
+        patch.setattr(markov, "STATES", states)
+        patch.setattr(markov, "STEPS", 2)
         found = model.two_sided(codes, *places.T, order)
     expected = [brute_force(model, codes, start, end, order) for start, end in places.tolist()]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
@@ -180,7 +178,7 @@ def test_long_stretches_are_judged_with_the_longest_state():
     model = Markov(4).fit([rng.integers(0, 4, 3000)]).smooth([1.0] * 5)
     codes = rng.integers(0, 4, 60)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(markov_bridge, "LONGEST_STATE", 2)
+        patch.setattr(markov, "LONGEST_STATE", 2)
         found = model.two_sided(codes, np.array([10, 30]), np.array([12, 33]), 4)
     assert found[0] == model.two_sided(codes, np.array([10]), np.array([12]), 4)[0]
     assert found[1] == model.two_sided(codes, np.array([30]), np.array([33]), 2)[0]

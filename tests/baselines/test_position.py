@@ -13,9 +13,13 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bigbird_dna.baselines.kmers import KmerLogistic, kmer_frequencies
-from bigbird_dna.baselines.logistic import LogisticBaseline
-from bigbird_dna.baselines.position import PositionLogistic, position_features
+from bigbird_dna.baselines.kmers import (
+    KmerLogistic,
+    LogisticBaseline,
+    PositionLogistic,
+    kmer_frequencies,
+    position_features,
+)
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.errors import DataError
 from bigbird_dna.papers.comparators.networks import NetworkSettings

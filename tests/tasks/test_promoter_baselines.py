@@ -7,8 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bigbird_dna.baselines.kmers import KmerLogistic
-from bigbird_dna.baselines.position import PositionLogistic
+from bigbird_dna.baselines.kmers import KmerLogistic, PositionLogistic
 from bigbird_dna.config import load_config
 from bigbird_dna.data.predictions import COLUMNS
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.baselines.position import PositionLogistic
+from bigbird_dna.baselines.kmers import PositionLogistic
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.finetuning.ensemble import EQUAL, LabelledWindows, add_position_member, fit_members
 from bigbird_dna.metrics.auroc import auroc
