@@ -48,7 +48,7 @@ class AlignedPredictions:
         """The windows of the pairs in which promoter and negative are both less than half coding.
 
         A window stays if it is less than half coding itself and its pair has a promoter and a negative that
-        are. None where no file says how much of the windows is coding.
+        are. None where it is not known how much of the windows is coding.
         """
         if self.coding is None:
             return None
@@ -90,14 +90,8 @@ class CalibrationRows(NamedTuple):
 def read_predictions(path: Path, split: str = "test", *, further: bool = False) -> pd.DataFrame:
     """Rows of `split` of a predictions file, in the order of `KEY`; rows are counted from 1 in errors.
 
-    With `further` its further negatives as well, of which several may be made of one window. The column
+    With `further` its extra negatives as well, of which several may be made of one window. The column
     `coding` is there if the file has it.
-
-    Raises
-    ------
-    DataError
-        The file is no Parquet, lacks a column, has an empty or impossible value (in any split), holds a
-        window twice, more than one negative set, or no row of `split`.
     """
     import pandas as pd
 

@@ -13,7 +13,7 @@ from bigbird_dna.config import Config, EncoderConfig, parse_config
 from bigbird_dna.data.chromatin import training_bins
 from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
-from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, _neighbours
+from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, neighboring_bins
 from bigbird_dna.finetuning.evaluation import baseline_bins, held_out_rows, predict_bins
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
@@ -248,10 +248,10 @@ def test_the_paper_s_head_on_the_first_token(made: Path, tmp_path: Path) -> None
         settings(data={"window": 201})
 
 
-def test_neighbours_are_bins_of_the_same_contig_and_split(made: Path) -> None:
+def testneighboring_bins_are_bins_of_the_same_contig_and_split(made: Path) -> None:
     data = read_dataset(made / "data")
     rows = data.rows("train")
-    found = _neighbours(data, rows, 5)
+    found = neighboring_bins(data, rows, 5)
     starts = data.bins["start"].to_numpy()
     np.testing.assert_array_equal(found[:, 2], rows)
     for column, side in enumerate((-80, -40, 0, 40, 80)):
@@ -264,7 +264,7 @@ def test_neighbours_are_bins_of_the_same_contig_and_split(made: Path) -> None:
     mixed = np.random.default_rng(0).permutation(len(data))
     back = np.append(np.argsort(mixed), -1)
     other = replace(data, bins=data.bins.iloc[mixed].reset_index(drop=True))
-    theirs = _neighbours(other, back[rows], 5)
+    theirs = neighboring_bins(other, back[rows], 5)
     np.testing.assert_array_equal(theirs, back[found])
 
 
@@ -323,10 +323,10 @@ def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Path) -> None:
     kept = training_bins(data, config.training)
     assert 0.25 < len(kept) / len(data.rows("train")) < 0.35
     assert objective.epochs.size == len(kept)
-    learnt = objective.neighbours[objective.neighbours >= 0]
+    learnt = objective.neighbors[objective.neighbors >= 0]
     assert set(learnt) == set(kept)
     # Bins were drawn as many side by side as a window is learnt from: most windows have more than their own.
-    assert (objective.neighbours >= 0).sum(axis=1).mean() > 2
+    assert (objective.neighbors >= 0).sum(axis=1).mean() > 2
 
 
 def test_turned_windows_have_their_bins_in_the_order_they_are_read(made: Path) -> None:

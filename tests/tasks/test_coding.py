@@ -3,6 +3,7 @@
 import json
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from bigbird_dna.data.negatives import draw_candidates, find_free_starts, gc_fra
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.finetuning.promoters import held_out_predictions
+from bigbird_dna.finetuning.evaluation import held_out_predictions
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.chromatin.peaks import Intervals, merge
 from bigbird_dna.genome.promoters import prepare_promoters, read_loci
@@ -95,12 +96,12 @@ def test_free_starts_are_all_starts_that_keep_away(
     assert len(free) == len(expected)
     drawn = free.draw(count, np.random.default_rng(seed)).tolist()
     assert drawn == sorted({*drawn}) and {*drawn} <= {*expected} and len(drawn) == min(count, len(expected))
-    offer = draw_candidates(
-        *("c", sequence, places + 1000),
-        **{"start": 1000, "upstream": size - 1, "downstream": 1, "distance": distance, "count": count},
-        rng=np.random.default_rng(seed),
-        free=free,
+    segment, config = (
+        Interval("c", 1000, 1000 + LENGTH),
+        SimpleNamespace(sides=(size - 1, 1), distance=distance),
     )
+    rng = np.random.default_rng(seed)
+    offer = draw_candidates(segment, sequence, places + 1000, free, config, count, rng)  # type: ignore[arg-type]
     assert [window.start - 1000 for window in offer.windows] == drawn
 
 

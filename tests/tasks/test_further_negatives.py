@@ -11,9 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.config import load_config
-from bigbird_dna.data.negatives import FURTHEST, find_upstream, shuffle_dinucleotides
+from bigbird_dna.data.negatives import FURTHEST, find_upstream
 from bigbird_dna.data.predictions import POSITIVE
-from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.data.promoter_windows import (
+    prepare_windows,
+    read_windows,
+    shuffle_dinucleotides,
+    window_sequences,
+)
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, window_around

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from bigbird_dna.config import Config, load_config
+from bigbird_dna.config import Config, PromoterWindowsConfig, load_config
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.data.negatives import draw_candidates
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows
@@ -158,11 +158,14 @@ def test_windows_and_negatives_keep_to_their_split(config: Config) -> None:
 def test_negatives_of_a_stretch_are_those_of_its_place() -> None:
     """The same windows as of the sequence alone, where it lies, and away from the promoters around it."""
     sequence, positions = random_dna(3000, 1), np.array([4010, 4500, 6995, 9000])
-    settings: dict[str, int] = {"upstream": 30, "downstream": 10, "distance": 25, "count": 9000}
-    moved, gc = draw_candidates(
-        "c", sequence, positions, start=4000, rng=np.random.default_rng(1), **settings
+    config = PromoterWindowsConfig(upstream=30, downstream=10, distance=25)
+    (moved, gc), (alone, other) = (
+        draw_candidates(
+            Interval("c", start, start + 3000),
+            *(sequence, positions - 4000 + start, None, config, 9000, np.random.default_rng(1)),
+        )
+        for start in (4000, 0)
     )
-    alone, other = draw_candidates("c", sequence, positions - 4000, rng=np.random.default_rng(1), **settings)
     assert [(w.start - 4000, w.end - 4000, w.strand) for w in moved] == [
         (w.start, w.end, w.strand) for w in alone
     ]

@@ -15,8 +15,7 @@ from bigbird_dna.config import PromoterTrainingConfig, load_config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError, UsageError
-from bigbird_dna.finetuning.ensemble import LabelledWindows
-from bigbird_dna.finetuning.promoters import PromoterObjective
+from bigbird_dna.finetuning.promoters import PromoterObjective, SplitWindows
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load, load_promoter_model
@@ -127,7 +126,7 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
     sequences = ["A" * (40 + row) for row in range(16)]
     promoter = np.arange(16) < 4
     variants = np.concatenate([np.zeros(4, np.int64), np.tile(np.arange(3), 4)])
-    windows = LabelledWindows(sequences, promoter.astype(np.uint8), promoter, variants)
+    windows = SplitWindows(sequences, promoter.astype(np.uint8), promoter, variants)
     config = _config(jitter=0)
     tokenizer = StubTokenizer()
     objective = PromoterObjective(tokenizer, windows, windows, *config, 128, ALONE)  # type: ignore[arg-type]
@@ -143,7 +142,7 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
 def test_a_share_of_a_batch_is_the_same_for_any_number_of_shares() -> None:
     sequences = ["A" * (40 + row) for row in range(16)]
     promoter = np.arange(16) < 8
-    windows = LabelledWindows(sequences, promoter.astype(np.uint8), promoter, np.zeros(16, np.int64))
+    windows = SplitWindows(sequences, promoter.astype(np.uint8), promoter, np.zeros(16, np.int64))
     config = _config(jitter=9)
     objective = PromoterObjective(StubTokenizer(), windows, windows, *config, 128, ALONE)  # type: ignore[arg-type]
     whole = objective.batch(3, 0, 8)["lengths"]

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.baselines.kmers import PositionLogistic
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.finetuning.ensemble import EQUAL, LabelledWindows, add_position_member, fit_members
+from bigbird_dna.finetuning.promoters import EQUAL, SplitWindows, add_position_member, fit_members
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
@@ -23,7 +23,7 @@ BOTH = PromoterSettings(
 )
 
 
-def windows(count: int, seed: int) -> LabelledWindows:
+def windows(count: int, seed: int) -> SplitWindows:
     """Every second one, a promoter, tends to have an A 10 bp before the TSS."""
     rng = np.random.default_rng(seed)
     labels = (np.arange(count) % 2).astype(np.uint8)
@@ -32,7 +32,7 @@ def windows(count: int, seed: int) -> LabelledWindows:
         text[:30] + "A" + text[31:] if label and rng.random() < 0.8 else text
         for text, label in zip(texts, labels, strict=True)
     ]
-    return LabelledWindows(marked, labels, labels == 1, np.zeros(count, np.int64))
+    return SplitWindows(marked, labels, labels == 1, np.zeros(count, np.int64))
 
 
 def logits(probabilities: np.ndarray) -> np.ndarray:
@@ -63,6 +63,7 @@ def test_log_odds_add_up(base_positions: bool, has_valid: bool) -> None:
     assert auroc(test.labels, found).value > auroc(test.labels, alone).value
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1000))
 def test_weights_are_not_negative_and_useful_members_are_used(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -9,13 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.config import load_config
-from bigbird_dna.data.negative_sampling import PromoterGenome
-from bigbird_dna.data.negatives import PARTS, draw_candidates, gc_fraction, match_gc, permute, substitute
+from bigbird_dna.config import PromoterWindowsConfig, load_config
+from bigbird_dna.data.negatives import NegativeRegions, PromoterGenome, draw_candidates, gc_fraction, match_gc
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
-from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.data.promoter_windows import (
+    PARTS,
+    permute,
+    prepare_windows,
+    read_windows,
+    substitute,
+    window_sequences,
+)
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval
 from tests.golden.messages import fails
 from tests.tiny_run import MOTIF, UPSTREAM
 
@@ -66,14 +73,16 @@ def test_matching_uses_no_window_twice_and_leaves_none_unmatched_in_need(
     assert len(set(used.tolist())) == len(used) == min(len(wanted), len(offered))
 
 
+def candidates(sequence: str, positions: np.ndarray, count: int) -> NegativeRegions:
+    config = PromoterWindowsConfig(upstream=30, downstream=10, distance=25)
+    segment, rng = Interval("c", 0, len(sequence)), np.random.default_rng(2)
+    return draw_candidates(segment, sequence, positions, None, config, count, rng)
+
+
 def test_candidates_keep_away_from_n_and_from_every_tss() -> None:
     sequence = "ACGT" * 100 + "N" * 50 + "GGCC" * 100
     positions = np.array([520, 540])
-    windows, gc = draw_candidates(
-        *("c", sequence, positions),
-        **{"upstream": 30, "downstream": 10, "distance": 25, "count": 5000},
-        rng=np.random.default_rng(2),
-    )
+    windows, gc = candidates(sequence, positions, 5000)
     assert {window.strand for window in windows} == {"+", "-"}
     taken = set()
     for window, fraction in zip(windows, gc.tolist(), strict=True):
@@ -87,11 +96,7 @@ def test_candidates_keep_away_from_n_and_from_every_tss() -> None:
 
 def test_no_candidates_where_there_is_no_room() -> None:
     for sequence, count in (("ACGT", 10), ("ACGT" * 50, 0)):
-        offer = draw_candidates(
-            *("c", sequence, np.array([1])),
-            **{"upstream": 30, "downstream": 10, "distance": 25, "count": count},
-            rng=np.random.default_rng(2),
-        )
+        offer = candidates(sequence, np.array([1]), count)
         assert offer.windows == [] and len(offer.gc) == 0
 
 

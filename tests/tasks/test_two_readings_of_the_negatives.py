@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bigbird_dna.baselines.kmers import KmerLogistic
-from bigbird_dna.data.negatives import permute, substitute
+from bigbird_dna.data.promoter_windows import permute, substitute
 from bigbird_dna.metrics.auroc import auroc
 
 
