@@ -19,7 +19,7 @@ from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.training.checkpoints import CheckpointStore
 from tests.cli.command import Run, invoke, refused
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 from tests.tiny_run import MOTIF, SETTINGS
 
 LENGTH, UPSTREAM = 100, 60
@@ -184,11 +184,7 @@ def test_similar_sequences_and_copies_share_a_split(run: Run, tmp_path: Path) ->
     records |= {f"{name}_copy": reverse_complement(text) for name, text in records.items()}
     records |= {f"{name}_like": text[20:] + text[:20] for name, text in promoters(50, 4, motif="").items()}
     result = run("prepare sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
-    assert result.code == 0
-    assert (
-        "warning: 50 sequences are there twice in one file, on one strand or the other: 'p0_copy' of 'p0'"
-        in (result.err)
-    )
+    assert result.code == 0 and "50 sequences" in result.err and "'p0_copy' of 'p0'" in result.err
     table = read_splits(tmp_path / "data/splits.tsv")
     assert set(table.values()) == {"train", "valid", "test"}
     for name in promoters(50, 4):
@@ -201,7 +197,7 @@ def test_similar_sequences_and_copies_share_a_split(run: Run, tmp_path: Path) ->
         *("prepare sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--splits", tmp_path / "mine.tsv")
     )
     held_out = sum(split != "train" for split in moved.values())
-    assert f"warning: {held_out} of {held_out} held-out sequences are like one of the training" in result.err
+    assert f"warning: {held_out} of {held_out} held-out sequences" in result.err
     assert read_splits(tmp_path / "data/splits.tsv") == moved
 
 
@@ -227,45 +223,21 @@ def test_trimming_is_around_the_middle(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "message"),
+    ("code", "options"),
     [
-        (
-            ["--negative-set", "genomic"],
-            2,
-            "negative set 'genomic': choose one of substituted, permuted, dinucleotide_shuffled, given",
-        ),
-        (["--negative-set", "given"], 2, "'given' and a file of negatives go together"),
-        (
-            ["--negatives", "n.fa", "--negative-set", "permuted"],
-            2,
-            "'given' and a file of negatives go together",
-        ),
-        (["--negative-set", "permuted", "--negative-set", "permuted"], 2, "a negative set is named twice"),
-        (["--similarity", "0"], 2, "similarity 0 would make one group"),
-        (["--upstream", "100"], 1, "100 bp before the TSS don't fit into sequences of 100 bp"),
-        (["--length", "101"], 1, "p.fa: 30 sequences are shorter than 101 bp: 'p0', 'p1', 'p2' and 27 more"),
-        (
-            ["--negatives", "short.fa"],
-            1,
-            "short.fa has 30 of 99 bp: trim them around their middle with --length",
-        ),
-        (["--negatives", "same.fa"], 1, "same.fa: 30 sequences are also a positive"),
-        (["--negatives", "names.fa"], 1, "names.fa: 30 records are also in "),
-        (["--negatives", "protein.fa"], 1, "protein.fa: record 'm', line 2: 'L' is not a DNA letter"),
-        (["--negatives", "one.fa"], 1, "no negative is in split 'valid'"),
-        (["--negatives", "unknown.fa"], 1, "unknown.fa: all sequences have more than 10% N"),
-        (["--splits", "gone.tsv"], 1, "gone.tsv: no such file"),
-        (
-            ["--splits", "some.tsv"],
-            1,
-            "some.tsv: 20 records are not in the table: 'p10', 'p11', 'p12' and 17",
-        ),
-        (["--splits", "more.tsv"], 1, "more.tsv: 1 record is in neither FASTA file: 'x'"),
-        (["--splits", "train.tsv"], 1, "train.tsv: no positive is in split 'valid'"),
+        (2, "--negative-set genomic"),
+        (2, "--negative-set given"),
+        (2, "--negatives n.fa --negative-set permuted"),
+        (2, "--negative-set permuted --negative-set permuted"),
+        (2, "--similarity 0"),
+        (1, "--upstream 100"),
+        (1, "--length 101"),
+        *((1, f"--negatives {name}.fa") for name in ("short", "same", "names", "protein", "one", "unknown")),
+        *((1, f"--splits {name}.tsv") for name in ("gone", "some", "more", "train")),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_written(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], code: int, message: str
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, code: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
     records = promoters(30, 7)
@@ -283,7 +255,7 @@ def test_mistakes_are_named_and_nothing_is_written(
         fasta(Path(f"{name}.fa"), content)
     for name, listed in {"some": names[:10], "more": [*names, "x"], "train": names}.items():
         Path(f"{name}.tsv").write_text("".join(f"{record}\ttrain\n" for record in listed))
-    refused(run("prepare sequences", "p.fa", "-o", "data", *options), code, message, after_log=True)
+    message(refused(run("prepare sequences", "p.fa", "-o", "data", *options.split()), code, after_log=True))
     assert not Path("data").exists()
 
 
@@ -291,37 +263,39 @@ def test_sequences_that_are_all_alike_cannot_be_split(run: Run, tmp_path: Path) 
     source = promoters(1, 8)["p0"]
     records = {f"p{i}": source[:i] + "ACGT"["ACGT".index(source[i]) - 1] + source[i + 1 :] for i in range(30)}
     result = run("prepare sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
-    refused(result, 1, "by groups of similar sequences: no positive is in split 'valid'", after_log=True)
+    message(refused(result, 1, after_log=True), "p.fa", "valid")
 
 
 # The configuration and the data set have to agree.
 
 
-def test_a_window_that_is_said_must_be_the_data_set_s(own: Path, tmp_path: Path) -> None:
-    for setting, message in (
-        ("promoters.windows.upstream=60", "promoters.windows.upstream is 60, but .* 50 [+] 50 bp"),
-        ("promoters.training.jitter=50", "jitter 50 leaves nothing of windows of 100 bp"),
-    ):
-        with fails(ConfigError):
-            invoke(
-                "finetune-promoter", own, "--negative-set", "given", "--set", setting, "-o", tmp_path / "m"
-            )
+@pytest.mark.parametrize("setting", ["promoters.windows.upstream=60", "promoters.training.jitter=50"])
+def test_a_window_of_the_configuration_must_be_the_data_set_s(
+    own: Path, tmp_path: Path, setting: str
+) -> None:
+    words = ("--negative-set", "given", "--set", setting, "-o", tmp_path / "m")
+    with fails(ConfigError, *setting.split("=")):
+        invoke("finetune-promoter", own, *words)
 
 
-def test_a_genome_s_commands_ask_for_a_window(own: Path, tmp_path: Path) -> None:
-    with fails(ConfigError):
+def test_a_genome_s_commands_ask_for_a_window(own: Path) -> None:
+    with fails(ConfigError, "promoters.windows"):
         load_config(own).promoters.windows.sides  # noqa: B018
 
 
 @pytest.mark.parametrize(
-    "window", [3, {}, {"upstream": -1, "downstream": 5}, {"upstream": 1.5, "downstream": 5}]
+    "content",
+    [
+        *(
+            {"window": one}
+            for one in (3, {}, {"upstream": -1, "downstream": 5}, {"upstream": 1.5, "downstream": 5})
+        ),
+        [],
+    ],
 )
-def test_a_damaged_description_is_named(tmp_path: Path, window: object) -> None:
-    (tmp_path / "windows.json").write_text(json.dumps({"window": window}))
-    with fails(DataError):
-        read_origin(tmp_path)
-    (tmp_path / "windows.json").write_text("[]")
-    with fails(DataError):
+def test_a_damaged_description_is_named(tmp_path: Path, content: object) -> None:
+    (tmp_path / "windows.json").write_text(json.dumps(content))
+    with fails(DataError, "windows.json"):
         read_origin(tmp_path)
 
 

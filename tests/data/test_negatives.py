@@ -1,67 +1,111 @@
-"""Negatives that keep dinucleotides, and negatives from upstream of promoters."""
+"""Negatives elsewhere on the genome and upstream of promoters: places, splits, and what they keep away
+from."""
 
 import json
-from collections import Counter
-from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.config import load_config
-from bigbird_dna.data.negatives import FURTHEST, find_upstream
-from bigbird_dna.data.predictions import POSITIVE
-from bigbird_dna.data.promoter_windows import (
-    prepare_windows,
-    read_windows,
-    shuffle_dinucleotides,
-    window_sequences,
+from bigbird_dna.config import PromoterWindowsConfig, load_config
+from bigbird_dna.data.negatives import (
+    FURTHEST,
+    NegativeRegions,
+    PromoterGenome,
+    draw_candidates,
+    find_upstream,
+    gc_fraction,
+    match_gc,
 )
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
+from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, window_around
-from tests.toys import random_dna
+from tests.golden.messages import message
+from tests.tiny_run import MOTIF, UPSTREAM
 
 SIZE = 20
 
 
-# Dinucleotides
+def candidates(sequence: str, positions: np.ndarray, count: int) -> NegativeRegions:
+    config = PromoterWindowsConfig(upstream=30, downstream=10, distance=25)
+    segment, rng = Interval("c", 0, len(sequence)), np.random.default_rng(2)
+    return draw_candidates(segment, sequence, positions, None, config, count, rng)
 
 
-@given(st.text("ACGTN", max_size=200), st.integers(0, 2**32))
-def test_a_shuffle_keeps_every_dinucleotide_and_both_ends(sequence: str, seed: int) -> None:
-    found = shuffle_dinucleotides(sequence, np.random.default_rng(seed))
-    assert Counter(pairwise(found)) == Counter(pairwise(sequence))
-    assert Counter(found) == Counter(sequence)
-    assert found[:1] == sequence[:1] and found[-1:] == sequence[-1:]
+def test_candidates_keep_away_from_n_and_from_every_tss() -> None:
+    sequence = "ACGT" * 100 + "N" * 50 + "GGCC" * 100
+    positions = np.array([520, 540])
+    windows, gc = candidates(sequence, positions, 5000)
+    assert {window.strand for window in windows} == {"+", "-"}
+    taken = set()
+    for window, fraction in zip(windows, gc.tolist(), strict=True):
+        text = sequence[window.start : window.end]
+        assert len(text) == 40 and "N" not in text and fraction == pytest.approx(gc_fraction(text))
+        tss = window.start + 30 if window.strand == "+" else window.end - 31
+        assert np.abs(positions - tss).min() >= 25
+        taken.add(tss)
+    assert {495, 565} <= taken  # as near as allowed
 
 
-@pytest.mark.parametrize("sequence", ["ACACGAGTA", "AACCAACA", "ACGTACGA"])
-def test_all_sequences_of_the_same_dinucleotides_are_equally_likely(sequence: str) -> None:
-    wanted = Counter(pairwise(sequence))
-    possible = {
-        text
-        for middle in set(permutations(sequence[1:-1]))
-        if Counter(pairwise(text := sequence[0] + "".join(middle) + sequence[-1])) == wanted
-    }
-    assert len(possible) > 1
-    rng, draws = np.random.default_rng(1), 200 * len(possible)
-    found = Counter(shuffle_dinucleotides(sequence, rng) for _ in range(draws))
-    assert set(found) == possible
-    deviations = (np.array([found[text] for text in possible]) - 200) / np.sqrt(200)
-    assert np.abs(deviations).max() < 4
+def test_no_candidates_where_there_is_no_room() -> None:
+    for sequence, count in (("ACGT", 10), ("ACGT" * 50, 0)):
+        offer = candidates(sequence, np.array([1]), count)
+        assert offer.windows == [] and len(offer.gc) == 0
 
 
-def test_a_long_sequence_comes_out_in_another_order() -> None:
-    sequence = random_dna(2000, 1)
-    found = shuffle_dinucleotides(sequence, np.random.default_rng(1))
-    assert np.mean([a == b for a, b in zip(found, sequence, strict=True)]) < 0.35
-    assert found != shuffle_dinucleotides(sequence, np.random.default_rng(2))
+@given(st.lists(st.floats(0, 1), max_size=40), st.lists(st.floats(0, 1), max_size=60), st.integers(0, 2**32))
+def test_matching_uses_no_window_twice_and_leaves_none_unmatched_in_need(
+    wanted: list[float], offered: list[float], seed: int
+) -> None:
+    chosen = match_gc(np.array(wanted), np.array(offered), np.random.default_rng(seed))
+    used = chosen[chosen >= 0]
+    assert len(set(used.tolist())) == len(used) == min(len(wanted), len(offered))
 
 
-# Upstream
+def test_genomic_negatives_match_gc_and_look_away_from_promoters(tiny_config: Path) -> None:
+    results = Path(load_config(tiny_config).results)
+    reference = Reference(results / "genome/reference.fa.gz")
+    data = read_windows(results / "promoters", "genomic")
+    sequences = np.array(window_sequences(reference, data.rows, 1))
+    gc = np.array([gc_fraction(sequence) for sequence in sequences])
+    assert abs(gc[data.labels == 1].mean() - gc[data.labels == 0].mean()) < 0.02
+    assert MOTIF not in {s[UPSTREAM - len(MOTIF) : UPSTREAM] for s in sequences[data.labels == 0]}
+
+
+def test_further_genomic_negatives_are_none_of_the_others(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that repeated one are others now, and no other window is."""
+    config = load_config(tiny_config, ["promoters.calibration.negatives=12"])
+    window = ["contig", "start", "end", "strand"]
+
+    def made(name: str) -> tuple[pd.DataFrame, np.ndarray]:
+        prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path / name)
+        rows = pd.read_parquet(tmp_path / name / "windows.parquet").query("negative_set == 'genomic'")
+        more = rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
+        others = {*rows[~more][window].itertuples(index=False, name=None)}
+        again = [row in others for row in rows[more][window].itertuples(index=False, name=None)]
+        return rows[more].reset_index(drop=True), np.array(again)
+
+    found, again = made("found")
+    assert not again.any() and not found.duplicated(window).any()
+    find = PromoterGenome.find
+    monkeypatch.setattr(PromoterGenome, "find", lambda self, *arguments, **_: find(self, *arguments))
+    before, repeated = made("before")
+    assert repeated.any() and len(before) == len(found)
+    changed = (found[window] != before[window]).any(axis=1).to_numpy()
+    assert (changed == repeated).all()
+    genome = Reference(config.paths.reference)
+    gc = [
+        [gc_fraction(text) for text in window_sequences(genome, rows[repeated], config.seed)]
+        for rows in (found, before)
+    ]
+    assert np.abs(np.subtract(*gc)).max() < 0.1
 
 
 def overlaps(one: Interval, other: Interval) -> bool:
@@ -112,26 +156,11 @@ def test_a_promoter_far_from_any_free_window_has_none() -> None:
 
 
 @pytest.mark.parametrize("valid", ["two", "two:1-6,000"])
-def test_windows_of_both_sets(tiny_config: Path, tmp_path: Path, valid: str) -> None:
-    changes = (
-        "promoters.windows.negative_sets=[dinucleotide_shuffled, upstream]",
-        f"genome.valid=['{valid}']",
-    )
-    config = load_config(tiny_config, [*changes, "promoters.control=null", "scoring.negative_set=upstream"])
-    reference, promoters = config.paths.reference, config.paths.promoters
-    prepare_windows(config, reference, promoters, tmp_path / "windows")
-    genome = Reference(reference)
-    shuffled = read_windows(tmp_path / "windows", "dinucleotide_shuffled")
-    texts = window_sequences(genome, shuffled.rows, config.seed)
-    assert texts == window_sequences(genome, shuffled.rows, config.seed)
-    whole = {
-        pair: text
-        for pair, kind, text in zip(shuffled.rows["pair"], shuffled.rows["negative_set"], texts, strict=True)
-        if kind == POSITIVE
-    }
-    for pair, text in zip(shuffled.rows["pair"], texts, strict=True):
-        assert Counter(pairwise(text)) == Counter(pairwise(whole[pair]))
-    assert len(set(texts)) == len(texts)
+def test_upstream_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, valid: str) -> None:
+    changes = ["promoters.windows.negative_sets=[upstream]", f"genome.valid=['{valid}']"]
+    config = load_config(tiny_config, changes)
+    promoters = config.paths.promoters
+    prepare_windows(config, config.paths.reference, promoters, tmp_path / "windows")
     upstream = read_windows(tmp_path / "windows", "upstream").rows
     sides = config.promoters.windows.sides
     around = [window_around(locus, *sides) for locus in read_loci(promoters)]
@@ -181,5 +210,4 @@ def test_promoters_without_room_upstream_stay_and_are_counted_in_one_warning(
     assert missing == wanted - (len(rows) - len(promoters)) > 0
     bare = set(promoters["pair"]) - set(rows[rows["negative_set"] == "upstream"]["pair"])
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    assert f"no place for {missing:,} of {wanted:,} upstream negatives: no window without" in warning
-    assert f"{len(bare):,} of {len(promoters):,} promoters have none, and stay" in warning
+    message(warning.partition("  ")[2], f"{missing:,} of {wanted:,}", f"{len(bare):,} of {len(promoters):,}")

@@ -17,7 +17,7 @@ from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
 from tests.cli.command import Run, refused
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 
 
 @given(
@@ -67,9 +67,9 @@ def test_too_few_promoters_are_refused_before_anything_is_trained(
     words = ("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "model")
     words += ("--set", "promoters.model.initial=random", "--checkpoint-dir", tmp_path / "checkpoints")
     result = run(*words, "--set", "promoters.training.examples=0.02")
-    refused(result, 2, "promoters.training.examples: a share of 0.02 of 98 training promoters leaves 2 of")
+    message(refused(result, 2), "promoters.training.examples", "0.02", "98")
     assert not list(tmp_path.iterdir())
-    refused(run(*words, "--set", "promoters.training.examples=0"), 2, "promoters.training.examples", "0")
+    message(refused(run(*words, "--set", "promoters.training.examples=0"), 2), "promoters.training.examples")
 
 
 def bins(positives: int = 400) -> ChromatinData:
@@ -113,10 +113,7 @@ def test_tracks_that_have_become_poor_are_counted(capsys: pytest.CaptureFixture[
     labels[:6, 1] = 1
     two = ChromatinData(data.bins, PackedLabels.from_dense(labels), data.tracks * 2, data.info)
     training_bins(two, settings(0.1))
-    assert (
-        "1 of 2 tracks have fewer than 5 bins of a class among the 120 training bins"
-        in capsys.readouterr().err
-    )
+    message(capsys.readouterr().err.partition("  ")[2], "1 of 2 tracks", "120")
 
 
 @pytest.fixture(scope="module")

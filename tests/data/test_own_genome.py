@@ -137,10 +137,7 @@ def test_peaks_find_their_contigs_and_the_name_is_kept(
 ) -> None:
     prepare_data(config, prepared, config.paths.chromatin_data)
     said = capsys.readouterr().err
-    assert (
-        "warning: 1 of 148 peaks (0.7%) are on contigs that neither reference nor assembly knows: chrXX 1;"
-        in said
-    )
+    assert "warning: 1 of 148 peaks (0.7%)" in said and "chrXX 1" in said
     data = read_dataset(config.paths.chromatin_data)
     assert data.info["assembly"] == "my-yeast"
     assert data.info["regions"] == {
