@@ -21,6 +21,7 @@ from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.tokens.encode import tokenize, train_tokenizer
 from bigbird_dna.tokens.store import TokenStore
 from tests.golden.messages import fails
+from tests.tiny_run import SETTINGS as TINY
 from tests.toys import random_dna
 
 STARTS = {"NC_1.1": 3_000_000, "NC_2.1": 500_000, "NC_3.1": 0, "NC_9.1": 0}
@@ -36,14 +37,7 @@ SETTINGS: dict[str, Any] = {
         "test": ["chrIII"],
         "exclude": ["NC_9*"],
     },
-    "tokens": {
-        "vocabulary": 32,
-        "corpus_megabases": 0.02,
-        "passes": 2,
-        "max_start": 300,
-        "sentence_bases": [50, 100],
-        "document_sentences": [5, 10],
-    },
+    "tokens": {**TINY["tokens"], "corpus_megabases": 0.02, "max_start": 300},
     "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 3, "distance": 50}},
     "chromatin": {
         "data": {

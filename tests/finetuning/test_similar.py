@@ -25,7 +25,6 @@ from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
 from bigbird_dna.genome.similarity import Pairs, alignment_scores
-from bigbird_dna.metrics.auroc import auroc
 from tests.conftest import REPOSITORY
 from tests.data.leaks import by_split, crossing_copies, crossing_overlaps, crossing_pairs, whole_splits
 from tests.genome.homology.test_nearest import mutated
@@ -150,22 +149,6 @@ def test_ties_share_their_labels_and_without_a_neighbour_the_share_of_all_is_pre
     np.testing.assert_allclose(balanced.predict_pairs(one, 2), [[0.5], [0.7]])
     with fails(ValueError):
         NearestWindow().predict([a])
-
-
-def test_the_baseline_knows_labels_that_relatives_share() -> None:
-    """Families of one label: their nearest member tells it; without families it is chance."""
-    rng = np.random.default_rng(2)
-
-    def windows(count: int) -> list[str]:
-        return ["".join(rng.choice(list("ACGT"), 120)) for _ in range(count)]
-
-    ancestors = windows(40)
-    learned = TextWindows([mutated(one, 0.1, rng) for one in ancestors], [[row % 2] for row in range(40)])
-    labels = np.arange(40) % 2
-    model = NearestWindow().fit(learned)
-    related = model.predict([mutated(one, 0.1, rng) for one in ancestors])[:, 0]
-    assert auroc(labels, related).value == 1.0
-    assert 0.3 < auroc(np.arange(200) % 2, model.predict(windows(200))[:, 0]).value < 0.7
 
 
 # Splits without relatives.
