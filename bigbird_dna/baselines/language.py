@@ -81,7 +81,7 @@ class HiddenSpans(NamedTuple):
         return np.append(size, gaps)[: len(self.starts)], np.append(gaps, size)[-len(self.starts) :]
 
 
-class TokenBases:
+class DocumentBases:
     """Turns token ids into base codes."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -119,7 +119,7 @@ class BaseModel(NamedTuple):
     """A Markov model over bases for the spans of hidden tokens."""
 
     markov: Markov
-    pieces: TokenBases
+    pieces: DocumentBases
 
     def bits(
         self, held_out: MaskedTokens, order: int, view: View, chosen: NDArray[np.integer] | None = None
@@ -202,7 +202,7 @@ def fit_language_baselines(
     views = (LEFT,) if causal else VIEWS
     chosen = np.asarray(evenly(hidden, CHOOSING_TOKENS / hidden))
     tokens = fit_token_models(training, validation, chosen, tokenizer, token_order, memory, views)
-    pieces = TokenBases(tokenizer)
+    pieces = DocumentBases(tokenizer)
     log(f"Markov models over bases: counting in {len(training):,} documents")
     markov = Markov(base_order, both_strands=both_strands)
     markov.fit(map(pieces.codes, progress(training, "counting bases", len(training), "documents")))

@@ -14,7 +14,7 @@ from bigbird_dna.calibration.thresholds import FEW, Threshold, ThresholdCurve, t
 from bigbird_dna.config import CalibrationMethod, ChromatinConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import sample
-from bigbird_dna.data.predictions import KEY, POSITIVE, CalibrationRows, read_predictions
+from bigbird_dna.data.predictions import KEY, CalibrationRows, negative_sets_of, read_predictions
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import atomic_directory, check_directory, into_directory
 from bigbird_dna.disk.outputs import (
@@ -68,16 +68,12 @@ def fit_predictions(predictions: pd.DataFrame, method: CalibrationMethod) -> Cal
         "split": "valid",
         "windows": len(rows),
         "contigs": contigs if len(contigs) <= _MOST_CONTIGS else len(contigs),
-        "negative_sets": _negative_sets(rows),
+        "negative_sets": negative_sets_of(rows),
         "method": method,
     }
     if fitted_rows.further:
         fitted_on["further_negatives"] = fitted_rows.further
     return Calibration.of({None: fitted}, fitted_on)
-
-
-def _negative_sets(rows: pd.DataFrame) -> list[str]:
-    return sorted(set(map(str, rows["negative_set"].unique())) - {POSITIVE})
 
 
 def calibration_metrics_of(predictions: pd.DataFrame, calibration: Calibration | None) -> dict[str, Any]:
@@ -128,7 +124,7 @@ def calibrate_promoter(
     source = found / PREDICTIONS if predictions is None else predictions
     rows = read_predictions(source, "valid", further=True)
     negative_set = model.settings.negative_set
-    for name in _negative_sets(rows):
+    for name in negative_sets_of(rows):
         if negative_set is not None and name != negative_set:
             raise DataError(
                 f"{source}: holds negative set {name!r}, the model tells promoters from {negative_set!r}"

@@ -14,7 +14,7 @@ from bigbird_dna.baselines.language import (
     TOKENS_BOTH,
     TOKENS_LEFT,
     UNIGRAM,
-    TokenBases,
+    DocumentBases,
     fit_language_baselines,
 )
 from bigbird_dna.baselines.markov import Markov
@@ -55,7 +55,7 @@ def hide(documents, tokenizer, share, seed):
 def test_pieces_as_bases(tokenizer):
     texts = ["ACGTNNACGGTA", random_dna(900, 1), "T"]
     documents = tokenizer.encode_batch(texts)
-    pieces = TokenBases(tokenizer)
+    pieces = DocumentBases(tokenizer)
     for text, document in zip(texts, documents, strict=True):
         np.testing.assert_array_equal(pieces.codes(document), encode(text))
     hidden = [np.array([0]), np.arange(2, 30, 5), np.zeros(0, np.int64)]
