@@ -108,9 +108,7 @@ def test_free_starts_are_all_starts_that_keep_away(
 # Annotations on a reference
 
 
-def test_an_annotation_is_placed_by_any_names_of_its_contigs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_annotation_is_placed_by_any_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.gtf"
     path.write_text(
         gtf(("I", "CDS", 10, 20, "+"), ("chrI", "CDS", 15, 30, "-"), ("I", "CDS", 95, 130, "+"))
@@ -231,7 +229,7 @@ def test_intergenic_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, ann
     assert "coding" in predicted
 
 
-def test_other_windows_are_the_same_with_intergenic_ones_and_with_an_annotation(
+def test_other_windows_are_as_without_intergenic_ones(
     tiny_config: Path, tmp_path: Path, annotation: Path
 ) -> None:
     usual = ["promoters.windows.negative_sets=[permuted, genomic]", "promoters.calibration.negatives=3"]
@@ -279,9 +277,7 @@ def test_intergenic_negatives_need_an_annotation(tiny_config: Path, tmp_path: Pa
     assert not (tmp_path / "windows").exists()
 
 
-def test_the_command_takes_the_file_of_the_option_or_of_the_configuration(
-    tiny_config: Path, tmp_path: Path, annotation: Path
-) -> None:
+def test_the_command_takes_the_option_or_the_key(tiny_config: Path, tmp_path: Path, annotation: Path) -> None:
     key = ("--set", f"promoters.annotation={annotation}")
     for name, words in (("option", ("--annotation", annotation)), ("key", key)):
         invoke("prepare promoter-windows", tiny_config, "--set", SETS, *words, "-o", tmp_path / name)

@@ -82,9 +82,7 @@ def model(own: Path) -> Path:
     return own.parent / "results/models/promoter-given"
 
 
-def test_the_planted_motif_is_learnt_and_reported_with_the_shares_of_both_classes(
-    own: Path, model: Path, tmp_path: Path
-) -> None:
+def test_the_planted_motif_is_learned_and_reported(own: Path, model: Path, tmp_path: Path) -> None:
     metrics = json.loads((model / "metrics.json").read_text())["test"]
     assert metrics["auroc"] > 0.8
     assert (metrics["n"], metrics["positives"]) == (60, 24)
@@ -270,9 +268,7 @@ def test_sequences_that_are_all_alike_cannot_be_split(run: Run, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("setting", ["promoters.windows.upstream=60", "promoters.training.jitter=50"])
-def test_a_window_of_the_configuration_must_be_the_data_set_s(
-    own: Path, tmp_path: Path, setting: str
-) -> None:
+def test_a_configured_window_must_be_the_data_set_s(own: Path, tmp_path: Path, setting: str) -> None:
     words = ("--negative-set", "given", "--set", setting, "-o", tmp_path / "m")
     with fails(ConfigError, *setting.split("=")):
         invoke("finetune-promoter", own, *words)
@@ -299,9 +295,7 @@ def test_a_damaged_description_is_named(tmp_path: Path, content: object) -> None
         read_origin(tmp_path)
 
 
-def test_other_sequences_are_another_training(
-    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_sequences_train_anew(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names, places and lengths are the same: only the bases differ, and so do the checkpoints' names."""
     monkeypatch.setattr(CheckpointStore, "remove", lambda store: None)
     (tmp_path / "s.tsv").write_text("".join(f"p{i}\t{SPLITS[i % 3]}\n" for i in range(40)))

@@ -23,7 +23,7 @@ from tests.golden.messages import fails, message
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=60), st.floats(1e-4, 1), st.floats(0, 1), st.integers(0)
 )
-def test_groups_stay_whole_and_smaller_shares_are_parts_of_larger_ones(
+def test_groups_stay_whole_and_shares_are_nested(
     groups: list[int], share: float, part: float, seed: int
 ) -> None:
     codes = np.array(groups)
@@ -61,9 +61,7 @@ def test_negatives_that_are_nobody_s_pair_are_drawn_by_the_same_share() -> None:
     assert data.labels[kept].sum() == 10 and len(kept) == 35
 
 
-def test_too_few_promoters_are_refused_before_anything_is_trained(
-    tiny_config: Path, tmp_path: Path, run: Run
-) -> None:
+def test_too_few_promoters_are_refused_at_once(tiny_config: Path, tmp_path: Path, run: Run) -> None:
     words = ("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "model")
     words += ("--set", "promoters.model.initial=random", "--checkpoint-dir", tmp_path / "checkpoints")
     result = run(*words, "--set", "promoters.training.examples=0.02")

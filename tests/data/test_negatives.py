@@ -59,9 +59,7 @@ def test_no_candidates_where_there_is_no_room() -> None:
 
 
 @given(st.lists(st.floats(0, 1), max_size=40), st.lists(st.floats(0, 1), max_size=60), st.integers(0, 2**32))
-def test_matching_uses_no_window_twice_and_leaves_none_unmatched_in_need(
-    wanted: list[float], offered: list[float], seed: int
-) -> None:
+def test_matching_uses_no_window_twice(wanted: list[float], offered: list[float], seed: int) -> None:
     chosen = match_gc(np.array(wanted), np.array(offered), np.random.default_rng(seed))
     used = chosen[chosen >= 0]
     assert len(set(used.tolist())) == len(used) == min(len(wanted), len(offered))
@@ -77,7 +75,7 @@ def test_genomic_negatives_match_gc_and_look_away_from_promoters(tiny_config: Pa
     assert MOTIF not in {s[UPSTREAM - len(MOTIF) : UPSTREAM] for s in sequences[data.labels == 0]}
 
 
-def test_further_genomic_negatives_are_none_of_the_others(
+def test_extra_negatives_are_others(
     tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that repeated one are others now, and no other window is."""
@@ -117,9 +115,7 @@ def overlaps(one: Interval, other: Interval) -> bool:
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 600), st.sampled_from("+-")), max_size=12),
     st.integers(0, 300),
 )
-def test_a_negative_is_the_nearest_free_window_upstream(
-    places: list[tuple[str, int, str]], left_of: int
-) -> None:
+def test_a_negative_is_the_nearest_free_window(places: list[tuple[str, int, str]], left_of: int) -> None:
     promoters = [Interval(contig, start, start + SIZE, strand) for contig, start, strand in places]
     owners = [one for one in promoters if one.contig == "a"] * 2
 
@@ -178,9 +174,7 @@ def test_upstream_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, valid
             assert row.start >= 6000 if row.split == "train" else row.end <= 6000
 
 
-def test_every_promoter_has_a_first_negative_before_any_has_a_second(
-    tiny_config: Path, tmp_path: Path
-) -> None:
+def test_every_promoter_has_one_negative_before_any_has_two(tiny_config: Path, tmp_path: Path) -> None:
     few, many = (
         load_config(
             tiny_config,
@@ -197,7 +191,7 @@ def test_every_promoter_has_a_first_negative_before_any_has_a_second(
     assert found[0] == found[1]
 
 
-def test_promoters_without_room_upstream_stay_and_are_counted_in_one_warning(
+def test_promoters_without_room_stay(
     tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes = ["promoters.windows.negative_sets=[upstream]", "promoters.windows.negatives=60"]

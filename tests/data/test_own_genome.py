@@ -85,9 +85,7 @@ def prepared(home: Path, config: Config) -> Path:
     return config.paths.reference
 
 
-def test_coordinates_stay_native_and_what_is_lost_is_counted(
-    home: Path, config: Config, prepared: Path
-) -> None:
+def test_coordinates_stay_and_losses_are_counted(home: Path, config: Config, prepared: Path) -> None:
     with Reference(prepared) as reference:
         assert reference.contigs == {name: start + SIZE for name, start in STARTS.items()}
         assert reference.fetch(Interval("NC_2.1", 500_000, 520_000)) == random_dna(SIZE, 1)
@@ -126,9 +124,7 @@ def test_every_promoter_has_its_genomic_negatives_among_the_n(config: Config, pr
     assert isinstance(found, pd.DataFrame) and not found.duplicated(["contig", "start", "strand"]).any()
 
 
-def test_peaks_find_their_contigs_and_the_name_is_kept(
-    config: Config, prepared: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_peaks_find_their_contigs(config: Config, prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prepare_data(config, prepared, config.paths.chromatin_data)
     said = capsys.readouterr().err
     assert "warning: 1 of 148 peaks (0.7%)" in said and "chrXX 1" in said

@@ -120,9 +120,7 @@ def test_a_long_sequence_comes_out_in_another_order() -> None:
     assert found != shuffle_dinucleotides(sequence, np.random.default_rng(2))
 
 
-def test_shuffled_windows_of_a_data_set_keep_their_promoter_s_dinucleotides(
-    tiny_config: Path, tmp_path: Path
-) -> None:
+def test_shuffled_windows_keep_their_promoter_s_dinucleotides(tiny_config: Path, tmp_path: Path) -> None:
     changes = ["promoters.windows.negative_sets=[dinucleotide_shuffled]", "promoters.control=null"]
     config = load_config(tiny_config, [*changes, "scoring.negative_set=dinucleotide_shuffled"])
     prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path)
@@ -154,9 +152,7 @@ def test_whole_contigs_have_the_windows_that_they_always_had(tiny_config: Path) 
     assert found == "ecbe45184233024b84f2817538e12bad4e512c171b9723968762cb96da531213"
 
 
-def test_further_negatives_of_held_out_promoters_stand_beside_the_others(
-    tiny_config: Path, tmp_path: Path
-) -> None:
+def test_extra_negatives_of_held_out_promoters_change_no_other(tiny_config: Path, tmp_path: Path) -> None:
     """Nothing else changes, and who doesn't ask for them doesn't meet them."""
     config = load_config(tiny_config, ["promoters.calibration.negatives=3"])
     reference = config.paths.reference

@@ -144,9 +144,7 @@ def test_training_finds_the_motifs(made: Made, model_dir: Path) -> None:
     assert min(auroc(labels[:, t], baseline[:, t]).value for t in range(2)) > 0.7
 
 
-def test_probabilities_of_a_weighted_training_hold_after_calibration(
-    made: Made, model_dir: Path, tmp_path: Path
-) -> None:
+def test_calibration_corrects_a_weighted_training(made: Made, model_dir: Path, tmp_path: Path) -> None:
     config = settings()
     files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
     found = calibrate_chromatin(config.chromatin, model_dir, tmp_path / "calibrated", **files)

@@ -89,7 +89,7 @@ def test_batches_are_those_made_window_by_window(
     np.testing.assert_array_equal(made.neighbors, before)
 
 
-def test_a_step_is_the_same_whenever_it_is_asked_for(
+def test_a_step_is_always_the_same(
     data: ChromatinData, reference: Reference, tokenizer: DnaTokenizer
 ) -> None:
     """Whatever was made before, by however many threads."""
@@ -101,9 +101,7 @@ def test_a_step_is_the_same_whenever_it_is_asked_for(
         same(other.batch(step, 0, BATCH), first[step])
 
 
-def test_the_windows_meet_ends_of_contigs_and_n(
-    data: ChromatinData, reference: Reference, tokenizer: DnaTokenizer
-) -> None:
+def test_windows_meet_ends_and_n(data: ChromatinData, reference: Reference, tokenizer: DnaTokenizer) -> None:
     """The batches above would prove little without."""
     made = objective(data, reference, tokenizer, window=2000)
     gaps = {piece for piece, text in enumerate(tokenizer.pieces) if text.startswith("N")}

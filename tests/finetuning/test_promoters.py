@@ -201,9 +201,7 @@ def test_mistakes_are_named(
     assert not (tmp_path / "model").exists()
 
 
-def test_a_pretrained_encoder_of_other_shapes_is_refused(
-    tiny_config: Path, model: Path, tmp_path: Path
-) -> None:
+def test_another_encoder_is_refused(tiny_config: Path, model: Path, tmp_path: Path) -> None:
     with fails(ModelError):
         finetune(tiny_config, tmp_path / "model", "--pretrained", model)
 
@@ -233,9 +231,7 @@ def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(tiny_config: Pa
 
 
 @pytest.mark.parametrize("command", [("pretrain",), ("finetune-promoter", "--negative-set", "genomic")])
-def test_an_output_that_cannot_be_written_is_refused_before_the_training(
-    tiny_config: Path, tmp_path: Path, command: tuple[str, ...]
-) -> None:
+def test_outputs_are_checked_first(tiny_config: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
     (tmp_path / "model").write_text("a file")
     places = ("-o", tmp_path / "model", "--checkpoint-dir", tmp_path / "checkpoints")
     with fails(UsageError):
@@ -274,9 +270,7 @@ def test_a_rotary_encoder_is_extended_with_its_scale(tiny_config: Path, tmp_path
 
 
 @pytest.mark.parametrize("baseline", ["k-mer", "position"])
-def test_predictions_are_those_of_the_regression(
-    run: Run, tiny_config: Path, tmp_path: Path, baseline: str
-) -> None:
+def test_predictions_are_the_regression_s(run: Run, tiny_config: Path, tmp_path: Path, baseline: str) -> None:
     words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic"]
     assert run(*words, "--baseline", baseline, "-o", tmp_path / "p.parquet").code == 0
     found = pd.read_parquet(tmp_path / "p.parquet")
@@ -308,7 +302,7 @@ def test_other_baselines_are_refused(run: Run, tiny_config: Path, tmp_path: Path
     "words",
     [("train baseline-promoter", "--baseline", "position"), ("train comparator-promoter", "position")],
 )
-def test_sequences_that_are_not_aligned_are_refused(
+def test_unaligned_sequences_are_refused(
     run: Run, tiny_config: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     """Of such a data set `windows.json` tells it; k-mers are counted all the same."""

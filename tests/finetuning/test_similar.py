@@ -278,9 +278,7 @@ def test_no_relative_of_a_bin_crosses_a_split(home: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("similarity", "error"), [(0.0, UsageError), (1.5, UsageError), (0.01, DataError)])
-def test_wrong_similarities_of_bins(
-    home: Path, tmp_path: Path, similarity: float, error: type[Exception]
-) -> None:
+def test_wrong_similarities(home: Path, tmp_path: Path, similarity: float, error: type[Exception]) -> None:
     with fails(error, f"{similarity:g}"):
         drop_similar_bins(
             home / "bins", home / "reference.fa.gz", tmp_path / "kept", similarity, window=WINDOW
@@ -298,9 +296,7 @@ def test_wrong_keys_of_splits(splits: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_promoters_of_yeast_have_few_relatives_in_the_training_and_none_if_so_wished(
-    shared_data: Path, tmp_path: Path
-) -> None:
+def test_promoters_of_yeast_have_few_relatives_in_the_training(shared_data: Path, tmp_path: Path) -> None:
     """On VII and XV: genes near telomeres, Ty elements, and genes that came in twos."""
     yeast, reference = shared_data / "yeast", tmp_path / "reference.fa.gz"
     assembly = load_assembly("sacCer3")
