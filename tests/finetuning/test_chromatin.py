@@ -15,12 +15,7 @@ from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
 from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, neighboring_bins
 from bigbird_dna.finetuning.evaluation import baseline_bins, held_out_rows, predict_bins
-from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.building import build_dataset
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.regions import RegionSplits
-from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.chromatin.dataset import ChromatinData
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.metrics.auroc import auroc
@@ -34,7 +29,7 @@ from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.task import train
 from tests.golden.messages import fails
-from tests.toys import MOTIFS, write_motif_genome
+from tests.toys import MOTIFS, label_bins, write_motif_genome
 
 SETTINGS: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},
@@ -69,20 +64,11 @@ class Made(NamedTuple):
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     home = tmp_path_factory.mktemp("chromatin")
     write_motif_genome(home, {"a": 24_000, "b": 6_000, "c": 8_000}, spacing=170, both_strands=True)
-    tracks = [Track(name, "TF", file=home / f"peaks/{name}.bed") for name in MOTIFS]
     reference = Reference(home / "reference.fa.gz")
     pieces = (reference.fetch(Interval("a", start, start + 500)) for start in range(0, 20_000, 500))
-    DnaTokenizer.train(pieces, home / "tokenizer.model", 24, 4)
-    build_dataset(
-        home / "data",
-        reference,
-        load_assembly("demo"),
-        tracks,
-        RegionSplits.from_names(reference.contigs, load_assembly("demo"), valid=["b"], test=["c"]),
-        Labelling(bin_size=40, window=206, max_n=1.0, negative_fraction=1.0, min_positives=1),
-    )
-    tokenizer = DnaTokenizer.load(home / "tokenizer.model")
-    return Made(home, reference, tokenizer, read_dataset(home / "data"))
+    tokenizer = DnaTokenizer.train(pieces, home / "tokenizer.model", 24, 4)
+    data = label_bins(home, {name: home / f"peaks/{name}.bed" for name in MOTIFS}, "b", "c")
+    return Made(home, reference, tokenizer, data)
 
 
 def settings(**changed: dict[str, Any]) -> Config:

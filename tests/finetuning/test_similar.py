@@ -16,11 +16,7 @@ from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, win
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.finetuning.similar import drop_similar_bins, find_nearest_bins, find_nearest_promoters
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.regions import RegionSplits
-from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
@@ -29,6 +25,7 @@ from tests.conftest import REPOSITORY
 from tests.data.leaks import by_split, crossing_copies, crossing_overlaps, crossing_pairs, whole_splits
 from tests.genome.homology.test_nearest import mutated
 from tests.golden.messages import fails
+from tests.toys import label_bins
 
 LENGTH, SPACING = 200, 400
 SETS = ("substituted", "permuted", "genomic")
@@ -72,15 +69,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines += [f"{name}\t{at}\t{at + 40}\n" for name in ("two", "three") for at in range(500, 7500, 600)]
     (home / "a.bed").write_text("".join(lines))
     (home / "b.bed").write_text("".join(lines[::2]))
-    reference, assembly = Reference(home / "reference.fa.gz"), load_assembly("demo")
-    build_dataset(
-        home / "bins",
-        reference,
-        assembly,
-        [Track(name, "TF", file=home / f"{name}.bed") for name in "ab"],
-        RegionSplits.from_names(reference.contigs, assembly, valid=["two"], test=["three"]),
-        Labelling(bin_size=BIN, window=WINDOW, max_n=1.0, negative_fraction=0.4, min_positives=1),
-    )
+    beds = {name: home / f"{name}.bed" for name in "ab"}
+    label_bins(home, beds, "two", "three", window=WINDOW, negatives=0.4)
     return home
 
 
@@ -227,7 +217,7 @@ def bin_texts(home: Path, data: ChromatinData, rows: np.ndarray) -> list[str]:
 
 
 def test_nearest_bins_and_their_baseline(home: Path, tmp_path: Path) -> None:
-    words = {"data": home / "bins", "reference": home / "reference.fa.gz", "window": WINDOW}
+    words = {"data": home / "data", "reference": home / "reference.fa.gz", "window": WINDOW}
     files = {"output": tmp_path / "n.tsv", "predictions": tmp_path / "n.npy"}
     find_nearest_bins(settings(), **words, **files)
     table, values = pd.read_csv(tmp_path / "n.tsv", sep="\t"), np.load(tmp_path / "n.npy")
@@ -237,7 +227,7 @@ def test_nearest_bins_and_their_baseline(home: Path, tmp_path: Path) -> None:
     ]
     assert len(table) == 60 and values.shape == (60, 2) and values.dtype == np.float32
     assert set(table["split"]) == {"test"}
-    data = read_dataset(home / "bins")
+    data = read_dataset(home / "data")
     training = data.rows("train")
     texts, labels = bin_texts(home, data, training), data.labels.rows(training)
     shares = labels.mean(axis=0)
@@ -261,8 +251,8 @@ def test_nearest_bins_and_their_baseline(home: Path, tmp_path: Path) -> None:
 
 
 def test_no_relative_of_a_bin_crosses_a_split(home: Path, tmp_path: Path) -> None:
-    before = read_dataset(home / "bins")
-    told = drop_similar_bins(home / "bins", home / "reference.fa.gz", tmp_path / "kept", 0.4, window=WINDOW)
+    before = read_dataset(home / "data")
+    told = drop_similar_bins(home / "data", home / "reference.fa.gz", tmp_path / "kept", 0.4, window=WINDOW)
     data = read_dataset(tmp_path / "kept")
     assert data.info["similar"] == told == {"similarity": 0.4, "window": WINDOW, "left_out": told["left_out"]}
     assert told["left_out"] == len(before) - len(data) > 15
@@ -281,7 +271,7 @@ def test_no_relative_of_a_bin_crosses_a_split(home: Path, tmp_path: Path) -> Non
 def test_wrong_similarities(home: Path, tmp_path: Path, similarity: float, error: type[Exception]) -> None:
     with fails(error, f"{similarity:g}"):
         drop_similar_bins(
-            home / "bins", home / "reference.fa.gz", tmp_path / "kept", similarity, window=WINDOW
+            home / "data", home / "reference.fa.gz", tmp_path / "kept", similarity, window=WINDOW
         )
     assert not (tmp_path / "kept").exists()
 
