@@ -48,6 +48,12 @@ def fasta(path: Path, records: dict[str, str]) -> Path:
     return path
 
 
+def prepare(home: Path, records: dict[str, str], *words: object) -> Path:
+    """The data set of records."""
+    invoke("prepare sequences", fasta(home / "p.fa", records), "-o", home / "data", *words)
+    return home / "data"
+
+
 def configuration(home: Path, **sequences: Any) -> Path:
     values = {key: value for key, value in SETTINGS.items() if key != "genome"}
     values["promoters"] = {
@@ -102,10 +108,8 @@ def test_the_model_knows_its_window_and_where_it_comes_from(own: Path, model: Pa
     assert load_promoter_model(model).settings.window == LENGTH
     assert load_promoter_model(model).settings.upstream == LENGTH // 2
     found = json.loads((model / "provenance.json").read_text())
-    assert {role: found["sequences"][role]["file"] for role in found["sequences"]} == {
-        "positives": "p.fa",
-        "negatives": "n.fa",
-    }
+    files = {role: source["file"] for role, source in found["sequences"].items()}
+    assert files == {"positives": "p.fa", "negatives": "n.fa"}
     assert found["held_out_contigs_seen_in_pretraining"] == []
 
 
@@ -147,34 +151,29 @@ def test_the_tokenizer_learns_from_no_held_out_sequence(own: Path, tmp_path: Pat
     home, results = own.parent, own.parent / "results"
     table = read_splits(results / "promoters/splits.tsv")
     rng = np.random.default_rng(9)
-    for name, records in (("p.fa", promoters(240, 1)), ("n.fa", others(360, 2))):
-        changed = {key: text if table[key] == "train" else bases(rng) for key, text in records.items()}
-        fasta(tmp_path / name, changed)
-    invoke(
-        *("prepare sequences", tmp_path / "p.fa", "--negatives", tmp_path / "n.fa", "-o", tmp_path / "data"),
-        *("--splits", results / "promoters/splits.tsv"),
+    positive, negative = (
+        {key: text if table[key] == "train" else bases(rng) for key, text in records.items()}
+        for records in (promoters(240, 1), others(360, 2))
     )
-    invoke(
-        *("prepare tokenizer", home / "run.yaml", "--reference", tmp_path / "data/training.fa.gz"),
-        *("-o", tmp_path / "tokenizer.model"),
-    )
+    words = ("--negatives", fasta(tmp_path / "n.fa", negative), "--splits", results / "promoters/splits.tsv")
+    reference = prepare(tmp_path, positive, *words) / "training.fa.gz"
+    words = ("--reference", reference, "-o", tmp_path / "tokenizer.model")
+    invoke("prepare tokenizer", home / "run.yaml", *words)
     assert (tmp_path / "tokenizer.model").read_bytes() == (results / "tokens/tokenizer.model").read_bytes()
 
 
 def test_derived_negatives_are_made_of_the_positives_in_their_split(tmp_path: Path) -> None:
-    fasta(tmp_path / "p.fa", promoters(60, 3))
-    command = ("prepare sequences", tmp_path / "p.fa", "-o", tmp_path / "data")
-    invoke(*command, "--negatives-per-positive", 3, "--upstream", UPSTREAM, "--seed", 5)
-    rows = read_windows(tmp_path / "data", "permuted").rows
+    words = ("--negatives-per-positive", 3, "--upstream", UPSTREAM, "--seed", 5)
+    data = prepare(tmp_path, promoters(60, 3), *words)
+    rows = read_windows(data, "permuted").rows
     assert (rows.groupby("pair")["split"].nunique() == 1).all()
     counts = rows[rows["negative_set"] == "permuted"].groupby(["split", "pair"]).size()
     for split, many in (("train", 3), ("valid", 1), ("test", 1)):
         assert (counts[split] == many).all()
-    origin = read_origin(tmp_path / "data")
+    origin = read_origin(data)
     assert origin is not None and (origin.upstream, origin.downstream) == (60, 40)
-    before = (tmp_path / "data/windows.parquet").read_bytes()
-    invoke(*command, "--negatives-per-positive", 3, "--upstream", UPSTREAM, "--seed", 5)
-    assert (tmp_path / "data/windows.parquet").read_bytes() == before
+    before = (data / "windows.parquet").read_bytes()
+    assert (prepare(tmp_path, promoters(60, 3), *words) / "windows.parquet").read_bytes() == before
 
 
 def test_similar_sequences_and_copies_share_a_split(run: Run, tmp_path: Path) -> None:
@@ -191,9 +190,8 @@ def test_similar_sequences_and_copies_share_a_split(run: Run, tmp_path: Path) ->
     moved = {name: "train" if "_" in name else split for name, split in table.items()}
     lines = "".join(f"{name}\t{split}\n" for name, split in moved.items())
     (tmp_path / "mine.tsv").write_text(lines)
-    result = run(
-        *("prepare sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--splits", tmp_path / "mine.tsv")
-    )
+    words = ("-o", tmp_path / "data", "--splits", tmp_path / "mine.tsv")
+    result = run("prepare sequences", tmp_path / "p.fa", *words)
     held_out = sum(split != "train" for split in moved.values())
     assert f"warning: {held_out} of {held_out} held-out sequences" in result.err
     assert read_splits(tmp_path / "data/splits.tsv") == moved
@@ -214,10 +212,9 @@ def test_trimming_is_around_the_middle(tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     cores = {f"r{number}": bases(rng, 50) for number in range(40)}
     padded = {name: bases(rng, n) + text + bases(rng, n) for n, (name, text) in enumerate(cores.items())}
-    fasta(tmp_path / "p.fa", padded)
-    invoke("prepare sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--length", 50)
-    rows = read_windows(tmp_path / "data", "permuted").rows.query("negative_set == 'positive'")
-    assert window_sequences(Reference(tmp_path / "data/sequences.fa.gz"), rows, 1) == [*cores.values()]
+    data = prepare(tmp_path, padded, "--length", 50)
+    rows = read_windows(data, "permuted").rows.query("negative_set == 'positive'")
+    assert window_sequences(Reference(data / "sequences.fa.gz"), rows, 1) == [*cores.values()]
 
 
 @pytest.mark.parametrize(
@@ -301,16 +298,11 @@ def test_other_sequences_train_anew(own: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "s.tsv").write_text("".join(f"p{i}\t{SPLITS[i % 3]}\n" for i in range(40)))
     places = set()
     for number, seed in enumerate((1, 2, 2), start=1):
-        fasta(tmp_path / "p.fa", promoters(40, seed))
-        invoke(
-            "prepare sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--splits", tmp_path / "s.tsv"
-        )
-        places.add((tmp_path / "data/windows.parquet").read_bytes())
-        invoke(
-            *("finetune-promoter", own, "--negative-set", "permuted", "--windows", tmp_path / "data"),
-            *("--reference", tmp_path / "data/sequences.fa.gz", "-o", tmp_path / "model"),
-            *("--checkpoint-dir", tmp_path / "checkpoints", "--set", "promoters.training.steps=1"),
-        )
+        data = prepare(tmp_path, promoters(40, seed), "--splits", tmp_path / "s.tsv")
+        places.add((data / "windows.parquet").read_bytes())
+        words = ("--windows", data, "--reference", data / "sequences.fa.gz", "-o", tmp_path / "model")
+        words += ("--checkpoint-dir", tmp_path / "checkpoints", "--set", "promoters.training.steps=1")
+        invoke("finetune-promoter", own, "--negative-set", "permuted", *words)
         assert len([*(tmp_path / "checkpoints").iterdir()]) == min(number, 2)
     assert len(places) == 1
 
@@ -325,15 +317,11 @@ def test_promoters_of_different_lengths_have_no_base_positions(tmp_path: Path, r
         home.mkdir()
         positive, negative = fasta(home / "p.fa", records), fasta(home / "n.fa", others(40, 6))
         config = configuration(home, negatives="n.fa", length=90)
-        invoke(
-            *("prepare sequences", positive, "--negatives", negative, "--length", "90"),
-            *("-o", home / "results/promoters"),
-        )
+        words = ("--negatives", negative, "--length", "90", "-o", home / "results/promoters")
+        invoke("prepare sequences", positive, *words)
         invoke("prepare tokenizer", config)
-        done = run(
-            *("finetune-promoter", config, "--negative-set", "given"),
-            *("--set", "promoters.training.steps=2"),
-        )
+        steps = ("--set", "promoters.training.steps=2")
+        done = run("finetune-promoter", config, "--negative-set", "given", *steps)
         assert ("no base positions" in done.err) != aligned
         settings = json.loads((home / "results/models/promoter-given/config.json").read_text())["settings"]
         assert settings["base_positions"] == settings["ensemble"] == aligned

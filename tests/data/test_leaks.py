@@ -4,6 +4,7 @@ Also where training, validation and test are regions of one contig.
 """
 
 import json
+from dataclasses import astuple
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -82,28 +83,20 @@ def test_promoter_windows_of_every_negative_set(tiny_config: Path, tmp_path: Pat
 def test_bins_of_the_demo(demo: Demo, tmp_path: Path, held_out: tuple[str, str]) -> None:
     valid, test = held_out
     changes = [f"genome.valid={valid}", f"genome.test={test}", "chromatin.data.minimum_held_out=1"]
-    changes += [
-        "chromatin.data.minimum_positives=1",
-        f"chromatin.data.tracks={demo.directory / 'tracks.tsv'}",
-    ]
-    config = load_config(REPOSITORY / "workflow/config/demo.yaml", [*changes, "chromatin.variants=null"])
-    prepare_reference(demo.directory / "genome.fa.gz", tmp_path / "reference.fa.gz")
-    prepare_data(
-        config, tmp_path / "reference.fa.gz", tmp_path / "data", tracks=demo.directory / "tracks.tsv"
-    )
-    data = read_dataset(tmp_path / "data")
-    genome = Reference(tmp_path / "reference.fa.gz")
+    changes += ["chromatin.data.minimum_positives=1", "chromatin.variants=null"]
+    tracks, reference = demo.directory / "tracks.tsv", tmp_path / "reference.fa.gz"
+    changes.append(f"chromatin.data.tracks={tracks}")
+    config = load_config(REPOSITORY / "workflow/config/demo.yaml", changes)
+    prepare_reference(demo.directory / "genome.fa.gz", reference)
+    prepare_data(config, reference, tmp_path / "data", tracks=tracks)
+    data, genome = read_dataset(tmp_path / "data"), Reference(reference)
     around = data.windows(config.chromatin.data.widest, np.arange(len(data.bins)))
     rows = pd.DataFrame(
         [(one.contig, max(one.start, 0), one.end) for one in around], columns=["contig", "start", "end"]
     ).assign(split=data.bins["split"].to_numpy())
     assert set(rows["split"]) == {"train", "valid", "test"} and crossing_overlaps(rows) == []
-    own = data.bins
-    texts = [
-        genome.fetch(Interval(contig, start, start + data.bin_size))
-        for contig, start in own[["contig", "start"]].itertuples(index=False)
-    ]
-    assert near_duplicates(by_split(own.reset_index(drop=True), texts)) == []
+    texts = [genome.fetch(bin_) for bin_ in data.windows(data.bin_size, np.arange(len(data.bins)))]
+    assert near_duplicates(by_split(data.bins.reset_index(drop=True), texts)) == []
 
 
 @pytest.mark.slow
@@ -113,19 +106,16 @@ def test_promoter_windows_of_yeast(shared_data: Path, tmp_path: Path) -> None:
 
     Intergenic windows have many more: Ensembl's annotation lists no CDS of Ty retrotransposons.
     """
-    config = load_config(
-        REPOSITORY / "workflow/config/yeast.yaml", [f"promoters.windows.negative_sets=[{', '.join(SETS)}]"]
-    )
-    prepare_reference(next((shared_data / "yeast").glob("*.fa.gz")), tmp_path / "reference.fa.gz")
-    source = shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga"
-    prepare_promoters(source, tmp_path / "reference.fa.gz", tmp_path / "loci.tsv", find_assembly(config))
-    genes = next((shared_data / "yeast").glob("*.gtf.gz"))
-    reference, loci = tmp_path / "reference.fa.gz", tmp_path / "loci.tsv"
+    sets = f"promoters.windows.negative_sets=[{', '.join(SETS)}]"
+    config = load_config(REPOSITORY / "workflow/config/yeast.yaml", [sets])
+    yeast, reference, loci = shared_data / "yeast", tmp_path / "reference.fa.gz", tmp_path / "loci.tsv"
+    prepare_reference(next(yeast.glob("*.fa.gz")), reference)
+    prepare_promoters(yeast / "Sc_EPDnew_002_sacCer3.sga", reference, loci, find_assembly(config))
+    genes = next(yeast.glob("*.gtf.gz"))
     built = windows(config, reference, loci, tmp_path / "windows", genes)
     for name, (rows, sequences) in built.items():
         check(rows, sequences, duplicates=False)
         found = near_duplicates(by_split(rows, sequences))
-        print(name, len(rows), len(found))
         assert len(found) <= (0.26 if name == "intergenic" else 0.04) * len(rows)
 
 
@@ -291,9 +281,7 @@ def test_negatives_of_a_stretch_are_those_of_its_place() -> None:
         )
         for start in (4000, 0)
     )
-    assert [(w.start - 4000, w.end - 4000, w.strand) for w in moved] == [
-        (w.start, w.end, w.strand) for w in alone
-    ]
+    assert [(w.start - 4000, w.end - 4000, w.strand) for w in moved] == [(*astuple(w)[1:],) for w in alone]
     assert gc.tolist() == other.tolist() and all(w.start >= 4000 and w.end <= 7000 for w in moved)
     assert any(w.end > 6960 for w in moved)
 
@@ -312,11 +300,8 @@ def test_bins_know_the_regions_of_the_genome(config: Config) -> None:
         own = [place for place in held_out.get(split, ()) if inside(start, end, place)]
         assert bool(own) == (split != "train")
         if split == "train":  # no window of its reaches what is held out
-            assert not any(
-                middle - 125 < last and first < middle + 125
-                for each in held_out.values()
-                for first, last in each
-            )
+            regions = (region for each in held_out.values() for region in each)
+            assert not any(middle - 125 < last and first < middle + 125 for first, last in regions)
 
 
 def test_bins_are_the_same_whichever_key_names_a_region(config: Config, tmp_path: Path) -> None:
