@@ -119,14 +119,14 @@ class BaseModel(NamedTuple):
     """A Markov model over bases for the spans of hidden tokens."""
 
     markov: Markov
-    pieces: DocumentBases
+    token_bases: DocumentBases
 
     def bits(
         self, held_out: MaskedTokens, order: int, view: View, chosen: NDArray[np.integer] | None = None
     ) -> Floats:
         """Bits (M,) of hidden tokens, of all or of those that are `chosen`, ascending."""
         (seen, both), found, done = view, [np.zeros(0)], 0
-        for spans in self.pieces.batches(*held_out):
+        for spans in self.token_bases.batches(*held_out):
             size = len(spans.starts)
             of: Tokens = np.arange(size)
             if chosen is not None:
@@ -149,7 +149,7 @@ class LanguageBaselines:
     def evaluate(self, held_out: MaskedTokens) -> MaskedTokenBits:
         """Bits of hidden tokens; `ValueError` for one that is not made of A, C, G and T alone."""
         ids = [document[places] for document, places in zip(*held_out, strict=True)]
-        lengths = self.bases.pieces.lengths[np.concatenate([np.zeros(0, np.int64), *ids])]
+        lengths = self.bases.token_bases.lengths[np.concatenate([np.zeros(0, np.int64), *ids])]
         bits = {UNIFORM: 2.0 * lengths, UNIGRAM: token_bits(self.tokens.unigram, held_out, seen=True)}
         notes = {UNIFORM: "2 bits a base", UNIGRAM: "frequencies of tokens"}
         strands = "both strands" if self.bases.markov.both_strands else "one strand"
@@ -202,14 +202,14 @@ def fit_language_baselines(
     views = (LEFT,) if causal else VIEWS
     chosen = np.asarray(evenly(hidden, CHOOSING_TOKENS / hidden))
     tokens = fit_token_models(training, validation, chosen, tokenizer, token_order, memory, views)
-    pieces = DocumentBases(tokenizer)
+    token_bases = DocumentBases(tokenizer)
     log(f"Markov models over bases: counting in {len(training):,} documents")
     markov = Markov(base_order, both_strands=both_strands)
-    markov.fit(map(pieces.codes, progress(training, "counting bases", len(training), "documents")))
+    markov.fit(map(token_bases.codes, progress(training, "counting bases", len(training), "documents")))
     documents = [text for text, places in zip(*validation, strict=True) if len(places)]
-    size = sum(int(pieces.lengths[document].sum()) for document in documents)
-    markov.mix(pieces.codes(documents[index]) for index in evenly(len(documents), CHOOSING_BASES / size))
-    bases, orders = BaseModel(markov, pieces), range(base_order + 1)
+    size = sum(int(token_bases.lengths[document].sum()) for document in documents)
+    markov.mix(token_bases.codes(documents[index]) for index in evenly(len(documents), CHOOSING_BASES / size))
+    bases, orders = BaseModel(markov, token_bases), range(base_order + 1)
 
     def best_order(view: View) -> int:
         """The order with the fewest bits on the chosen validation tokens."""

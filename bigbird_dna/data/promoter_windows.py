@@ -81,13 +81,13 @@ def prepare_windows(
     if "intergenic" in settings.negative_sets:
         check_coding(coding)
     splits = Splits.from_config(config.genome, genome.contigs, assembly)
-    place, names, counts = _positives(genome, loci, splits, settings.sides, coding)
-    training = [split == "train" for split in place.owner_splits]
+    positives, names, counts = _positives(genome, loci, splits, settings.sides, coding)
+    training = [split == "train" for split in positives.owner_splits]
     everyone = range(len(names))
     # Only training promoters have several negatives: held-out metrics set one against one.
     owners = [pair for pair in everyone for _ in range(settings.negatives if training[pair] else 1)]
-    extra = config.promoters.calibration.negatives
-    more = [pair for pair in everyone if not training[pair] for _ in range(extra)]
+    number = config.promoters.calibration.negatives
+    more = [pair for pair in everyone if not training[pair] for _ in range(number)]
     rows: list[tuple[object, ...]] = []
 
     def add(
@@ -96,20 +96,24 @@ def prepare_windows(
         """Rows of windows by their owners, positives' indices; where there is no window there is no row."""
         for pair, window in zip(owners, windows, strict=True):
             if window is not None:
-                split = EXTRA_NEGATIVES.get(place.owner_splits[pair]) if extra else place.owner_splits[pair]
+                split = (
+                    EXTRA_NEGATIVES.get(positives.owner_splits[pair])
+                    if extra
+                    else positives.owner_splits[pair]
+                )
                 rows.append((*astuple(window), split, negative_set, pair, names[pair]))
 
-    add(place.windows, everyone, POSITIVE)
+    add(positives.windows, everyone, POSITIVE)
     for negative_set in settings.negative_sets:
         stream, extra_stream = _STREAMS.get(negative_set, _USUAL_STREAMS)
-        found = place.find(negative_set, owners, settings, (config.seed, stream))
+        found = positives.find(negative_set, owners, settings, (config.seed, stream))
         if negative_set in PLACED_SETS:
             counts[f"{negative_set} negatives not found"] = found.count(None)
             _warn_of_missing(negative_set, owners, found)
         add(found, owners, negative_set)
         # A promoter's upstream negative is the nearest one: there are no others like it.
         if more and negative_set != "upstream":
-            others = place.find(negative_set, more, settings, (config.seed, extra_stream), taken={*found})
+            others = positives.find(negative_set, more, settings, (config.seed, extra_stream), taken={*found})
             add(others, more, negative_set, extra=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS), dict[str, Any](counts)
     if (threshold := config.splits.similarity) is not None:
