@@ -88,33 +88,18 @@ def prepare_windows(
     owners = [pair for pair in everyone for _ in range(settings.negatives if training[pair] else 1)]
     number = config.promoters.calibration.negatives
     more = [pair for pair in everyone if not training[pair] for _ in range(number)]
-    rows: list[tuple[object, ...]] = []
-
-    def add(
-        windows: Sequence[Interval | None], owners: Sequence[int], negative_set: str, extra: bool = False
-    ) -> None:
-        """Rows of windows by their owners, positives' indices; where there is no window there is no row."""
-        for pair, window in zip(owners, windows, strict=True):
-            if window is not None:
-                split = (
-                    EXTRA_NEGATIVES.get(positives.owner_splits[pair])
-                    if extra
-                    else positives.owner_splits[pair]
-                )
-                rows.append((*astuple(window), split, negative_set, pair, names[pair]))
-
-    add(positives.windows, everyone, POSITIVE)
+    rows = _rows(positives, names, positives.windows, everyone, POSITIVE)
     for negative_set in settings.negative_sets:
         stream, extra_stream = _STREAMS.get(negative_set, _USUAL_STREAMS)
         found = positives.find(negative_set, owners, settings, (config.seed, stream))
         if negative_set in PLACED_SETS:
             counts[f"{negative_set} negatives not found"] = found.count(None)
             _warn_of_missing(negative_set, owners, found)
-        add(found, owners, negative_set)
+        rows += _rows(positives, names, found, owners, negative_set)
         # A promoter's upstream negative is the nearest one: there are no others like it.
         if more and negative_set != "upstream":
             others = positives.find(negative_set, more, settings, (config.seed, extra_stream), taken={*found})
-            add(others, more, negative_set, extra=True)
+            rows += _rows(positives, names, others, more, negative_set, extra=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS), dict[str, Any](counts)
     if (threshold := config.splits.similarity) is not None:
         sequences = window_sequences(genome, table, config.seed)
@@ -126,6 +111,24 @@ def prepare_windows(
         info["annotation"] = {"file": Path(annotation).name, "sha256": checksum(annotation)}
     with into_directory(output) as files:
         write_windows(files, table, info)
+
+
+def _rows(
+    genome: PromoterGenome,
+    names: Sequence[str],
+    windows: Sequence[Interval | None],
+    owners: Sequence[int],
+    negative_set: str,
+    *,
+    extra: bool = False,
+) -> list[tuple[object, ...]]:
+    """Rows of windows by their owners, positives' indices; where there is no window there is no row."""
+    splits = [EXTRA_NEGATIVES.get(split) if extra else split for split in genome.owner_splits]
+    return [
+        (*astuple(window), splits[pair], negative_set, pair, names[pair])
+        for pair, window in zip(owners, windows, strict=True)
+        if window is not None
+    ]
 
 
 def _warn_of_missing(negative_set: str, owners: Sequence[int], found: Sequence[Interval | None]) -> None:
