@@ -17,9 +17,10 @@ from bigbird_dna.baselines.kmers import (
     PositionLogistic,
     window_features,
 )
+from bigbird_dna.baselines.windows import blocks
 from bigbird_dna.config import ChromatinEvaluationConfig, Config
 from bigbird_dna.console import log, progress
-from bigbird_dna.data.chromatin import Rows, sample
+from bigbird_dna.data.chromatin import BinWindows, Rows, sample
 from bigbird_dna.data.predictions import KMER, POSITION
 from bigbird_dna.data.promoter_windows import WindowSet, read_origin, read_windows, window_sequences
 from bigbird_dna.disk.atomic import atomic_path, check_writable, write_array
@@ -173,12 +174,9 @@ def baseline_bins(
     sizes = (data.bin_size, max(BASELINE_WINDOW, data.bin_size))
 
     def features(chosen: Rows) -> npt.NDArray[np.float32]:
-        parts = []
-        for first in range(0, len(chosen), BINS_AT_ONCE):
-            windows = data.windows(max(sizes), chosen[first : first + BINS_AT_ONCE])
-            sequences = [reference.fetch(window) for window in windows]
-            parts.append(window_features(sequences, sizes, config.baseline_kmer))
-        return np.concatenate(parts)
+        windows = BinWindows(data, reference, max(sizes), chosen)
+        parts = (windows.sequences(some) for some in blocks(len(chosen), BINS_AT_ONCE))
+        return np.concatenate([window_features(texts, sizes, config.baseline_kmer) for texts in parts])
 
     training = sample(data.rows("train"), BASELINE_BINS, (config.seed, 8))
     valid = data.rows("valid")

@@ -25,6 +25,7 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval
 from tests.cli.command import Run, invoke, refused
 from tests.conftest import REPOSITORY
+from tests.data.leaks import whole_splits
 from tests.golden.messages import fails, message
 
 LENGTH = 120
@@ -115,10 +116,7 @@ def test_an_annotation_is_placed_by_any_names(tmp_path: Path, capsys: pytest.Cap
         + gtf(("II", "CDS", 0, 5, "+"), ("chrX1", "CDS", 5, 9, "+"), ("I", "CDS", 200, 300, "-"))
     )
     regions = open_coding(path, {"NC_001133.9": 100, "NC_001134.8": 9}, load_assembly("sacCer3"))
-    found = {
-        contig: list(zip(*map(np.ndarray.tolist, one), strict=True))
-        for contig, one in regions.contigs.items()
-    }
+    found = {name: [*zip(*map(list, one), strict=True)] for name, one in regions.contigs.items()}
     assert found == {"NC_001133.9": [(10, 30), (95, 100)], "NC_001134.8": [(0, 5)]}
     absent, beyond = capsys.readouterr().err.splitlines()
     assert f"warning: {path}: 1 of 6 CDS" in absent and "chrX1" in absent
@@ -188,21 +186,17 @@ def test_intergenic_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, ann
     config = load_config(tiny_config, [SETS, more, "promoters.windows.distance=20"])
     rows = make(config, tmp_path / "windows", annotation)
     with Reference(config.paths.reference) as reference:
-        lengths = dict(reference.contigs)
-    coding = {contig: np.zeros(length, bool) for contig, length in lengths.items()}
+        coding = {contig: np.zeros(length, bool) for contig, length in reference.contigs.items()}
     for contig, _, _, first, last in (line.split("\t")[:5] for line in annotation.read_text().splitlines()):
         coding[contig][int(first) - 1 : int(last)] = True
     check_intergenic(rows, config, coding)
     own = rows[rows["negative_set"] == "intergenic"]
-    contigs = dict.fromkeys(("valid", "valid-further"), "two") | dict.fromkeys(
-        ("test", "test-further"), "three"
-    )
-    assert (own["contig"] == own["split"].map({"train": "one", **contigs})).all()
+    contigs = {"train": "one", "valid": "two", "test": "three"}
+    assert (own["contig"] == whole_splits(own).map(contigs)).all()
     # Each promoter has as many as of genomic ones, further ones too, and none repeats another.
     genomic = rows[rows["negative_set"] == "genomic"]
-    pd.testing.assert_series_equal(
-        own.groupby(["split", "pair"]).size(), genomic.groupby(["split", "pair"]).size()
-    )
+    sizes = (some.groupby(["split", "pair"]).size() for some in (own, genomic))
+    pd.testing.assert_series_equal(*sizes)
     assert set(own["split"]) == {"train", "valid", "test", *EXTRA_NEGATIVES.values()}
     # Fractions are of the window, and derived negatives have their promoter's.
     expected = [coding[c][start:end].mean() for c, start, end in rows[WINDOW[:3]].itertuples(index=False)]
@@ -316,11 +310,9 @@ def test_yeast_has_an_intergenic_negative_for_every_promoter(shared_data: Path, 
             coding[contig][start:end] = True
     check_intergenic(rows, config, coding)
     own = rows[rows["negative_set"] == "intergenic"]
-    assert own.groupby("split").size().to_dict() == {
-        **{"train": 23_532, "valid": 275, "test": 916},
-        **{"valid-further": 825, "test-further": 2_748},
-    }
-    assert set(own[own["split"].str.startswith("test")]["contig"]) == {"VII", "XV"}
-    assert set(own[own["split"].str.startswith("valid")]["contig"]) == {"XI"}
+    sizes = {"train": 23_532, "valid": 275, "test": 916, "valid-further": 825, "test-further": 2_748}
+    assert own.groupby("split").size().to_dict() == sizes
+    contigs = own.groupby(whole_splits(own))["contig"].unique()
+    assert {*contigs["test"]} == {"VII", "XV"} and {*contigs["valid"]} == {"XI"}
     half = (rows["coding"] > 0.5).groupby(rows["negative_set"]).mean()
     assert half["genomic"] > 0.7 > 0.2 > half[POSITIVE] > half["intergenic"] == 0

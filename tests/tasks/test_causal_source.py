@@ -100,8 +100,8 @@ def test_it_needs_the_bits_that_the_source_has_and_no_fewer(trained: Trained, tm
             "language_model_table",
             lambda *values, **named: given.append(values) or table_of(*values, **named),
         )
-        fit = partial(rivals.fit_left_baselines, base_order=SOURCE.order + 2)
-        patch.setattr(rivals, "fit_left_baselines", fit)
+        fit = partial(rivals.fit_language_baselines, base_order=SOURCE.order + 2)
+        patch.setattr(rivals, "fit_language_baselines", fit)
         settings = PretrainingConfig(sequence_tokens=TOKENS, ngram_order=4)
         rivals.fit_rivals(
             settings, trained.tokens, trained.tokens / "tokenizer.model", tmp_path / "left.npz", causal=True
