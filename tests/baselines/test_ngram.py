@@ -141,19 +141,6 @@ def test_estimated_discounts_are_used_where_there_are_counts():
     assert not np.allclose(finish(types, types.occurrences, 501).discounts[1:], FALLBACK_DISCOUNTS)
 
 
-def test_structure_is_learnt():
-    """A second-order chain: below one bit a token, where a unigram needs three."""
-    rng = np.random.default_rng(0)
-    text = [0, 1]
-    for _ in range(20_000):
-        text.append((text[-1] + 3 * text[-2]) % 8 if rng.random() < 0.95 else int(rng.integers(8)))
-    tokens = np.array(text)
-    bits = {
-        n: -KneserNey(n, 8).fit([tokens[:15_000]]).log2_probabilities(tokens[15_000:]).mean() for n in (1, 3)
-    }
-    assert bits[3] < 0.8 < 2.9 < bits[1]
-
-
 @pytest.mark.parametrize(
     "call",
     [

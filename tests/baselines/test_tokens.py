@@ -104,16 +104,6 @@ def test_slopes_are_those_of_small_changes():
         np.testing.assert_allclose(hessian[place], (above[1] - below[1]) / 2e-5, rtol=1e-4)
 
 
-def test_both_sides_tell_more_than_one():
-    model = product([text(20_000, 0)])
-    document = text(6000, 1)
-    places = hidden(document)
-    asked = model.look_up(MaskedTokens([document], [places]))
-    both = model.fitted(asked).bits(asked).mean()
-    left = -model.forward.log2_probabilities(document)[places].mean()
-    assert both < 0.93 * left
-
-
 def test_factors_that_say_nothing_do_no_harm():
     """With models of order 1 all three are the same; nothing can be told from three times the same."""
     model = product([text(500, 0)], order=1)
