@@ -78,18 +78,18 @@ def training_bins(data: ChromatinData, training: ChromatinTrainingConfig) -> Row
     and a peak's two halves would count as two examples. `ConfigError` where no track has five bins of each
     class left.
     """
-    rows, share = data.rows("train"), training.examples
+    rows, share = data.rows("train"), training.train_fraction
     if share >= 1:
         return rows
     codes = data.bins["contig"].cat.codes.to_numpy().astype(np.int64)[rows]
-    runs = data.bins["start"].to_numpy()[rows] // (data.bin_size * training.neighbours)
+    runs = data.bins["start"].to_numpy()[rows] // (data.bin_size * training.bins_per_window)
     groups = codes * (int(runs.max()) + 1) + runs
     kept = rows[draw_groups(groups, share, (training.seed, 6))]
     positives = data.labels.positives(kept)
     poor = np.minimum(positives, len(kept) - positives) < LEAST_EXAMPLES
     if poor.all():
         raise ConfigError(
-            f"chromatin.training.examples: a share of {share:g} of {len(rows):,} training bins leaves "
+            f"chromatin.training.train_fraction: a share of {share:g} of {len(rows):,} training bins leaves "
             f"{len(kept):,}, and no track with at least {LEAST_EXAMPLES} bins of each class"
         )
     if poor.any():
@@ -144,8 +144,8 @@ def prepare_data(
         window=data.widest,
         max_n=data.max_n,
         negative_fraction=data.negative_fraction,
-        min_positives=data.minimum_positives,
-        min_held_out=data.minimum_held_out,
+        min_positives=data.min_positives_train,
+        min_held_out=data.min_positives_heldout,
         seed=config.seed,
     )
     regions = {"valid_regions": data.valid_regions, "test_regions": data.test_regions}

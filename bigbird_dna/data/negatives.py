@@ -112,7 +112,7 @@ def draw_candidates(
     edges = np.concatenate([[-np.inf], np.sort(positions), [np.inf]])
     after = np.searchsorted(edges, tss)
     gaps = np.minimum(tss - edges[after - 1], edges[after] - tss)
-    kept = (masked[starts + size] == masked[starts]) & (gaps >= config.distance)
+    kept = (masked[starts + size] == masked[starts]) & (gaps >= config.min_tss_distance)
     starts, forward = starts[kept], forward[kept]
     strong = _prefix_sum((letters == ord("G")) | (letters == ord("C")))
     windows = [
@@ -338,7 +338,7 @@ class PromoterGenome:
         if coding is None:
             return sequence, positions, None
         inside_ = coding.within(segment), positions - segment.start
-        free = find_free_starts(sequence, *inside_, size=config.length, distance=config.distance)
+        free = find_free_starts(sequence, *inside_, size=config.length, distance=config.min_tss_distance)
         return sequence, positions, free
 
     def _upstream(self, owners: Sequence[int], sides: tuple[int, int]) -> list[Interval | None]:

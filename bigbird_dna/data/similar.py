@@ -122,7 +122,7 @@ def drop_similar(
     if not (training & promoter & ~dropped).any():
         raise DataError(
             "all training promoters are like a held-out window: nothing is left to train on "
-            f"(splits.similarity {threshold:g})"
+            f"(splits.max_train_test_similarity {threshold:g})"
         )
     counts = {
         "training promoters like a held-out window": int((found & promoter).sum()),

@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_one_sentence(tracks: Path, tiny_config: Path, tmp_
         (DataError, lambda: bigbird_dna.TrackWindows(data, tmp_path / "other.fa.gz", window=9)),
         (DataError, lambda: bigbird_dna.TrackWindows(tmp_path, genome, window=9)),
         (UsageError, lambda: promoters(negative_set="permuted")),
-        (DataError, lambda: promoters(negative_set="given")),
+        (DataError, lambda: promoters(negative_set="user")),
     ]
     for kind, call in cases:
         with fails(kind):

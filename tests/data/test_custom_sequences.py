@@ -82,7 +82,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(own: Path) -> Path:
     settings = ["training.steps=150", "training.optimizer.learning_rate=0.003", "model.dropout=0.0"]
     invoke(
-        *("finetune-promoter", own, "--negative-set", "given"),
+        *("finetune-promoter", own, "--negative-set", "user"),
         *(word for setting in settings for word in ("--set", f"promoters.{setting}")),
     )
     return own.parent / "results/models/promoter-given"
@@ -92,7 +92,7 @@ def test_the_planted_motif_is_learned_and_reported(own: Path, model: Path, tmp_p
     metrics = json.loads((model / "metrics.json").read_text())["test"]
     assert metrics["auroc"] > 0.8
     assert (metrics["n"], metrics["positives"]) == (60, 24)
-    invoke("train baseline-promoter", own, "--negative-set", "given", "-o", tmp_path / "kmer.parquet")
+    invoke("train baseline-promoter", own, "--negative-set", "user", "-o", tmp_path / "kmer.parquet")
     invoke(
         *("evaluate promoters", f"--predictions=given={model / 'predictions.parquet'}"),
         *(f"--baseline=given={tmp_path / 'kmer.parquet'}", "-o", tmp_path / "report"),
@@ -128,7 +128,7 @@ def test_the_data_set_holds_each_sequence_once_and_its_split(own: Path) -> None:
     home = own.parent
     directory = home / "results/promoters"
     records = promoters(240, 1) | others(360, 2)
-    data = read_windows(directory, "given")
+    data = read_windows(directory, "user")
     sequences = window_sequences(Reference(directory / "sequences.fa.gz"), data.rows, 1)
     assert dict(zip(data.rows["contig"], sequences, strict=True)) == records
     assert data.rows["pair"].is_unique
@@ -140,7 +140,7 @@ def test_the_data_set_holds_each_sequence_once_and_its_split(own: Path) -> None:
     sizes = data.rows.groupby(["negative_set", "split"]).size().to_dict()
     assert sizes == {
         **{(POSITIVE, "train"): 192, (POSITIVE, "valid"): 24, (POSITIVE, "test"): 24},
-        **{("given", "train"): 288, ("given", "valid"): 36, ("given", "test"): 36},
+        **{("user", "train"): 288, ("user", "valid"): 36, ("user", "test"): 36},
     }
     origin = read_origin(directory)
     assert origin is not None and (origin.upstream, origin.downstream) == (50, 50)
@@ -264,9 +264,9 @@ def test_sequences_that_are_all_alike_cannot_be_split(run: Run, tmp_path: Path) 
 # The configuration and the data set have to agree.
 
 
-@pytest.mark.parametrize("setting", ["promoters.windows.upstream=60", "promoters.training.jitter=50"])
+@pytest.mark.parametrize("setting", ["promoters.windows.upstream=60", "promoters.training.crop_jitter_bp=50"])
 def test_a_configured_window_must_be_the_data_set_s(own: Path, tmp_path: Path, setting: str) -> None:
-    words = ("--negative-set", "given", "--set", setting, "-o", tmp_path / "m")
+    words = ("--negative-set", "user", "--set", setting, "-o", tmp_path / "m")
     with fails(ConfigError, *setting.split("=")):
         invoke("finetune-promoter", own, *words)
 
@@ -321,7 +321,7 @@ def test_promoters_of_different_lengths_have_no_base_positions(tmp_path: Path, r
         invoke("prepare sequences", positive, *words)
         invoke("prepare tokenizer", config)
         steps = ("--set", "promoters.training.steps=2")
-        done = run("finetune-promoter", config, "--negative-set", "given", *steps)
+        done = run("finetune-promoter", config, "--negative-set", "user", *steps)
         assert ("no base positions" in done.err) != aligned
         settings = json.loads((home / "results/models/promoter-given/config.json").read_text())["settings"]
         assert settings["base_positions"] == settings["ensemble"] == aligned

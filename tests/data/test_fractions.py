@@ -64,10 +64,13 @@ def test_negatives_that_are_nobody_s_pair_are_drawn_by_the_same_share() -> None:
 def test_too_few_promoters_are_refused_at_once(tiny_config: Path, tmp_path: Path, run: Run) -> None:
     words = ("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "model")
     words += ("--set", "promoters.model.initial=random", "--checkpoint-dir", tmp_path / "checkpoints")
-    result = run(*words, "--set", "promoters.training.examples=0.02")
-    message(refused(result, 2), "promoters.training.examples", "0.02", "98")
+    result = run(*words, "--set", "promoters.training.train_fraction=0.02")
+    message(refused(result, 2), "promoters.training.train_fraction", "0.02", "98")
     assert not list(tmp_path.iterdir())
-    message(refused(run(*words, "--set", "promoters.training.examples=0"), 2), "promoters.training.examples")
+    message(
+        refused(run(*words, "--set", "promoters.training.train_fraction=0"), 2),
+        "promoters.training.train_fraction",
+    )
 
 
 def bins(positives: int = 400) -> ChromatinData:
@@ -123,7 +126,12 @@ def study(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     steps = ("--set", "pretraining.steps=4", "--checkpoint-dir", home / "checkpoints")
     invoke("pretrain", tiny_config, *steps, "-o", home / "start")
     for start in ("pretrained", "random"):
-        values = {"model.initial": start, "training.examples": 0.3, "training.seed": 5, "training.steps": 4}
+        values = {
+            "model.initial": start,
+            "training.train_fraction": 0.3,
+            "training.seed": 5,
+            "training.steps": 4,
+        }
         invoke(
             *("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", home / start / "model"),
             *("--pretrained", home / "start", "--checkpoint-dir", home / "checkpoints"),

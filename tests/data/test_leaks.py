@@ -39,7 +39,7 @@ from tests.data.leaks import (
 from tests.tiny_run import SETTINGS as TINY
 from tests.toys import Demo, random_dna
 
-SETS = [name for name in NEGATIVE_SETS if name != "given"]
+SETS = [name for name in NEGATIVE_SETS if name != "user"]
 CODING = [(contig, start) for contig in ("one", "two", "three") for start in range(360, 11_000, 600)]
 
 
@@ -82,8 +82,8 @@ def test_promoter_windows_of_every_negative_set(tiny_config: Path, tmp_path: Pat
 @pytest.mark.parametrize("held_out", [("[demo5]", "[demo6]"), ("['demo5:1-100,000']", "['demo5:100,001-']")])
 def test_bins_of_the_demo(demo: Demo, tmp_path: Path, held_out: tuple[str, str]) -> None:
     valid, test = held_out
-    changes = [f"genome.valid={valid}", f"genome.test={test}", "chromatin.data.minimum_held_out=1"]
-    changes += ["chromatin.data.minimum_positives=1", "chromatin.variants=null"]
+    changes = [f"genome.valid={valid}", f"genome.test={test}", "chromatin.data.min_positives_heldout=1"]
+    changes += ["chromatin.data.min_positives_train=1", "chromatin.variants=null"]
     tracks, reference = demo.directory / "tracks.tsv", tmp_path / "reference.fa.gz"
     changes.append(f"chromatin.data.tracks={tracks}")
     config = load_config(REPOSITORY / "workflow/config/demo.yaml", changes)
@@ -161,12 +161,12 @@ SETTINGS: dict[str, Any] = {
         "test": ["c:40001-50000"],
         "exclude": ["c:55,001-56,000"],
     },
-    "tokens": {**TINY["tokens"], "corpus_megabases": 1, "passes": 4, "max_start": 300},
-    "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 2, "distance": 20}},
+    "tokens": {**TINY["tokens"], "corpus_megabases": 1, "genome_passes": 4, "max_start_offset": 300},
+    "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 2, "min_tss_distance": 20}},
     "chromatin": {
         "data": {
             **{"tracks": "peaks", "bin": 50, "window": 250, "compare_window": None, "shift": 0},
-            **{"minimum_positives": 5, "test_regions": ["c:30,001-33,000"]},
+            **{"min_positives_train": 5, "test_regions": ["c:30,001-33,000"]},
         }
     },
 }
@@ -184,7 +184,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     (home / "peaks").mkdir()
     (home / "peaks/one.bed").write_text("".join(f"c\t{at}\t{at + 60}\n" for at in range(100, SIZE, 300)))
     path = home / "run.yaml"
-    path.write_text(yaml.safe_dump({"results": str(home / "results"), "local_data": str(home), **SETTINGS}))
+    path.write_text(yaml.safe_dump({"results": str(home / "results"), "data_dir": str(home), **SETTINGS}))
     config = load_config(path, [f"chromatin.data.tracks={home}/peaks"])
     prepare_reference(home / "genome.fa", config.paths.reference)
     write_loci(

@@ -121,8 +121,11 @@ def test_a_long_sequence_comes_out_in_another_order() -> None:
 
 
 def test_shuffled_windows_keep_their_promoter_s_dinucleotides(tiny_config: Path, tmp_path: Path) -> None:
-    changes = ["promoters.windows.negative_sets=[dinucleotide_shuffled]", "promoters.control=null"]
-    config = load_config(tiny_config, [*changes, "scoring.negative_set=dinucleotide_shuffled"])
+    changes = [
+        "promoters.windows.negative_sets=[dinucleotide_shuffled]",
+        "promoters.shuffled_label_control=null",
+    ]
+    config = load_config(tiny_config, [*changes, "example_scan.negative_set=dinucleotide_shuffled"])
     prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path)
     data, genome = read_windows(tmp_path, "dinucleotide_shuffled"), Reference(config.paths.reference)
     texts = window_sequences(genome, data.rows, config.seed)

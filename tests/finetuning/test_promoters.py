@@ -244,10 +244,10 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
     words += (*sets("promoters.training.steps=1"),)
     for positions, method in ((160, "null"), (100, "tile")):
         extended = f"promoters.model.extend_positions={method}"
-        keys = sets(f"encoder.positions={positions}", extended, "pretraining.sequence_tokens=96")
+        keys = sets(f"encoder.max_length={positions}", extended, "pretraining.sequence_tokens=96")
         with fails(ConfigError, positions):
             finetune(tiny_config, tmp_path / "model", *words, *keys)
-    keys = sets("encoder.positions=160", "promoters.model.extend_positions=tile")
+    keys = sets("encoder.max_length=160", "promoters.model.extend_positions=tile")
     finetune(tiny_config, tmp_path / "model", *words, *keys)
     model = load(tmp_path / "model")
     table = model.network.state_dict()["encoder.embeddings.position.weight"]
@@ -258,9 +258,9 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
 
 
 def test_a_rotary_encoder_is_extended_with_its_scale(tiny_config: Path, tmp_path: Path) -> None:
-    rotary = "encoder.position=rotary"
+    rotary = "encoder.position_encoding=rotary"
     pretrained = pretrain(tiny_config, tmp_path, "pretraining.steps=1", rotary)
-    keys = sets("promoters.training.steps=1", "encoder.positions=256", rotary)
+    keys = sets("promoters.training.steps=1", "encoder.max_length=256", rotary)
     keys += sets("promoters.model.extend_positions=interpolate")
     finetune(tiny_config, tmp_path / "model", "--pretrained", pretrained, *keys)
     assert load(tmp_path / "model").config.rotary_scale == 2.0
