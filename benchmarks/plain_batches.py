@@ -43,7 +43,7 @@ class PlainBatches:
         rng = np.random.default_rng((config.seed, 3, step))
         shifts = rng.integers(-made.shift, made.shift + 1, config.batch_size)[first : first + count]
         turned = rng.integers(0, 2, config.batch_size).astype(bool)[first : first + count]
-        rows, sequences = made.neighbours[chosen], []
+        rows, sequences = made.neighbors[chosen], []
         bins = np.empty(rows.shape, np.int64)
         for number, (row, shift, turn) in enumerate(zip(made.training[chosen], shifts, turned, strict=True)):
             start = int(made.starts[row]) - (made.window - size) // 2 + int(shift)

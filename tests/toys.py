@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bigbird_dna.config import EncoderConfig
+    from bigbird_dna.genome.chromatin.dataset import ChromatinData
     from bigbird_dna.model.model import LoadedModel
     from bigbird_dna.model.settings import Settings
     from bigbird_dna.tokens.dna import DnaTokenizer
@@ -179,6 +180,24 @@ def write_motif_genome(
     (home / "peaks").mkdir()
     for name, lines in peaks.items():
         (home / f"peaks/{name}.bed").write_text("".join(lines))
+
+
+def label_bins(
+    home: Path, beds: Mapping[str, Path], valid: str, test: str, *, window: int = 206, negatives: float = 1.0
+) -> "ChromatinData":
+    """The data set `home/data`, bins of 40 bp, of `home/reference.fa.gz` and a BED file for each track."""
+    from bigbird_dna.genome.assembly import load_assembly
+    from bigbird_dna.genome.chromatin.building import build_dataset
+    from bigbird_dna.genome.chromatin.labels import Labelling
+    from bigbird_dna.genome.chromatin.regions import RegionSplits
+    from bigbird_dna.genome.chromatin.tracks import Track
+    from bigbird_dna.genome.reference import Reference
+
+    reference, demo = Reference(home / "reference.fa.gz"), load_assembly("demo")
+    tracks = [Track(name, "TF", file=path) for name, path in beds.items()]
+    splits = RegionSplits.from_names(reference.contigs, demo, valid=[valid], test=[test])
+    labelling = Labelling(bin_size=40, window=window, max_n=1.0, negative_fraction=negatives, min_positives=1)
+    return build_dataset(home / "data", reference, demo, tracks, splits, labelling)
 
 
 # A simulated genome, read by other means than the simulation's.

@@ -1,17 +1,28 @@
-"""Markov models over bases: the plainest rivals of a DNA language model, made as strong as they get.
+"""Markov models over bases: the plainest baselines of a DNA language model, made as strong as they get.
 
 The probability of a base given the k before it, each order smoothed by the one below:
 
     P_k(x | c) = (n(cx) + a_k P_{k−1}(x | c')) / (n(c·) + a_k),    P_{−1} = 1/4
 
-n counts in the training sequences (of both strands, unless told otherwise), c' is c without its oldest base,
-and the strengths a_k are chosen on validation sequences.
+n counts in the training sequences (of both strands, unless specified otherwise), c' is c without its oldest
+base, and the strengths a_k are chosen on validation sequences.
 
-**What favours these baselines.** Strengths and orders are chosen on validation sequences; where those are
-also the ones that are judged, that is a choice after the fact. The bases around a stretch are all seen, also
-those that are hidden from a masked-token model, unless `before` and `behind` say how many may be. And the
-length of the stretch is known to `two_sided`, where the masked-token model has to guess a piece among those
-of all lengths. In turn the masked-token model knows where the pieces around it begin and end.
+**What favors these baselines.** Strengths and orders are chosen on validation sequences; where those are
+also the ones that are evaluated, that is a choice after the fact. The bases around a span are all seen, also
+those that are hidden from a masked-token model, unless `before` and `behind` limit how many may be. And the
+length of the span is known to `two_sided`, where the masked-token model has to predict a token among those
+of all lengths. In turn the masked-token model knows where the tokens around it begin and end.
+
+A word is a run of n bases as a number in base 4 (A 0, C 1, G 2, T 3), the oldest base first. Places of an
+N or beyond an end are in no word.
+
+The probability of a span x of L bases between l and r (k bases each) under a model of order k is exact:
+
+    P(x | l, r) = P(x r | l) / Σ_y P(y r | l),    P(x r | l) = Π_i P_k(base i | the k before it)
+
+The sum over all 4 ** L spans y goes along the sequence (forward algorithm). A state is the last k bases,
+of which only those inside the span vary: there are 4 ** min(L, k) of them at most. Each base that enters
+multiplies the states by four, up to that many; each base that falls out of the last k is summed over.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,41 +31,30 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.markov_counts import (
-    Codes,
-    Counts,
-    Words,
-    bridge_bits,
-    checked_codes,
-    count_words,
-    known_before,
-    words_ending,
-)
+from bigbird_dna.genome.sequence import UNKNOWN
+
+# Axes: M spans, those of one `_Shape` computed together; S states.
 
 LARGEST_ORDER = 12
+# Longer spans are evaluated with at most this order: 4 ** 8 states take some milliseconds each.
+LONGEST_STATE = 8
 # No probability is smaller, so that products along a path stay in the range of numbers.
 SMALLEST = 1e-9
 _COARSE = 2.0 ** np.arange(-2, 23)
 _FINE = 2.0 ** np.linspace(-0.75, 0.75, 7)
+SLICE = 1 << 22  # bases counted at a time
+STATES = 1 << 17  # of all spans at a time: 1 MB, about a cache's size
+STEPS = 8  # after which the sums are scaled back, so that they stay in the range of numbers
 
-Bits = NDArray[np.float64]
+Codes = NDArray[np.integer]  # base codes 0 to 4
+Words = NDArray[np.int64]
+Counts = NDArray[np.signedinteger]
+Floats = NDArray[np.float64]
 
 
 class Markov:
-    """Probabilities of bases from the `order` bases before them, and from those on both sides.
+    """Probabilities of bases from the `order` (0 to 12) bases before them, and from those on both sides.
 
-    Parameters
-    ----------
-    order : the largest number of bases before, 0 to 12.
-    both_strands : count the reverse complement of the training sequences as well.
-
-    Attributes
-    ----------
-    strengths : a_0 to a_order, once they are chosen.
-    validation : bits per base by order, on the sequences that the strengths were chosen on.
-
-    Notes
-    -----
     Order 12 takes 0.36 GB of counts while it is fitted (0.7 for 1 Gb and more; twice that for a moment), and
     0.36 GB afterwards.
     """
@@ -64,8 +64,8 @@ class Markov:
             raise ValueError(f"order must be from 0 to {LARGEST_ORDER}, not {order}")
         self.order = order
         self.both_strands = both_strands
-        self.strengths: list[float] = []
-        self.validation: list[float] = []
+        self.strengths: list[float] = []  # a_0 to a_order, once they are chosen
+        self.validation: list[float] = []  # bits per base by order, where the strengths were chosen
         self._counts: list[Counts] = []
         self.tables: list[NDArray[np.float32]] = []  # P_k, (4 ** k, 4), by k
 
@@ -83,16 +83,24 @@ class Markov:
     def mix(self, sequences: Iterable[Codes]) -> Self:
         """Choose the strengths, the lowest order first, by the bits of all bases of `sequences`.
 
-        That takes 100 bytes a base: give it some megabases.
+        That takes 100 bytes per base: give it some megabases.
         """
         self._require_counts()
-        bases = _gather(sequences, self.order + 1)
-        probabilities = np.full(len(bases.words), 0.25)
+        parts, runs = [np.zeros(0, np.int64)], [np.zeros(0, np.int8)]
+        for sequence in sequences:
+            codes = checked_codes(sequence)
+            run = known_before(codes)
+            parts.append(words_ending(codes, self.order + 1)[run > 0])
+            runs.append(np.minimum(run[run > 0], self.order + 1).astype(np.int8))
+        ending, known = np.concatenate(parts), np.concatenate(runs)
+        if not len(ending):
+            raise ValueError("strengths are chosen on at least one known base")
+        probabilities = np.full(len(ending), 0.25)
         strengths = []
         self.validation = []
         for order, counts in enumerate(self._counts):
-            found = np.flatnonzero(bases.known > order)
-            words = bases.words[found] & (4 ** (order + 1) - 1)
+            found = np.flatnonzero(known > order)
+            words = ending[found] & (4 ** (order + 1) - 1)
             own = counts[words].astype(np.float64)
             total = counts.reshape(-1, 4)[words >> 2].sum(1, dtype=np.float64)
             strength = _best_strength(own, total, probabilities[found])
@@ -127,20 +135,14 @@ class Markov:
         ends: NDArray[np.integer],
         order: int | None = None,
         before: NDArray[np.integer] | None = None,
-    ) -> Bits:
+    ) -> Floats:
         """Bits (M,) of the bases [start, end) of a sequence, given those before them.
 
         Where fewer than `order` bases (None: the model's) are known before a base, up to an N or to the
         sequence's start, the order is that number. `before` (M,) are the bases that may be seen before
-        each stretch, None: all.
-
-        Raises
-        ------
-        ValueError : a stretch is empty, reaches over an end, or holds an N.
+        each span, None: all. `ValueError` for a span that is empty, reaches over an end, or holds an N.
         """
-        order = self._checked_order(order)
-        codes = checked_codes(sequence)
-        first, last = checked_stretches(codes, starts, ends)
+        codes, first, last, order = self._checked(sequence, starts, ends, order)
         lengths = last - first
         places = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
         known = np.minimum(known_before(codes)[places] - 1, order)
@@ -161,74 +163,71 @@ class Markov:
         order: int | None = None,
         before: NDArray[np.integer] | None = None,
         behind: NDArray[np.integer] | None = None,
-    ) -> Bits:
+    ) -> Floats:
         """Bits (M,) of the bases [start, end) of a sequence, given those before *and* behind them.
 
-        It is the Markov model's exact conditional probability: that of the path through the stretch and the
-        `order` bases behind it, given the `order` before, as a share of all 4 ** L such paths. Where fewer
-        are known, up to an N or an end of the sequence, those are all that is given. Stretches of more than
-        eight bases are judged by order eight at most: the sum over paths takes time and memory of 4 ** order.
-        `before` and `behind` (M,) are the bases that may be seen on either side, None: all.
-
-        Raises
-        ------
-        ValueError : a stretch is empty, reaches over an end, or holds an N.
+        Bases on a side count up to the first N or the sequence's end, or as many as `before` and `behind`
+        (M,) allow. If only d < k are known before a base, its probability is that of order d. Spans of more
+        than `LONGEST_STATE` bases are evaluated with that order at most: the sum over paths takes time and
+        memory of 4 ** order. `ValueError` as of `one_sided`.
         """
-        order = self._checked_order(order)
-        codes = checked_codes(sequence)
-        stretches = checked_stretches(codes, starts, ends)
-        return bridge_bits(self.tables, codes, *stretches, order, before, behind)
+        codes, first, last, order = self._checked(sequence, starts, ends, order)
+        lengths = last - first
+        orders = np.where(lengths > LONGEST_STATE, min(order, LONGEST_STATE), order)
+        left = np.where(first > 0, known_before(codes)[first - 1], 0)
+        reverse = known_before(codes[::-1])[::-1]
+        right = np.where(last < len(codes), reverse[np.minimum(last, len(codes) - 1)], 0)
+        left = left if before is None else np.minimum(left, before)
+        right = right if behind is None else np.minimum(right, behind)
+        shapes = np.stack([lengths, orders, np.minimum(left, orders), np.minimum(right, orders)], axis=1)
+        words = words_ending(codes, max(order, 1))
+        bits = np.zeros(len(first))
+        kinds, which = np.unique(shapes, axis=0, return_inverse=True)
+        for number, kind in enumerate(kinds.tolist()):
+            shape = _Shape(*kind)
+            members = np.flatnonzero(which.ravel() == number)
+            chunk = max(STATES // 4 ** min(shape.length, shape.order), 1)
+            for start in range(0, len(members), chunk):
+                chosen = first[members[start : start + chunk]]
+                context = words[chosen - 1] % 4**shape.left
+                path = codes[chosen[:, None] + np.arange(shape.length + shape.right)].astype(np.int64)
+                own = _path(self.tables, shape, context, path)
+                whole = _all_paths(self.tables, shape, context, path)
+                # Rounding alone makes it negative.
+                bits[members[start : start + chunk]] = np.maximum(whole - own, 0.0)
+        return bits
 
     def _require_counts(self) -> None:
         if not self._counts:
             raise ValueError("the Markov model has no counts: fit it first")
 
-    def _checked_order(self, order: int | None) -> int:
+    def _checked(
+        self, sequence: Codes, starts: NDArray[np.integer], ends: NDArray[np.integer], order: int | None
+    ) -> tuple[Codes, Words, Words, int]:
+        """A sequence, starts and ends (M,) of spans of known bases, and an order; `ValueError` for others."""
         if not self.tables:
             raise ValueError("the Markov model has no probabilities: fit and mix it first")
         if order is not None and not 0 <= order <= self.order:
             raise ValueError(f"order must be from 0 to {self.order}, not {order}")
-        return self.order if order is None else order
-
-
-def checked_stretches(
-    codes: Codes, starts: NDArray[np.integer], ends: NDArray[np.integer]
-) -> tuple[Words, Words]:
-    """Starts and ends (M,) of stretches of known bases; `ValueError` for others."""
-    first, last = np.asarray(starts, dtype=np.int64), np.asarray(ends, dtype=np.int64)
-    if first.ndim != 1 or first.shape != last.shape:
-        raise ValueError(f"starts {first.shape} and ends {last.shape} must be two rows of the same length")
-    wrong = np.flatnonzero((first < 0) | (first >= last) | (last > len(codes)))
-    if not wrong.size:
-        unknown = np.append(0, np.cumsum(codes >= 4))
-        wrong = np.flatnonzero(unknown[last] > unknown[first])
-    if wrong.size:
-        start, end = first[wrong[0]], last[wrong[0]]
-        raise ValueError(f"{start} to {end} is not a stretch of known bases of a sequence of {len(codes)}")
-    return first, last
-
-
-class _Bases(NamedTuple):
-    """The known bases of sequences."""
-
-    words: Words  # (N,) the word that ends at the base
-    known: NDArray[np.int8]  # (N,) known bases up to it, at most the word's length
-
-
-def _gather(sequences: Iterable[Codes], longest: int) -> _Bases:
-    words, known = [np.zeros(0, np.int64)], [np.zeros(0, np.int8)]
-    for sequence in sequences:
         codes = checked_codes(sequence)
-        run = known_before(codes)
-        words.append(words_ending(codes, longest)[run > 0])
-        known.append(np.minimum(run[run > 0], longest).astype(np.int8))
-    found = _Bases(np.concatenate(words), np.concatenate(known))
-    if not len(found.words):
-        raise ValueError("strengths are chosen on at least one known base")
-    return found
+        first, last = np.asarray(starts, dtype=np.int64), np.asarray(ends, dtype=np.int64)
+        if first.ndim != 1 or first.shape != last.shape:
+            raise ValueError(
+                f"starts {first.shape} and ends {last.shape} must be two rows of the same length"
+            )
+        wrong = np.flatnonzero((first < 0) | (first >= last) | (last > len(codes)))
+        if not wrong.size:
+            unknown = np.append(0, np.cumsum(codes >= UNKNOWN))
+            wrong = np.flatnonzero(unknown[last] > unknown[first])
+        if wrong.size:
+            start, end = first[wrong[0]], last[wrong[0]]
+            raise ValueError(
+                f"{start} to {end} is not a stretch of known bases of a sequence of {len(codes)}"
+            )
+        return codes, first, last, self.order if order is None else order
 
 
-def _best_strength(own: Bits, total: Bits, lower: Bits) -> float:
+def _best_strength(own: Floats, total: Floats, lower: Floats) -> float:
     """The strength at which the bases cost least: the best of powers of two, then of values around it."""
 
     def cost(strength: float) -> float:
@@ -238,3 +237,164 @@ def _best_strength(own: Bits, total: Bits, lower: Bits) -> float:
         return 1.0
     coarse = min(_COARSE.tolist(), key=cost)
     return float(min((coarse * _FINE).tolist(), key=cost))
+
+
+def count_words(sequences: Iterable[Codes], longest: int, *, both_strands: bool) -> list[Counts]:
+    """Tables of counts by number of bases, from one to `longest`: table n − 1, (4 ** n,), has words of n.
+
+    Every known base is counted once in table n: with the n − 1 bases before it, if that many are known. With
+    both strands the reverse complement of each sequence counts as well. Counts have 4 bytes, and 8 from 1 Gb
+    of both strands on, where they might overflow.
+    """
+    tables: list[Counts] = [np.zeros(4**n, np.int32) for n in range(1, longest + 1)]
+    places = 0
+    for sequence in sequences:
+        codes = checked_codes(sequence)
+        places += len(codes) * (1 + both_strands)
+        if places > np.iinfo(np.int32).max and tables[0].dtype == np.int32:
+            tables = [table.astype(np.int64) for table in tables]
+        for start in range(0, len(codes), SLICE):
+            _count_slice(tables, codes, start, both_strands)
+    if both_strands:
+        tables[-1] += _turned(tables[-1])
+    # So far a place is in the longest word only that it ends: what the longer ones end with is counted too.
+    for shorter, longer in zip(reversed(tables[:-1]), reversed(tables), strict=False):
+        shorter += longer.reshape(4, -1).sum(0, dtype=longer.dtype)
+    return tables
+
+
+def checked_codes(sequence: Codes) -> Codes:
+    """`sequence` itself; `ValueError` unless it is 1-D, of whole numbers from 0 to 4."""
+    codes = np.asarray(sequence)
+    if codes.ndim != 1 or not (np.issubdtype(codes.dtype, np.integer) or not codes.size):
+        raise ValueError(f"bases are a 1-D array of whole numbers, not {codes.ndim}-D {codes.dtype}")
+    if codes.size and not 0 <= codes.min() <= codes.max() <= UNKNOWN:
+        raise ValueError(f"base codes go from 0 to {UNKNOWN}, found {codes.min()} to {codes.max()}")
+    return codes
+
+
+def words_ending(codes: Codes, bases: int) -> Words:
+    """The word of `bases` that ends at each place, (N,); what is unknown or before the start reads as A."""
+    if bases == 1:
+        return np.where(codes < UNKNOWN, codes, 0).astype(np.int64)
+    half = words_ending(codes, bases // 2)
+    found = _joined(half, half, bases // 2)
+    return _joined(found, words_ending(codes, 1), 1) if bases % 2 else found
+
+
+def _joined(older: Words, newer: Words, bases: int) -> Words:
+    """At each place the word `newer`, of `bases`, behind the word `older` that ends just before it."""
+    found = newer.copy()
+    found[bases:] += older[:-bases] << 2 * bases
+    return found
+
+
+def known_before(codes: Codes) -> NDArray[np.int64]:
+    """How many known bases in a row end at each place, (N,), its own among them; 0 at an N."""
+    places = np.arange(len(codes))
+    unknown = np.where(codes < UNKNOWN, -1, places)
+    return places - np.maximum.accumulate(unknown) if len(codes) else places
+
+
+def turned_word(words: Words, bases: int) -> Words:
+    """The reverse complement of words of `bases`."""
+    found = np.zeros_like(words)
+    for _ in range(bases):
+        found = found * 4 + 3 - words % 4
+        words = words // 4
+    return found
+
+
+def _count_slice(tables: list[Counts], codes: Codes, start: int, both_strands: bool) -> None:
+    """Count the longest word, up to that of the last table, that ends at each place of a slice.
+
+    On the other strand only words at the ends of a run are counted here: the rest follows from the table.
+    """
+    longest = len(tables)
+    first, stop = max(start - longest + 1, 0), min(start + SLICE, len(codes))
+    words = words_ending(codes[first:stop], longest)[start - first :]
+    known = known_before(codes[first:stop])[start - first :]
+    full = known >= longest
+    np.add.at(tables[-1], words if full.all() else words[full], tables[-1].dtype.type(1))
+    for place in np.flatnonzero((known > 0) & ~full):
+        bases = int(known[place])
+        tables[bases - 1][words[place] % 4**bases] += 1
+    if not both_strands:
+        return
+    follows = stop < len(codes) and codes[stop] < UNKNOWN
+    for place in np.flatnonzero((known > 0) & (np.append(known[1:], follows) == 0)):
+        for bases in range(1, min(longest - 1, int(known[place])) + 1):
+            tables[bases - 1][turned_word(words[place] % 4**bases, bases)] += 1
+
+
+def _turned(table: Counts) -> Counts:
+    """The table (4 ** n,) of the reverse complements: the count of word w is at w's reverse complement."""
+    bases = (len(table).bit_length() - 1) // 2
+    front = bases // 2
+    back = bases - front
+    grid = table.reshape(4**front, 4**back)
+    rows = turned_word(np.arange(4**front), front)
+    columns = turned_word(np.arange(4**back), back)
+    # The complement of the back comes first: as many rows at a time as stay in the cache.
+    found = np.empty((4**back, 4**front), table.dtype)
+    for start in range(0, len(found), 64):
+        found[start : start + 64] = grid[:, columns[start : start + 64]].T[:, rows]
+    return found.ravel()
+
+
+class _Shape(NamedTuple):
+    """What spans have in common that are evaluated together."""
+
+    length: int
+    order: int
+    left: int  # known bases before, at most `order`
+    right: int  # known bases behind, at most `order`
+
+
+def _path(tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path: Words) -> Floats:
+    """Log2 of the probability of `path`, (M, length + right), after `context`, (M,)."""
+    bits = np.zeros(len(path))
+    for step, base in enumerate(path.T):
+        depth = min(shape.left + step, shape.order)
+        word = context * 4 + base
+        bits += np.log2(tables[depth].ravel()[word].astype(np.float64))
+        context = word % 4 ** min(depth + 1, shape.order)
+    return bits
+
+
+def _all_paths(tables: list[NDArray[np.float32]], shape: _Shape, context: Words, path: Words) -> Floats:
+    """Log2 of the sum, over all spans, of their probability and that of the bases behind, (M,)."""
+    length, order, left, right = shape
+    bits = np.zeros(len(path))
+    sums = np.ones((len(path), 1))  # (M, S)
+    states = context[:, None]  # (M, S), the last `depth` bases
+    inside = 0  # of them are the span's, the oldest first: S = 4 ** inside
+    for step in range(length):
+        depth = min(left + step, order)
+        if inside == order == depth:  # the states are all words of that length, in order
+            sums = (sums[:, :, None] * tables[depth]).reshape(len(path), 4, -1).sum(1)
+        else:
+            sums = (sums[:, :, None] * tables[depth][states]).reshape(len(path), -1)
+            states = states[:, :, None] * 4 + np.arange(4)
+            states = states.reshape(len(path), -1) % 4 ** min(depth + 1, order)
+            inside += 1
+        sums, bits = _scaled(sums, bits, step)
+    for step in range(right):
+        depth = min(left + length + step, order)
+        words = states * 4 + path[:, length + step, None]
+        sums = sums * tables[depth].ravel()[words]
+        states = words % 4 ** min(depth + 1, order)
+        if inside > order - step - 1:  # the span's oldest base isn't among the last `order` any more
+            inside -= 1
+            sums = sums.reshape(len(path), 4, -1).sum(1)
+            states = states[:, : sums.shape[1]]
+        sums, bits = _scaled(sums, bits, step)
+    whole: Floats = bits + np.log2(sums.sum(1))
+    return whole
+
+
+def _scaled(sums: Floats, bits: Floats, step: int) -> tuple[Floats, Floats]:
+    if step % STEPS < STEPS - 1:
+        return sums, bits
+    scale: Floats = sums.sum(1)
+    return sums / scale[:, None], bits + np.log2(scale)

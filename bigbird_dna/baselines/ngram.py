@@ -1,38 +1,35 @@
-"""N-grams over tokens.
-
-The distinct n-grams of a text, one length after the other, and their adjusted counts.
-
-An n-gram's id is its place among those of its length, in the order of their keys; its key is
-`id of its first n−1 tokens × symbols + last token`: exact, no hash. One symbol, the boundary, stands in front
-of every sequence: it begins n-grams, and none goes over it.
-
-Interpolated modified Kneser–Ney n-gram over token ids: the SRILM baseline of the paper's App. F.
+"""N-grams over tokens: interpolated modified Kneser–Ney, the SRILM baseline of App. F.
 
 Chen & Goodman (1999), eq. 27 ff. With h' the context h without its oldest token,
 
     P_k(w | h) = (c(hw) − D(c(hw))) / c(h·) + gamma(h) P_{k−1}(w | h'),    P_0 = 1 / vocabulary
 
-where c counts occurrences at the highest order and distinct left neighbours below it. One boundary
-symbol stands in front of every sequence; as in SRILM, n-grams that begin with it have no left
-neighbour and keep their plain counts.
+where c counts occurrences at the highest order and distinct left neighbors below it. One boundary symbol is
+in front of every sequence, and in no other place; as in SRILM, n-grams that begin with it have no left
+neighbor and keep their plain counts. An n-gram's id is its place among those of its length, in the order of
+their keys; its key is `id of its first n−1 tokens × symbols + last token`: exact, no hash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+# Axes: M tokens, V of the vocabulary.
+
 # Where the counts of counts give no estimate (tiny or saturated orders); KenLM's choice.
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
-# Memory, in bytes a token, where all n-grams differ: of each order from two on, and of what is at work. As
+# Memory, in bytes per token, where all n-grams differ: of each order from two on, and of what is at work. As
 # measured with tokens drawn at random from 32,000.
 KEPT_BYTES, WORKING_BYTES = 24, 48
 
 Ids = NDArray[np.int64]
+Tokens = NDArray[np.integer]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,7 @@ def extend(types: Types | None, text: NDArray[np.int32], symbols: int) -> Types:
     return Types(keys, occurrences, ends, at, len(types.keys), types.boundary_first[keys // symbols])
 
 
-def left_neighbours(types: Types, longer: Types) -> NDArray[np.int32]:
+def left_neighbors(types: Types, longer: Types) -> NDArray[np.int32]:
     """How many distinct tokens stand before each of `types`; plain counts after a boundary."""
     counts = np.bincount(types.at[longer.ends], minlength=len(types.keys)).astype(np.int32)
     return np.where(types.boundary_first, types.occurrences, counts)
@@ -117,19 +114,9 @@ def _discounts(counts: NDArray[np.int32]) -> NDArray[np.float64]:
     return np.array([0.0, *FALLBACK_DISCOUNTS])
 
 
-Floats = NDArray[np.float64]
-
-
 class KneserNey:
-    """Token probabilities from the `order − 1` tokens before.
+    """Token probabilities from the `order − 1` tokens before; ids are from 0 to `vocabulary − 1`.
 
-    Parameters
-    ----------
-    order : length of the longest n-gram, at least 1.
-    vocabulary : number of token ids; every sequence holds ids from 0 to `vocabulary − 1`.
-
-    Notes
-    -----
     A fitted model keeps 24 bytes for each distinct n-gram of each order (`affordable_tokens`).
     """
 
@@ -144,13 +131,13 @@ class KneserNey:
         self._boundary = vocabulary
         self._orders: list[Order] = []
 
-    def fit(self, sequences: Iterable[NDArray[np.integer]]) -> Self:
+    def fit(self, sequences: Iterable[Tokens]) -> Self:
         """Count the n-grams of `sequences`, 1-D arrays of ids; none spans two of them."""
         for model in self.fitted_orders(sequences):
             self._orders = model._orders
         return self
 
-    def fitted_orders(self, sequences: Iterable[NDArray[np.integer]]) -> Iterator[KneserNey]:
+    def fitted_orders(self, sequences: Iterable[Tokens]) -> Iterator[KneserNey]:
         """A fitted model of each order, from 1 to this one's, at the cost of fitting the longest alone.
 
         They share what they have in common; who stops early saves the rest.
@@ -164,30 +151,49 @@ class KneserNey:
             yield model
             if length < self.order:
                 longer = extend(types, text, self._symbols)
-                lower.append(finish(types, left_neighbours(types, longer), self._symbols))
+                lower.append(finish(types, left_neighbors(types, longer), self._symbols))
                 types = longer
 
-    def log2_probabilities(self, sequence: NDArray[np.integer]) -> Floats:
-        """Log2 of the probability of each token of a document given its predecessors.
+    def log2_probabilities(
+        self, sequence: Tokens, positions: Tokens | None = None, *, seen: bool = True
+    ) -> Floats:
+        """Log2 of the probability of each token of a document given those before, or of those at `positions`.
 
-        Shape (len(sequence),). Always finite: every token has some probability in every context.
+        `seen` is that of `contexts`. Always finite: every token has some probability in every context.
         """
-        tokens = self._checked(sequence)
-        return np.log2(self.interpolate(self._contexts(tokens), tokens))
+        places = np.arange(len(sequence)) if positions is None else positions
+        contexts, tokens = self.contexts(sequence, places, seen=seen), np.asarray(sequence)[places]
+        probabilities = np.full(len(tokens), 1.0 / self.vocabulary)
+        for length, (order, context) in enumerate(
+            zip(self._orders, contexts.astype(np.int64), strict=True), start=1
+        ):
+            rows = np.flatnonzero(context >= 0)
+            rows = rows[order.totals[context[rows]] > 0]
+            known, found = context[rows], self._find(length, context[rows], tokens[rows])
+            counts = np.where(found >= 0, order.counts[found], 0)
+            kept = counts - order.discounts[np.minimum(counts, 3)]
+            probabilities[rows] = kept / order.totals[known] + order.backoff[known] * probabilities[rows]
+        logs: Floats = np.log2(probabilities)
+        return logs
 
-    def contexts(
-        self, sequence: NDArray[np.integer], positions: NDArray[np.integer], *, seen: bool = True
-    ) -> NDArray[np.int32]:
-        """What the model knows of the tokens before places (M,) of a document, (order, M), for `chances`.
+    def contexts(self, sequence: Tokens, positions: Tokens, *, seen: bool = True) -> NDArray[np.int32]:
+        """Ids of the 0 to `order` − 1 tokens before places (M,) of a document, (order, M); −1: unknown.
 
         Contexts of several documents can be put side by side. Unless the tokens at `positions` are seen
         themselves, a context goes back to the one before at most.
         """
-        contexts = self._contexts(self._checked(sequence))
-        found = np.stack([context[positions] for context in contexts]).astype(np.int32)
+        tokens = self._checked(sequence)
+        self._require_fitted()
+        padded = np.concatenate([[self._boundary], tokens.astype(np.int64)])
+        found = np.zeros((self.order, len(positions)), np.int32)
+        ids = np.zeros(len(padded), dtype=np.int64)
+        for length in range(1, self.order):
+            # ids[i]: the n-gram that ends at i; −1 where it is unseen or would start too early.
+            before = np.concatenate([[-1 if length > 1 else 0], ids[:-1]])
+            ids = self._find(length, before, padded)
+            found[length] = ids[:-1][positions]
         if not seen:
-            lengths = np.arange(self.order)[:, None]
-            found[lengths > tokens_between(positions)] = -1
+            found[np.arange(self.order)[:, None] > tokens_between(positions)] = -1
         return found
 
     def chances(self, contexts: NDArray[np.int32]) -> Floats:
@@ -218,7 +224,7 @@ class KneserNey:
                 found[of, order.keys[part] % self._symbols] += kept
         return found
 
-    def _join(self, sequences: Iterable[NDArray[np.integer]]) -> NDArray[np.int32]:
+    def _join(self, sequences: Iterable[Tokens]) -> NDArray[np.int32]:
         parts: list[NDArray[np.int32]] = []
         boundary = np.array([self._boundary], dtype=np.int32)
         for sequence in sequences:
@@ -230,7 +236,7 @@ class KneserNey:
             raise ValueError(f"{len(text)} tokens are more than an n-gram model counts; sample them")
         return text
 
-    def _checked(self, sequence: NDArray[np.integer]) -> NDArray[np.integer]:
+    def _checked(self, sequence: Tokens) -> Tokens:
         tokens = np.asarray(sequence)
         if tokens.ndim != 1 or not (np.issubdtype(tokens.dtype, np.integer) or not tokens.size):
             raise ValueError(f"a sequence is a 1-D array of integers, not {tokens.ndim}-D {tokens.dtype}")
@@ -245,20 +251,7 @@ class KneserNey:
         if not self._orders:
             raise ValueError("the n-gram model has not been fitted")
 
-    def _contexts(self, tokens: NDArray[np.integer]) -> list[Ids]:
-        """By length, ids of the 0 to `order` − 1 tokens before each token, −1 where they are unknown."""
-        self._require_fitted()
-        padded = np.concatenate([[self._boundary], tokens.astype(np.int64)])
-        contexts = [np.zeros(len(tokens), dtype=np.int64)]
-        ids = np.zeros(len(padded), dtype=np.int64)
-        for length in range(1, self.order):
-            # ids[i]: the n-gram that ends at i; −1 where it is unseen or would start too early.
-            before = np.concatenate([[-1 if length > 1 else 0], ids[:-1]])
-            ids = self._find(length, before, padded)
-            contexts.append(ids[:-1])
-        return contexts
-
-    def _find(self, length: int, contexts: Ids, tokens: NDArray[np.integer]) -> Ids:
+    def _find(self, length: int, contexts: Ids, tokens: Tokens) -> Ids:
         """Ids of the n-grams `contexts` + `tokens` of the given length, −1 where there is none."""
         keys, wanted = self._orders[length - 1].keys, contexts * self._symbols + tokens
         if not len(keys):  # no training text is as long as this order
@@ -266,20 +259,8 @@ class KneserNey:
         places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         return np.where((contexts >= 0) & (keys[places] == wanted), places, -1)
 
-    def interpolate(self, contexts: Sequence[Ids], tokens: NDArray[np.integer]) -> Floats:
-        """P(token | context); `contexts[k]` holds ids of the k tokens before, −1 where unknown."""
-        probabilities = np.full(len(tokens), 1.0 / self.vocabulary)
-        for length, (order, context) in enumerate(zip(self._orders, contexts, strict=True), start=1):
-            seen = np.flatnonzero(context >= 0)
-            seen = seen[order.totals[context[seen]] > 0]
-            known, found = context[seen], self._find(length, context[seen], tokens[seen])
-            counts = np.where(found >= 0, order.counts[found], 0)
-            kept = counts - order.discounts[np.minimum(counts, 3)]
-            probabilities[seen] = kept / order.totals[known] + order.backoff[known] * probabilities[seen]
-        return probabilities
 
-
-def tokens_between(positions: NDArray[np.integer]) -> NDArray[np.int64]:
+def tokens_between(positions: Tokens) -> NDArray[np.int64]:
     """Tokens between ascending positions (M,) of a document and the one before each, (M,).
 
     In front of the first is the boundary as well, which counts as a token.

@@ -1,186 +1,237 @@
-"""Token models as predictors of bases and of tokens.
+"""The n-grams over tokens that predict hidden tokens best: fitted within a budget of memory, orders chosen.
 
-Documents of tokens as bases.
+An n-gram that sees both sides is the normalized product of one read forwards and one read backwards:
 
-The n-grams over tokens that know most of hidden ones: fitted within a budget of memory, orders chosen.
+    P(w | l, r) ∝ P_f(w | l)^a P_b(w | r)^b P_1(w)^c
+
+with P_1 the frequency of w. Were both sides independent given w, a = b = 1 and c = −1 would be exact;
+the exponents are those with the fewest bits on validation tokens. The product's logarithm is linear in
+a, b, c, so that there is one optimum (Newton's method finds it). Where the hidden tokens are hidden from each
+other, those that have no neighbor on the left, on the right or at all have exponents of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.markov_counts import UNKNOWN
-from bigbird_dna.baselines.ngram import KneserNey, affordable_tokens
-from bigbird_dna.baselines.ngram_product import Product
-from bigbird_dna.console import log
-from bigbird_dna.tokens.interface import BASES, Tokenizer
+from bigbird_dna.baselines.ngram import Floats, KneserNey, Tokens, affordable_tokens, tokens_between
+from bigbird_dna.console import log, progress
+from bigbird_dna.tokens.interface import Tokenizer
 
-_BATCH = 1 << 22  # bases of documents that are put together
+# Axes: M hidden tokens, C candidates (tokens that may be hidden), F = 3 factors, G = 4 kinds of surroundings.
 
-Ids = NDArray[np.integer]
-
-
-class Stretches(NamedTuple):
-    """The bases of documents, an N between two, and those that hidden tokens cover."""
-
-    codes: NDArray[np.uint8]  # A 0, C 1, G 2, T 3, N 4
-    starts: NDArray[np.int64]  # (M,) ascending
-    ends: NDArray[np.int64]  # (M,)
-
-    def apart(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Bases between each stretch and the one before it, and the one behind it, (M,) each."""
-        gaps = self.starts[1:] - self.ends[:-1]
-        size = len(self.codes)
-        return np.append(size, gaps)[: len(self.starts)], np.append(gaps, size)[-len(self.starts) :]
-
-
-class PieceBases:
-    """Turns token ids into base codes."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.lengths = tokenizer.piece_lengths.astype(np.int64)  # (V,)
-        covering = np.flatnonzero(self.lengths)
-        letters = "".join(tokenizer.decode([index]) for index in covering.tolist())
-        table = np.full(256, UNKNOWN, np.uint8)
-        table[np.frombuffer(BASES.encode(), np.uint8)] = np.arange(4)
-        self._codes = table[np.frombuffer(letters.encode(), np.uint8)]
-        assert len(self._codes) == self.lengths.sum()
-        self._starts = np.cumsum(self.lengths) - self.lengths
-
-    def codes(self, document: Ids) -> NDArray[np.uint8]:
-        """Base codes of a document, (bases,)."""
-        lengths = self.lengths[document]
-        ends = np.cumsum(lengths)
-        where = np.repeat(self._starts[document] - ends + lengths, lengths)
-        return self._codes[where + np.arange(len(where))]
-
-    def batches(self, documents: Sequence[Ids], hidden: Iterable[Ids]) -> Iterator[Stretches]:
-        """Documents put together, some megabases at a time, with the stretches of their hidden tokens."""
-        parts: list[Stretches] = []
-        size = 0
-        for document, places in zip(documents, hidden, strict=True):
-            ends = np.cumsum(self.lengths[document])
-            parts.append(
-                Stretches(
-                    np.append(self.codes(document), np.uint8(UNKNOWN)),
-                    size + (ends - self.lengths[document])[places],
-                    size + ends[places],
-                )
-            )
-            size += len(parts[-1].codes)
-            if size >= _BATCH:
-                yield Stretches(*map(np.concatenate, zip(*parts, strict=True)))
-                parts, size = [], 0
-        if parts:
-            yield Stretches(*map(np.concatenate, zip(*parts, strict=True)))
-
-
+# Probabilities that are held at a time: 16 MB, and some ten times that with what is made of them.
+CELLS = 1 << 21
+_NEWTON_STEPS = 20
+_ENOUGH = 1e-9  # nats per token that a step would still save
+_FEWEST = 30  # tokens of a kind that exponents are fitted to
+_RIDGE = 1e-9  # where a factor says nothing (all tokens as frequent), its exponent stays as it is
 _PATIENCE = 2  # orders that are no better, after which longer n-grams aren't tried
 
-Bits = NDArray[np.float64]
-T = TypeVar("T")
+View = tuple[bool, bool]
+"""What a predictor sees: whether other hidden tokens, and whether both sides."""
+VIEWS: tuple[View, ...] = ((False, False), (False, True), (True, False), (True, True))
+LEFT: View = (True, False)
+
+_NONE = np.zeros(0, np.int64)
 
 
 class MaskedTokens(NamedTuple):
     """Documents, and which of their tokens are hidden."""
 
-    documents: Sequence[Ids]  # token ids of whole documents, each (n,)
-    hidden: Sequence[Ids]  # places of hidden tokens in each, ascending
+    documents: Sequence[Tokens]  # token ids of whole documents, each (n,)
+    hidden: Sequence[Tokens]  # places of hidden tokens in each, ascending
 
 
-class TokenModels(NamedTuple):
-    """N-grams over tokens, each of its best order."""
+class Surroundings(NamedTuple):
+    """Hidden tokens of documents, and the contexts of the two models on their sides."""
 
-    left: KneserNey
-    both: Product
+    tokens: NDArray[np.int64]  # (M,) what they are, as places among the candidates
+    kinds: NDArray[np.int64]  # (M,) 2 if the left neighbor is seen, plus 1 if the right one is
+    forward: NDArray[np.int32]  # (order, M)
+    backward: NDArray[np.int32]  # (order, M)
+
+    def take(self, chosen: Tokens | slice) -> Surroundings:
+        """Those of the tokens that are chosen."""
+        forward, backward = self.forward[:, chosen], self.backward[:, chosen]
+        return Surroundings(self.tokens[chosen], self.kinds[chosen], forward, backward)
+
+
+class Product(NamedTuple):
+    """Three fitted models, the tokens that may be hidden, and a, b, c of each kind of surroundings."""
+
+    forward: KneserNey
+    backward: KneserNey  # of documents read backwards
+    unigram: KneserNey  # of order 1
+    candidates: NDArray[np.int64]  # (C,) ascending
+    exponents: Floats = np.tile([1.0, 1.0, -1.0], (4, 1))  # (G, F)
 
     @property
     def order(self) -> int:
-        """The longer of the two."""
-        return max(self.left.order, self.both.forward.order)
+        """Of either side."""
+        return self.forward.order
 
-    def left_bits(self, held_out: MaskedTokens, *, told: bool) -> Bits:
-        """Bits (M,) of hidden tokens given those on the left; `told`: other hidden ones too."""
-        return left_bits(self.left, held_out, told=told)
+    def look_up(self, held_out: MaskedTokens, *, seen: bool = True) -> Surroundings:
+        """The surroundings of hidden tokens: all other ones are seen, hidden ones too unless `seen` is false.
 
-    def both_bits(self, held_out: MaskedTokens, *, told: bool) -> Bits:
-        """Bits (M,) of hidden tokens given those on both sides; `told`: other hidden ones too."""
-        return self.both.bits(self.both.ask(*held_out, seen=told))
+        `ValueError` for a hidden token that is not among the candidates.
+        """
+        own = np.concatenate([_NONE, *(text[places] for text, places in zip(*held_out, strict=True))])
+        found = np.minimum(np.searchsorted(self.candidates, own), len(self.candidates) - 1)
+        wrong = np.flatnonzero(self.candidates[found] != own)
+        if wrong.size:
+            raise ValueError(f"token {own[wrong[0]]} is hidden, but not among the candidates")
+        nothing = np.zeros((self.order, 0), np.int32)
+        forward, backward, kinds = [nothing], [nothing], [_NONE]
+        for document, places in zip(*held_out, strict=True):
+            turned = len(document) - 1 - places[::-1]
+            forward.append(self.forward.contexts(document, places, seen=seen))
+            backward.append(self.backward.contexts(document[::-1], turned, seen=seen)[:, ::-1])
+            left, right = tokens_between(places) > 0, tokens_between(turned)[::-1] > 0
+            kinds.append(2 * (left | seen) + (right | seen))
+        sides = (np.concatenate(side, axis=1) for side in (forward, backward))
+        return Surroundings(found, np.concatenate(kinds), *sides)
+
+    def bits(self, around: Surroundings) -> Floats:
+        """Bits (M,) of the hidden tokens given both sides."""
+        bits = [np.zeros(0)]
+        parts = -(-len(around.tokens) // self._rows())
+        for part, factors in progress(self._factors(around), "n-gram of both sides", parts):
+            logs = _log_shares(self.exponents[part.kinds], factors)
+            bits.append(-logs[np.arange(len(part.tokens)), part.tokens])
+        found: Floats = np.concatenate(bits) / np.log(2)
+        return found
+
+    def fitted(self, around: Surroundings) -> Product:
+        """The product with the exponents that give these tokens the fewest bits.
+
+        Those of a kind of surroundings that hardly a token has stay as they are.
+        """
+        exponents = self.exponents.copy()
+        for kind in range(len(exponents)):
+            members = np.flatnonzero(around.kinds == kind)
+            if len(members) >= _FEWEST:
+                exponents[kind] = self._optimum(exponents[kind], around.take(members))
+        return self._replace(exponents=exponents)
+
+    def _optimum(self, theta: Floats, around: Surroundings) -> Floats:
+        cost, gradient, hessian = self.cost(theta, around)
+        for _ in range(_NEWTON_STEPS):
+            step = np.linalg.solve(hessian + _RIDGE * np.eye(3), -gradient)
+            saved = -float(gradient @ step)
+            while saved >= _ENOUGH:
+                found = self.cost(theta + step, around)
+                if found[0] <= cost:
+                    theta, (cost, gradient, hessian) = theta + step, found
+                    break
+                step, saved = step / 2, saved / 2
+            else:
+                break
+        return theta
+
+    def cost(self, theta: Floats, around: Surroundings) -> tuple[float, Floats, Floats]:
+        """Mean nats of the tokens, with its gradient (F,) and Hessian (F, F) in the exponents."""
+        cost, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
+        for part, factors in self._factors(around):
+            logs = _log_shares(theta[None], factors)
+            rows = np.arange(len(part.tokens))
+            cost -= float(logs[rows, part.tokens].sum())
+            shares = np.exp(logs, out=logs)
+            means = np.stack([np.vecdot(shares, factor) for factor in factors])  # (F, m)
+            gradient += (means - np.stack([factor[rows, part.tokens] for factor in factors])).sum(1)
+            for i, one in enumerate(factors):
+                weighted = shares * one
+                for j in range(i + 1):
+                    hessian[i, j] += np.vdot(weighted, factors[j]) - means[i] @ means[j]
+        hessian = np.tril(hessian) + np.tril(hessian, -1).T
+        size = max(len(around.tokens), 1)
+        return cost / size, gradient / size, hessian / size
+
+    def _factors(self, around: Surroundings) -> Iterator[tuple[Surroundings, list[Floats]]]:
+        """Parts of the tokens, with the logarithms of the factors, each (m, C)."""
+        unigram = np.log(self.unigram.chances(np.zeros((1, 1), np.int32))[:, self.candidates])
+        for start in range(0, len(around.tokens), self._rows()):
+            part = around.take(slice(start, start + self._rows()))
+            forward = self.forward.chances(part.forward)[:, self.candidates]
+            backward = self.backward.chances(part.backward)[:, self.candidates]
+            np.log(forward, out=forward)
+            np.log(backward, out=backward)
+            yield part, [forward, backward, np.broadcast_to(unigram, forward.shape)]
+
+    def _rows(self) -> int:
+        return max(CELLS // self.forward.vocabulary, 1)
 
 
-def left_bits(model: KneserNey, held_out: MaskedTokens, *, told: bool) -> Bits:
-    """Bits (M,) of hidden tokens given those on the left; `told`: other hidden ones too."""
-    bits = [np.zeros(0)]
-    for document, places in zip(*held_out, strict=True):
-        contexts = model.contexts(document, places, seen=told)
-        bits.append(-np.log2(model.interpolate([*contexts.astype(np.int64)], document[places])))
-    return np.concatenate(bits)
+def _log_shares(theta: Floats, factors: Sequence[Floats]) -> Floats:
+    """Log of the normalized product (m, C), for exponents (m, F) or (1, F)."""
+    logits = np.zeros_like(factors[0])
+    for exponent, factor in zip(theta.T, factors, strict=True):
+        logits += exponent[:, None] * factor
+    logits -= logits.max(1, keepdims=True)
+    logits -= np.log(np.exp(logits).sum(1, keepdims=True))
+    return logits
+
+
+def token_bits(model: KneserNey | Product, held_out: MaskedTokens, *, seen: bool) -> Floats:
+    """Bits (M,) of hidden tokens, of a product given both sides; `seen`: other hidden ones are seen too."""
+    if isinstance(model, Product):
+        return model.bits(model.look_up(held_out, seen=seen))
+    pairs = zip(*held_out, strict=True)
+    bits = (-model.log2_probabilities(document, places, seen=seen) for document, places in pairs)
+    return np.concatenate([np.zeros(0), *bits])
+
+
+class TokenModels(NamedTuple):
+    """N-grams over tokens, each of its best order, by what it sees; and their frequencies alone."""
+
+    best: dict[View, KneserNey | Product]
+    unigram: KneserNey
+
+    def bits(self, held_out: MaskedTokens, view: View) -> Floats:
+        """Bits (M,) of hidden tokens by the model of a view."""
+        return token_bits(self.best[view], held_out, seen=view[0])
 
 
 def fit_token_models(
-    training: Sequence[Ids],
+    training: Sequence[Tokens],
     validation: MaskedTokens,
-    chosen: NDArray[np.integer],
+    chosen: Tokens,
     tokenizer: Tokenizer,
     longest: int,
     memory: int,
-) -> dict[bool, TokenModels]:
-    """The best models by whether they are told of other hidden tokens.
+    views: Sequence[View] = VIEWS,
+) -> TokenModels:
+    """The best model of each view, orders and exponents chosen on the `chosen` hidden validation tokens.
 
-    Parameters
-    ----------
-    training : documents. All of them are used, or as many, evenly spread, as two models in `memory` bytes can
-        learn from; where a shorter order than `longest` is best, that is more of them.
-    chosen : which of the hidden validation tokens orders and exponents are chosen on.
+    All documents are used, or as many, evenly spread, as two models in `memory` bytes can learn from; with
+    all views, where a shorter order than `longest` is best, that is more of them.
     """
-    total = sum(map(len, training))
-    used = _affordable(training, total, longest, memory)
-    models = _choose(used, validation, chosen, tokenizer, longest)
-    needed = max(found.order for found in models.values())
-    if len(used) < len(training) and needed < longest:
-        orders = {told: (found.left.order, found.both.forward.order) for told, found in models.items()}
-        models.clear()
-        used = _affordable(training, total, needed, memory)
-        models = _choose(used, validation, chosen, tokenizer, needed, orders)
+    used = _affordable(training, longest, memory)
+    models = _choose(used, validation, chosen, tokenizer, longest, views)
+    orders = {view: model.order for view, model in models.best.items()}
+    needed = max(orders.values())
+    if views == VIEWS and len(used) < len(training) and needed < longest:
+        del models
+        used = _affordable(training, needed, memory)
+        models = _choose(used, validation, chosen, tokenizer, needed, views, orders)
     return models
 
 
-def fit_left_model(
-    training: Sequence[Ids],
-    validation: MaskedTokens,
-    chosen: NDArray[np.integer],
-    tokenizer: Tokenizer,
-    longest: int,
-    memory: int,
-) -> tuple[KneserNey, KneserNey]:
-    """The best n-gram from the left, told all tokens there, and the unigram; arguments as above."""
-    used = _affordable(training, sum(map(len, training)), longest, memory)
-    best = _BestOffered[KneserNey]()
-    unigram: KneserNey | None = None
-    for model in KneserNey(longest, tokenizer.vocabulary).fitted_orders(used):
-        unigram = unigram or model
-        best.offer(model.order, float(left_bits(model, validation, told=True)[chosen].sum()), model)
-        if model.order >= _PATIENCE + best.order:
-            break
-    assert unigram is not None
-    log(f"n-grams over tokens: the best order is {best.order} from the left")
-    return best.kept(), unigram
-
-
 def evenly(count: int, share: float) -> list[int]:
-    """A share of `count` places, evenly spread: all for a share of 1, at least one if there are any."""
+    """A fraction of `count` places, evenly spread: all for a share of 1, at least one if there are any."""
     if share >= 1 or not count:
         return [*range(count)]
     wanted = max(int(count * share), 1)
     return [int((index + 0.5) * count / wanted) for index in range(wanted)]
 
 
-def _affordable(training: Sequence[Ids], total: int, order: int, memory: int) -> Sequence[Ids]:
+def _affordable(training: Sequence[Tokens], order: int, memory: int) -> Sequence[Tokens]:
     """All documents, or evenly spread ones, that two models of an order can learn from; the log says so."""
+    total = sum(map(len, training))
     share = affordable_tokens(memory, order, models=2) / max(total, 1)
     used = [training[index] for index in evenly(len(training), share)]
     tokens = sum(map(len, used))
@@ -189,61 +240,44 @@ def _affordable(training: Sequence[Ids], total: int, order: int, memory: int) ->
 
 
 def _choose(
-    training: Sequence[Ids],
+    training: Sequence[Tokens],
     validation: MaskedTokens,
-    chosen: NDArray[np.integer],
+    chosen: Tokens,
     tokenizer: Tokenizer,
     longest: int,
-    orders: dict[bool, tuple[int, int]] | None = None,
-) -> dict[bool, TokenModels]:
+    views: Sequence[View],
+    orders: dict[View, int] | None = None,
+) -> TokenModels:
     """Fit one order after the other, in both directions; `orders` are those to keep, None: the best."""
-    candidates = tokenizer.hidden_ids.astype(np.int64)
-    best = {told: (_BestOffered[KneserNey](), _BestOffered[Product]()) for told in (False, True)}
+    candidates, vocabulary = tokenizer.hidden_ids.astype(np.int64), tokenizer.vocabulary
+    best: dict[View, KneserNey | Product] = {}
+    least = dict.fromkeys(views, np.inf)
     unigram: KneserNey | None = None
-    for forward, backward in zip(*_both_ways(training, tokenizer.vocabulary, longest), strict=True):
+    two_sided = any(both for _, both in views)
+    backwards = KneserNey(longest, vocabulary).fitted_orders(text[::-1] for text in training)
+    for forward in KneserNey(longest, vocabulary).fitted_orders(training):
         unigram = unigram or forward
-        order = forward.order
-        for told, (left, both) in best.items():
-            if orders is None or order == orders[told][0]:
-                bits = left_bits(forward, validation, told=told)[chosen]
-                left.offer(order, float(bits.sum()), forward)
-            if orders is None or order == orders[told][1]:
-                product = Product(forward, backward, unigram, candidates)
-                if both.found is not None:
-                    product = product._replace(exponents=both.found.exponents)
-                asked = product.ask(*validation, seen=told).some(chosen)
-                product = product.fitted(asked)
-                both.offer(order, float(product.bits(asked).sum()), product)
-        if orders is None and order >= _PATIENCE + max(one.order for pair in best.values() for one in pair):
+        backward = next(backwards) if two_sided else forward
+        for view in views:
+            if orders is not None and forward.order != orders[view]:
+                continue
+            seen, both = view
+            model: KneserNey | Product = forward
+            if both:
+                product, before = Product(forward, backward, unigram, candidates), best.get(view)
+                if isinstance(before, Product):
+                    product = product._replace(exponents=before.exponents)
+                around = product.look_up(validation, seen=seen).take(chosen)
+                model = product = product.fitted(around)
+                bits = product.bits(around)
+            else:
+                bits = token_bits(forward, validation, seen=seen)[chosen]
+            if (total := float(bits.sum())) < least[view]:
+                least[view], best[view] = total, model
+        if orders is None and forward.order >= _PATIENCE + max(one.order for one in best.values()):
             break
-    found = {told: TokenModels(left.kept(), both.kept()) for told, (left, both) in best.items()}
-    log(f"n-grams over tokens: the best orders are {', '.join(_orders(models) for models in found.values())}")
-    return found
-
-
-def _both_ways(
-    training: Sequence[Ids], vocabulary: int, longest: int
-) -> tuple[Iterable[KneserNey], Iterable[KneserNey]]:
-    forwards = KneserNey(longest, vocabulary).fitted_orders(training)
-    return forwards, KneserNey(longest, vocabulary).fitted_orders(text[::-1] for text in training)
-
-
-def _orders(models: TokenModels) -> str:
-    return f"{models.left.order} from the left and {models.both.forward.order} of both sides"
-
-
-class _BestOffered(Generic[T]):
-    """The best of what has been offered."""
-
-    def __init__(self) -> None:
-        self.found: T | None = None
-        self.order = 0
-        self.bits = np.inf
-
-    def offer(self, order: int, bits: float, what: T) -> None:
-        if bits < self.bits:
-            self.order, self.bits, self.found = order, bits, what
-
-    def kept(self) -> T:
-        assert self.found is not None
-        return self.found
+    assert unigram is not None
+    parts = [f"{best[view].order} {'of both sides' if view[1] else 'from the left'}" for view in views]
+    pairs = ", ".join(" and ".join(parts[first : first + 2]) for first in range(0, len(parts), 2))
+    log(f"n-grams over tokens: the best order{'s are' if two_sided else ' is'} {pairs}")
+    return TokenModels(best, unigram)

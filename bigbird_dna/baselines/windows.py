@@ -15,7 +15,7 @@ Probabilities = NDArray[np.floating[Any]]
 
 
 class LabeledWindows(Protocol):
-    """Windows of one length with their labels, read when they are asked for."""
+    """Windows with their labels, read when they are asked for; those of most predictors are of one length."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -33,30 +33,16 @@ class LabeledWindows(Protocol):
 
 
 class TextWindows:
-    """Windows that are in memory: N sequences of one length, with labels (N, T), or (N,) for T = 1."""
+    """Windows that are in memory: N sequences with labels (N, T), or (N,) for T = 1."""
 
     def __init__(self, sequences: Sequence[str], labels: ArrayLike) -> None:
         table = np.asarray(labels).astype(np.uint8)
         self._sequences = list(sequences)
         self._labels = table[:, None] if table.ndim == 1 else table
-        lengths = {len(sequence) for sequence in self._sequences}
-        if len(lengths) > 1:
-            raise ValueError(
-                f"windows of {min(lengths)} and of {max(lengths)} bp: they must be of one length"
-            )
         if len(self._labels) != len(self._sequences):
             raise ValueError(f"{len(self._sequences)} sequences but labels of {len(self._labels)}")
-        self._length = lengths.pop() if lengths else 0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, T)."""
-        return self._labels.shape[0], self._labels.shape[1]
-
-    @property
-    def length(self) -> int:
-        """bp of a window."""
-        return self._length
+        self.shape: tuple[int, int] = (len(self._labels), self._labels.shape[1])
+        self.length = max(map(len, self._sequences), default=0)  # bp of the longest
 
     def sequences(self, rows: Rows) -> list[str]:
         """The sequences of some windows."""

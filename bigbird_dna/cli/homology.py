@@ -200,7 +200,7 @@ def report_bin_similarity(
 
 
 def _bounds(text: str) -> tuple[float, ...]:
-    from bigbird_dna.data.strata import BOUNDS
+    from bigbird_dna.data.similar import BOUNDS
 
     if not text:
         return BOUNDS

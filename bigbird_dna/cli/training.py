@@ -291,7 +291,7 @@ def fit_promoter_baseline(
 ) -> None:
     """Fit a logistic regression, the baseline of promoter models, and predict the same held-out windows."""
     from bigbird_dna.errors import check_choice
-    from bigbird_dna.finetuning.promoter_baselines import BASELINES, promoter_baseline
+    from bigbird_dna.finetuning.evaluation import BASELINES, promoter_baseline
     from bigbird_dna.genome.reference import Reference
 
     check_choice("baseline", baseline, BASELINES)

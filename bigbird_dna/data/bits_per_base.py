@@ -58,24 +58,12 @@ def language_model_table(
     model: str = MODEL,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """A row for each predictor, in the order of `bits`, with the columns `COLUMNS`.
+    """A row for each predictor, in the order of its `bits` (M,) of the hidden tokens, with the columns
+    `COLUMNS`.
 
-    Parameters
-    ----------
-    bits : by predictor, bits (M,) of the hidden tokens; one of them is the model.
-    bases, blocks : bases (M,) that each token covers, and the block of sequence that it is in.
-    notes : by predictor, what there is to say about it.
-    model : what the model is called in `bits`.
-    seed : of the bootstrap over blocks (see `metrics.blocks`).
-
-    Returns
-    -------
-    A negative `difference` is in favour of the model; it is NaN for the model itself. Where there is one
-    block only, intervals are NaN.
-
-    Raises
-    ------
-    ValueError : as `metrics.blocks.bits_per_base`.
+    `bases` and `blocks` (M,) are the bases of each token, and the block of sequence that it is in. A negative
+    `difference` is in favor of the model; it is NaN for the model itself. Intervals are NaN with one block
+    only.
     """
     import pandas as pd
 
@@ -88,13 +76,7 @@ def language_model_table(
 
 
 def read_bits(path: Path) -> pd.DataFrame:
-    """Read such a table: `split` and the columns `COLUMNS`, for each split a row of the model.
-
-    Raises
-    ------
-    DataError
-        A column is missing, a figure is not a number, a predictor stands twice or the model nowhere.
-    """
+    """Read such a table: `split` and the columns `COLUMNS`, for each split a row of the model."""
     table = read_table(path, BITS)
     for split, rows in table.groupby(SPLIT):
         if MODEL not in set(rows["predictor"]):
@@ -111,7 +93,7 @@ def of_split(table: pd.DataFrame, split: str) -> pd.DataFrame:
 
 
 class ComparedModel(NamedTuple):
-    """What a model, or a predictor without tokens, makes of N spans."""
+    """Bits of N spans by a model, or by a predictor without tokens."""
 
     bits: NDArray[np.float64]  # (N,)
     vocabulary: int | None = None
@@ -121,15 +103,10 @@ class ComparedModel(NamedTuple):
 def comparison_table(
     found: Mapping[str, ComparedModel], bases: ArrayLike, blocks: ArrayLike, *, seed: int = 0
 ) -> pd.DataFrame:
-    """A row for each model, in their order, with the columns of `SPANS`.
+    """A row for each model, in their order, with the columns of `SPANS`; arguments as above, of N spans.
 
-    `bases` and `blocks` (N,) are the bases of each span, and the block of sequence that it is in.
     `difference` is the row's bits per base minus those of the first row: a negative one is in the row's
-    favour. It is NaN for the first row itself, and intervals are NaN where there is one block only.
-
-    Raises
-    ------
-    ValueError : as `metrics.blocks.bits_per_base`; or there is no model.
+    favor.
     """
     import pandas as pd
 

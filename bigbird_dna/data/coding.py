@@ -28,13 +28,9 @@ _NONE = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
 
 @dataclass(frozen=True)
 class CodingRegions:
-    """The coding bases of a reference.
+    """The coding bases of a reference: by contig intervals `[start, end)`, 0-based, sorted, disjoint.
 
-    Parameters
-    ----------
-    contigs
-        Contig → intervals `[start, end)`, 0-based, sorted, disjoint; contigs without coding bases may be
-        left out.
+    Contigs without coding bases may be left out.
     """
 
     contigs: Mapping[str, Intervals]
@@ -43,16 +39,12 @@ class CodingRegions:
         """The coding intervals of a contig."""
         return self.contigs.get(contig, _NONE)
 
-    def within(self, stretch: Interval) -> Intervals:
-        """The coding intervals inside a stretch, clipped to it, counted from its start."""
-        starts, ends = self.of(stretch.contig)
-        here = (starts < stretch.end) & (ends > stretch.start)
-        size = len(stretch)
-        return Intervals(*(np.clip(edges[here] - stretch.start, 0, size) for edges in (starts, ends)))
-
-    def count(self, contig: str, starts: Positions, ends: Positions) -> Positions:
-        """Coding bases in each interval `[starts[i], ends[i])` (N,) of a contig."""
-        return self._before(contig, ends) - self._before(contig, starts)
+    def within(self, segment: Interval) -> Intervals:
+        """The coding intervals inside a segment, clipped to it, counted from its start."""
+        starts, ends = self.of(segment.contig)
+        here = (starts < segment.end) & (ends > segment.start)
+        size = len(segment)
+        return Intervals(*(np.clip(edges[here] - segment.start, 0, size) for edges in (starts, ends)))
 
     def _before(self, contig: str, positions: Positions) -> Positions:
         """Coding bases before each position."""
@@ -68,7 +60,7 @@ class CodingRegions:
         found = np.zeros(len(rows), np.float32)
         starts, ends = (rows[name].to_numpy(np.int64) for name in ("start", "end"))
         for contig, places in rows.groupby("contig", observed=True).indices.items():
-            bases = self.count(str(contig), starts[places], ends[places])
+            bases = self._before(str(contig), ends[places]) - self._before(str(contig), starts[places])
             found[places] = bases / (ends[places] - starts[places])
         return found
 
@@ -76,22 +68,9 @@ class CodingRegions:
 def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> CodingRegions:
     """The coding bases of an annotation, placed on a reference.
 
-    CDS on contigs that the reference doesn't have, and what reaches beyond the end of a contig, are left
-    out; a warning counts them.
-
-    Parameters
-    ----------
-    path
-        GFF3 or GTF, plain or gzip.
-    contigs
-        Name → length in bp of the reference's contigs.
-    assembly
-        Knows the other names of the contigs.
-
-    Raises
-    ------
-    DataError
-        As `read_coding`; or no CDS lies on the reference.
+    The annotation is GFF3 or GTF, plain or gzip; `contigs` are the lengths of the reference's in bp. CDS on
+    contigs that the reference doesn't have, and what reaches beyond the end of a contig, are left out; a
+    warning counts them.
     """
     path = Path(path)
     parts: dict[str, list[Intervals]] = {}

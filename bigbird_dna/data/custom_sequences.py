@@ -16,7 +16,7 @@ import pandas as pd
 
 from bigbird_dna.config import NEGATIVE_SETS, PARTED_SETS, PLACED_SETS, RunPaths
 from bigbird_dna.console import log
-from bigbird_dna.data.negative_sampling import MAX_N
+from bigbird_dna.data.negatives import MAX_N
 from bigbird_dna.data.predictions import POSITIVE
 from bigbird_dna.data.promoter_windows import COLUMNS, write_windows
 from bigbird_dna.disk.atomic import checksum
@@ -36,36 +36,27 @@ from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.splits import Split
 
 _LISTED = 3
-_PLACES = RunPaths(Path())
+_PATHS = RunPaths(Path())
+_FILES = {
+    _PATHS.sequences.name: None,
+    _PATHS.training_sequences.name: "train",
+    _PATHS.test_sequences.name: "test",
+}
+"""By file the split whose records it has; None: all."""
 
 
 @dataclass(frozen=True)
 class SequenceOptions:
-    """What is made of sequences.
+    """What is made of sequences."""
 
-    Attributes
-    ----------
-    negative_sets
-        Of `given` (the user's own), `substituted` and `permuted` (made of the positives); none: the user's
-        own, or without them the other two.
-    derived
-        Negatives of each derived set that a training promoter has; held-out ones have one.
-    length
-        bp that all are trimmed to, around their middle; None: they have one length.
-    upstream
-        bp of a window before the TSS; None: half of it.
-    similarity
-        Share of their k-mers from which on two sequences are similar (`similar_groups`).
-    seed
-        Of the splits.
-    """
-
+    # Of `given` (the user's own), `substituted` and `permuted` (made of the positives); none: the user's own,
+    # or without them the other two.
     negative_sets: tuple[str, ...] = ()
-    derived: int = 1
-    length: int | None = None
-    upstream: int | None = None
-    similarity: float = 0.2
-    seed: int = 1
+    derived: int = 1  # negatives of each derived set that a training promoter has; held-out ones have one
+    length: int | None = None  # bp that all are trimmed to, around their middle; None: they have one length
+    upstream: int | None = None  # bp of a window before the TSS; None: half of it
+    similarity: float = 0.2  # fraction of their k-mers from which on two are similar (`similar_groups`)
+    seed: int = 1  # of the splits
 
     def __post_init__(self) -> None:
         check_at_least_one({"derived": self.derived, "length": self.length})
@@ -95,67 +86,76 @@ def prepare_sequences(
     negatives: Path | None = None,
     splits: Path | None = None,
 ) -> dict[str, Any]:
-    """Write the data set `output` of FASTA files of positives and maybe negatives.
+    """Write the data set `output` of FASTA files of positives and maybe negatives; gives `windows.json`.
 
-    All sequences have one length, or are trimmed to one. Left out, and counted, are those with more than
-    10 % N. Similar ones share a split, unless a table of `splits` says each record's.
-
-    Returns
-    -------
-    The content of `windows.json`: counts, the window's sides, and what it was made of.
-
-    Raises
-    ------
-    UsageError
-        The options don't fit the files.
-    DataError
-        A file can't be used; a sequence is in both files; lengths differ; or a split stays empty.
+    All sequences have one length, or are trimmed to one. Left out, and counted, are those with more than 10 %
+    N. Similar ones share a split, unless a table of `splits` has each record's. `UsageError` for options that
+    don't fit the files; `DataError` for a sequence in both files, lengths that differ, or an empty split.
     """
     options = options or SequenceOptions()
     sets = options.sets(negatives)
     files = [read_records(path) for path in (positives, negatives) if path is not None]
-    if len(files) > 1:
-        check_names(*files)
     aligned = len({len(one) for one in files[0].sequences.values()}) == 1
-    if options.length is not None:
-        files = [records.trimmed(options.length) for records in files]
-    length = common_length(files)
-    sides = _sides(length, options, sets)
+    files, length = _of_one_length(files, options.length)
+    upstream = _upstream(length, options, sets)
     _check_copies(files)
-    names, sequences, positive, left_out = _usable(files)
+    records, positive, left_out = _usable(files)
+    names = [*records]
     chosen, where = None, f"{positives}: by groups of similar sequences"
     if splits is not None:
-        # What was left out may stand in the table, and need not.
+        # What was left out may be in the table, and need not.
         table = {name: split for name, split in read_splits(splits).items() if name not in left_out}
         chosen, where = look_up(names, table, splits), str(splits)
     log(f"comparing {len(names):,} sequences of {length:,} bp")
-    groups = similar_groups(sequences, options.similarity)
+    groups = similar_groups([*records.values()], options.similarity)
     chosen = chosen or divide(groups, positive, options.seed)
     check_splits(chosen, positive, where)
-    rows = _rows(names, length, positive, chosen, sets, options.derived)
+    # Held-out sequences whose group is trained on as well: by a table of the user's own.
+    training = np.array(chosen) == "train"
+    like = int((np.isin(groups, groups[training]) & ~training).sum())
     info: dict[str, Any] = {
-        **_counts(positive, chosen, groups, left_out),
-        "window": {"upstream": sides[0], "downstream": sides[1]},
-        "sources": {
-            role: {"file": path.name, "sha256": checksum(path)}
-            for role, path in (("positives", positives), ("negatives", negatives), ("splits", splits))
-            if path is not None
-        },
+        "promoters": int(positive.sum()),
+        "negatives": int((~positive).sum()),
+        "sequence holds too many N": len(left_out),
+        "groups of similar sequences": int(groups.max()) + 1,
+        "held-out sequences like a training one": like,
+        "window": {"upstream": upstream, "downstream": length - upstream},
+        "sources": _sources(positives=positives, negatives=negatives, splits=splits),
         "similarity": options.similarity,
         "trimmed": options.length is not None,
         "aligned": aligned,
         "IUPAC codes read as N": sum(records.ambiguous for records in files),
     }
     with into_directory(output) as directory:
-        _write_sequences(directory, names, sequences, chosen)
+        for file, of in _FILES.items():
+            some = zip(records.items(), chosen, strict=True)
+            write_fasta(directory / file, (record for record, split in some if of in (None, split)))
         write_splits(directory / "splits.tsv", names, chosen, groups.tolist())
-        write_windows(directory, rows, info)
-    _say(info, chosen, groups, where)
+        write_windows(directory, _rows(names, length, positive, chosen, sets, options.derived), info)
+    _log_splits(info, chosen, groups, where)
     return info
 
 
-def _sides(length: int, options: SequenceOptions, sets: Sequence[str]) -> tuple[int, int]:
-    """bp before the TSS and from it on."""
+def _sources(**files: Path | None) -> dict[str, dict[str, str]]:
+    """File and checksum by role."""
+    return {
+        role: {"file": path.name, "sha256": checksum(path)}
+        for role, path in files.items()
+        if path is not None
+    }
+
+
+def _of_one_length(files: Sequence[Records], length: int | None) -> tuple[list[Records], int]:
+    """The records, trimmed if that is asked for, and their length in bp."""
+    if len(files) > 1:
+        check_names(*files)
+    if length is not None:
+        files = [records.trimmed(length) for records in files]
+    return [*files], common_length(files)
+
+
+def _upstream(length: int, options: SequenceOptions, sets: Sequence[str]) -> int:
+    """bp before the TSS."""
     if length < 20 and {*sets} & {*PARTED_SETS}:
         raise DataError(f"sequences of {length} bp can't be cut into the 20 parts of derived negatives")
     upstream = length // 2 if options.upstream is None else options.upstream
@@ -164,47 +164,54 @@ def _sides(length: int, options: SequenceOptions, sets: Sequence[str]) -> tuple[
             f"{upstream:,} bp before the TSS don't fit into sequences of {length:,} bp (promoters.windows."
             "upstream)"
         )
-    return upstream, length - upstream
+    return upstream
+
+
+def _log_splits(
+    info: Mapping[str, Any], splits: Sequence[Split], groups: npt.NDArray[np.int64], where: str
+) -> None:
+    sizes, largest = Counter(splits), int(np.bincount(groups).max())
+    shares = ", ".join(f"{sizes[split]:,} {split}" for split in get_args(Split))
+    number = info["groups of similar sequences"]
+    log(f"{shares} ({where}; the largest of {number:,} groups has {largest:,})")
+    if like := info["held-out sequences like a training one"]:
+        log(
+            f"warning: {like:,} of {sizes['valid'] + sizes['test']:,} held-out sequences are like one of the "
+            f"training (a share of {info['similarity']:g} of their k-mers): figures on them flatter the model"
+        )
 
 
 def _check_copies(files: Sequence[Records]) -> None:
     """Refuse a positive that is a negative too: one of the labels is wrong, and no model can learn both.
 
-    Copies in one file are only said: they share a split, so that no figure gains by them.
+    Copies in one file are only logged: they share a split, so that no metric gains by them.
     """
     copies = find_copies(files[0].sequences, files[1].sequences if len(files) > 1 else {})
+
+    def described(pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        text = ", ".join(f"{later!r} of {earlier!r}" for earlier, later in pairs[:_LISTED])
+        more = f" and {len(pairs) - _LISTED:,} more" if len(pairs) > _LISTED else ""
+        return counted(len(pairs), "sequence"), text + more
+
     if copies.across:
-        shown = _pairs_shown(copies.across)
-        what = counted(len(copies.across), "sequence")
-        raise DataError(f"{files[1].path}: {what} also a positive, on one strand or the other: {shown}")
+        what, pairs = described(copies.across)
+        raise DataError(f"{files[1].path}: {what} also a positive, on one strand or the other: {pairs}")
     if copies.within:
-        what, shown = counted(len(copies.within), "sequence"), _pairs_shown(copies.within)
-        log(f"warning: {what} there twice in one file, on one strand or the other: {shown}")
+        what, pairs = described(copies.within)
+        log(f"warning: {what} there twice in one file, on one strand or the other: {pairs}")
 
 
-def _pairs_shown(pairs: Sequence[tuple[str, str]]) -> str:
-    text = ", ".join(f"{later!r} of {earlier!r}" for earlier, later in pairs[:_LISTED])
-    return text if len(pairs) <= _LISTED else f"{text} and {len(pairs) - _LISTED:,} more"
-
-
-def _usable(files: Sequence[Records]) -> tuple[list[str], list[str], npt.NDArray[np.bool_], set[str]]:
-    """Names, sequences and labels of what is used, positives first; and the names of what has too many N."""
-    names: list[str] = []
-    sequences: list[str] = []
-    labels: list[bool] = []
-    left_out: set[str] = set()
-    for is_positive, records in zip((True, False), files, strict=False):
-        before = len(names)
-        for name, sequence in records.sequences.items():
-            if fraction_n(sequence) > MAX_N:
-                left_out.add(name)
-                continue
-            names.append(name)
-            sequences.append(sequence)
-            labels.append(is_positive)
-        if len(names) == before:
+def _usable(files: Sequence[Records]) -> tuple[dict[str, str], npt.NDArray[np.bool_], set[str]]:
+    """What is used, positives first, and whether it is positive; and the names of what has too many N."""
+    used: dict[str, str] = {}
+    positive: list[bool] = []
+    for records in files:
+        kept = {name: one for name, one in records.sequences.items() if fraction_n(one) <= MAX_N}
+        if not kept:
             raise DataError(f"{records.path}: all sequences have more than {MAX_N:.0%} N")
-    return names, sequences, np.array(labels), left_out
+        used |= kept
+        positive += [records is files[0]] * len(kept)
+    return used, np.array(positive), {name for one in files for name in one.sequences} - used.keys()
 
 
 def _rows(
@@ -216,64 +223,17 @@ def _rows(
     derived: int,
 ) -> pd.DataFrame:
     """The data set's windows: positives, then set by set; the user's own negatives are nobody's pair."""
+    records = list(zip(names, splits, positive.tolist(), strict=True))
     rows = [
         (name, 0, length, "+", split, POSITIVE if is_positive else "user", pair, name)
-        for pair, (name, split, is_positive) in enumerate(zip(names, splits, positive, strict=True))
+        for pair, (name, split, is_positive) in enumerate(records)
     ]
-    for negative_set in sets:
-        if negative_set == "user":
-            continue
-        rows += [
-            (name, 0, length, "+", split, negative_set, pair, name)
-            for name, _, _, _, split, own, pair, _ in rows[: len(names)]
-            if own == POSITIVE
-            for _ in range(derived if split == "train" else 1)
-        ]
+    rows += [
+        (name, 0, length, "+", split, negative_set, pair, name)
+        for negative_set in sets
+        if negative_set != "user"
+        for pair, (name, split, is_positive) in enumerate(records)
+        if is_positive
+        for _ in range(derived if split == "train" else 1)
+    ]
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _counts(
-    positive: npt.NDArray[np.bool_],
-    splits: Sequence[Split],
-    groups: npt.NDArray[np.int64],
-    left_out: set[str],
-) -> dict[str, int]:
-    # Held-out sequences whose group is trained on as well: by a table of the user's own.
-    trained = {group for group, split in zip(groups.tolist(), splits, strict=True) if split == "train"}
-    like = sum(
-        split != "train" and group in trained for group, split in zip(groups.tolist(), splits, strict=True)
-    )
-    counts = {"promoters": int(positive.sum()), "negatives": int((~positive).sum())}
-    return counts | {
-        "sequence holds too many N": len(left_out),
-        "groups of similar sequences": int(groups.max()) + 1,
-        "held-out sequences like a training one": like,
-    }
-
-
-def _write_sequences(
-    directory: Path, names: Sequence[str], sequences: Sequence[str], splits: Sequence[Split]
-) -> None:
-    """The reference of all records, and those of the training and of the test."""
-    records = list(zip(names, sequences, splits, strict=True))
-    for path, wanted in (
-        (_PLACES.sequences, None),
-        (_PLACES.training_sequences, "train"),
-        (_PLACES.test_sequences, "test"),
-    ):
-        some = ((name, sequence) for name, sequence, split in records if wanted in (None, split))
-        write_fasta(directory / path.name, some)
-
-
-def _say(info: Mapping[str, Any], splits: Sequence[Split], groups: npt.NDArray[np.int64], where: str) -> None:
-    sizes = Counter(splits)
-    largest = int(np.bincount(groups).max())
-    shares = ", ".join(f"{sizes[split]:,} {split}" for split in get_args(Split))
-    number = info["groups of similar sequences"]
-    log(f"{shares} ({where}; the largest of {number:,} groups has {largest:,})")
-    if like := info["held-out sequences like a training one"]:
-        held_out = sizes["valid"] + sizes["test"]
-        log(
-            f"warning: {like:,} of {held_out:,} held-out sequences are like one of the training (a share of "
-            f"{info['similarity']:g} of their k-mers): figures on them flatter the model"
-        )

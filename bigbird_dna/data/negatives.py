@@ -1,112 +1,69 @@
-"""Negative sets of promoter windows.
+"""Negatives of promoters that are found elsewhere on the genome.
 
-Negatives for promoter windows: derived from a positive, or found elsewhere in the genome.
-
-Oubounyt et al. (2019) cut a positive into 20 parts, keep 8 in place and "substitute" 12. Two readings
-circulate and are different tasks: `substituted` fills the 12 parts with random bases, `permuted` shuffles
-the 12 parts among themselves. `genomic` takes windows elsewhere on the same split with the same GC content,
-as a scan of a genome meets them: beside promoters too, but not with a TSS where the window looks for it.
-`intergenic` takes such windows that have no coding base and are, with all their bases, away from every TSS.
-`dinucleotide_shuffled` and `upstream` are in modules of their own.
-
-A sequence in another order that has the same dinucleotides, each exactly as often.
-
-A sequence is a walk along edges from letter to letter, and any walk that uses the same edges has the same
-dinucleotides, first and last letter. Altschul & Erickson (Molecular Biology and Evolution 2:526, 1985): draw
-for each letter the edge that leaves it last, until these edges lead from every letter to the last one; put
-the other edges of each letter into random order; walk. All such sequences are equally likely.
-
-Negatives from upstream of promoters: the same neighbourhood, and no promoter.
-
-A negative is as long as its promoter's window and is read in the same direction. It is the nearest window
-upstream of that which shares no base with the window of any promoter, on either strand, nor with a negative
-that was found before, and which lies in the promoter's split.
+`genomic` negatives are windows elsewhere on the same split with the same GC content, as a scan of a genome
+meets them: beside promoters too, but not with a TSS where the window looks for it. `intergenic` ones are such
+windows that have no coding base and are, with all their bases, away from every TSS. An `upstream` one is the
+nearest window upstream of the promoter, as long and read in the same direction, that shares no base with the
+window of any promoter, on either strand, nor with a negative that was found before, and that is in the
+promoter's split.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from math import ceil
+from operator import itemgetter
+from typing import NamedTuple, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.config import PromoterWindowsConfig
+from bigbird_dna.data.coding import CodingRegions
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
+from bigbird_dna.genome.splits import Split, Splits
 
-PARTS = 20
-CHANGED = 12
 GC_BINS = 50
 CANDIDATES_PER_NEGATIVE = 20
+MAX_N = 0.1
+"""Fraction of a window's letters that may be N."""
+FURTHEST = 100_000
+"""bp between the windows of a promoter and its negative: beyond that it is no neighborhood."""
 
-_BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
-
-
-def substitute(sequence: str, rng: np.random.Generator) -> str:
-    """Fill 12 of the 20 parts, chosen at random, with random bases (DeePromoter's reading)."""
-    letters, parts = _parts(sequence)
-    for part in rng.choice(PARTS, CHANGED, replace=False):
-        parts[part] = _BASES[rng.integers(0, 4, parts.shape[1])]
-    return letters.tobytes().decode()
-
-
-def permute(sequence: str, rng: np.random.Generator) -> str:
-    """Shuffle 12 of the 20 parts, chosen at random, among their places (GENA-LM's reading)."""
-    letters, parts = _parts(sequence)
-    places = rng.choice(PARTS, CHANGED, replace=False)
-    origins = rng.permutation(places)
-    while np.array_equal(origins, places):
-        origins = rng.permutation(places)
-    parts[places] = parts[origins]
-    return letters.tobytes().decode()
-
-
-def _parts(sequence: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """The sequence as bytes, and a view of its parts (20, length); up to 19 bases at the end are in none."""
-    if len(sequence) < PARTS:
-        raise ValueError(f"a window of {len(sequence)} bp can't be cut into {PARTS} parts")
-    letters = np.frombuffer(sequence.encode(), dtype=np.uint8).copy()
-    size = len(sequence) // PARTS
-    return letters, letters[: PARTS * size].reshape(PARTS, size)
-
-
-def gc_fraction(sequence: str) -> float:
-    """Share of G and C among all letters of a sequence."""
-    return (sequence.count("G") + sequence.count("C")) / len(sequence)
+Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class FreeStarts:
-    """Where windows of one length can start in a stretch, as runs of positions counted from its start."""
+    """Where windows of one length can start in a segment, as runs of positions counted from its start."""
 
-    firsts: npt.NDArray[np.int64]  # (R,) the first start of each run, ascending
-    ends: npt.NDArray[np.int64]  # (R,) one beyond the last start of each run
+    firsts: Places  # (R,) the first start of each run, ascending
+    ends: Places  # (R,) one beyond the last start of each run
 
     def __len__(self) -> int:
         """The number of starts."""
         return int((self.ends - self.firsts).sum())
 
     @classmethod
-    def between(
-        cls, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], length: int, size: int
-    ) -> Self:
-        """All starts of windows of `size` bp in a stretch of `length` bp that share no base with intervals.
+    def between(cls, starts: Places, ends: Places, length: int, size: int) -> Self:
+        """All starts of windows of `size` bp in a segment of `length` bp that share no base with intervals.
 
-        Parameters
-        ----------
-        starts, ends
-            The intervals `[starts[i], ends[i])`, counted from the start of the stretch. They may overlap and
-            reach beyond it.
+        The intervals `[starts[i], ends[i])` are counted from the segment's start; they may overlap and reach
+        beyond.
         """
         order = np.argsort(starts, kind="stable")
-        # Gaps lie between the furthest end so far and the next start; the stretch's edges count as both.
+        # Gaps lie between the furthest end so far and the next start; the segment's edges count as both.
         ends = np.maximum.accumulate(np.concatenate([[0], ends[order]]))
         firsts, beyond = ends, np.append(starts[order], length) - size + 1
         beyond = np.minimum(beyond, length - size + 1)
         kept = beyond > firsts
         return cls(firsts[kept], beyond[kept])
 
-    def draw(self, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    def draw(self, count: int, rng: np.random.Generator) -> Places:
         """`count` of the starts, ascending, each at most once; all of them where there are no more."""
         sums, total = np.cumsum(self.ends - self.firsts), len(self)
         ranks = np.sort(rng.choice(total, min(count, total), replace=False))
@@ -122,27 +79,22 @@ class NegativeRegions(NamedTuple):
 
 
 def draw_candidates(
-    contig: str,
+    segment: Interval,
     sequence: str,
-    positions: npt.NDArray[np.int64],
-    *,
-    start: int = 0,
-    upstream: int,
-    downstream: int,
-    distance: int,
+    positions: Places,
+    free: FreeStarts | None,
+    config: PromoterWindowsConfig,
     count: int,
     rng: np.random.Generator,
-    free: FreeStarts | None = None,
 ) -> NegativeRegions:
-    """Up to `count` windows at random places of a stretch of a contig, on random strands.
+    """Up to `count` windows at random places of a segment, which has this `sequence`, on random strands.
 
-    The stretch begins at `start` and has this `sequence`. Left out are windows that hold an N and those
-    whose own TSS position (the base after `upstream` bp) lies less than `distance` bp from one of the
-    promoters' TSS `positions` on either strand.
-
-    With `free` windows start there alone, and as many are found as there are, up to `count`.
+    Left out are windows that hold an N and those whose own TSS position lies less than the configuration's
+    `distance` from one of the promoters' TSS `positions` on the contig, on either strand. With `free` windows
+    start there alone, and as many are found as there are, up to `count`.
     """
     letters = np.frombuffer(sequence.encode(), dtype=np.uint8)
+    upstream, downstream = config.sides
     size = upstream + downstream
     if len(letters) < size or count == 0:
         return NegativeRegions([], np.empty(0))
@@ -155,30 +107,28 @@ def draw_candidates(
     else:
         starts = np.unique(rng.integers(0, len(letters) - size + 1, count))
     forward = rng.integers(0, 2, len(starts)).astype(bool)
-    tss = starts + np.where(forward, upstream, downstream - 1)
-    kept = (masked[starts + size] == masked[starts]) & (_gap(start + tss, positions) >= distance)
+    tss = segment.start + starts + np.where(forward, upstream, downstream - 1)
+    # The distance to the nearest position is infinite where there is none.
+    edges = np.concatenate([[-np.inf], np.sort(positions), [np.inf]])
+    after = np.searchsorted(edges, tss)
+    gaps = np.minimum(tss - edges[after - 1], edges[after] - tss)
+    kept = (masked[starts + size] == masked[starts]) & (gaps >= config.min_tss_distance)
     starts, forward = starts[kept], forward[kept]
     strong = _prefix_sum((letters == ord("G")) | (letters == ord("C")))
     windows = [
-        Interval(contig, start + first, start + first + size, "+" if plus else "-")
+        Interval(segment.contig, segment.start + first, segment.start + first + size, "+" if plus else "-")
         for first, plus in zip(starts.tolist(), forward.tolist(), strict=True)
     ]
     return NegativeRegions(windows, (strong[starts + size] - strong[starts]) / size)
 
 
 def find_free_starts(
-    sequence: str,
-    coding: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
-    positions: npt.NDArray[np.int64],
-    *,
-    size: int,
-    distance: int,
+    sequence: str, coding: tuple[Places, Places], positions: Places, *, size: int, distance: int
 ) -> FreeStarts:
     """Starts of windows of `size` bp that hold no N and no coding base and lie away from every TSS.
 
-    Every base of such a window is at least `distance` bp from each of the TSS `positions`, and none is a
-    TSS. `positions` and the starts and ends of the `coding` intervals are counted from the start of the
-    stretch that has this `sequence`.
+    Every base of such a window is at least `distance` bp from each of the TSS `positions`, and none is a TSS.
+    `positions` and the starts and ends of the `coding` intervals are counted from the start of the sequence.
     """
     unknown = np.frombuffer(sequence.encode(), dtype=np.uint8) == ord("N")
     edges = np.flatnonzero(np.diff(np.concatenate([[False], unknown, [False]])))
@@ -191,22 +141,9 @@ def find_free_starts(
     )
 
 
-def room(sequence: str) -> int:
-    """bp of a stretch that count for how many of the candidates are drawn there."""
-    return len(sequence) - sequence.count("N") if _is_sparse(sequence) else len(sequence)
-
-
 def _is_sparse(sequence: str) -> bool:
-    """Whether most of a stretch is N, as around its pieces: places drawn anywhere would mostly be lost."""
+    """Whether most of a segment is N, as around its fragments: places drawn anywhere would mostly be lost."""
     return 2 * sequence.count("N") > len(sequence)
-
-
-def _gap(places: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Distance of each place to the nearest position; infinite where there is none."""
-    edges = np.concatenate([[-np.inf], np.sort(positions), [np.inf]])
-    after = np.searchsorted(edges, places)
-    gaps: npt.NDArray[np.float64] = np.minimum(places - edges[after - 1], edges[after] - places)
-    return gaps
 
 
 def _prefix_sum(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
@@ -215,12 +152,21 @@ def _prefix_sum(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
     return sums
 
 
+def gc_fraction(sequence: str) -> float:
+    """Fraction of G and C among all letters of a sequence."""
+    return (sequence.count("G") + sequence.count("C")) / len(sequence)
+
+
 def match_gc(
-    wanted: npt.NDArray[np.float64], offered: npt.NDArray[np.float64], rng: np.random.Generator
-) -> npt.NDArray[np.int64]:
+    wanted: npt.NDArray[np.float64],
+    offered: npt.NDArray[np.float64],
+    rng: np.random.Generator,
+    used: npt.NDArray[np.bool_] | None = None,
+) -> Places:
     """For each wanted GC fraction the index of an offered one in the same of 50 bins, none used twice.
 
-    Where a bin runs out the nearest bin with something left serves; −1 where nothing is left at all.
+    Where a bin runs out the nearest bin with something left serves; −1 where nothing is left at all. Who
+    would get a `used` one gets one that nobody has got, and no other choice changes.
     """
     shelves: list[list[int]] = [[] for _ in range(GC_BINS + 1)]
     for index in rng.permutation(len(offered)):
@@ -231,90 +177,39 @@ def match_gc(
         filled = [b for b in range(GC_BINS + 1) if shelves[b]]
         if filled:
             chosen[row] = shelves[min(filled, key=lambda b: abs(b - bin_))].pop()
+    if used is not None and used.any():
+        again = np.flatnonzero((chosen >= 0) & used[chosen])
+        left = np.setdiff1d(np.flatnonzero(~used), chosen)
+        chosen[again] = np.append(left, -1)[match_gc(wanted[again], offered[left], rng)]
     return chosen
 
 
-def shuffle_dinucleotides(sequence: str, rng: np.random.Generator) -> str:
-    """Another sequence with the same dinucleotides, first and last letter; N is a letter like the others.
-
-    It may be the same one: where its dinucleotides leave no other, always.
-    """
-    if len(sequence) < 3:
-        return sequence
-    letters, codes = np.unique(np.frombuffer(sequence.encode("ascii"), np.uint8), return_inverse=True)
-    following = [codes[1:][codes[:-1] == letter] for letter in range(len(letters))]
-    last = _last_edges(following, int(codes[-1]), rng)
-    edges = []
-    for letter, targets in enumerate(following):
-        if letter in last:
-            place = last[letter]
-            others = rng.permutation(np.delete(targets, place))
-            targets = np.append(others, targets[place])
-        else:
-            targets = rng.permutation(targets)
-        edges.append(iter(targets.tolist()))
-    here = int(codes[0])
-    walk = [here]
-    for _ in range(len(sequence) - 1):
-        here = next(edges[here])
-        walk.append(here)
-    return letters[walk].tobytes().decode("ascii")
-
-
-def _last_edges(
-    following: list[npt.NDArray[np.integer]], end: int, rng: np.random.Generator
-) -> dict[int, int]:
-    """For each letter that is left, but `end`, the number of its last edge; all of them lead to `end`."""
-    while True:
-        last = {
-            letter: int(rng.integers(len(targets)))
-            for letter, targets in enumerate(following)
-            if letter != end and len(targets)
-        }
-        if all(_leads(letter, last, following, end) for letter in last):
-            return last
-
-
-def _leads(start: int, last: dict[int, int], following: list[npt.NDArray[np.integer]], end: int) -> bool:
-    here = start
-    for _ in range(len(following)):
-        if here == end:
-            return True
-        here = int(following[here][last[here]])
-    return here == end
-
-
-FURTHEST = 100_000
-"""bp between the windows of a promoter and its negative: beyond that it is no neighbourhood."""
-
-
 class _Taken:
-    """Stretches of contigs that don't overlap each other once they are put together."""
+    """Spans of contigs that don't overlap each other once they are put together, by their starts."""
 
     def __init__(self, windows: Iterable[Interval]) -> None:
-        self._starts: defaultdict[str, list[int]] = defaultdict(list)
-        self._ends: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        self._spans: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for window in sorted(windows):
             self.add(window)
 
+    def _place(self, window: Interval) -> tuple[list[tuple[int, int]], int]:
+        """The spans of a window's contig, and the number of the last that doesn't begin behind the window."""
+        spans = self._spans[window.contig]
+        return spans, bisect_right(spans, window.start, key=itemgetter(0)) - 1
+
     def add(self, window: Interval) -> None:
-        """Take a window, which may overlap the stretch that begins before it, but none after it."""
-        starts, ends = self._starts[window.contig], self._ends[window.contig]
-        place = bisect_right(starts, window.start) - 1
-        if place >= 0 and ends[starts[place]] >= window.start:
-            ends[starts[place]] = max(ends[starts[place]], window.end)
+        """Take a window, which may overlap the span that begins before it, but none after it."""
+        spans, place = self._place(window)
+        if place >= 0 and spans[place][1] >= window.start:
+            spans[place] = spans[place][0], max(spans[place][1], window.end)
         else:
-            insort(starts, window.start)
-            ends[window.start] = window.end
+            spans.insert(place + 1, (window.start, window.end))
 
     def across(self, window: Interval) -> tuple[int, int] | None:
-        """The first stretch, its start and end, that shares a base with a window."""
-        starts, ends = self._starts[window.contig], self._ends[window.contig]
-        place = bisect_right(starts, window.start) - 1
-        for start in starts[max(place, 0) : place + 2]:
-            if start < window.end and window.start < ends[start]:
-                return start, ends[start]
-        return None
+        """The first span, its start and end, that shares a base with a window."""
+        spans, place = self._place(window)
+        near = spans[max(place, 0) : place + 2]
+        return next((span for span in near if span[0] < window.end and window.start < span[1]), None)
 
 
 def find_upstream(
@@ -322,14 +217,9 @@ def find_upstream(
 ) -> list[Interval | None]:
     """For each owner, a promoter's window, its negative; None where there is none within `FURTHEST`.
 
-    Parameters
-    ----------
-    owners
-        In the order in which they choose; one that stands there twice gets two.
-    promoters
-        The windows of all promoters, those of no data set too.
-    usable
-        Whether a negative (the second) may serve an owner (the first): by its contig, split and letters.
+    Owners are in the order in which they choose; one that is there twice gets two. `promoters` are the
+    windows of all promoters, those of no data set too. `usable` tells whether a negative (the second) may
+    serve an owner (the first): by its contig, split and letters.
     """
     taken = _Taken(promoters)
     found: list[Interval | None] = []
@@ -341,16 +231,140 @@ def find_upstream(
     return found
 
 
-def _free(owner: Interval, taken: _Taken) -> Iterable[Interval]:
+def _free(owner: Interval, taken: _Taken) -> Iterator[Interval]:
     """Windows upstream of an owner that share no base with what is taken, the nearest first."""
-    size, window = len(owner), owner
-    forward = owner.strand == "+"
-    edge = owner.start if forward else owner.end
-    while abs((window.end if forward else window.start) - edge) <= FURTHEST:
-        start = window.start - size if forward else window.end
-        window = Interval(owner.contig, start, start + size, owner.strand)
+    size, forward = len(owner), owner.strand == "+"
+
+    def before(start: int, end: int) -> Interval:
+        """The window next to a span, upstream of it."""
+        first = start - size if forward else end
+        return Interval(owner.contig, first, first + size, owner.strand)
+
+    window, gap = owner, size
+    while gap <= FURTHEST:
+        window = before(window.start, window.end)
         while blocked := taken.across(window):
-            start = blocked[0] - size if forward else blocked[1]
-            window = Interval(owner.contig, start, start + size, owner.strand)
-        if abs((window.end if forward else window.start) - edge) <= FURTHEST:
+            window = before(*blocked)
+        gap = owner.start - window.end if forward else window.start - owner.end
+        if gap <= FURTHEST:
             yield window
+
+
+@dataclass(frozen=True)
+class PromoterGenome:
+    """A genome with its promoters, for whose windows negatives are found."""
+
+    reference: Reference
+    loci: Sequence[Locus]  # all promoters, also those without a window
+    windows: Sequence[Interval]  # of each promoter that has one
+    owner_splits: Sequence[Split]  # that all of each window belongs to
+    splits: Splits
+    coding: CodingRegions | None = None  # None: nobody knows it, and there are no intergenic negatives
+
+    def find(
+        self,
+        negative_set: str,
+        owners: Sequence[int],
+        config: PromoterWindowsConfig,
+        seed: tuple[int, int],
+        taken: Collection[Interval | None] = (),
+    ) -> list[Interval | None]:
+        """For each owner, an index of `windows`, the window of a negative; None where there is none.
+
+        Sets that are made of a promoter's own sequence have its window. Genomic and intergenic windows are
+        none of `taken`; of intergenic ones neither are the same bases read on the other strand. `ConfigError`
+        where the set is `intergenic`, and nobody knows the coding bases.
+        """
+        if negative_set == "genomic":
+            return self._elsewhere(owners, config, seed, {*taken}.__contains__)
+        if negative_set == "intergenic":
+            coding = check_coding(self.coding)
+            places = {(window.contig, window.start) for window in taken if window is not None}
+            return self._elsewhere(
+                owners, config, seed, lambda window: (window.contig, window.start) in places, coding
+            )
+        if negative_set == "upstream":
+            return self._upstream(owners, config.sides)
+        return [self.windows[pair] for pair in owners]
+
+    def _elsewhere(
+        self,
+        owners: Sequence[int],
+        config: PromoterWindowsConfig,
+        seed: tuple[int, int],
+        is_taken: Callable[[Interval], bool],
+        coding: CodingRegions | None = None,
+    ) -> list[Interval | None]:
+        """A window of like GC elsewhere in the owner's split; none is used twice, and none that is taken.
+
+        With `coding` it is intergenic.
+        """
+        found: list[Interval | None] = [None] * len(owners)
+        for number, split in enumerate(get_args(Split)):
+            rng = np.random.default_rng((*seed, number))
+            members = [place for place, pair in enumerate(owners) if self.owner_splits[pair] == split]
+            # Read here and once more below: all are measured first, and no genome is held to save 20 s.
+            rooms: dict[Interval, int] = {}
+            for segment in self.splits.intervals(split):
+                sequence, _, free = self._read(segment, config, coding)
+                known = len(sequence) - (sequence.count("N") if _is_sparse(sequence) else 0)
+                rooms[segment] = known if free is None else len(free)
+            together = sum(rooms.values()) or 1  # a split without promoters may be all N
+            windows, gc = [], [np.empty(0)]
+            for segment, room in rooms.items():
+                count = ceil(len(members) * CANDIDATES_PER_NEGATIVE * room / together)
+                offer = draw_candidates(segment, *self._read(segment, config, coding), config, count, rng)
+                windows += offer.windows
+                gc.append(offer.gc)
+            own = {
+                pair: gc_fraction(self.reference.fetch(self.windows[pair]))
+                for pair in {owners[place] for place in members}
+            }
+            wanted = np.array([own[owners[place]] for place in members])
+            used = np.array([is_taken(window) for window in windows], bool)
+            chosen = match_gc(wanted, np.concatenate(gc), rng, used)
+            for place, choice in zip(members, chosen.tolist(), strict=True):
+                if choice >= 0:
+                    found[place] = windows[choice]
+        return found
+
+    def _read(
+        self, segment: Interval, config: PromoterWindowsConfig, coding: CodingRegions | None
+    ) -> tuple[str, Places, FreeStarts | None]:
+        """A segment's sequence, TSS positions on its contig, and where intergenic windows can start in it."""
+        sequence = self.reference.fetch(segment)
+        on_contig = [locus.position for locus in self.loci if locus.contig == segment.contig]
+        positions = np.array(on_contig, np.int64)
+        if coding is None:
+            return sequence, positions, None
+        inside_ = coding.within(segment), positions - segment.start
+        free = find_free_starts(sequence, *inside_, size=config.length, distance=config.min_tss_distance)
+        return sequence, positions, free
+
+    def _upstream(self, owners: Sequence[int], sides: tuple[int, int]) -> list[Interval | None]:
+        """A window upstream of the owner in its split; none is used twice."""
+        reference, splits = self.reference, self.splits
+
+        def usable(owner: Interval, negative: Interval) -> bool:
+            whole = inside(negative, reference.contigs) and splits.over(negative) == splits.over(owner)
+            return whole and fraction_n(reference.fetch(negative)) <= MAX_N
+
+        around = [window_around(locus, *sides) for locus in self.loci]
+        # In rounds: nobody's second negative takes the place of a neighbor's first.
+        turns = pd.DataFrame({"pair": owners}).groupby("pair").cumcount()
+        order = np.argsort(turns, kind="stable")
+        chosen = find_upstream([self.windows[owners[place]] for place in order], around, usable)
+        found: list[Interval | None] = [None] * len(owners)
+        for place, negative in zip(order.tolist(), chosen, strict=True):
+            found[place] = negative
+        return found
+
+
+def check_coding(coding: CodingRegions | None) -> CodingRegions:
+    """The coding bases, which intergenic negatives need; a `ConfigError` says how to give them."""
+    if coding is None:
+        raise ConfigError(
+            "promoters.windows.negative_sets: 'intergenic' needs the coding sequences of the genome: name a "
+            "GFF3 or GTF file in promoters.annotation, or with prepare promoter-windows --annotation FILE"
+        )
+    return coding

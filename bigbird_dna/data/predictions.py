@@ -48,7 +48,7 @@ class AlignedPredictions:
         """The windows of the pairs in which promoter and negative are both less than half coding.
 
         A window stays if it is less than half coding itself and its pair has a promoter and a negative that
-        are. None where no file says how much of the windows is coding.
+        are. None where it is not known how much of the windows is coding.
         """
         if self.coding is None:
             return None
@@ -90,14 +90,8 @@ class CalibrationRows(NamedTuple):
 def read_predictions(path: Path, split: str = "test", *, further: bool = False) -> pd.DataFrame:
     """Rows of `split` of a predictions file, in the order of `KEY`; rows are counted from 1 in errors.
 
-    With `further` its further negatives as well, of which several may be made of one window. The column
+    With `further` its extra negatives as well, of which several may be made of one window. The column
     `coding` is there if the file has it.
-
-    Raises
-    ------
-    DataError
-        The file is no Parquet, lacks a column, has an empty or impossible value (in any split), holds a
-        window twice, more than one negative set, or no row of `split`.
     """
     import pandas as pd
 
@@ -127,7 +121,7 @@ def read_predictions(path: Path, split: str = "test", *, further: bool = False) 
         raise DataError(f"{path}: no row of split {split!r} (found: {found})")
     if further:
         rows = frame[frame["split"].isin([split, EXTRA_NEGATIVES.get(split)])]
-    negative_sets = _negative_sets(rows)
+    negative_sets = negative_sets_of(rows)
     if len(negative_sets) > 1:
         raise DataError(f"{path}: more than one negative set: {', '.join(negative_sets)}")
     return rows.sort_values(KEY, kind="stable", ignore_index=True)
@@ -141,7 +135,7 @@ def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -
     frames = {name: read_predictions(path, split) for name, path in files.items()}
     first_name, first = next(iter(frames.items()))
     for name, frame in frames.items():
-        found = _negative_sets(frame)
+        found = negative_sets_of(frame)
         if found not in ([], [negative_set]):
             raise DataError(f"{files[name]}: holds negative set {found[0]!r}, not {negative_set!r}")
         if not frame[KEY].equals(first[KEY].astype(frame[KEY].dtypes.to_dict())):
@@ -159,13 +153,14 @@ def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -
 
 def negative_set_of(path: Path, split: str = "test") -> str:
     """The negative set that a predictions file is about; a `DataError` if it holds positives only."""
-    found = _negative_sets(read_predictions(path, split))
+    found = negative_sets_of(read_predictions(path, split))
     if not found:
         raise DataError(f"{path}: split {split!r} holds no negatives")
     return found[0]
 
 
-def _negative_sets(frame: pd.DataFrame) -> list[str]:
+def negative_sets_of(frame: pd.DataFrame) -> list[str]:
+    """The names of the negative sets among predictions."""
     return sorted(set(map(str, frame["negative_set"].unique())) - {POSITIVE})
 
 

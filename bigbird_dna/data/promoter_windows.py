@@ -1,13 +1,17 @@
 """The promoter data set: windows around every TSS with their negatives, by split (App. F.2).
 
-`windows.parquet` holds one row a window (contig, start, end, strand, split, negative_set, pair, name) and
+`windows.parquet` holds one row per window (contig, start, end, strand, split, negative_set, pair, name) and
 `labels.npz` its label; sequences come from the reference on demand. A positive and its negatives share the
 number in `pair` and the split. With an annotation a last column `coding` has the fraction of the window's
 bases that are coding.
+
+Oubounyt et al. (2019) cut a positive into 20 parts, keep 8 in place and "substitute" 12. Two readings
+circulate and are different tasks: `substituted` fills the 12 parts with random bases, `permuted` shuffles
+the 12 parts among themselves. `dinucleotide_shuffled` is another sequence with the same dinucleotides.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +23,10 @@ import pandas as pd
 from bigbird_dna.config import PLACED_SETS, Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
-from bigbird_dna.data.coding import COLUMN, check_fractions, coding_counts, open_coding
-from bigbird_dna.data.negative_sampling import MAX_N, PromoterGenome, check_coding
-from bigbird_dna.data.negatives import FURTHEST, permute, shuffle_dinucleotides, substitute
+from bigbird_dna.data.coding import COLUMN, CodingRegions, check_fractions, coding_counts, open_coding
+from bigbird_dna.data.negatives import FURTHEST, MAX_N, PromoterGenome, check_coding
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
-from bigbird_dna.data.similarity_filter import without_similar
+from bigbird_dna.data.similar import drop_similar
 from bigbird_dna.disk.atomic import checksum, read_json, reading, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, open_npz, read_frame
@@ -36,6 +39,9 @@ from bigbird_dna.genome.splits import Split, Splits
 
 COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
 
+PARTS = 20
+CHANGED = 12
+_BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
 
 _WHY_MISSING = {
     "genomic": "their split has no more windows far enough from every TSS",
@@ -56,34 +62,18 @@ class WindowSet(NamedTuple):
     labels: npt.NDArray[np.uint8]
 
 
-class Positive(NamedTuple):
-    """A promoter's window, and the split that all of it belongs to."""
-
-    window: Interval
-    split: Split
-    name: str
-
-
 def prepare_windows(
     config: Config, reference: Path, promoters: Path, output: Path, annotation: Path | None = None
 ) -> None:
-    """Write the data set `output` as the sections `genome` and `promoters.windows` say.
+    """Write the data set `output` as the sections `genome` and `promoters.windows` specify.
 
     It has positives and the named negative sets; also counts of what was left out and why. A training
-    promoter has `negatives` of each set, any other promoter one, and for the calibration some further ones
+    promoter has `negatives` of each set, any other promoter one, and for the calibration some extra ones
     (`promoters.calibration.negatives`), whose split is called otherwise (`EXTRA_NEGATIVES`). Left out are
     promoters on excluded contigs and regions, those whose window leaves the contig or its split, and those
     whose window is more than 10 % N; with `splits.max_train_test_similarity` also training windows that are like a held-out
-    one (`without_similar`). `promoters` are loci on the reference, as `prepare promoters` writes them. With
+    one (`drop_similar`). `promoters` are loci on the reference, as `prepare promoters` writes them. With
     an `annotation`, GFF3 or GTF, windows have the column `coding`, and negatives can be `intergenic`.
-
-    Raises
-    ------
-    ConfigError
-        The configuration's contigs and regions are not the reference's; or negatives are to be `intergenic`,
-        and there is no annotation.
-    DataError
-        A file can't be used, no window lies inside the reference, or all training promoters are left out.
     """
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
     assembly = find_assembly(config)
@@ -91,63 +81,58 @@ def prepare_windows(
     if "intergenic" in settings.negative_sets:
         check_coding(coding)
     splits = Splits.from_config(config.genome, genome.contigs, assembly)
-    positives, counts = _positives(genome, loci, splits, settings.sides)
-    held_out = [pair for pair, positive in enumerate(positives) if positive.split != "train"]
-    # Only training promoters have several negatives: held-out figures set one against one.
-    owners = [
-        pair
-        for pair, positive in enumerate(positives)
-        for _ in range(settings.negatives if positive.split == "train" else 1)
-    ]
-    more = [pair for pair in held_out for _ in range(config.promoters.calibration.negatives)]
-    windows, owner_splits = [one.window for one in positives], [one.split for one in positives]
-    place = PromoterGenome(genome, loci, windows, owner_splits, splits, coding)
-    rows = _rows(place.windows, positives, range(len(positives)), POSITIVE)
+    positives, names, counts = _positives(genome, loci, splits, settings.sides, coding)
+    training = [split == "train" for split in positives.owner_splits]
+    everyone = range(len(names))
+    # Only training promoters have several negatives: held-out metrics set one against one.
+    owners = [pair for pair in everyone for _ in range(settings.negatives if training[pair] else 1)]
+    number = config.promoters.calibration.negatives
+    more = [pair for pair in everyone if not training[pair] for _ in range(number)]
+    rows = _rows(positives, names, positives.windows, everyone, POSITIVE)
     for negative_set in settings.negative_sets:
-        stream, further_stream = _STREAMS.get(negative_set, _USUAL_STREAMS)
-        found = place.find(negative_set, owners, settings, (config.seed, stream))
+        stream, extra_stream = _STREAMS.get(negative_set, _USUAL_STREAMS)
+        found = positives.find(negative_set, owners, settings, (config.seed, stream))
         if negative_set in PLACED_SETS:
             counts[f"{negative_set} negatives not found"] = found.count(None)
             _warn_of_missing(negative_set, owners, found)
-        rows += _rows(found, positives, owners, negative_set)
+        rows += _rows(positives, names, found, owners, negative_set)
         # A promoter's upstream negative is the nearest one: there are no others like it.
         if more and negative_set != "upstream":
-            others = place.find(negative_set, more, settings, (config.seed, further_stream), taken={*found})
-            rows += _rows(others, positives, more, negative_set, further=True)
+            others = positives.find(negative_set, more, settings, (config.seed, extra_stream), taken={*found})
+            rows += _rows(positives, names, others, more, negative_set, extra=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS), dict[str, Any](counts)
     if (threshold := config.splits.max_train_test_similarity) is not None:
         sequences = window_sequences(genome, table, config.seed)
-        table, told = without_similar(table, sequences, threshold)
-        info |= told
+        table, dropped = drop_similar(table, sequences, threshold)
+        info |= dropped
     if annotation is not None and coding is not None:
         table[COLUMN] = coding.fractions(table)
-        source = {"file": Path(annotation).name, "sha256": checksum(annotation)}
-        info |= coding_counts(table) | {"annotation": source}
+        info |= coding_counts(table)
+        info["annotation"] = {"file": Path(annotation).name, "sha256": checksum(annotation)}
     with into_directory(output) as files:
         write_windows(files, table, info)
 
 
 def _rows(
+    genome: PromoterGenome,
+    names: Sequence[str],
     windows: Sequence[Interval | None],
-    positives: Sequence[Positive],
     owners: Sequence[int],
     negative_set: str,
     *,
-    further: bool = False,
+    extra: bool = False,
 ) -> list[tuple[object, ...]]:
     """Rows of windows by their owners, positives' indices; where there is no window there is no row."""
-    rows = []
-    for pair, window in zip(owners, windows, strict=True):
-        if window is not None:
-            _, split, name = positives[pair]
-            rows.append(
-                (*astuple(window), EXTRA_NEGATIVES[split] if further else split, negative_set, pair, name)
-            )
-    return rows
+    splits = [EXTRA_NEGATIVES.get(split) if extra else split for split in genome.owner_splits]
+    return [
+        (*astuple(window), splits[pair], negative_set, pair, names[pair])
+        for pair, window in zip(owners, windows, strict=True)
+        if window is not None
+    ]
 
 
 def _warn_of_missing(negative_set: str, owners: Sequence[int], found: Sequence[Interval | None]) -> None:
-    """Say for how many promoters there is no room for a negative; nothing else is said of them."""
+    """Log for how many promoters there is no room for a negative; nothing else is logged of them."""
     missing = found.count(None)
     if missing:
         bare = len(set(owners) - {pair for pair, window in zip(owners, found, strict=True) if window})
@@ -158,10 +143,17 @@ def _warn_of_missing(negative_set: str, owners: Sequence[int], found: Sequence[I
 
 
 def _positives(
-    reference: Reference, loci: Sequence[Locus], splits: Splits, sides: tuple[int, int]
-) -> tuple[list[Positive], dict[str, int]]:
+    reference: Reference,
+    loci: Sequence[Locus],
+    splits: Splits,
+    sides: tuple[int, int],
+    coding: CodingRegions | None,
+) -> tuple[PromoterGenome, list[str], dict[str, int]]:
+    """Promoters that have a window, their names, and how many were left out, by reason."""
     counts: Counter[str] = Counter()
-    positives = []
+    windows: list[Interval] = []
+    owner_splits: list[Split] = []
+    names: list[str] = []
     for locus in loci:
         window = window_around(locus, *sides)
         here = splits.over(Interval(locus.contig, locus.position, locus.position + 1))
@@ -176,29 +168,117 @@ def _positives(
         elif fraction_n(reference.fetch(window)) > MAX_N:
             counts["window holds too many N"] += 1
         else:
-            positives.append(Positive(window, split, locus.name))
-    if not positives:
+            windows.append(window)
+            owner_splits.append(split)
+            names.append(locus.name)
+    if not windows:
         size = f"{sides[0]}+{sides[1]} bp"
         raise DataError(f"{reference.path}: no promoter window of {size} lies inside it")
-    counts["promoters"] = len(positives)
-    return positives, dict(counts)
+    counts["promoters"] = len(windows)
+    return PromoterGenome(reference, loci, windows, owner_splits, splits, coding), names, dict(counts)
+
+
+def substitute(sequence: str, rng: np.random.Generator) -> str:
+    """Fill 12 of the 20 parts, chosen at random, with random bases (DeePromoter's reading)."""
+    letters, parts = _parts(sequence)
+    for part in rng.choice(PARTS, CHANGED, replace=False):
+        parts[part] = _BASES[rng.integers(0, 4, parts.shape[1])]
+    return letters.tobytes().decode()
+
+
+def permute(sequence: str, rng: np.random.Generator) -> str:
+    """Shuffle 12 of the 20 parts, chosen at random, among their places (GENA-LM's reading)."""
+    letters, parts = _parts(sequence)
+    places = rng.choice(PARTS, CHANGED, replace=False)
+    origins = rng.permutation(places)
+    while np.array_equal(origins, places):
+        origins = rng.permutation(places)
+    parts[places] = parts[origins]
+    return letters.tobytes().decode()
+
+
+def _parts(sequence: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """The sequence as bytes, and a view of its parts (20, length); up to 19 bases at the end are in none."""
+    if len(sequence) < PARTS:
+        raise ValueError(f"a window of {len(sequence)} bp can't be cut into {PARTS} parts")
+    letters = np.frombuffer(sequence.encode(), dtype=np.uint8).copy()
+    size = len(sequence) // PARTS
+    return letters, letters[: PARTS * size].reshape(PARTS, size)
+
+
+def shuffle_dinucleotides(sequence: str, rng: np.random.Generator) -> str:
+    """Another sequence with the same dinucleotides, first and last letter; N is a letter like the others.
+
+    A sequence is a walk along edges from letter to letter, and any walk that uses the same edges has the same
+    dinucleotides. Altschul & Erickson (Molecular Biology and Evolution 2:526, 1985): draw for each letter the
+    edge that leaves it last, until these edges lead from every letter to the last one; put the other edges of
+    each letter into random order; walk. All such sequences are equally likely; one is the sequence itself.
+    """
+    if len(sequence) < 3:
+        return sequence
+    letters, codes = np.unique(np.frombuffer(sequence.encode("ascii"), np.uint8), return_inverse=True)
+    following = [codes[1:][codes[:-1] == letter] for letter in range(len(letters))]
+    last = _last_edges(following, int(codes[-1]), rng)
+    edges = []
+    for letter, targets in enumerate(following):
+        if letter in last:
+            place = last[letter]
+            others = rng.permutation(np.delete(targets, place))
+            targets = np.append(others, targets[place])
+        else:
+            targets = rng.permutation(targets)
+        edges.append(iter(targets.tolist()))
+    here = int(codes[0])
+    walk = [here]
+    for _ in range(len(sequence) - 1):
+        here = next(edges[here])
+        walk.append(here)
+    return letters[walk].tobytes().decode("ascii")
+
+
+def _last_edges(
+    following: list[npt.NDArray[np.integer]], end: int, rng: np.random.Generator
+) -> dict[int, int]:
+    """For each letter that is left, but `end`, the number of its last edge; all of them lead to `end`."""
+    while True:
+        last = {
+            letter: int(rng.integers(len(targets)))
+            for letter, targets in enumerate(following)
+            if letter != end and len(targets)
+        }
+        if all(_leads(letter, last, following, end) for letter in last):
+            return last
+
+
+def _leads(start: int, last: dict[int, int], following: list[npt.NDArray[np.integer]], end: int) -> bool:
+    here = start
+    for _ in range(len(following)):
+        if here == end:
+            return True
+        here = int(following[here][last[here]])
+    return here == end
+
+
+DERIVED: dict[str, tuple[int, Callable[[str, np.random.Generator], str]]] = {
+    "substituted": (1, substitute),
+    "permuted": (2, permute),
+    "dinucleotide_shuffled": (4, shuffle_dinucleotides),
+}
+"""By set that is made of a positive's sequence: its random stream, and how it is made."""
 
 
 def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:
     """The sequence of each row, in transcription order.
 
-    Derived negatives are remade from the seed, their pair, and their place among the pair's negatives.
+    Derived negatives are made from the seed, their pair, and their place among the pair's negatives.
     """
     sequences = []
     needed = rows[["contig", "start", "end", "strand", "negative_set", "pair"]].assign(variant=variants(rows))
     for *place, negative_set, pair, variant in needed.itertuples(index=False, name=None):
         sequence = reference.fetch(Interval(*place))
-        if negative_set == "substituted":
-            sequence = substitute(sequence, np.random.default_rng((seed, 1, pair, variant)))
-        elif negative_set == "permuted":
-            sequence = permute(sequence, np.random.default_rng((seed, 2, pair, variant)))
-        elif negative_set == "dinucleotide_shuffled":
-            sequence = shuffle_dinucleotides(sequence, np.random.default_rng((seed, 4, pair, variant)))
+        if negative_set in DERIVED:
+            stream, make = DERIVED[negative_set]
+            sequence = make(sequence, np.random.default_rng((seed, stream, pair, variant)))
         sequences.append(sequence)
     return sequences
 
@@ -209,14 +289,11 @@ def variants(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
 
 
 def training_windows(data: WindowSet, share: float, seed: int) -> npt.NDArray[np.intp]:
-    """Which windows (n,) are learnt from: of a share of the training promoters, each with all its negatives.
+    """Which windows (n,) are learned from: of a fraction of the training promoters, each with all its
+    negatives.
 
-    Negatives that are nobody's pair are drawn for themselves, by the same share. Drawn by `seed` alone.
-
-    Raises
-    ------
-    ConfigError
-        Of the promoters or of the negatives fewer than five are left.
+    Negatives that are nobody's pair are drawn for themselves, by the same fraction. Drawn by `seed` alone.
+    `ConfigError` where of the promoters or of the negatives fewer than five are left.
     """
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     if share >= 1:
@@ -259,13 +336,7 @@ class Origin(NamedTuple):
 
 
 def read_origin(directory: Path) -> Origin | None:
-    """What `windows.json` says of sequences; none: the windows are a genome's.
-
-    Raises
-    ------
-    DataError
-        The file is damaged.
-    """
+    """What `windows.json` has of sequences; none: the windows are a genome's."""
     path = directory / "windows.json"
     info = read_json(path) if path.is_file() else {}
     if not isinstance(info, dict):

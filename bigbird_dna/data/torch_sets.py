@@ -1,5 +1,4 @@
-"""The data sets of `prepare chromatin` and `prepare promoter-windows` as torch data sets, for training
-elsewhere.
+"""The data sets of `prepare chromatin` and `prepare promoter-windows` for training elsewhere, with torch.
 
 A data set can be pickled and sent to the workers of a `DataLoader`; each opens the reference by itself.
 """
@@ -38,12 +37,14 @@ _ROWS = np.eye(5, 4, dtype=np.float32)  # N: no base at all
 
 
 class _Windows(Dataset[Item]):
-    """Windows in a form, with labels; a subclass says where they come from."""
+    """Windows in a form, with labels; a subclass tells where they come from."""
 
-    def __init__(self, form: Form, tokenizer: LoadedModel | Tokenizer | None) -> None:
+    def __init__(self, form: Form, tokenizer: LoadedModel | Tokenizer | None, split: Split | None) -> None:
         check_choice("form", form, get_args(Form))
         if form == "tokens" and tokenizer is None:
             raise UsageError("form 'tokens' needs a tokenizer: give one, or a model that has one")
+        if split is not None:
+            check_choice("split", split, get_args(Split))
         self.form = form
         self.tokenizer = tokenizer.tokenizer if isinstance(tokenizer, LoadedModel) else tokenizer
 
@@ -133,16 +134,14 @@ class TrackWindows(_Windows):
         form: Form = "text",
         tokenizer: LoadedModel | Tokenizer | None = None,
     ) -> None:
-        super().__init__(form, tokenizer)
+        super().__init__(form, tokenizer, split)
         check_at_least_one({"window": window})
-        _check_split(split)
         found = read_dataset(Path(data))
         rows = np.arange(len(found)) if split is None else found.rows(split)
-        _check_any(data, split, len(rows))
-        self.reference = _opened(reference)
         self.tracks = [track.name for track in found.tracks]
         self.intervals = found.windows(window, rows)
-        _check_contigs(data, self.reference, {interval.contig for interval in self.intervals})
+        contigs = {interval.contig for interval in self.intervals}
+        self.reference = _opened(data, reference, contigs, split)
         self._packed = found.labels.take(rows)
 
     def __len__(self) -> int:
@@ -200,17 +199,14 @@ class PromoterWindows(_Windows):
         form: Form = "text",
         tokenizer: LoadedModel | Tokenizer | None = None,
     ) -> None:
-        super().__init__(form, tokenizer)
-        _check_split(split)
+        super().__init__(form, tokenizer, split)
         if seed is None and negative_set in DERIVED_SETS:
             raise UsageError(f"negatives {negative_set!r} are made from the configuration's seed: give seed=")
         rows, labels = read_windows(Path(data), negative_set)
         kept = np.full(len(rows), True) if split is None else (rows["split"] == split).to_numpy()
-        _check_any(data, split, int(kept.sum()))
-        genome = _opened(reference)
         self.rows = rows[kept].reset_index(drop=True)
-        _check_contigs(data, genome, set(self.rows["contig"]))
         self._is_promoter = labels[kept].astype(np.float32)
+        genome = _opened(data, reference, set(self.rows["contig"]), split)
         self._texts = window_sequences(genome, self.rows, seed or 0)
 
     def __len__(self) -> int:
@@ -226,25 +222,16 @@ class PromoterWindows(_Windows):
 
 def one_hot(sequence: str) -> npt.NDArray[np.float32]:
     """(4, L): rows A C G T, a column of zeros for N."""
-    codes = base_codes(sequence)
-    return np.ascontiguousarray(_ROWS[codes].T)
+    return np.ascontiguousarray(_ROWS[base_codes(sequence)].T)
 
 
-def _opened(reference: Reference | str | os.PathLike[str]) -> Reference:
-    return reference if isinstance(reference, Reference) else Reference(Path(reference))
-
-
-def _check_split(split: str | None) -> None:
-    if split is not None:
-        check_choice("split", split, get_args(Split))
-
-
-def _check_any(data: Path | str, split: str | None, count: int) -> None:
-    if not count:
+def _opened(
+    data: Path | str, reference: Reference | str | os.PathLike[str], contigs: set[str], split: str | None
+) -> Reference:
+    """The reference of a data set whose windows are on these contigs; `DataError` where there are none."""
+    if not contigs:
         raise DataError(f"{data}: has no windows" + (f" of split {split!r}" if split else ""))
-
-
-def _check_contigs(data: Path | str, reference: Reference, contigs: set[str]) -> None:
-    missing = sorted(contigs - set(reference.contigs))
-    if missing:
-        raise DataError(f"{data}: {reference.path} has no contig {missing[0]!r}: is it of another genome?")
+    genome = reference if isinstance(reference, Reference) else Reference(Path(reference))
+    if missing := sorted(contigs - set(genome.contigs)):
+        raise DataError(f"{data}: {genome.path} has no contig {missing[0]!r}: is it of another genome?")
+    return genome

@@ -1,15 +1,5 @@
-"""Fit calibration maps and thresholds of a trained model.
+"""Fit calibration maps of promoter and chromatin models, and thresholds for wanted false-discovery rates."""
 
-A calibration's place: the directory of its model, or a copy of that.
-
-Calibration of promoter models, on the validation windows among their predictions.
-
-Calibration of chromatin models, track by track, on a sample of the validation bins.
-
-Thresholds of promoter scores for wanted false-discovery rates, as `evaluate promoter-threshold` writes them.
-"""
-
-import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +14,7 @@ from bigbird_dna.calibration.thresholds import FEW, Threshold, ThresholdCurve, t
 from bigbird_dna.config import CalibrationMethod, ChromatinConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import sample
-from bigbird_dna.data.predictions import KEY, POSITIVE, CalibrationRows, read_predictions
+from bigbird_dna.data.predictions import KEY, CalibrationRows, negative_sets_of, read_predictions
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import atomic_directory, check_directory, into_directory
 from bigbird_dna.disk.outputs import (
@@ -36,7 +26,7 @@ from bigbird_dna.disk.outputs import (
     text_destination,
 )
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_share
-from bigbird_dna.finetuning.evaluation import predict_bins
+from bigbird_dna.finetuning.evaluation import predict_bins, without_nan
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.reliability import calibration_metrics
@@ -44,86 +34,50 @@ from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.directory import load_chromatin_model, load_promoter_model
 from bigbird_dna.model.model import LoadedModel, calibration_of, check_calibrated, list_files
 
-
-def find_target(given: Path, output: Path | None) -> Path:
-    """The directory of a model that is to be calibrated.
-
-    Raises
-    ------
-    UsageError
-        `output` can't be written; or it is None and the model comes with the package, which isn't changed.
-    """
-    path = find_model(given)
-    if output is not None:
-        check_directory(output, [path])
-    elif path != Path(given):
-        raise UsageError(
-            f"{given}: a model that comes with the package is not changed: name a directory with -o"
-        )
-    return path
-
-
-def install_calibration(model: LoadedModel, calibration: Calibration, output: Path | None) -> None:
-    """Put a calibration into its model's directory, or with `output` into a copy of that.
-
-    Either appears whole or not at all.
-    """
-    assert model.path is not None
-    if output is None:
-        with into_directory(model.path) as files:
-            write_calibration(files / FILE, calibration, model.sha256)
-        return
-    with atomic_directory(output) as directory:
-        for name in list_files(model.path):
-            if name != FILE:
-                shutil.copyfile(model.path / name, directory / name)
-        write_calibration(directory / FILE, calibration, model.sha256)
-
-
-def described(calibration: Calibration) -> str:
-    """What the log says of a calibration's maps."""
-    methods = [one.map.method for one in calibration.tracks if not one.shared]
-    parts = [f"{methods.count(name):,} {name}" for name in ("isotonic", "platt") if name in methods]
-    if shared := len(calibration.tracks) - len(methods):
-        parts.append(f"{shared:,} with too few positives or negatives by one line for all tracks")
-    return ", ".join(parts)
-
-
 PREDICTIONS = "predictions.parquet"
 RAW, CALIBRATED = "raw", "calibrated"
+RATES = (0.01, 0.05, 0.1, 0.2, 0.5)
+COLUMNS = (
+    *(
+        "fdr",
+        "prior",
+        "threshold",
+        "expected_fdr",
+        "empirical_fdr",
+        "empirical_fdr_low",
+        "empirical_fdr_high",
+    ),
+    *("recall", "promoters", "negatives", "note"),
+)
 _MOST_CONTIGS = 50  # that the file names
 
 
 def fit_predictions(predictions: pd.DataFrame, method: CalibrationMethod) -> Calibration | None:
     """The calibration that the validation rows among predictions ask for; None if they are too few.
 
-    Their further negatives count too, and all negatives together as much as without these.
+    Their extra negatives count too, and all negatives together as much as without these.
     """
     predictions = predictions.sort_values(KEY, kind="stable")  # as a file is read: sums have the same digits
     rows = predictions[predictions["split"] == "valid"]
-    judged = CalibrationRows.of(predictions, "valid")
-    fitted = fit_map(judged.labels, judged.probabilities, method, judged.negative_weight)
+    fitted_rows = CalibrationRows.of(predictions, "valid")
+    fitted = fit_map(fitted_rows.labels, fitted_rows.probabilities, method, fitted_rows.negative_weight)
     if fitted is None:
         return None
     contigs = sorted(set(map(str, rows["contig"].unique())))
-    sets = sorted(set(map(str, rows["negative_set"].unique())) - {POSITIVE})
     fitted_on = {
         "split": "valid",
         "windows": len(rows),
         "contigs": contigs if len(contigs) <= _MOST_CONTIGS else len(contigs),
-        "negative_sets": sets,
+        "negative_sets": negative_sets_of(rows),
         "method": method,
     }
-    if judged.further:
-        fitted_on["further_negatives"] = judged.further
+    if fitted_rows.further:
+        fitted_on["further_negatives"] = fitted_rows.further
     return Calibration.of({None: fitted}, fitted_on)
 
 
-def calibration_figures(predictions: pd.DataFrame, calibration: Calibration | None) -> dict[str, Any]:
-    """How well probabilities of the test windows hold, as they are and calibrated; {} without such windows.
-
-    JSON has no NaN: a figure that is not defined is null.
-    """
+def calibration_metrics_of(predictions: pd.DataFrame, calibration: Calibration | None) -> dict[str, Any]:
+    """Calibration of the test windows' probabilities, as they are and calibrated; {} without such windows."""
     rows = CalibrationRows.of(predictions, "test")
     if not len(rows.labels):
         return {}
@@ -132,14 +86,24 @@ def calibration_figures(predictions: pd.DataFrame, calibration: Calibration | No
         versions[CALIBRATED] = calibration
     found = {}
     for name, finish in versions.items():
-        figures = calibration_metrics(
+        metrics = calibration_metrics(
             rows.labels,
             rows.probabilities if finish is None else finish(rows.probabilities),
             groups=rows.pairs,
             negative_weight=rows.negative_weight,
         )
-        found[name] = {key: None if math.isnan(one) else one for key, one in figures._asdict().items()}
+        found[name] = without_nan(metrics._asdict())
     return {"calibration": found}
+
+
+def too_few(predictions: pd.DataFrame) -> str:
+    """Why predictions can't be calibrated."""
+    rows = predictions[predictions["split"] == "valid"]
+    positives = int(rows["label"].sum())
+    return (
+        f"{positives:,} promoters and {len(rows) - positives:,} negatives of split 'valid' are too few to "
+        f"calibrate on: {LEAST} of each are needed"
+    )
 
 
 def calibrate_promoter(
@@ -151,31 +115,16 @@ def calibrate_promoter(
 ) -> Calibration:
     """Fit a promoter model's calibration to its validation windows, and store it in the model's directory.
 
-    Parameters
-    ----------
-    output
-        A directory for the model with its calibration; None: `path` itself, which gets `calibration.json`.
-    predictions
-        The model's predictions of held-out windows (Parquet); None: `predictions.parquet` of its directory.
-    method
-        See `fit_map`.
-
-    Raises
-    ------
-    UsageError
-        `output` can't be written, or is None for a model that comes with the package.
-    ModelError
-        As of `bigbird_dna.model.directory.load`.
-    DataError
-        The predictions can't be read, are of another negative set than the model, or have fewer than 10
-        promoters or negatives of split "valid".
+    `output` is a directory for the model with its calibration; None: `path` itself. `predictions` are the
+    model's of held-out windows (Parquet); None: those in its directory. `DataError` where they are of another
+    negative set than the model, or have fewer than 10 promoters or negatives of split "valid".
     """
-    found = find_target(path, output)
+    found = _find_target(path, output)
     model = load_promoter_model(found)
     source = found / PREDICTIONS if predictions is None else predictions
     rows = read_predictions(source, "valid", further=True)
     negative_set = model.settings.negative_set
-    for name in sorted(set(map(str, rows["negative_set"].unique())) - {POSITIVE}):
+    for name in negative_sets_of(rows):
         if negative_set is not None and name != negative_set:
             raise DataError(
                 f"{source}: holds negative set {name!r}, the model tells promoters from {negative_set!r}"
@@ -183,22 +132,10 @@ def calibrate_promoter(
     calibration = fit_predictions(rows, method)
     if calibration is None:
         raise DataError(f"{source}: {too_few(rows)}")
-    install_calibration(model, calibration, output)
-    windows = f"{int((rows['split'] == 'valid').sum()):,} validation windows"
+    windows = f"on {int((rows['split'] == 'valid').sum()):,} validation windows"
     if further := calibration.fitted_on.get("further_negatives"):
         windows += f" and {further:,} further negatives"
-    log(f"{found if output is None else output}: calibrated on {windows} ({described(calibration)})")
-    return calibration
-
-
-def too_few(predictions: pd.DataFrame) -> str:
-    """Why predictions can't be calibrated."""
-    rows = predictions[predictions["split"] == "valid"]
-    positives = int(rows["label"].sum())
-    return (
-        f"{positives:,} promoters and {len(rows) - positives:,} negatives of split 'valid' are too few to "
-        f"calibrate on: {LEAST} of each are needed"
-    )
+    return _install(model, calibration, output, windows)
 
 
 def calibrate_chromatin(
@@ -213,26 +150,12 @@ def calibrate_chromatin(
 ) -> Calibration:
     """Predict validation bins with a chromatin model, fit a map for each track, store them with the model.
 
-    Parameters
-    ----------
-    config
-        `calibration` says how many bins, and how; `evaluation.middle` whether neighbours share a window.
-    output
-        A directory for the model with its calibration; None: `path` itself, which gets `calibration.json`.
-    data
-        The data set that the model was trained on.
-
-    Raises
-    ------
-    UsageError
-        `output` can't be written, or is None for a model that comes with the package.
-    DataError, ModelError
-        There are no validation bins, or too few positives in all tracks together; the model is not of the
-        data set, or can't be loaded.
+    `output` is as of `calibrate_promoter`, and `data` the data set that the model was trained on. `DataError`
+    where there are no validation bins, or too few positives in all tracks together.
     """
     check_at_least_one({"batch_size": batch_size})
-    found = find_target(path, output)
-    bins, settings = read_dataset(data), config.calibration
+    found = _find_target(path, output)
+    bins, settings, middle = read_dataset(data), config.calibration, config.evaluation.middle
     rows = bins.rows("valid")
     if not len(rows):
         raise DataError(f"{data}: has no validation bins to calibrate on")
@@ -240,15 +163,8 @@ def calibrate_chromatin(
         rows = sample(rows, settings.bins, (config.evaluation.seed, 9))
     model = load_chromatin_model(found)
     log(f"{found}: predicting {len(rows):,} validation bins of {len(bins.tracks):,} tracks")
-    values = predict_bins(
-        [model],
-        bins,
-        Reference(reference),
-        rows,
-        middle=config.evaluation.middle,
-        batch_size=batch_size,
-        device=device,
-    )
+    genome = Reference(reference)
+    values = predict_bins([model], bins, genome, rows, middle=middle, batch_size=batch_size, device=device)
     labels = bins.labels.rows(rows)
     fitted = fit_tracks(labels, values, settings.method)
     if fitted is None:
@@ -260,29 +176,45 @@ def calibrate_chromatin(
         "split": "valid",
         "bins": len(rows),
         "contigs": sorted(set(bins.bins["contig"].iloc[rows].astype(str))),
-        "middle": config.evaluation.middle,
+        "middle": middle,
         "method": settings.method,
     }
     names = [track.name for track in bins.tracks]
     calibration = Calibration.of(dict(zip(names, fitted, strict=True)), fitted_on)
-    install_calibration(model, calibration, output)
-    log(f"{found if output is None else output}: calibrated {len(names):,} tracks ({described(calibration)})")
+    return _install(model, calibration, output, f"{len(names):,} tracks")
+
+
+def _find_target(given: Path, output: Path | None) -> Path:
+    """The directory of a model that is to be calibrated; one that comes with the package isn't changed."""
+    path = find_model(given)
+    if output is not None:
+        check_directory(output, [path])
+    elif path != Path(given):
+        raise UsageError(
+            f"{given}: a model that comes with the package is not changed: name a directory with -o"
+        )
+    return path
+
+
+def _install(model: LoadedModel, calibration: Calibration, output: Path | None, what: str) -> Calibration:
+    """Put a calibration into its model's directory, or into a copy of that, whole or not at all, and log
+    it."""
+    assert model.path is not None
+    if output is None:
+        with into_directory(model.path) as files:
+            write_calibration(files / FILE, calibration, model.sha256)
+    else:
+        with atomic_directory(output) as directory:
+            for name in list_files(model.path):
+                if name != FILE:
+                    shutil.copyfile(model.path / name, directory / name)
+            write_calibration(directory / FILE, calibration, model.sha256)
+    methods = [one.map.method for one in calibration.tracks if not one.shared]
+    parts = [f"{methods.count(name):,} {name}" for name in ("isotonic", "platt") if name in methods]
+    if shared := len(calibration.tracks) - len(methods):
+        parts.append(f"{shared:,} with too few positives or negatives by one line for all tracks")
+    log(f"{output or model.path}: calibrated {what} ({', '.join(parts)})")
     return calibration
-
-
-RATES = (0.01, 0.05, 0.1, 0.2, 0.5)
-COLUMNS = (
-    *(
-        "fdr",
-        "prior",
-        "threshold",
-        "expected_fdr",
-        "empirical_fdr",
-        "empirical_fdr_low",
-        "empirical_fdr_high",
-    ),
-    *("recall", "promoters", "negatives", "note"),
-)
 
 
 def choose_threshold(
@@ -293,28 +225,12 @@ def choose_threshold(
     prior: float | None = None,
     predictions: Path | None = None,
 ) -> ThresholdCurve:
-    """Write from which calibrated score on windows are called, for each wanted false-discovery rate.
+    """Write from which calibrated score of a promoter model on windows are called, for each false-discovery
+    rate.
 
-    Parameters
-    ----------
-    path
-        A promoter model with a calibration.
-    output
-        File to write (TSV), whole or not at all; None: standard output.
-    rates
-        Wanted shares of negatives among the called windows, above 0 and below 1.
-    prior
-        Share of promoters among all windows; None: that of the validation windows. It must be that of
-        `score_promoters`.
-    predictions
-        The model's predictions of held-out windows (Parquet); None: `predictions.parquet` of its directory.
-
-    Raises
-    ------
-    UsageError
-        A rate or the prior is out of its range, or the output can't be written.
-    ModelError, DataError
-        There is no promoter model with a calibration; the predictions can't be read, or have one class only.
+    The output is TSV; None: standard output. `rates` are wanted fractions of negatives among the called
+    windows. `prior` is the fraction of promoters among all windows, as of `score_promoters`; None: that of
+    the validation windows. `predictions` are as of `calibrate_promoter`.
     """
     for rate in rates:
         check_share("fdr", rate)
@@ -349,10 +265,6 @@ def _cells(rate: float, curve: ThresholdCurve, chosen: Threshold | None) -> list
         least = f"not reached: the highest scores have {curve.expected[0]:.3g}"
         return [*first, *["."] * (len(COLUMNS) - 3), least]
     shares = (chosen.expected, chosen.empirical, chosen.empirical_low, chosen.empirical_high, chosen.recall)
-    note = (
-        "."
-        if chosen.negatives >= FEW
-        else f"fewer than {FEW} negatives there: rests on the calibration's shape"
-    )
-    cells = [chosen.printed, *(f"{share:.4f}" for share in shares)]
-    return [*first, *cells, str(chosen.positives), str(chosen.negatives), note]
+    few = f"fewer than {FEW} negatives there: rests on the calibration's shape"
+    counts = [str(chosen.positives), str(chosen.negatives), "." if chosen.negatives >= FEW else few]
+    return [*first, chosen.printed, *(f"{share:.4f}" for share in shares), *counts]

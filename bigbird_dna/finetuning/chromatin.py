@@ -22,7 +22,7 @@ from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, pad, whole_bins
+from bigbird_dna.model.batching import bin_rows, bins_shown, pad, whole_bins
 from bigbird_dna.model.chromatin import bin_logits
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
@@ -41,9 +41,11 @@ class ChromatinObjective:
     """Weighted binary cross-entropy over the bins of a window and all tracks.
 
     A training window is drawn on either strand and moved by up to `shift` bp: its bins stay where they are
-    on the genome, and the tokens' phase changes. With several `neighbours` it is learnt from the bins to
-    both sides of the middle one as well, where they are among the bins that are learnt from.
+    on the genome, and the tokens' phase changes. With several `neighbours` it is learned from the bins to
+    both sides of the middle one as well, where they are among the bins that are learned from.
     """
+
+    part = staticmethod(take_rows)
 
     def __init__(
         self,
@@ -67,13 +69,13 @@ class ChromatinObjective:
         self.starts = data.bins["start"].to_numpy()
         size = data.bin_size
         seen = bins_shown(window, size, config.model.bin_layers)
-        learnt = min(self.config.bins_per_window, whole_bins(window, size))
-        count = max(seen, learnt)
-        self.bins = centered_bins(window, size, seen)
+        learned = min(self.config.bins_per_window, whole_bins(window, size))
+        count = max(seen, learned)
+        self.bins = centred_bins(window, size, seen)
         self.sides = np.arange(count) - count // 2  # bins to the right of the middle one
-        # (n, K) rows, -1 where a bin is not learnt from
-        self.neighbours = _neighbours(data, self.training, count)
-        self.neighbours[:, np.abs(self.sides) > learnt // 2] = -1
+        # (n, K) rows, -1 where a bin is not learned from
+        self.neighbors = neighboring_bins(data, self.training, count)
+        self.neighbors[:, np.abs(self.sides) > learned // 2] = -1
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Windows of a training step, in an order drawn for each epoch."""
@@ -83,7 +85,7 @@ class ChromatinObjective:
         shifts = rng.integers(-self.shift, self.shift + 1, config.batch_size)
         turned = rng.integers(0, 2, config.batch_size).astype(bool)
         shifts, turned = shifts[first : first + count], turned[first : first + count]
-        rows = self.neighbours[chosen]  # (N, K)
+        rows = self.neighbors[chosen]  # (N, K)
         middle = self.training[chosen]
         starts = self.starts[middle] - (self.window - size) // 2 + shifts
         letters = self.bases.windows(self.contigs[middle].tolist(), starts.tolist(), self.window)
@@ -102,10 +104,6 @@ class ChromatinObjective:
             "labels": torch.from_numpy(labels),
             "present": torch.from_numpy(rows >= 0),
         }
-
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some windows of a batch."""
-        return take_rows(batch, rows)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Labels: bins × tracks."""
@@ -146,7 +144,7 @@ class ChromatinObjective:
         return {"loss": float(losses), "auroc": median}
 
 
-def _neighbours(data: ChromatinData, rows: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.int64]:
+def neighboring_bins(data: ChromatinData, rows: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.int64]:
     """For each of `rows` the rows of the `count` bins around it, itself in the middle; -1: not among them."""
     codes = data.bins["contig"].cat.codes.to_numpy().astype(np.int64)[rows]
     starts = data.bins["start"].to_numpy()[rows]
@@ -167,12 +165,12 @@ def _member(config: ChromatinConfig, window: int, member: int) -> ChromatinConfi
     Windows a step are those of the configuration, or as many as have the same number of bins.
     """
     training, data = config.training, config.data
-    learnt, wanted = (
+    learned, wanted = (
         min(training.bins_per_window, whole_bins(size, data.bin)) for size in (window, data.window)
     )
     batch_size = training.batch_size
-    if learnt != wanted:
-        batch_size = max(1, round(batch_size * wanted / learnt))
+    if learned != wanted:
+        batch_size = max(1, round(batch_size * wanted / learned))
     own = training.model_copy(update={"seed": training.seed + member, "batch_size": batch_size})
     return config.model_copy(update={"training": own})
 
@@ -214,7 +212,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
 
     @cached_property
     def bins(self) -> ChromatinData:
-        """The data set; `ConfigError` if nothing of it is to be learnt from."""
+        """The data set; `ConfigError` if nothing of it is to be learned from."""
         bins = read_dataset(self.data)
         if not len(bins.rows("train")):
             raise ConfigError(f"{self.data}: no bins for training")
@@ -242,7 +240,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
         )
 
     @cached_property
-    def learnt(self) -> npt.NDArray[np.intp]:
+    def learned(self) -> npt.NDArray[np.intp]:
         """The rows of the training bins."""
         return training_bins(self.bins, self.config)
 
@@ -253,7 +251,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
 
     @property
     def held_out(self) -> pd.DataFrame:
-        """Bins that aren't learnt from."""
+        """Bins that aren't learned from."""
         return self.bins.bins[self.bins.bins["split"] != "train"]
 
     def identity(self) -> dict[str, Any]:
@@ -281,7 +279,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
     def initialize(self, network: nn.Module) -> None:
         """The pretrained encoder, and the best constant prediction: training is for what sequences tell."""
         assert isinstance(network, ChromatinEnsemble)
-        share = self.bins.labels.positives(self.learnt) / len(self.learnt)
+        share = self.bins.labels.positives(self.learned) / len(self.learned)
         odds = self.config.positive_weight * share / (1 - share).clip(1e-6)
         for member in network.members:
             assert isinstance(member, ChromatinNetwork)
@@ -291,7 +289,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
 
     def describe(self, network: nn.Module) -> str:
         """Bins, tracks and windows."""
-        counts = f"{len(self.learnt):,} training bins, {len(self.bins.tracks):,} tracks"
+        counts = f"{len(self.learned):,} training bins, {len(self.bins.tracks):,} tracks"
         return f"{counts}, windows of {self.window:,} bp"
 
     def measure(self, trained: TrainingResult[nn.Module]) -> dict[str, float]:
@@ -309,7 +307,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
             "training": {
                 "steps": progress.step,
                 "tokens_seen": progress.tokens,
-                "train_fraction": len(self.learnt),
+                "train_fraction": len(self.learned),
             },
         }
         provenance = {

@@ -1,69 +1,127 @@
-"""Predictions of held-out windows and bins.
+"""Predictions of held-out windows and bins: of models, and of the k-mer and position baselines."""
 
-Predictions of test bins in shards: rows of the array that all shards make.
-"""
-
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
-from bigbird_dna.baselines.kmers import KmerTracks, window_features
-from bigbird_dna.config import ChromatinEvaluationConfig
+from bigbird_dna.baselines.kmers import (
+    KmerLogistic,
+    KmerTracks,
+    LogisticBaseline,
+    PositionLogistic,
+    window_features,
+)
+from bigbird_dna.baselines.windows import blocks
+from bigbird_dna.config import ChromatinEvaluationConfig, Config
 from bigbird_dna.console import log, progress
-from bigbird_dna.data.chromatin import sample
-from bigbird_dna.disk.atomic import check_writable, write_array
+from bigbird_dna.data.chromatin import BinWindows, Rows, sample
+from bigbird_dna.data.predictions import KMER, POSITION
+from bigbird_dna.data.promoter_windows import WindowSet, read_origin, read_windows, window_sequences
+from bigbird_dna.disk.atomic import atomic_path, check_writable, write_array
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.outputs import check_output
-from bigbird_dna.disk.shards import Shard, ShardFile, contents, find_shard, write_shard
+from bigbird_dna.disk.shards import ShardFile, contents, find_shard, write_shard
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.metrics.binary import binary_metrics
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.inference import choose_device, inference
 from bigbird_dna.model.shared_windows import WINDOWS_AT_ONCE, share_windows
 from bigbird_dna.training.initialization import model_files
 
-# Axes: n bins, m those of a shard, T tracks.
-
-KIND = "predicted bins"
-
-
-def write_bin_shard(
-    output: Path, shard: Shard, values: npt.NDArray[np.float32], shape: tuple[int, int], job: dict[str, Any]
-) -> None:
-    """Write the probabilities (m, T) of a shard's bins; `shape` is (n, T), and `job` what decides them."""
-    with write_shard(output, KIND, shard, {**job, "shape": list(shape)}) as writer:
-        writer.write_array("values", values)
-
-
-def merge(shards: Sequence[ShardFile], output: Path) -> int:
-    """Write the array (n, T) of all shards as one run would (`.npy`); gives n."""
-    check_output(output, [shard.path for shard in shards])
-    rows, tracks = shards[0].described(lambda job: job["shape"])
-    parts = []
-    for shard in shards:
-        (values,) = shard.arrays("values")
-        if values.dtype != np.float32 or values.shape != (len(shard.shard.rows(rows)), tracks):
-            raise DataError(f"{shard.path}: damaged: its values are not those of its bins")
-        parts.append(values)
-    write_array(output, np.concatenate(parts))
-    return int(rows)
-
-
 # Axes: n bins, T tracks.
 
+KIND = "predicted bins"
 BINS_AT_ONCE = 512
 BASELINE_WINDOW = 1000  # bp, the wider of the two windows whose k-mers the baseline sees
 BASELINE_BINS = 60_000  # most training bins the baseline is fitted to
+BASELINES = (KMER, POSITION)
+"""Of promoters: logistic regressions on the frequencies of k-mers, and on the base at each position."""
 
 
-def held_out_rows(data: ChromatinData, config: ChromatinEvaluationConfig) -> npt.NDArray[np.intp]:
-    """The test bins that figures are computed on: all, or a sample of `test_bins`."""
+def promoter_baseline(
+    config: Config,
+    negative_set: str,
+    *,
+    baseline: str = KMER,
+    windows: Path,
+    reference: Reference,
+    output: Path,
+) -> None:
+    """Fit one of `BASELINES` to the training windows and write its predictions as those of models are.
+
+    `DataError` where windows are not aligned or differ in length, which the baseline `position` needs.
+    """
+    if baseline == POSITION:
+        check_aligned(windows)
+    data, settings = read_windows(windows, negative_set), config.promoters.evaluation
+    sequences = window_sequences(reference, data.rows, config.seed)
+    rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
+    kmers = baseline == KMER
+    model: LogisticBaseline = (
+        KmerLogistic(settings.baseline_kmer, settings.seed) if kmers else PositionLogistic(settings.seed)
+    )
+    model.fit([sequences[row] for row in rows], data.labels[rows])
+    write_predictions(output, held_out_predictions(data, sequences, model.predict))
+
+
+def check_aligned(windows: Path) -> None:
+    """`DataError` where the windows are sequences that are not aligned at a common position."""
+    origin = read_origin(windows)
+    if origin is not None and not origin.aligned:
+        raise DataError(
+            f"{windows}: the baseline 'position' needs sequences that are aligned at the transcription start "
+            "site, and these are not"
+        )
+
+
+def held_out_predictions(
+    data: WindowSet, sequences: list[str], predict: Callable[[list[str]], npt.NDArray[np.floating]]
+) -> pd.DataFrame:
+    """The validation and test windows with their labels and what `predict` gives their sequences.
+
+    With them extra negatives, if the data set was read with these.
+    """
+    kept = np.flatnonzero((data.rows["split"] != "train").to_numpy())
+    rows = data.rows.drop(columns="name").assign(label=data.labels)
+    probabilities = predict([sequences[index] for index in kept])
+    return rows.iloc[kept].reset_index(drop=True).assign(probability=probabilities)
+
+
+def write_predictions(path: Path, predictions: pd.DataFrame) -> None:
+    """Write window columns, label and probability as Parquet."""
+    with atomic_path(path) as temporary:
+        predictions.to_parquet(temporary, index=False)
+
+
+def split_metrics(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
+    """The metrics of a split's predictions, fit for JSON; {} where it has none."""
+    rows = predictions[predictions["split"] == split]
+    if rows.empty:
+        return {}
+    labels, probabilities, pairs = (rows[name].to_numpy() for name in ("label", "probability", "pair"))
+    # `note` says why a metric is not defined.
+    return without_nan(binary_metrics(labels, probabilities, groups=pairs)._asdict())
+
+
+def without_nan(metrics: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN: a metric that is not defined is null."""
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in metrics.items()
+    }
+
+
+def held_out_rows(data: ChromatinData, config: ChromatinEvaluationConfig) -> Rows:
+    """The test bins that metrics are computed on: all, or a sample of `test_bins`."""
     rows = data.rows("test")
     if not len(rows):
         raise DataError("the chromatin data set has no test bins")
@@ -74,7 +132,7 @@ def predict_bins(
     models: Sequence[LoadedChromatinModel],
     data: ChromatinData,
     reference: Reference,
-    rows: npt.NDArray[np.intp],
+    rows: Rows,
     *,
     middle: float = 0.0,
     batch_size: int = 16,
@@ -82,12 +140,8 @@ def predict_bins(
 ) -> npt.NDArray[np.float32]:
     """Probabilities (n, T) of some bins: mean of the models and of both strands.
 
-    With `middle` neighbouring bins share a window (see `share_windows`): those in this part of it.
-
-    Raises
-    ------
-    ModelError
-        A model predicts other tracks or another size of bins than the data set has.
+    With `middle` neighboring bins share a window (see `share_windows`): those in this part of it.
+    `ModelError` for a model of other tracks or another size of bins than the data set has.
     """
     for model in models:
         if [track.name for track in model.tracks] != [track.name for track in data.tracks]:
@@ -114,18 +168,15 @@ def predict_bins(
 
 
 def baseline_bins(
-    config: ChromatinEvaluationConfig, data: ChromatinData, reference: Reference, rows: npt.NDArray[np.intp]
+    config: ChromatinEvaluationConfig, data: ChromatinData, reference: Reference, rows: Rows
 ) -> npt.NDArray[np.float32]:
     """Probabilities (n, T) of a logistic regression on the k-mers of a bin and of the kb around it."""
     sizes = (data.bin_size, max(BASELINE_WINDOW, data.bin_size))
 
-    def features(chosen: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
-        parts = []
-        for first in range(0, len(chosen), BINS_AT_ONCE):
-            windows = data.windows(max(sizes), chosen[first : first + BINS_AT_ONCE])
-            sequences = [reference.fetch(window) for window in windows]
-            parts.append(window_features(sequences, sizes, config.baseline_kmer))
-        return np.concatenate(parts)
+    def features(chosen: Rows) -> npt.NDArray[np.float32]:
+        windows = BinWindows(data, reference, max(sizes), chosen)
+        parts = (windows.sequences(some) for some in blocks(len(chosen), BINS_AT_ONCE))
+        return np.concatenate([window_features(texts, sizes, config.baseline_kmer) for texts in parts])
 
     training = sample(data.rows("train"), BASELINE_BINS, (config.seed, 8))
     valid = data.rows("valid")
@@ -151,37 +202,18 @@ def evaluate_models(
     batch_size: int = 16,
     device: str = "auto",
 ) -> None:
-    """Write what models say of the test bins of a data set: their mean probability, (n, T), as `.npy`.
+    """Write the mean probability (n, T) of models for the test bins of a data set as `.npy`.
 
-    Parameters
-    ----------
-    models
-        Directories of chromatin models with the data set's tracks and size of bins.
-    config
-        Which test bins, and whether neighbours share a window.
-    labels
-        Directory for these bins and their labels, `bins.parquet` and `labels.npz`; none: not written.
-    piece
-        "3/8": the third of eight pieces with as many bins each, for `merge_shards`; `output` is its file.
-        None: all bins.
-    precision
-        As of `predict_tracks`.
-
-    Raises
-    ------
-    UsageError
-        An output can't be written (it is looked at before the work begins), `batch_size` is below 1, or
-        `precision` can't be had;
-        labels are asked for with a piece.
-    DataError, ModelError
-        There are no test bins; a model is not of the data set.
+    `labels` is a directory for these bins and their labels, `bins.parquet` and `labels.npz`; None: not
+    written. With `piece`, as in "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
+    Outputs are checked before the work begins.
     """
     check_at_least_one({"batch_size": batch_size})
     computing = inference(precision, choose_device(device))
     part = find_shard(piece, output)
     if part is not None and labels is not None:
         raise UsageError(f"piece {part}: the labels of all bins go with the whole, not with a piece")
-    bins, rows = _judged(config, data, output, labels, [data, reference, *models])
+    bins, rows = _read_test_bins(config, data, output, labels, [data, reference, *models])
     loaded, genome = [load_chromatin_model(path) for path in models], Reference(reference)
     numbers = range(len(rows)) if part is None else part.rows(len(rows))
     some = rows[numbers.start : numbers.stop]
@@ -195,8 +227,24 @@ def evaluate_models(
     files = [data / name for name in FILES] + [file for model in loaded for file in model_files(model)]
     chosen = config.model_dump(mode="json", include={"test_bins", "middle", "seed"})
     chosen |= {} if precision == "float32" else {"precision": precision}
-    job = {"content": contents(genome.path, *files), "evaluation": chosen}
-    write_bin_shard(output, part, values, (len(rows), len(bins.tracks)), job)
+    shape = [len(rows), len(bins.tracks)]
+    job = {"content": contents(genome.path, *files), "evaluation": chosen, "shape": shape}
+    with write_shard(output, KIND, part, job) as writer:
+        writer.write_array("values", values)
+
+
+def merge(shards: Sequence[ShardFile], output: Path) -> int:
+    """Write the array (n, T) of all shards as one run would (`.npy`); gives n."""
+    check_output(output, [shard.path for shard in shards])
+    rows, tracks = shards[0].described(lambda job: job["shape"])
+    parts = []
+    for shard in shards:
+        (values,) = shard.arrays("values")
+        if values.dtype != np.float32 or values.shape != (len(shard.shard.rows(rows)), tracks):
+            raise DataError(f"{shard.path}: damaged: its values are not those of its bins")
+        parts.append(values)
+    write_array(output, np.concatenate(parts))
+    return int(rows)
 
 
 def evaluate_baseline(
@@ -208,14 +256,14 @@ def evaluate_baseline(
     labels: Path | None = None,
 ) -> None:
     """As `evaluate_models`, for the k-mer baseline, which is fitted first."""
-    bins, rows = _judged(config, data, output, labels, [data, reference])
+    bins, rows = _read_test_bins(config, data, output, labels, [data, reference])
     _write(output, baseline_bins(config, bins, Reference(reference), rows), labels, bins, rows)
 
 
-def _judged(
+def _read_test_bins(
     config: ChromatinEvaluationConfig, data: Path, output: Path, labels: Path | None, inputs: Sequence[Path]
-) -> tuple[ChromatinData, npt.NDArray[np.intp]]:
-    """A data set and its rows that figures are computed on; outputs that can't be written are refused."""
+) -> tuple[ChromatinData, Rows]:
+    """A data set and its rows that metrics are computed on; outputs that can't be written are refused."""
     check_writable(output)
     if labels is not None:
         check_directory(labels, inputs)
@@ -224,13 +272,9 @@ def _judged(
 
 
 def _write(
-    output: Path,
-    values: npt.NDArray[np.float32],
-    labels: Path | None,
-    data: ChromatinData,
-    rows: npt.NDArray[np.intp],
+    output: Path, values: npt.NDArray[np.float32], labels: Path | None, data: ChromatinData, rows: Rows
 ) -> None:
-    """Write an array as `.npy`, after the bins and labels that it is judged by."""
+    """Write an array as `.npy`, after the bins and labels that it is evaluated by."""
     if labels is not None:
         with atomic_directory(labels) as directory:
             data.bins.iloc[rows].to_parquet(directory / "bins.parquet", index=False)

@@ -1,11 +1,11 @@
-"""Fine-tuning and evaluation of the promoter classifier (App. F.2)."""
+"""Fine-tuning of the promoter classifier (App. F.2), and its ensemble with the baseline `position`."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bigbird_dna.baselines.kmers import PositionLogistic, balanced_log_loss
+from bigbird_dna.calibration.fitting import LEAST
+from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.config import Config, PromoterConfig, PromoterTrainingConfig, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.promoter_windows import (
@@ -25,12 +28,11 @@ from bigbird_dna.data.promoter_windows import (
     variants,
     window_sequences,
 )
-from bigbird_dna.disk.atomic import atomic_path, checksum
-from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_figures, fit_predictions, too_few
-from bigbird_dna.finetuning.ensemble import LabelledWindows, Members, add_position_member
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_metrics_of, fit_predictions, too_few
+from bigbird_dna.finetuning.evaluation import held_out_predictions, split_metrics, write_predictions
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.metrics.binary import binary_metrics
 from bigbird_dna.model.base_positions import PaddedBases
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.heads import Classifier
@@ -50,32 +52,53 @@ from bigbird_dna.training.task import TrainingResult
 VALIDATION_WINDOWS = 2000
 
 
+class Members(NamedTuple):
+    """Weights of the members' log-odds, and what is added to their sum."""
+
+    network: float
+    position: float
+    intercept: float
+
+
+EQUAL = Members(1.0, 1.0, 0.0)
+"""Where there are no validation windows to fit weights to."""
+
+
+class SplitWindows(NamedTuple):
+    """Windows of one split, in file order."""
+
+    sequences: list[str]
+    labels: npt.NDArray[np.uint8]  # (N,), what is learned: drawn at random in the control
+    promoter: npt.NDArray[np.bool_]  # (N,), what the window is
+    variants: npt.NDArray[np.int64]  # (N,), number among the negatives of one promoter
+
+    def take(self, rows: npt.NDArray[np.integer]) -> Self:
+        """Some of the windows."""
+        sequences = [self.sequences[index] for index in rows]
+        return type(self)(sequences, *(column[rows] for column in self[1:]))
+
+
+@dataclass(eq=False)
 class PromoterObjective:
     """Binary cross-entropy of promoter against negative.
 
-    In training a window loses up to `jitter` bp at each end, anew at each draw, and is tokenised after
+    In training a window loses up to `jitter` bp at each end, anew at each draw, and is tokenized after
     that: token boundaries move, so that the network can't learn windows by their tokens' phase.
     """
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        windows: LabelledWindows,
-        held_out: LabelledWindows,
-        config: PromoterTrainingConfig,
-        settings: PromoterSettings,
-        positions: int,
-        world: World,
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.windows = windows
-        self.held_out = held_out
-        self.config = config
-        self.settings = settings
-        self.positions = positions
-        self.world = world
+    tokenizer: Tokenizer
+    windows: SplitWindows
+    held_out: SplitWindows
+    config: PromoterTrainingConfig
+    settings: PromoterSettings
+    positions: int
+    world: World
+
+    part = staticmethod(take_rows)
+
+    def __post_init__(self) -> None:
         # The negatives of a promoter take turns; promoters (turn -1) are in every epoch.
-        self.turns = np.where(windows.promoter, -1, windows.variants)
+        self.turns = np.where(self.windows.promoter, -1, self.windows.variants)
         sizes = np.bincount(self.turns[self.turns >= 0])
         epoch_size = int((self.turns < 0).sum()) + int(sizes.min() if len(sizes) else 0)
         self.epochs = Epochs(self.config.seed, epoch_size, self._epoch)
@@ -103,10 +126,6 @@ class PromoterObjective:
     def _rows(self, windows: Sequence[str], cuts: Sequence[tuple[int, int]]) -> PromoterRows:
         return promoter_rows(self.tokenizer, windows, cuts, self.settings, self.positions)
 
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some windows of a batch."""
-        return take_rows(batch, rows)
-
     def counts(self, batch: Batch) -> dict[str, float]:
         """Windows."""
         return {"windows": float(len(batch["labels"]))}
@@ -132,9 +151,8 @@ class PromoterObjective:
         labels = self.held_out.labels
         right = np.where(labels == 1, scores, 1 - scores)
         loss = float(-np.log(np.clip(right, 1e-7, 1)).mean())
-        if not math.isfinite(loss):
-            return {"loss": loss, "auroc": math.nan}  # what isn't a number has no rank
-        return {"loss": loss, "auroc": auroc(labels, scores).value}
+        # What isn't a number has no rank.
+        return {"loss": loss, "auroc": auroc(labels, scores).value if math.isfinite(loss) else math.nan}
 
 
 @dataclass(eq=False)
@@ -177,7 +195,12 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         if self.origin is None:
             return section
         sides = self.origin.upstream, self.origin.downstream
-        return _aligned(section.with_sides(*sides, str(self.windows)), self.origin)
+        section, model = section.with_sides(*sides, str(self.windows)), section.model
+        if self.origin.aligned or not (model.base_positions or model.ensemble):
+            return section
+        log("the promoter sequences differ in length, so the TSS is not at one offset: no base positions")
+        model = model.model_copy(update={"base_positions": False, "ensemble": False})
+        return section.model_copy(update={"model": model})
 
     @cached_property
     def data(self) -> WindowSet:
@@ -186,7 +209,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         return read_windows(self.windows, self.negative_set, further=further)
 
     @cached_property
-    def learnt(self) -> npt.NDArray[np.intp]:
+    def learned(self) -> npt.NDArray[np.intp]:
         """The rows of the training windows."""
         return training_windows(self.data, self.config.train_fraction, self.config.seed)
 
@@ -227,7 +250,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
 
     @property
     def held_out(self) -> pd.DataFrame:
-        """Windows that aren't learnt from."""
+        """Windows that aren't learned from."""
         return self.data.rows[self.data.rows["split"] != "train"]
 
     def identity(self) -> dict[str, Any]:
@@ -235,7 +258,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         own = {
             "settings": self.settings.model_dump(exclude={"views"}),
             "windows": self.windows_sha256,
-            "training_windows": len(self.learnt),
+            "training_windows": len(self.learned),
             "seed": self.run.seed,
             "sequences": checksum(self.reference.path),
         }
@@ -248,17 +271,31 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
 
     def objective(self, network: nn.Module, world: World) -> PromoterObjective:
         """Promoters from negatives."""
-        learnt, held_out = _learnt_and_held_out(
-            self.data, self.sequences, self.learnt, self.config.seed, self.shuffle_labels
-        )
+        learned, held_out, seed = self._windows().take(self.learned), self._windows("valid"), self.config.seed
+        if self.shuffle_labels:
+            # Half and half among all windows, as every epoch has it: promoters may have several negatives.
+            dealt = np.random.default_rng((seed, 4)).permutation(np.arange(len(learned.labels)) % 2)
+            learned = learned._replace(labels=dealt.astype(np.uint8))
+        count = len(held_out.labels)
+        if count > VALIDATION_WINDOWS:
+            kept = np.random.default_rng((seed, 5)).choice(count, VALIDATION_WINDOWS, replace=False)
+            held_out = held_out.take(kept)
         positions = self.encoder.max_length
         return PromoterObjective(
-            self.tokenizer, learnt, held_out, self.config, self.settings, positions, world
+            self.tokenizer, learned, held_out, self.config, self.settings, positions, world
         )
+
+    def _windows(self, split: str | None = None) -> SplitWindows:
+        """The windows of a split, None: of all, with their true labels."""
+        labels = self.data.labels
+        windows = SplitWindows(self.sequences, labels, labels == 1, variants(self.data.rows))
+        if split is None:
+            return windows
+        return windows.take(np.flatnonzero(self.data.rows["split"].to_numpy() == split))
 
     def describe(self, network: nn.Module) -> str:
         """Windows and negatives."""
-        return f"{len(self.learnt):,} training windows, {self.negative_set} negatives"
+        return f"{len(self.learned):,} training windows, {self.negative_set} negatives"
 
     def measure(self, trained: TrainingResult[nn.Module]) -> tuple[pd.DataFrame, Members | None]:
         """Predictions of the held-out windows, by the ensemble if the model is one."""
@@ -272,7 +309,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         members = None
         if self.settings.ensemble:
             # The control never sees a true label.
-            valid = None if self.shuffle_labels else _split(self.data, self.sequences, "valid")
+            valid = None if self.shuffle_labels else self._windows("valid")
             members = add_position_member(model, trained.objective.windows, valid, predict, self.config.seed)
         return held_out_predictions(self.data, self.sequences, predict), members
 
@@ -284,18 +321,18 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
     ) -> dict[str, Any]:
         """The model directory, with predictions and the calibration that these ask for."""
         predictions, members = measured
-        metrics: dict[str, Any] = {split: split_figures(predictions, split) for split in ("valid", "test")}
+        metrics: dict[str, Any] = {split: split_metrics(predictions, split) for split in ("valid", "test")}
         metrics["training"] = {
             "steps": trained.progress.step,
             "tokens_seen": trained.progress.tokens,
-            "train_fraction": int(self.data.labels[self.learnt].sum()),
+            "train_fraction": int(self.data.labels[self.learned].sum()),
         }
         if members is not None:
             metrics["ensemble"] = members._asdict()
         calibration = fit_predictions(predictions, self.section.calibration.method)
         if calibration is None:
             log(f"the model is not calibrated: {too_few(predictions)}")
-        metrics["test"] |= calibration_figures(predictions, calibration)
+        metrics["test"] |= calibration_metrics_of(predictions, calibration)
         write_predictions(directory / PREDICTIONS, predictions)
         provenance = {
             "configuration": stage_values(self.run, "promoters"),
@@ -303,85 +340,62 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
             "windows_sha256": self.windows_sha256,
             "reference": self.reference.path.name,
             "promoters": self.run.promoters.source,
-            **(_sequences(self.origin, self.start) if self.origin else {}),
         }
+        if self.origin is not None:
+            provenance["sequences"] = self.origin.sources
+            if self.start.model is not None:
+                log("whether the genome of the pretraining holds the held-out sequences is not known")
+                provenance["held_out_contigs_seen_in_pretraining"] = None
         self.write_model(directory, trained, provenance, metrics, calibration)
         return metrics
 
 
-def _aligned(config: PromoterConfig, origin: Origin) -> PromoterConfig:
-    """The section without base positions where the promoters' TSS is not at one offset."""
-    model = config.model
-    if origin.aligned or not (model.base_positions or model.ensemble):
-        return config
-    log("the promoter sequences differ in length, so the TSS is not at one offset: no base positions")
-    model = model.model_copy(update={"base_positions": False, "ensemble": False})
-    return config.model_copy(update={"model": model})
+def add_position_member(
+    model: LoadedPromoterModel,
+    learned: SplitWindows,
+    valid: SplitWindows | None,
+    predict: Callable[[list[str]], npt.NDArray[np.floating]],
+    seed: int,
+) -> Members:
+    """Fit the `position` baseline to the windows the network learned from, and add its log-odds to the
+    network's.
 
-
-def _sequences(origin: Origin, start: Initialization) -> dict[str, Any]:
-    """What provenance says of sequences: their files; and that their places on a genome aren't known."""
-    if start.model is None:
-        return {"sequences": origin.sources}
-    log("whether the genome of the pretraining holds the held-out sequences is not known")
-    return {"sequences": origin.sources, "held_out_contigs_seen_in_pretraining": None}
-
-
-def write_predictions(path: Path, predictions: pd.DataFrame) -> None:
-    """Write window columns, label and probability as Parquet."""
-    with atomic_path(path) as temporary:
-        predictions.to_parquet(temporary, index=False)
-
-
-def _learnt_and_held_out(
-    data: WindowSet, sequences: list[str], rows: npt.NDArray[np.intp], seed: int, shuffle_labels: bool
-) -> tuple[LabelledWindows, LabelledWindows]:
-    """The training windows `rows`, and those of validation that are measured on meanwhile."""
-    learnt, held_out = _labelled(data, sequences).take(rows), _split(data, sequences, "valid")
-    if shuffle_labels:
-        # Half and half among all windows, as every epoch has it: promoters may have several negatives.
-        dealt = np.random.default_rng((seed, 4)).permutation(np.arange(len(learnt.labels)) % 2)
-        learnt = learnt._replace(labels=dealt.astype(np.uint8))
-    count = len(held_out.labels)
-    if count > VALIDATION_WINDOWS:
-        kept = np.random.default_rng((seed, 5)).choice(count, VALIDATION_WINDOWS, replace=False)
-        held_out = held_out.take(kept)
-    return learnt, held_out
-
-
-def _split(data: WindowSet, sequences: list[str], split: str) -> LabelledWindows:
-    """The windows of a split, with their true labels."""
-    rows = np.flatnonzero(data.rows["split"].to_numpy() == split)
-    return _labelled(data, sequences).take(rows)
-
-
-def _labelled(data: WindowSet, sequences: list[str]) -> LabelledWindows:
-    return LabelledWindows(sequences, data.labels, data.labels == 1, variants(data.rows))
-
-
-def held_out_predictions(
-    data: WindowSet, sequences: list[str], predict: Callable[[list[str]], npt.NDArray[np.floating]]
-) -> pd.DataFrame:
-    """The validation and test windows with their labels and what `predict` gives their sequences.
-
-    With them further negatives, if the data set was read with these.
+    Two weights and an intercept, fitted to the validation windows with their true labels, bring both members'
+    log-odds to one scale; they become part of the network's weights. Without such windows, or with fewer than
+    10 of a class, both members have weight 1. `predict` gives the probabilities (N,) of the network alone;
+    `seed` is that of the choice of the baseline's penalty.
     """
-    kept = np.flatnonzero((data.rows["split"] != "train").to_numpy())
-    rows = data.rows.drop(columns="name").assign(label=data.labels)
-    probabilities = predict([sequences[index] for index in kept])
-    return rows.iloc[kept].reset_index(drop=True).assign(probability=probabilities)
+    network = model.network
+    assert isinstance(network, Classifier) and network.position_member is not None
+    baseline = PositionLogistic(seed).fit(learned.sequences, learned.labels)
+    members = EQUAL
+    if valid is not None and min(np.bincount(valid.labels, minlength=2)) >= LEAST:
+        alone = log_odds(predict(valid.sequences))
+        members = fit_members(alone, baseline.logits(valid.sequences), valid.labels)
+    with torch.no_grad():
+        network.output.weight.mul_(members.network)
+        network.output.bias.mul_(members.network)
+        network.output.bias.add_(members.position * baseline.intercept + members.intercept)
+        network.position_member.set_weights(members.position * baseline.coefficients)
+    log(f"log-odds: {members.network:.3f} × network + {members.position:.3f} × position baseline")
+    return members
 
 
-def split_figures(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
-    """The figures of a split's predictions, fit for JSON; {} where it has none."""
-    rows = predictions[predictions["split"] == split]
-    if rows.empty:
-        return {}
-    figures = binary_metrics(
-        rows["label"].to_numpy(), rows["probability"].to_numpy(), groups=rows["pair"].to_numpy()
-    )
-    # JSON has no NaN: a figure that is not defined is null, and `note` says why.
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in figures._asdict().items()
-    }
+def fit_members(
+    network: npt.NDArray[np.floating], position: npt.NDArray[np.floating], labels: npt.NDArray[np.integer]
+) -> Members:
+    """Weights of the members' log-odds (N,) by a logistic regression on labels (N,); none is below 0.
+
+    Where one of them would be below 0, the better member stays alone. Where no member tells the classes
+    apart, both have weight 1.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    x = np.stack([network, position], axis=1).astype(np.float64)
+    fits = []
+    for columns in ([0, 1], [0], [1]):
+        fitted = LogisticRegression(C=1e6, class_weight="balanced", max_iter=1000).fit(x[:, columns], labels)
+        weights = dict(zip(columns, fitted.coef_[0].tolist(), strict=True))
+        fits.append(Members(weights.get(0, 0.0), weights.get(1, 0.0), float(fitted.intercept_[0])))
+    fitting = [found for found in fits if min(found[:2]) >= 0 < max(found[:2])]
+    return min(fitting, key=lambda m: balanced_log_loss(x @ m[:2] + m.intercept, labels), default=EQUAL)

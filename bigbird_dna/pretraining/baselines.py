@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 from bigbird_dna.baselines.language import (
     LEFT_PREDICTORS,
     PREDICTORS,
-    LanguageBaselines,
-    LeftBaselines,
     MaskedTokenBits,
     fit_language_baselines,
-    fit_left_baselines,
 )
 from bigbird_dna.baselines.tokens import MaskedTokens as Documents
 from bigbird_dna.config import PretrainingConfig
@@ -71,15 +68,15 @@ class EvaluatedTokens:
             split: hidden_in_documents(self.stores[split], own) for split, own in self.hidden.items()
         }
         train = self.stores["train"]
-        fit = fit_left_baselines if self.causal else fit_language_baselines
-        baselines: LanguageBaselines | LeftBaselines = fit(
+        baselines = fit_language_baselines(
             training_documents(train),
             documents[CHOSEN_ON],
             self.tokenizer,
             token_order=token_order,
             both_strands=train.info["strands"] == "both",
+            causal=self.causal,
         )
-        return {split: baselines.judge(own) for split, own in documents.items()}
+        return {split: baselines.evaluate(own) for split, own in documents.items()}
 
     def read_baselines(self, path: Path) -> dict[str, MaskedTokenBits]:
         """What `fit_baselines` has written; `DataError` if it is damaged or of other hidden tokens."""

@@ -31,7 +31,6 @@ from torch import Tensor
 
 from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, CHOOSING_BASES
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
-from bigbird_dna.baselines.markov_counts import UNKNOWN
 from bigbird_dna.baselines.tokens import evenly
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.bits_per_base import SPANS, ComparedModel, comparison_table
@@ -40,7 +39,7 @@ from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.sequence import UNKNOWN, Interval
 from bigbird_dna.genome.variants import find_contigs
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.batching import run_rows

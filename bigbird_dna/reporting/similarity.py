@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.data.predictions import KEY, compare, read_predictions
-from bigbird_dna.data.strata import BOUNDS, SIMILARITY, Strata, nearest_schema
+from bigbird_dna.data.similar import BOUNDS, SIMILARITY, Strata, nearest_schema
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.disk.tables import (

@@ -1,6 +1,7 @@
 """The data sets for training elsewhere, through a `DataLoader` with workers."""
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,13 @@ from torch.utils.data import DataLoader
 import bigbird_dna
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import read_dataset
-from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails
 from tests.tiny_run import DOWNSTREAM, UPSTREAM
-from tests.toys import MOTIFS, region_splits, write_motif_genome
+from tests.toys import MOTIFS, label_bins, write_motif_genome
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +27,7 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A reference, and a chromatin data set of it."""
     home = tmp_path_factory.mktemp("tracks")
     write_motif_genome(home, {"a": 6_000, "b": 2_000, "c": 2_000}, spacing=170, gaps={"a": (600, 640)})
-    reference, demo = Reference(home / "reference.fa.gz"), load_assembly("demo")
-    build_dataset(
-        home / "data",
-        reference,
-        demo,
-        [Track(name, "TF", file=home / f"peaks/{name}.bed") for name in MOTIFS],
-        region_splits(reference.contigs, demo, valid=["b"], test=["c"]),
-        Labelling(bin_size=40, window=206, max_n=1.0, negative_fraction=1.0, min_positives=1),
-    )
+    label_bins(home, {name: home / f"peaks/{name}.bed" for name in MOTIFS}, "b", "c")
     return home
 
 
@@ -127,48 +116,18 @@ def test_what_does_not_fit_is_one_sentence(tracks: Path, tiny_config: Path, tmp_
     genome, data = tracks / "reference.fa.gz", tracks / "data"
     paths = load_config(tiny_config).paths
     write_fasta(tmp_path / "other.fa.gz", [("z", "ACGT" * 50)])
-    cases: list[tuple[type[Exception], str, Any]] = [
-        (
-            UsageError,
-            "split 'dev': choose one of",
-            lambda: bigbird_dna.TrackWindows(data, genome, window=9, split="dev"),
-        ),  # type: ignore[arg-type]
-        (
-            UsageError,
-            "form 'kmers': choose one of",
-            lambda: bigbird_dna.TrackWindows(data, genome, window=9, form="kmers"),
-        ),  # type: ignore[arg-type]
-        (
-            UsageError,
-            "window 0: must be at least 1",
-            lambda: bigbird_dna.TrackWindows(data, genome, window=0),
-        ),
-        (
-            UsageError,
-            "form 'tokens' needs a tokenizer",
-            lambda: bigbird_dna.TrackWindows(data, genome, window=9, form="tokens"),
-        ),
-        (
-            DataError,
-            "is it of another genome?",
-            lambda: bigbird_dna.TrackWindows(data, tmp_path / "other.fa.gz", window=9),
-        ),
-        (
-            DataError,
-            "is .* a chromatin data set",
-            lambda: bigbird_dna.TrackWindows(tmp_path, genome, window=9),
-        ),
-        (
-            UsageError,
-            "negatives 'permuted' are made from",
-            lambda: bigbird_dna.PromoterWindows(paths.windows, paths.reference, negative_set="permuted"),
-        ),
-        (
-            DataError,
-            "has no negative set 'user'",
-            lambda: bigbird_dna.PromoterWindows(paths.windows, paths.reference, negative_set="user"),
-        ),
+    windows = partial(bigbird_dna.TrackWindows, data, genome)
+    promoters = partial(bigbird_dna.PromoterWindows, paths.windows, paths.reference)
+    cases: list[tuple[type[Exception], Any]] = [
+        (UsageError, lambda: windows(window=9, split="dev")),
+        (UsageError, lambda: windows(window=9, form="kmers")),
+        (UsageError, lambda: windows(window=0)),
+        (UsageError, lambda: windows(window=9, form="tokens")),
+        (DataError, lambda: bigbird_dna.TrackWindows(data, tmp_path / "other.fa.gz", window=9)),
+        (DataError, lambda: bigbird_dna.TrackWindows(tmp_path, genome, window=9)),
+        (UsageError, lambda: promoters(negative_set="permuted")),
+        (DataError, lambda: promoters(negative_set="user")),
     ]
-    for kind, said, call in cases:
+    for kind, call in cases:
         with fails(kind):
             call()

@@ -1,24 +1,27 @@
 """All baselines of hidden tokens: against slow readings, and on a source of known entropy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from bigbird_dna.baselines import language
-from bigbird_dna.baselines import tokens as language_tokens
+from bigbird_dna.baselines import language, tokens
 from bigbird_dna.baselines.language import (
     BASES_BOTH,
     BASES_LEFT,
+    LEFT_PREDICTORS,
     PREDICTORS,
     TOKENS_BOTH,
     TOKENS_LEFT,
     UNIGRAM,
+    DocumentBases,
     fit_language_baselines,
-    language_baselines,
 )
 from bigbird_dna.baselines.markov import Markov
 from bigbird_dna.baselines.ngram import KneserNey, affordable_tokens
-from bigbird_dna.baselines.tokens import MaskedTokens, PieceBases
+from bigbird_dna.baselines.tokens import LEFT, VIEWS, MaskedTokens
 from bigbird_dna.data.bits_per_base import ONE_AT_A_TIME, UNIFORM
+from bigbird_dna.genome.sequence import base_codes
 from tests.baselines.sources import Source
 from tests.golden.messages import fails
 from tests.toys import encode, random_dna
@@ -52,7 +55,7 @@ def hide(documents, tokenizer, share, seed):
 def test_pieces_as_bases(tokenizer):
     texts = ["ACGTNNACGGTA", random_dna(900, 1), "T"]
     documents = tokenizer.encode_batch(texts)
-    pieces = PieceBases(tokenizer)
+    pieces = DocumentBases(tokenizer)
     for text, document in zip(texts, documents, strict=True):
         np.testing.assert_array_equal(pieces.codes(document), encode(text))
     hidden = [np.array([0]), np.arange(2, 30, 5), np.zeros(0, np.int64)]
@@ -70,12 +73,11 @@ def test_batches_are_what_one_would_be(tokenizer, monkeypatch):
     held_out = hide(documents, tokenizer, 0.2, 0)
     fitted = fit_language_baselines(documents, held_out, tokenizer, token_order=2, base_order=4)
     chosen = np.arange(0, sum(map(len, held_out.hidden)), 3)
-    whole = fitted.judge(held_out)
-    monkeypatch.setattr("bigbird_dna.baselines.tokens._BATCH", 1)
-    for name, bits in fitted.judge(held_out).bits.items():
+    whole = fitted.evaluate(held_out)
+    monkeypatch.setattr("bigbird_dna.baselines.language.BATCH", 1)
+    for name, bits in fitted.evaluate(held_out).bits.items():
         np.testing.assert_array_equal(bits, whole.bits[name])
-    some = fitted.bases.bits(held_out, 3, both=True, told=False, chosen=chosen)
-    every = fitted.bases.bits(held_out, 3, both=True, told=False)
+    some, every = (fitted.bases.bits(held_out, 3, (False, True), part) for part in (chosen, None))
     np.testing.assert_array_equal(some, every[chosen])
 
 
@@ -85,16 +87,15 @@ def test_each_predictor_sees_what_it_may(tokenizer):
     _, documents = documents_of(tokenizer, [1500], 9)
     held_out = hide(documents, tokenizer, 0.4, 0)
     fitted = fit_language_baselines(training, held_out, tokenizer, token_order=3, base_order=4)
-    orders = {(told, both): 4 for told in (False, True) for both in (False, True)}
-    fitted = type(fitted)(fitted.tokens, fitted.bases, orders, True)
-    before = fitted.judge(held_out).bits
+    fitted = replace(fitted, base_orders=dict.fromkeys(VIEWS, 4))
+    before = fitted.evaluate(held_out).bits
     changed = documents[0].copy()
     places = held_out.hidden[0]
     one = np.flatnonzero((np.diff(places[1:]) == 1) & (np.diff(places[:-1]) == 1))[0] + 1  # among hidden ones
     same_length = tokenizer.piece_lengths == tokenizer.piece_lengths[changed[places[one]]]
     others = np.flatnonzero(same_length & np.isin(np.arange(tokenizer.vocabulary), tokenizer.base_ids))
     changed[places[one]] = others[others != changed[places[one]]][0]
-    after = fitted.judge(MaskedTokens([changed], held_out.hidden)).bits
+    after = fitted.evaluate(MaskedTokens([changed], held_out.hidden)).bits
     rest = np.arange(len(places)) != one
     for name in PREDICTORS:
         same = np.array_equal(after[name][rest], before[name][rest])
@@ -107,7 +108,9 @@ def test_tokens_from_the_left_are_those_of_the_model_itself(tokenizer):
     _, training = documents_of(tokenizer, [4000, 3000], 1)
     _, documents = documents_of(tokenizer, [900, 800], 9)
     held_out = hide(documents, tokenizer, 0.1, 0)
-    judged = language_baselines(training, held_out, held_out, tokenizer, token_order=3, base_order=2)
+    judged = fit_language_baselines(training, held_out, tokenizer, token_order=3, base_order=2).evaluate(
+        held_out
+    )
     order = int(judged.notes[TOKENS_LEFT + ONE_AT_A_TIME].rsplit(" ", 1)[1])
     for name, length in ((UNIGRAM, 1), (TOKENS_LEFT + ONE_AT_A_TIME, order)):
         model = KneserNey(length, tokenizer.vocabulary).fit(training)
@@ -127,9 +130,14 @@ def test_a_source_of_known_entropy_with_a_token_for_each_base():
         hide([source.sample(20_000, seed=seed) + np.uint8(5) for seed in seeds], Letters(), 0.12, seeds[0])
         for seeds in ((10, 11), (20, 21, 22))
     )
-    found = language_baselines(
-        training, validation, judged, Letters(), token_order=5, base_order=5, both_strands=False
-    )
+    options = {"token_order": 5, "base_order": 5, "both_strands": False}
+    found = fit_language_baselines(training, validation, Letters(), **options).evaluate(judged)
+    causal = fit_language_baselines(training, validation, Letters(), **options, causal=True).evaluate(judged)
+    assert tuple(causal.bits) == LEFT_PREDICTORS
+    for name in LEFT_PREDICTORS:  # with all tokens on the left, as those that see the rest
+        same = name + ONE_AT_A_TIME if name + ONE_AT_A_TIME in found.bits else name
+        np.testing.assert_array_equal(causal.bits[name], found.bits[same])
+        assert causal.notes[name] == found.notes[same]
     sides = {"left": [], "both": []}
     for document, places in zip(*judged, strict=True):
         codes = np.concatenate([source.sample(9, 0), document - 5, source.sample(9, 1)])
@@ -160,53 +168,55 @@ def test_pieces_tell_of_their_neighbours_what_bases_do_not(tokenizer):
     texts = ["".join(rng.choice(list("ACGT"), 6000)) for _ in range(30)]
     documents = tokenizer.encode_batch(texts)
     held_out = hide(documents[20:], tokenizer, 0.15, 0)
-    found = language_baselines(documents[:20], held_out, held_out, tokenizer, token_order=2, base_order=3)
+    found = fit_language_baselines(documents[:20], held_out, tokenizer, token_order=2, base_order=3).evaluate(
+        held_out
+    )
     rates = {name: bits.sum() / found.bases.sum() for name, bits in found.bits.items()}
     for name in (BASES_LEFT, BASES_BOTH):
         assert 1.995 < rates[name] < 2.01
     assert rates[TOKENS_BOTH + ONE_AT_A_TIME] < 1.97 < 1.99 < rates[TOKENS_LEFT + ONE_AT_A_TIME]
 
 
-def test_tokens_beyond_the_memory_are_spread_over_all_documents(tokenizer, capsys, monkeypatch):
+@pytest.fixture
+def fits(monkeypatch):
+    """The documents and the last order of each fit of n-grams."""
+    found = []
+
+    class Watched(KneserNey):
+        def fitted_orders(self, sequences):
+            documents = [*sequences]
+            found.append([documents, 0])
+            for model in super().fitted_orders(documents):
+                found[-1][1] = model.order
+                yield model
+
+    monkeypatch.setattr(tokens, "KneserNey", Watched)
+    return found
+
+
+@pytest.mark.parametrize("views", [VIEWS, (LEFT,)])
+def test_tokens_beyond_the_memory_are_spread_over_all_documents(tokenizer, fits, views):
     _, training = documents_of(tokenizer, [2000] * 20, 1)
     held_out = hide(training[:2], tokenizer, 0.3, 0)
     total = sum(map(len, training))
     memory = int(total / 3.9 / affordable_tokens(1 << 40, 4, models=2) * (1 << 40))
-    taken = []
-    choose = language_tokens._choose
-    monkeypatch.setattr(
-        language_tokens,
-        "_choose",
-        lambda documents, *rest: taken.append(documents) or choose(documents, *rest),
-    )
-    fit_language_baselines(training, held_out, tokenizer, token_order=4, base_order=1, memory=memory)
+    chosen = np.arange(20)
+    tokens.fit_token_models(training, held_out, chosen, tokenizer, 4, memory, views)
     places = [
-        [next(i for i, one in enumerate(training) if one is document) for document in documents]
-        for documents in taken
+        [next((i for i, one in enumerate(training) if one is d), None) for d in used] for used, _ in fits
     ]
-    assert len(places[0]) == 5 and places[0] == [2, 6, 10, 14, 18]
-    assert 5 < len(places[-1]) <= 20
-    used = sum(map(len, taken[0]))
-    assert f"up to order 4: learning from {used:,} of {total:,} tokens" in capsys.readouterr().err
+    assert places[0] == [2, 6, 10, 14, 18]
+    # A shorter order is best: more documents have room then, where both sides are seen.
+    assert len(places) == (4 if views == VIEWS else 1) and all(len(used) <= 20 for used in places)
+    assert (len(places[-1]) > 5) is (views == VIEWS)
 
 
-def test_a_longer_order_isnt_tried_in_vain(tokenizer):
+def test_a_longer_order_isnt_tried_in_vain(tokenizer, fits):
     _, training = documents_of(tokenizer, [4000], 1)
-    held_out = hide(training, tokenizer, 0.3, 0)
-    tried = []
-
-    class Watched(KneserNey):
-        def fitted_orders(self, sequences):
-            for model in super().fitted_orders(sequences):
-                tried.append(model.order)
-                yield model
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(language_tokens, "KneserNey", Watched)
-        _, strange = documents_of(tokenizer, [3000], 77)
-        held_out = hide(strange, tokenizer, 0.3, 0)
-        fit_language_baselines(training, held_out, tokenizer, token_order=12, base_order=1)
-    assert max(tried) < 12
+    _, strange = documents_of(tokenizer, [3000], 77)
+    held_out = hide(strange, tokenizer, 0.3, 0)
+    fit_language_baselines(training, held_out, tokenizer, token_order=12, base_order=1)
+    assert max(order for _, order in fits) < 12
 
 
 def test_what_is_refused(tokenizer):
@@ -216,32 +226,21 @@ def test_what_is_refused(tokenizer):
         fit_language_baselines(training, none, tokenizer)
     held_out = hide(training, tokenizer, 0.3, 0)
     fitted = fit_language_baselines(training, held_out, tokenizer, token_order=2, base_order=2)
-    judged = fitted.judge(none)
+    judged = fitted.evaluate(none)
     assert all(bits.shape == (0,) for bits in judged.bits.values()) and judged.bases.shape == (0,)
     with_n = tokenizer.encode("ACGTNACGT")
     place = np.array([tokenizer.decode([i]) for i in with_n]).tolist().index("N")
     with fails(ValueError):
-        fitted.judge(MaskedTokens([with_n], [np.array([place])]))
-
-
-@pytest.fixture(scope="module")
-def yeast(shared_data):
-    """Base codes by chromosome."""
-    pysam = pytest.importorskip("pysam")
-    path = shared_data / "yeast/Saccharomyces_cerevisiae.R64-1-1.dna.toplevel.fa.gz"
-    with pysam.FastxFile(str(path)) as fasta:
-        return {record.name: encode_fast(record.sequence) for record in fasta}
-
-
-def encode_fast(sequence):
-    table = np.full(256, 4, np.uint8)
-    table[np.frombuffer(b"ACGT", np.uint8)] = np.arange(4)
-    return table[np.frombuffer(sequence.encode(), np.uint8)]
+        fitted.evaluate(MaskedTokens([with_n], [np.array([place])]))
 
 
 @pytest.mark.slow
-def test_markov_models_of_yeast(yeast):
+def test_markov_models_of_yeast(shared_data):
     """Orders help up to the longest; both sides tell a little more."""
+    pysam = pytest.importorskip("pysam")
+    path = shared_data / "yeast/Saccharomyces_cerevisiae.R64-1-1.dna.toplevel.fa.gz"
+    with pysam.FastxFile(str(path)) as fasta:
+        yeast = {record.name: base_codes(record.sequence) for record in fasta}
     held_out = yeast["XI"]
     training = [codes for name, codes in yeast.items() if name not in ("VII", "XI", "XV", "Mito")]
     model = Markov(12).fit(training).mix([held_out])

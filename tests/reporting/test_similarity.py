@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.data.predictions import KEY
-from bigbird_dna.data.strata import Strata
+from bigbird_dna.data.similar import Strata
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks

@@ -28,9 +28,15 @@ from bigbird_dna.data.promoter_windows import (
 from bigbird_dna.disk.atomic import checksum, write_array, write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one
-from bigbird_dna.finetuning.evaluation import BASELINE_BINS, BASELINE_WINDOW, held_out_rows
-from bigbird_dna.finetuning.promoter_baselines import check_aligned
-from bigbird_dna.finetuning.promoters import held_out_predictions, split_figures, write_predictions
+from bigbird_dna.finetuning.evaluation import (
+    BASELINE_BINS,
+    BASELINE_WINDOW,
+    check_aligned,
+    held_out_predictions,
+    held_out_rows,
+    split_metrics,
+    write_predictions,
+)
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.tracks import write_tracks
 from bigbird_dna.genome.reference import Reference
@@ -201,7 +207,7 @@ def fit_promoter_comparator(
         return np.asarray(comparator.predict(texts)[:, 0], np.float64)
 
     predictions = held_out_predictions(data, sequences, predicted)
-    metrics = {split: split_figures(predictions, split) for split in ("valid", "test")}
+    metrics = {split: split_metrics(predictions, split) for split in ("valid", "test")}
     described = {"negative_set": negative_set, "training_windows": learnt.shape[0], "metrics": metrics}
     with atomic_directory(output) as directory:
         write_predictions(directory / _PROMOTER_PREDICTIONS, predictions)

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.kmers import KmerLogistic, KmerTracks, base_codes, window_features
-from bigbird_dna.baselines.logistic import LogisticBaseline
+from bigbird_dna.baselines.kmers import (
+    KmerLogistic,
+    KmerTracks,
+    LogisticBaseline,
+    PositionLogistic,
+    base_codes,
+    window_features,
+)
 from bigbird_dna.baselines.nearest import NearestWindow
-from bigbird_dna.baselines.position import PositionLogistic
 from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, all_labels, blocks
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import UNKNOWN

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bigbird_dna.baselines.ngram import KneserNey
+from bigbird_dna.baselines.tokens import VIEWS, evenly, fit_token_models
 from bigbird_dna.baselines.tokens import MaskedTokens as HiddenTokens
-from bigbird_dna.baselines.tokens import evenly, fit_token_models
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.model.directory import load_pretrained
@@ -299,12 +299,11 @@ def _token_bits(
     models = fit_token_models(
         train.each(), validation, chosen, tokenizer, settings.training.ngram_order, MEMORY
     )
-    found = {}
-    for told, model in models.items():
-        prefix = "told_" if told else ""
-        found[f"{prefix}token_ngram_left"] = model.left_bits(asked, told=told)
-        found[f"{prefix}token_ngram_both_sides"] = model.both_bits(asked, told=told)
-    return found
+    names = {
+        (seen, both): "told_" * seen + "token_ngram_" + ("both_sides" if both else "left")
+        for seen, both in VIEWS
+    }
+    return {name: models.bits(asked, view) for view, name in names.items()}
 
 
 TASK = TextPretraining

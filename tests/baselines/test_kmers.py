@@ -1,6 +1,8 @@
-"""The regression on the base at each position, against scikit-learn on explicit one-hot matrices."""
+"""Logistic regressions against scikit-learn and slow counts: k-mers, bases at positions, tracks."""
 
+from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,18 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bigbird_dna.baselines.kmers import KmerLogistic, kmer_frequencies
-from bigbird_dna.baselines.logistic import LogisticBaseline
-from bigbird_dna.baselines.position import PositionLogistic, position_features
+from bigbird_dna.baselines.kmers import (
+    KmerLogistic,
+    KmerTracks,
+    LogisticBaseline,
+    PositionLogistic,
+    kmer_frequencies,
+    position_features,
+    window_features,
+)
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.papers.comparators.networks import NetworkSettings
 from bigbird_dna.papers.comparators.registry import ComparatorRequest, make_comparator
 from tests.golden.messages import fails
@@ -47,9 +56,39 @@ def anywhere(rng: np.random.Generator) -> int:
     return int(rng.integers(0, LENGTH - len(MOTIF) + 1))
 
 
-def held_out_auroc(model: LogisticBaseline, sequences: list[str]) -> float:
-    found = model.fit(sequences[TRAIN], LABELS[TRAIN]).predict(sequences[TEST])
-    return float(roc_auc_score(LABELS[TEST], found))
+# Features
+
+
+SEQUENCE = st.text("ACGTN", max_size=40)
+
+
+def slow_frequencies(sequence: str, k: int) -> list[float]:
+    counts = Counter(sequence[i : i + k] for i in range(len(sequence) - k + 1))
+    known = {kmer: n for kmer, n in counts.items() if "N" not in kmer}
+    total = max(sum(known.values()), 1)
+    return [known.get("".join(kmer), 0) / total for kmer in product("ACGT", repeat=k)]
+
+
+@given(st.lists(SEQUENCE, min_size=1, max_size=4), st.integers(1, 4))
+def test_frequencies_agree_with_a_slow_count(sequences, k):
+    found = kmer_frequencies(iter(sequences), k)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, [slow_frequencies(s, k) for s in sequences], atol=1e-7)
+
+
+def test_large_k_is_sparse_and_the_same():
+    rng = np.random.default_rng(0)
+    sequences = ["".join(rng.choice(list("ACGTN"), 300, p=[0.24] * 4 + [0.04])) for _ in range(3)]
+    found = kmer_frequencies([*sequences, "ACGNT"], 7)
+    assert found.shape == (4, 4**7) and found.nnz < 4 * 300
+    expected = [slow_frequencies(s, 7) for s in [*sequences, "ACGNT"]]
+    np.testing.assert_allclose(found.toarray(), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("k", [0, 13])
+def test_bad_k(k):
+    with fails(ValueError):
+        kmer_frequencies(["ACGT"], k)
 
 
 def slow_one_hot(sequences: list[str]) -> np.ndarray:
@@ -63,6 +102,20 @@ def test_features_are_the_explicit_one_hot_matrix(sequences: list[str]) -> None:
     found = position_features(sequences)
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found.toarray(), slow_one_hot(sequences))
+
+
+def test_features_are_the_same_on_both_strands_and_see_the_middle() -> None:
+    made = random_sequences(5)
+    features = window_features(made, (20, 60), 3)
+    turned = window_features([reverse_complement(window) for window in made], (20, 60), 3)
+    np.testing.assert_allclose(features, turned, atol=1e-7)
+    assert features.shape == (5, 2 * 32)
+    np.testing.assert_allclose(features.sum(axis=1), 2, rtol=1e-5)
+    outside = ["A" * 20 + window[20:40] + "C" * 20 for window in made]
+    np.testing.assert_allclose(window_features(outside, (20, 60), 3)[:, :32], features[:, :32])
+
+
+# Regressions
 
 
 def expected_pipeline(x: np.ndarray, y: np.ndarray, model: LogisticBaseline, *, scaled: bool) -> Any:
@@ -110,25 +163,75 @@ def test_k_mer_predictions_are_those_of_the_scaled_regression_to_the_byte(k: int
     assert model.predict(sequences[TEST]).tobytes() == expected[:, 1].astype(np.float64).tobytes()
 
 
-def test_a_motif_at_a_fixed_offset_is_learned_where_k_mers_see_nothing() -> None:
-    """Both classes have the motif: promoters at one offset, the others anywhere."""
-    sequences = planted(lambda rng, label: OFFSET if label else anywhere(rng))
-    assert held_out_auroc(PositionLogistic(1), sequences) > 0.97
-    assert 0.3 < held_out_auroc(KmerLogistic(5, 1), sequences) < 0.7
+@pytest.mark.parametrize(
+    ("model", "fixed", "learned"),
+    [
+        (PositionLogistic(1), True, True),
+        (KmerLogistic(5, 1), True, False),
+        (PositionLogistic(1), False, False),
+        *((KmerLogistic(k, 1), False, True) for k in (3, 5)),
+    ],
+)
+def test_each_learns_what_it_can_see(model: LogisticBaseline, fixed: bool, learned: bool) -> None:
+    """Promoters have a motif at one offset and others anywhere; or promoters anywhere and others none."""
+    if fixed:
+        sequences = planted(lambda rng, label: OFFSET if label else anywhere(rng))
+    else:
+        sequences = planted(lambda rng, label: anywhere(rng) if label else None)
+    found, again = (model.fit(sequences[TRAIN], LABELS[TRAIN]).predict(sequences[TEST]) for _ in range(2))
+    assert found.tobytes() == again.tobytes() and ((found >= 0) & (found <= 1)).all()
+    value = roc_auc_score(LABELS[TEST], found)
+    assert value > (0.97 if fixed else 0.65) if learned else 0.3 < value < 0.7
 
 
-def test_a_motif_at_shuffled_offsets_is_learned_by_k_mers_alone() -> None:
-    sequences = planted(lambda rng, label: anywhere(rng) if label else None)
-    assert held_out_auroc(KmerLogistic(5, 1), sequences) > 0.8
-    assert 0.3 < held_out_auroc(PositionLogistic(1), sequences) < 0.7
-
-
-def test_shuffled_labels_are_at_chance_and_results_repeat() -> None:
+@pytest.mark.parametrize("model", [PositionLogistic(1), KmerLogistic(3, 1)])
+def test_shuffled_labels_are_at_chance(model: LogisticBaseline) -> None:
     sequences = planted(lambda rng, label: OFFSET if label else None)
     shuffled = np.random.default_rng(0).permutation(LABELS[TRAIN])
-    fits = [PositionLogistic(1).fit(sequences[TRAIN], shuffled).predict(sequences[TEST]) for _ in range(2)]
-    assert fits[0].tobytes() == fits[1].tobytes()
-    assert 0.35 < roc_auc_score(LABELS[TEST], fits[0]) < 0.65
+    found = model.fit(sequences[TRAIN], shuffled).predict(sequences[TEST])
+    assert 0.3 < roc_auc_score(LABELS[TEST], found) < 0.7
+
+
+@pytest.mark.parametrize("model", [PositionLogistic(1), KmerLogistic(3, 1), KmerLogistic(7, 1)])
+def test_a_prediction_does_not_depend_on_its_neighbors(model: LogisticBaseline) -> None:
+    sequences = random_sequences()
+    model.fit(sequences, LABELS)
+    together = model.predict(sequences[:6])
+    np.testing.assert_allclose(together, [model.predict([s])[0] for s in sequences[:6]], rtol=1e-5)
+    assert model.predict([]).shape == model.logits([]).shape == (0,)
+
+
+@pytest.mark.parametrize("labels", [LABELS[1:], np.ones(400)])
+def test_bad_training_data(labels: np.ndarray) -> None:
+    with fails(ValueError):
+        KmerLogistic(3, 1).fit(random_sequences(), labels)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: KmerLogistic(3, 1).predict(["ACGT"]),
+        lambda: PositionLogistic(1).logits(["ACGT"]),
+        lambda: PositionLogistic(1).coefficients,
+        lambda: PositionLogistic(1).intercept,
+    ],
+)
+def test_an_unfitted_model_is_not_used(use: Callable[[], object]) -> None:
+    with fails(ValueError):
+        use()
+
+
+def test_unbalanced_classes_leave_the_threshold_between_them() -> None:
+    rng = np.random.default_rng(1)
+
+    def windows(count: int, gc: float) -> list[str]:
+        shares = [(1 - gc) / 2, gc / 2, gc / 2, (1 - gc) / 2]
+        return ["".join(rng.choice(list("ACGT"), 100, p=shares)) for _ in range(count)]
+
+    model = KmerLogistic(2, seed=1).fit(windows(60, 0.55) + windows(360, 0.45), [1] * 60 + [0] * 360)
+    positive = (model.predict(windows(200, 0.55)) >= 0.5).mean()
+    negative = (model.predict(windows(200, 0.45)) >= 0.5).mean()
+    assert abs(positive + negative - 1) < 0.15 and positive > 0.7
 
 
 def test_an_n_is_neutral() -> None:
@@ -154,20 +257,8 @@ def test_lengths_must_agree() -> None:
     # A division of the letters by the number of windows is not enough.
     with fails(DataError):
         position_features(["A", "ACG"])
-    assert model.predict([]).shape == model.logits([]).shape == (0,)
     # Fitted once more, it may be to another length.
     assert model.fit([text[1:] for text in sequences], LABELS[:20]).coefficients.shape == (59, 4)
-
-
-def test_an_unfitted_model_says_so() -> None:
-    for use in (
-        lambda: PositionLogistic(1).predict(["ACGT"]),
-        lambda: PositionLogistic(1).logits(["ACGT"]),
-        lambda: PositionLogistic(1).coefficients,
-        lambda: PositionLogistic(1).intercept,
-    ):
-        with fails(ValueError):
-            use()
 
 
 def test_as_a_comparator_it_gives_what_the_baseline_gives(tmp_path: Path) -> None:
@@ -186,3 +277,29 @@ def test_as_a_comparator_it_gives_what_the_baseline_gives(tmp_path: Path) -> Non
     model = PositionLogistic(1).fit(sequences[TRAIN], LABELS[TRAIN])
     assert comparator.predict(sequences[TEST])[:, 0].tobytes() == model.predict(sequences[TEST]).tobytes()
     assert comparator.chosen() == {"inverse_penalty": model.penalty}
+
+
+def test_fit_agrees_with_scikit_learn_at_the_chosen_penalty() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(400, 6)).astype(np.float32)
+    truth = rng.normal(size=(6, 3))
+    y = (x @ truth + rng.logistic(size=(400, 3)) > 0).astype(np.uint8)
+    model = KmerTracks().fit(x[:300], y[:300], x[300:], y[300:])
+    probabilities = model.predict(x[300:])
+    standard = (x - x[:300].mean(0)) / x[:300].std(0, ddof=1)
+    for track in range(3):
+        peer = LogisticRegression(C=1 / (300 * model.penalties[track]), tol=1e-8)
+        peer.fit(standard[:300], y[:300, track])
+        expected = peer.predict_proba(standard[300:])[:, 1]
+        np.testing.assert_allclose(probabilities[:, track], expected, atol=2e-3)
+
+
+def test_a_track_without_positives_in_validation_gets_the_strongest_penalty() -> None:
+    x = np.random.default_rng(2).normal(size=(50, 4)).astype(np.float32)
+    y = np.zeros((50, 2), np.uint8)
+    y[:10] = 1
+    valid = np.zeros((20, 2), np.uint8)
+    valid[:5, 0] = 1
+    model = KmerTracks().fit(x, y, x[:20], valid)
+    assert model.penalties[1] == pytest.approx(1e-2)
+    assert np.isfinite(model.predict(x)).all()

@@ -35,19 +35,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     config = transformers.BigBirdConfig(
-        vocab_size=128,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=128,
-        block_size=4,
-        num_random_blocks=1,
+        **{"vocab_size": 128, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
+        **{"intermediate_size": 64, "max_position_embeddings": 128, "block_size": 4, "num_random_blocks": 1},
+        **{"pad_token_id": 3, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2},
         initializer_range=0.4,
-        pad_token_id=3,
-        sep_token_id=2,
-        bos_token_id=1,
-        eos_token_id=2,
     )
     torch.manual_seed(1)
     path = tmp_path_factory.mktemp("imported") / "hf"

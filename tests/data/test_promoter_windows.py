@@ -1,6 +1,10 @@
-"""Promoter windows and their negatives: places, splits, pairs, and what the negatives keep."""
+"""Promoter data sets: their windows, pairs and files, and negatives that are made of a promoter."""
 
+import gzip
 import hashlib
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +13,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bigbird_dna.baselines.kmers import KmerLogistic
 from bigbird_dna.config import load_config
-from bigbird_dna.data.negative_sampling import PromoterGenome
-from bigbird_dna.data.negatives import PARTS, draw_candidates, gc_fraction, match_gc, permute, substitute
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
-from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.data.promoter_windows import (
+    PARTS,
+    permute,
+    prepare_windows,
+    read_windows,
+    shuffle_dinucleotides,
+    substitute,
+    window_sequences,
+)
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.metrics.auroc import auroc
 from tests.golden.messages import fails
 from tests.tiny_run import MOTIF, UPSTREAM
+from tests.toys import random_dna
 
 dna = st.text("ACGTN", min_size=PARTS, max_size=300)
+
+
 seeds = st.integers(0, 2**32)
 
 
@@ -57,42 +72,67 @@ def test_a_window_shorter_than_its_parts_is_refused() -> None:
         permute("ACGT", np.random.default_rng(0))
 
 
-@given(st.lists(st.floats(0, 1), max_size=40), st.lists(st.floats(0, 1), max_size=60), seeds)
-def test_matching_uses_no_window_twice_and_leaves_none_unmatched_in_need(
-    wanted: list[float], offered: list[float], seed: int
+@pytest.mark.parametrize(("change", "known"), [(substitute, 0.97), (permute, 0.59)])
+def test_a_regression_on_4_mers_tells_random_bases_but_hardly_another_order(
+    shared_data: Path, change: Callable[[str, np.random.Generator], str], known: float
 ) -> None:
-    chosen = match_gc(np.array(wanted), np.array(offered), np.random.default_rng(seed))
-    used = chosen[chosen >= 0]
-    assert len(set(used.tolist())) == len(used) == min(len(wanted), len(offered))
+    """2,929 human TATA promoters of 300 bp; a fifth of them, with their negatives, is the test."""
+    with gzip.open(shared_data / "epdnew/Hs_TATA_300bp.txt.gz", "rt") as stream:
+        promoters = stream.read().split()
+    assert len(promoters) == 2929 and {len(one) for one in promoters} == {300}
+    rng = np.random.default_rng(1)
+    promoters = rng.permutation(promoters).tolist()
+    test, train = promoters[: len(promoters) // 5], promoters[len(promoters) // 5 :]
+    learnt, judged = (own + [change(one, rng) for one in own] for own in (train, test))
+    labels = [np.repeat([1, 0], len(own)) for own in (train, test)]
+    model = KmerLogistic(4, seed=1).fit(learnt, labels[0])
+    assert auroc(labels[1], model.predict(judged)).value == pytest.approx(known, abs=0.03)
 
 
-def test_candidates_keep_away_from_n_and_from_every_tss() -> None:
-    sequence = "ACGT" * 100 + "N" * 50 + "GGCC" * 100
-    positions = np.array([520, 540])
-    windows, gc = draw_candidates(
-        *("c", sequence, positions),
-        **{"upstream": 30, "downstream": 10, "distance": 25, "count": 5000},
-        rng=np.random.default_rng(2),
-    )
-    assert {window.strand for window in windows} == {"+", "-"}
-    taken = set()
-    for window, fraction in zip(windows, gc.tolist(), strict=True):
-        text = sequence[window.start : window.end]
-        assert len(text) == 40 and "N" not in text and fraction == pytest.approx(gc_fraction(text))
-        tss = window.start + 30 if window.strand == "+" else window.end - 31
-        assert np.abs(positions - tss).min() >= 25
-        taken.add(tss)
-    assert {495, 565} <= taken  # as near as allowed
+@given(st.text("ACGTN", max_size=200), st.integers(0, 2**32))
+def test_a_shuffle_keeps_every_dinucleotide_and_both_ends(sequence: str, seed: int) -> None:
+    found = shuffle_dinucleotides(sequence, np.random.default_rng(seed))
+    assert Counter(pairwise(found)) == Counter(pairwise(sequence))
+    assert Counter(found) == Counter(sequence)
+    assert found[:1] == sequence[:1] and found[-1:] == sequence[-1:]
 
 
-def test_no_candidates_where_there_is_no_room() -> None:
-    for sequence, count in (("ACGT", 10), ("ACGT" * 50, 0)):
-        offer = draw_candidates(
-            *("c", sequence, np.array([1])),
-            **{"upstream": 30, "downstream": 10, "distance": 25, "count": count},
-            rng=np.random.default_rng(2),
-        )
-        assert offer.windows == [] and len(offer.gc) == 0
+@pytest.mark.parametrize("sequence", ["ACACGAGTA", "AACCAACA", "ACGTACGA"])
+def test_all_sequences_of_the_same_dinucleotides_are_equally_likely(sequence: str) -> None:
+    wanted = Counter(pairwise(sequence))
+    possible = {
+        text
+        for middle in set(permutations(sequence[1:-1]))
+        if Counter(pairwise(text := sequence[0] + "".join(middle) + sequence[-1])) == wanted
+    }
+    assert len(possible) > 1
+    rng, draws = np.random.default_rng(1), 200 * len(possible)
+    found = Counter(shuffle_dinucleotides(sequence, rng) for _ in range(draws))
+    assert set(found) == possible
+    deviations = (np.array([found[text] for text in possible]) - 200) / np.sqrt(200)
+    assert np.abs(deviations).max() < 4
+
+
+def test_a_long_sequence_comes_out_in_another_order() -> None:
+    sequence = random_dna(2000, 1)
+    found = shuffle_dinucleotides(sequence, np.random.default_rng(1))
+    assert np.mean([a == b for a, b in zip(found, sequence, strict=True)]) < 0.35
+    assert found != shuffle_dinucleotides(sequence, np.random.default_rng(2))
+
+
+def test_shuffled_windows_keep_their_promoter_s_dinucleotides(tiny_config: Path, tmp_path: Path) -> None:
+    changes = [
+        "promoters.windows.negative_sets=[dinucleotide_shuffled]",
+        "promoters.shuffled_label_control=null",
+    ]
+    config = load_config(tiny_config, [*changes, "example_scan.negative_set=dinucleotide_shuffled"])
+    prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path)
+    data, genome = read_windows(tmp_path, "dinucleotide_shuffled"), Reference(config.paths.reference)
+    texts = window_sequences(genome, data.rows, config.seed)
+    assert texts == window_sequences(genome, data.rows, config.seed) and len(set(texts)) == len(texts)
+    promoters = dict(zip(data.rows["pair"][data.labels == 1], texts, strict=False))
+    for pair, text in zip(data.rows["pair"], texts, strict=True):
+        assert Counter(pairwise(text)) == Counter(pairwise(promoters[pair]))
 
 
 def test_no_pair_is_parted_and_every_positive_has_its_negatives(tiny_config: Path) -> None:
@@ -115,9 +155,7 @@ def test_whole_contigs_have_the_windows_that_they_always_had(tiny_config: Path) 
     assert found == "ecbe45184233024b84f2817538e12bad4e512c171b9723968762cb96da531213"
 
 
-def test_further_negatives_of_held_out_promoters_stand_beside_the_others(
-    tiny_config: Path, tmp_path: Path
-) -> None:
+def test_extra_negatives_of_held_out_promoters_change_no_other(tiny_config: Path, tmp_path: Path) -> None:
     """Nothing else changes, and who doesn't ask for them doesn't meet them."""
     config = load_config(tiny_config, ["promoters.calibration.negatives=3"])
     reference = config.paths.reference
@@ -145,47 +183,6 @@ def test_further_negatives_of_held_out_promoters_stand_beside_the_others(
     assert sequences[kept].tolist() == window_sequences(Reference(reference), first.rows, config.seed)
     owned = data.rows["pair"].isin(held_out["pair"])
     assert (pd.Series(sequences[owned]).groupby(data.rows["pair"][owned].to_numpy()).nunique() == 5).all()
-
-
-def test_further_genomic_negatives_are_none_of_the_others(
-    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those that repeated one are others now, and no other window is."""
-    config = load_config(tiny_config, ["promoters.calibration.negatives=12"])
-    window = ["contig", "start", "end", "strand"]
-
-    def made(name: str) -> tuple[pd.DataFrame, np.ndarray]:
-        prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path / name)
-        rows = pd.read_parquet(tmp_path / name / "windows.parquet").query("negative_set == 'genomic'")
-        more = rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
-        others = {*rows[~more][window].itertuples(index=False, name=None)}
-        again = [row in others for row in rows[more][window].itertuples(index=False, name=None)]
-        return rows[more].reset_index(drop=True), np.array(again)
-
-    found, again = made("found")
-    assert not again.any() and not found.duplicated(window).any()
-    find = PromoterGenome.find
-    monkeypatch.setattr(PromoterGenome, "find", lambda self, *arguments, **_: find(self, *arguments))
-    before, repeated = made("before")
-    assert repeated.any() and len(before) == len(found)
-    changed = (found[window] != before[window]).any(axis=1).to_numpy()
-    assert (changed == repeated).all()
-    genome = Reference(config.paths.reference)
-    gc = [
-        [gc_fraction(text) for text in window_sequences(genome, rows[repeated], config.seed)]
-        for rows in (found, before)
-    ]
-    assert np.abs(np.subtract(*gc)).max() < 0.1
-
-
-def test_genomic_negatives_match_gc_and_look_away_from_promoters(tiny_config: Path) -> None:
-    results = Path(load_config(tiny_config).results)
-    reference = Reference(results / "genome/reference.fa.gz")
-    data = read_windows(results / "promoters", "genomic")
-    sequences = np.array(window_sequences(reference, data.rows, 1))
-    gc = np.array([gc_fraction(sequence) for sequence in sequences])
-    assert abs(gc[data.labels == 1].mean() - gc[data.labels == 0].mean()) < 0.02
-    assert MOTIF not in {s[UPSTREAM - len(MOTIF) : UPSTREAM] for s in sequences[data.labels == 0]}
 
 
 def test_sequences_are_in_transcription_order_and_the_same_each_time(tiny_config: Path) -> None:

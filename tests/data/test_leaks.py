@@ -1,26 +1,151 @@
-"""A genome of one contig, as a bacterium's: regions are held out of everything, from FASTA to data sets."""
+"""Data sets as they are built: no pair, overlapping window or near-duplicate is in two splits.
+
+Also where training, validation and test are regions of one contig.
+"""
 
 import json
+from dataclasses import astuple
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.config import Config, load_config
+from bigbird_dna.config import NEGATIVE_SETS, Config, PromoterWindowsConfig, load_config
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.data.negatives import draw_candidates
-from bigbird_dna.data.promoter_windows import prepare_windows, read_windows
+from bigbird_dna.data.predictions import POSITIVE
+from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.genome.chromatin.dataset import read_dataset
-from bigbird_dna.genome.promoters import write_loci
+from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
+from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.tokens.encode import tokenize, train_tokenizer, write_token_statistics
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
-from tests.toys import random_dna
+from tests.conftest import REPOSITORY
+from tests.data.leaks import (
+    by_split,
+    crossing_copies,
+    crossing_overlaps,
+    crossing_pairs,
+    near_duplicates,
+    whole_splits,
+)
+from tests.tiny_run import SETTINGS as TINY
+from tests.toys import Demo, random_dna
+
+SETS = [name for name in NEGATIVE_SETS if name != "user"]
+CODING = [(contig, start) for contig in ("one", "two", "three") for start in range(360, 11_000, 600)]
+
+
+def windows(
+    config: Config, reference: Path, promoters: Path, home: Path, annotation: Path
+) -> dict[str, tuple[pd.DataFrame, list[str]]]:
+    """Rows and sequences of each negative set, with the positives."""
+    prepare_windows(config, reference, promoters, home, annotation)
+    found = {}
+    for name in config.promoters.windows.negative_sets:
+        rows = read_windows(home, name, further=True).rows
+        sequences = window_sequences(Reference(reference), rows, config.seed)
+        found[name] = rows.assign(split=whole_splits(rows)), sequences
+    return found
+
+
+def check(rows: pd.DataFrame, sequences: list[str], *, duplicates: bool = True) -> None:
+    assert set(rows["split"]) == {"train", "valid", "test"}
+    assert crossing_pairs(rows) == []
+    assert crossing_overlaps(rows) == []
+    if duplicates:
+        assert near_duplicates(by_split(rows, sequences)) == []
+
+
+@pytest.mark.parametrize("valid", ["[two]", "['two:1-6,000']"])
+def test_promoter_windows_of_every_negative_set(tiny_config: Path, tmp_path: Path, valid: str) -> None:
+    sets = f"promoters.windows.negative_sets=[{', '.join(SETS)}]"
+    config = load_config(tiny_config, [sets, f"genome.valid={valid}", "promoters.calibration.negatives=2"])
+    genes = tmp_path / "genes.gff3"
+    genes.write_text(
+        "".join(f"{contig}\tx\tCDS\t{start}\t{start + 30}\t.\t+\t0\t.\n" for contig, start in CODING)
+    )
+    paths = config.paths
+    built = windows(config, paths.reference, paths.promoters, tmp_path / "windows", genes)
+    assert set(built) == set(SETS)
+    for rows, sequences in built.values():
+        check(rows, sequences)
+
+
+@pytest.mark.parametrize("held_out", [("[demo5]", "[demo6]"), ("['demo5:1-100,000']", "['demo5:100,001-']")])
+def test_bins_of_the_demo(demo: Demo, tmp_path: Path, held_out: tuple[str, str]) -> None:
+    valid, test = held_out
+    changes = [f"genome.valid={valid}", f"genome.test={test}", "chromatin.data.min_positives_heldout=1"]
+    changes += ["chromatin.data.min_positives_train=1", "chromatin.variants=null"]
+    tracks, reference = demo.directory / "tracks.tsv", tmp_path / "reference.fa.gz"
+    changes.append(f"chromatin.data.tracks={tracks}")
+    config = load_config(REPOSITORY / "workflow/config/demo.yaml", changes)
+    prepare_reference(demo.directory / "genome.fa.gz", reference)
+    prepare_data(config, reference, tmp_path / "data", tracks=tracks)
+    data, genome = read_dataset(tmp_path / "data"), Reference(reference)
+    around = data.windows(config.chromatin.data.widest, np.arange(len(data.bins)))
+    rows = pd.DataFrame(
+        [(one.contig, max(one.start, 0), one.end) for one in around], columns=["contig", "start", "end"]
+    ).assign(split=data.bins["split"].to_numpy())
+    assert set(rows["split"]) == {"train", "valid", "test"} and crossing_overlaps(rows) == []
+    texts = [genome.fetch(bin_) for bin_ in data.windows(data.bin_size, np.arange(len(data.bins)))]
+    assert near_duplicates(by_split(data.bins.reset_index(drop=True), texts)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_promoter_windows_of_yeast(shared_data: Path, tmp_path: Path) -> None:
+    """Real genomes have repeats: near-duplicates are few, and of families that are known for it.
+
+    Intergenic windows have many more: Ensembl's annotation lists no CDS of Ty retrotransposons.
+    """
+    sets = f"promoters.windows.negative_sets=[{', '.join(SETS)}]"
+    config = load_config(REPOSITORY / "workflow/config/yeast.yaml", [sets])
+    yeast, reference, loci = shared_data / "yeast", tmp_path / "reference.fa.gz", tmp_path / "loci.tsv"
+    prepare_reference(next(yeast.glob("*.fa.gz")), reference)
+    prepare_promoters(yeast / "Sc_EPDnew_002_sacCer3.sga", reference, loci, find_assembly(config))
+    genes = next(yeast.glob("*.gtf.gz"))
+    built = windows(config, reference, loci, tmp_path / "windows", genes)
+    for name, (rows, sequences) in built.items():
+        check(rows, sequences, duplicates=False)
+        found = near_duplicates(by_split(rows, sequences))
+        assert len(found) <= (0.26 if name == "intergenic" else 0.04) * len(rows)
+
+
+def test_what_crosses_is_found() -> None:
+    one, other = random_dna(300, 1), random_dna(300, 2)
+    rows = pd.DataFrame(
+        {
+            "contig": ["a", "a", "a", "b"],
+            "start": [0, 300, 900, 899],
+            "end": [300, 600, 1200, 1199],
+            "split": ["train", "test", "test", "train"],
+            "negative_set": POSITIVE,
+            "pair": [0, 1, 2, 3],
+        }
+    )
+    assert crossing_pairs(rows) == [] and crossing_overlaps(rows) == []
+    assert crossing_pairs(rows.assign(pair=[0, 1, 1, 0])) == []
+    assert crossing_pairs(rows.assign(pair=[0, 0, 2, 3])) == [0]
+    assert crossing_overlaps(rows.assign(start=[0, 299, 900, 899])) == [("a", 299)]
+    assert crossing_overlaps(rows.assign(contig=["a", "a", "b", "b"])) == [("b", 900)]
+    assert near_duplicates({"train": [one], "test": [other], "valid": ["N" * 300]}) == []
+    turned = one[:140] + other[:160]
+    texts = {"train": [one, other[::-1]], "test": [turned, one[60:] + other[:60]]}
+    # Half of the first is one's and half the other's, which no one window has.
+    assert crossing_copies(texts) == 1
+    found = near_duplicates(texts)
+    assert sorted(found) == [("test", "train", 1), ("train", "test", 0)]
+
+
+# One contig
 
 SIZE = 60_000
 # 0-based and half-open; what lies between is for training.
@@ -36,14 +161,7 @@ SETTINGS: dict[str, Any] = {
         "test": ["c:40001-50000"],
         "exclude": ["c:55,001-56,000"],
     },
-    "tokens": {
-        "vocabulary": 32,
-        "corpus_megabases": 1,
-        "genome_passes": 4,
-        "max_start_offset": 300,
-        "sentence_bases": [50, 100],
-        "sentences_per_document": [5, 10],
-    },
+    "tokens": {**TINY["tokens"], "corpus_megabases": 1, "genome_passes": 4, "max_start_offset": 300},
     "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 2, "min_tss_distance": 20}},
     "chromatin": {
         "data": {
@@ -133,39 +251,37 @@ def test_windows_and_negatives_keep_to_their_split(config: Config) -> None:
         for start, end, split in zip(rows["start"], rows["end"], rows["split"], strict=True):
             assert any(inside(start, end, region) for region in regions[split])
     counts = json.loads((config.paths.windows / "windows.json").read_text())
-    expected = dict.fromkeys(("promoters", "excluded", "leaves the contig", "leaves its split"), 0)
+    expected = dict.fromkeys(
+        ("promoters", "in an excluded region", "window leaves the contig", "window leaves its split"), 0
+    )
     for at in range(20, SIZE, EVERY):
         start = at - 60 if at % 2 == 0 else at - 39
         if inside(at, at + 1, EXCLUDED):
-            kind = "excluded"
+            kind = "in an excluded region"
         elif not inside(start, start + 100, (0, SIZE)):
-            kind = "leaves the contig"
+            kind = "window leaves the contig"
         elif any(inside(start, start + 100, region) for own in regions.values() for region in own):
             kind = "promoters"
         else:
-            kind = "leaves its split"
+            kind = "window leaves its split"
         expected[kind] += 1
     assert min(expected.values()) > 0
-    assert (counts["promoters"], counts["in an excluded region"]) == (
-        expected["promoters"],
-        expected["excluded"],
-    )
-    assert counts["window leaves its split"] == expected["leaves its split"]
-    assert counts["window leaves the contig"] == expected["leaves the contig"]
+    assert {reason: counts[reason] for reason in expected} == expected
     assert counts["genomic negatives not found"] == 0
 
 
 def test_negatives_of_a_stretch_are_those_of_its_place() -> None:
     """The same windows as of the sequence alone, where it lies, and away from the promoters around it."""
     sequence, positions = random_dna(3000, 1), np.array([4010, 4500, 6995, 9000])
-    settings: dict[str, int] = {"upstream": 30, "downstream": 10, "distance": 25, "count": 9000}
-    moved, gc = draw_candidates(
-        "c", sequence, positions, start=4000, rng=np.random.default_rng(1), **settings
+    config = PromoterWindowsConfig(upstream=30, downstream=10, distance=25)
+    (moved, gc), (alone, other) = (
+        draw_candidates(
+            Interval("c", start, start + 3000),
+            *(sequence, positions - 4000 + start, None, config, 9000, np.random.default_rng(1)),
+        )
+        for start in (4000, 0)
     )
-    alone, other = draw_candidates("c", sequence, positions - 4000, rng=np.random.default_rng(1), **settings)
-    assert [(w.start - 4000, w.end - 4000, w.strand) for w in moved] == [
-        (w.start, w.end, w.strand) for w in alone
-    ]
+    assert [(w.start - 4000, w.end - 4000, w.strand) for w in moved] == [(*astuple(w)[1:],) for w in alone]
     assert gc.tolist() == other.tolist() and all(w.start >= 4000 and w.end <= 7000 for w in moved)
     assert any(w.end > 6960 for w in moved)
 
@@ -184,11 +300,8 @@ def test_bins_know_the_regions_of_the_genome(config: Config) -> None:
         own = [place for place in held_out.get(split, ()) if inside(start, end, place)]
         assert bool(own) == (split != "train")
         if split == "train":  # no window of its reaches what is held out
-            assert not any(
-                middle - 125 < last and first < middle + 125
-                for each in held_out.values()
-                for first, last in each
-            )
+            regions = (region for each in held_out.values() for region in each)
+            assert not any(middle - 125 < last and first < middle + 125 for first, last in regions)
 
 
 def test_bins_are_the_same_whichever_key_names_a_region(config: Config, tmp_path: Path) -> None:

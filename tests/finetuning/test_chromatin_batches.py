@@ -80,16 +80,16 @@ def test_batches_are_those_made_window_by_window(
     monkeypatch.setattr(tokenizers, "NATIVE_FROM", native_from)
     made = objective(data, reference, DnaTokenizer(tokenizer._content), **keys)
     plain = PlainBatches(made, reference)
-    before = made.neighbours.copy()
+    before = made.neighbors.copy()
     for step in range(STEPS):
         expected = plain.batch(step, 0, BATCH)
         same(made.batch(step, 0, BATCH), expected)
         for first in range(0, BATCH, 2):  # of a share of the step, whose rows are padded to their own longest
             same(made.batch(step, first, 2), plain.batch(step, first, 2))
-    np.testing.assert_array_equal(made.neighbours, before)
+    np.testing.assert_array_equal(made.neighbors, before)
 
 
-def test_a_step_is_the_same_whenever_it_is_asked_for(
+def test_a_step_is_always_the_same(
     data: ChromatinData, reference: Reference, tokenizer: DnaTokenizer
 ) -> None:
     """Whatever was made before, by however many threads."""
@@ -101,9 +101,7 @@ def test_a_step_is_the_same_whenever_it_is_asked_for(
         same(other.batch(step, 0, BATCH), first[step])
 
 
-def test_the_windows_meet_ends_of_contigs_and_n(
-    data: ChromatinData, reference: Reference, tokenizer: DnaTokenizer
-) -> None:
+def test_windows_meet_ends_and_n(data: ChromatinData, reference: Reference, tokenizer: DnaTokenizer) -> None:
     """The batches above would prove little without."""
     made = objective(data, reference, tokenizer, window=2000)
     gaps = {piece for piece, text in enumerate(tokenizer.pieces) if text.startswith("N")}

@@ -1,19 +1,72 @@
-"""Training windows that are like held-out ones, to be left out: `splits.max_train_test_similarity`."""
+"""Similarity to training windows: its strata, tables of nearest windows, and training windows to leave
+out."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
+from numpy.typing import NDArray
 
 from bigbird_dna.config import DERIVED_SETS
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import POSITIVE
-from bigbird_dna.errors import DataError
+from bigbird_dna.disk.tables import Column, Schema
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
 
-Flags = npt.NDArray[np.bool_]
+if TYPE_CHECKING:
+    import pandas as pd
+
+SIMILARITY = "similarity"
+BOUNDS = (0.3, 0.5, 0.8)
+"""By default: 65 %, 75 % and 90 % of all bases the same, or as large a part of the window."""
+
+ALL = "all"
+_COUNTS = ("start", "end", "pair", "label")
+
+
+def nearest_schema(columns: Iterable[str], key: Sequence[str] = ()) -> Schema:
+    """The columns, of these names, of a table of nearest windows; `key` tells its windows apart."""
+    kinds = {SIMILARITY: Column(SIMILARITY, low=0, high=1)} | {
+        name: Column(name, "whole") for name in _COUNTS
+    }
+    return Schema([kinds.get(name, Column(name, "text")) for name in columns], key)
+
+
+class Strata:
+    """Strata of similarity: below the first bound, from one bound to the next, from the last one on."""
+
+    def __init__(self, bounds: Sequence[float] = BOUNDS) -> None:
+        values = [float(bound) for bound in bounds]
+        rising = all(low < high for low, high in pairwise(values))
+        if not values or not rising or not 0 < values[0] <= values[-1] <= 1:
+            raise UsageError(
+                f"bounds {', '.join(map(str, bounds)) or '(none)'}: there must be one at least, and they "
+                "must rise from above 0 to at most 1"
+            )
+        self.bounds = tuple(values)
+
+    @property
+    def names(self) -> list[str]:
+        """What they are called, from the least similar on."""
+        between = [f"{low:g} to {high:g}" for low, high in pairwise(self.bounds)]
+        return [f"below {self.bounds[0]:g}", *between, f"{self.bounds[-1]:g} and above"]
+
+    def numbers(self, similarities: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Which of them each similarity is in, (N,)."""
+        return np.searchsorted(self.bounds, similarities, side="right")
+
+    def parts(self, similarities: NDArray[np.float64]) -> list[tuple[str, NDArray[np.bool_]]]:
+        """What figures are of, by name, and which rows (N,) that are: `ALL`, then each of them."""
+        numbers = self.numbers(similarities)
+        strata = [(name, numbers == number) for number, name in enumerate(self.names)]
+        return [(ALL, np.ones(len(numbers), np.bool_)), *strata]
+
+
+Flags = NDArray[np.bool_]
 
 
 def similar_rows(held_out: Sequence[str], training: SequenceWindows, threshold: float) -> Flags:
@@ -28,12 +81,12 @@ def similar_rows(held_out: Sequence[str], training: SequenceWindows, threshold: 
     while True:
         rows = np.flatnonzero(~similar)
 
-        def read(numbers: npt.NDArray[np.intp], rows: npt.NDArray[np.intp] = rows) -> list[str]:
+        def read(numbers: NDArray[np.intp], rows: NDArray[np.intp] = rows) -> list[str]:
             return training.read(rows[numbers])
 
-        windows = SequenceWindows(len(rows), training.length, read)
+        left = SequenceWindows(len(rows), training.length, read)
         first = not similar.any()
-        pairs = aligned_pairs(held_out, windows, threshold=threshold if first else None, asked=asked)
+        pairs = aligned_pairs(held_out, left, threshold=threshold if first else None, asked=asked)
         close = pairs.similarities >= threshold
         found = np.unique(pairs.others[close])
         if not len(found):
@@ -42,19 +95,14 @@ def similar_rows(held_out: Sequence[str], training: SequenceWindows, threshold: 
         asked = np.isin(np.arange(len(held_out)), pairs.queries[np.isin(pairs.others, found)])
 
 
-def without_similar(
+def drop_similar(
     rows: pd.DataFrame, sequences: Sequence[str], threshold: float
 ) -> tuple[pd.DataFrame, Mapping[str, Any]]:
     """The windows of a promoter data set without training ones that are like a held-out one; and counts.
 
     Held-out windows are compared with those that a model learns from, the promoters and one negative set.
     With a promoter go its negatives, as pairs don't part; with a negative that is made of a promoter the
-    others of that set, which are numbered within the pair.
-
-    Raises
-    ------
-    DataError
-        No training promoter is left.
+    others of that set, which are numbered within the pair. `DataError` where no training promoter is left.
     """
     training = (rows["split"] == "train").to_numpy()
     sets, pairs = rows["negative_set"].to_numpy(), rows["pair"]
@@ -64,8 +112,8 @@ def without_similar(
     while new:  # what is left out for one set changes what is compared for another
         new = False
         for name in sorted({*sets[~promoter]}):
-            learnt = promoter | (sets == name)
-            here = _similar(sequences, learnt & ~training, learnt & training & ~dropped, threshold)
+            learned = promoter | (sets == name)
+            here = _similar(sequences, learned & ~training, learned & training & ~dropped, threshold)
             new = new or bool(here.any())
             found |= here
             dropped |= here | (training & pairs.isin(pairs[here & promoter]).to_numpy())
@@ -91,8 +139,8 @@ def without_similar(
 def _similar(sequences: Sequence[str], held_out: Flags, training: Flags, threshold: float) -> Flags:
     """Which rows (N,) of `training` one of `held_out` is like."""
     texts = [sequences[row] for row in np.flatnonzero(held_out).tolist()]
-    learnt = np.flatnonzero(training)
-    similar = similar_rows(texts, SequenceWindows.of([sequences[row] for row in learnt.tolist()]), threshold)
+    learned = np.flatnonzero(training)
+    similar = similar_rows(texts, SequenceWindows.of([sequences[row] for row in learned.tolist()]), threshold)
     found = np.zeros(len(training), np.bool_)
-    found[learnt[similar]] = True
+    found[learned[similar]] = True
     return found

@@ -2,26 +2,22 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
 from bigbird_dna.calibration.stored import FILE, read_calibration
-from bigbird_dna.config import Config, EncoderConfig, parse_config
+from bigbird_dna.config import ChromatinConfig, Config, EncoderConfig, parse_config
 from bigbird_dna.data.chromatin import training_bins
 from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
-from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, _neighbours
+from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, neighboring_bins
 from bigbird_dna.finetuning.evaluation import baseline_bins, held_out_rows, predict_bins
-from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.building import build_dataset
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.chromatin.dataset import ChromatinData
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.batching import bin_rows
@@ -33,7 +29,7 @@ from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.task import train
 from tests.golden.messages import fails
-from tests.toys import MOTIFS, region_splits, write_motif_genome
+from tests.toys import MOTIFS, label_bins, write_motif_genome
 
 SETTINGS: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},
@@ -55,30 +51,24 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+class Made(NamedTuple):
+    """A reference, its tokenizer and data set, and where their files are."""
+
+    home: Path
+    reference: Reference
+    tokenizer: DnaTokenizer
+    data: ChromatinData
+
+
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Reference, peaks, tokenizer and data set."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     home = tmp_path_factory.mktemp("chromatin")
     write_motif_genome(home, {"a": 24_000, "b": 6_000, "c": 8_000}, spacing=170, both_strands=True)
-    tracks = [Track(name, "TF", file=home / f"peaks/{name}.bed") for name in MOTIFS]
     reference = Reference(home / "reference.fa.gz")
-    DnaTokenizer.train((reference.fetch(w) for w in _pieces(reference)), home / "tokenizer.model", 24, 4)
-    build_dataset(
-        home / "data",
-        reference,
-        load_assembly("demo"),
-        tracks,
-        region_splits(reference.contigs, load_assembly("demo"), valid=["b"], test=["c"]),
-        Labelling(bin_size=40, window=206, max_n=1.0, negative_fraction=1.0, min_positives=1),
-    )
-    return home
-
-
-def _pieces(reference: Reference):
-    from bigbird_dna.genome.sequence import Interval
-
-    for start in range(0, 20_000, 500):
-        yield Interval("a", start, start + 500)
+    pieces = (reference.fetch(Interval("a", start, start + 500)) for start in range(0, 20_000, 500))
+    tokenizer = DnaTokenizer.train(pieces, home / "tokenizer.model", 24, 4)
+    data = label_bins(home, {name: home / f"peaks/{name}.bed" for name in MOTIFS}, "b", "c")
+    return Made(home, reference, tokenizer, data)
 
 
 def settings(**changed: dict[str, Any]) -> Config:
@@ -88,71 +78,72 @@ def settings(**changed: dict[str, Any]) -> Config:
     return parse_config({**SETTINGS, "chromatin": sections})
 
 
-def task_of(made: Path, config: Config, window: int, member: int) -> ChromatinTask:
+def task_of(made: Made, config: Config, window: int, member: int) -> ChromatinTask:
     return ChromatinTask(
         config,
         window,
         member,
-        data=made / "data",
-        reference=Reference(made / "reference.fa.gz"),
-        tokenizer_path=made / "tokenizer.model",
+        data=made.home / "data",
+        reference=made.reference,
+        tokenizer_path=made.home / "tokenizer.model",
         pretrained=None,
     )
 
 
-def train_model(made: Path, output: Path, config: Config, *, window: int = 200, member: int = 0):
+def objective_of(made: Made, config: ChromatinConfig) -> ChromatinObjective:
+    with world("cpu") as here:
+        return ChromatinObjective(made.data, made.reference, made.tokenizer, config, 200, 160, here)
+
+
+def predicted(made: Made, models: list[Path], rows: np.ndarray, **keys: Any) -> np.ndarray:
+    loaded = [load_chromatin_model(path) for path in models]
+    return predict_bins(loaded, made.data, made.reference, rows, **keys)
+
+
+def train_model(made: Made, output: Path, config: Config, *, window: int = 200, member: int = 0):
     with world("cpu") as here:
         return train(task_of(made, config, window, member), output, output.parent / "checkpoints", here)
 
 
 @pytest.fixture(scope="module")
-def model_dir(made: Path) -> Path:
-    train_model(made, made / "model", settings())
-    return made / "model"
+def model_dir(made: Made) -> Path:
+    train_model(made, made.home / "model", settings())
+    return made.home / "model"
 
 
-def test_training_finds_the_motifs(made: Path, model_dir: Path) -> None:
-    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
-    model = load_chromatin_model(model_dir)
-    rows = held_out_rows(data, settings().chromatin.evaluation)
-    assert set(data.bins["contig"].iloc[rows].astype(str)) == {"c"}
-    values = predict_bins([model], data, reference, rows)
-    labels = data.labels.rows(rows)
+def test_training_finds_the_motifs(made: Made, model_dir: Path) -> None:
+    rows = held_out_rows(made.data, settings().chromatin.evaluation)
+    assert set(made.data.bins["contig"].iloc[rows].astype(str)) == {"c"}
+    values = predicted(made, [model_dir], rows)
+    labels = made.data.labels.rows(rows)
     figures = [auroc(labels[:, t], values[:, t]).value for t in range(2)]
     assert min(figures) > 0.9, figures
     # Neighbours that share windows are told as well.
-    shared = predict_bins([model], data, reference, rows, middle=0.6)
+    shared = predicted(made, [model_dir], rows, middle=0.6)
     assert min(auroc(labels[:, t], shared[:, t]).value for t in range(2)) > 0.9
     assert np.abs(shared - values).max() > 1e-3
-    third = (data.bins["start"].to_numpy()[rows] // 40) % 3 == 1  # those in the middle as before
+    third = (made.data.bins["start"].to_numpy()[rows] // 40) % 3 == 1  # those in the middle as before
     np.testing.assert_allclose(shared[third], values[third], atol=1e-5)
     # The other motif's bins are no substitute: predictions are of the right track.
     assert auroc(labels[:, 0], values[:, 1]).value < 0.7
-    baseline = baseline_bins(settings().chromatin.evaluation, data, reference, rows)
+    baseline = baseline_bins(settings().chromatin.evaluation, made.data, made.reference, rows)
     assert min(auroc(labels[:, t], baseline[:, t]).value for t in range(2)) > 0.7
 
 
-def test_probabilities_of_a_weighted_training_hold_after_calibration(
-    made: Path, model_dir: Path, tmp_path: Path
-) -> None:
+def test_calibration_corrects_a_weighted_training(made: Made, model_dir: Path, tmp_path: Path) -> None:
     config = settings()
-    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
-    files = {"data": made / "data", "reference": made / "reference.fa.gz"}
+    files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
     found = calibrate_chromatin(config.chromatin, model_dir, tmp_path / "calibrated", **files)
     assert found.fitted_on["contigs"] == ["b"]
     assert [one.track for one in found.tracks] == ["one", "two"] and not any(
         one.shared for one in found.tracks
     )
     assert read_calibration(tmp_path / "calibrated" / FILE, load_chromatin_model(model_dir).sha256) == found
-    rows = data.rows("test")
-    raw, labels = (
-        predict_bins([load_chromatin_model(model_dir)], data, reference, rows),
-        data.labels.rows(rows),
-    )
+    rows = made.data.rows("test")
+    raw = predicted(made, [model_dir], rows)
+    labels, both = made.data.labels.rows(rows), (raw, found(raw))
     for track in range(2):
-        before, after = (
-            calibration_metrics(labels[:, track], values[:, track]) for values in (raw, found(raw))
-        )
+        before, after = (calibration_metrics(labels[:, track], values[:, track]) for values in both)
         # Positives weigh eight times as much in training: it says them too often.
         assert before.mean_probability > 1.5 * before.share_positive
         assert after.mean_probability == pytest.approx(after.share_positive, rel=0.35)
@@ -163,10 +154,9 @@ def test_probabilities_of_a_weighted_training_hold_after_calibration(
     assert not (tmp_path / "few").exists()
 
 
-def test_predictions_depend_on_neither_batch_nor_strand(made: Path, model_dir: Path) -> None:
-    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
+def test_predictions_depend_on_neither_batch_nor_strand(made: Made, model_dir: Path) -> None:
     model = load_chromatin_model(model_dir)
-    sequences = [reference.fetch(window) for window in data.windows(200, range(40, 60))]
+    sequences = [made.reference.fetch(window) for window in made.data.windows(200, range(40, 60))]
     together = model.predict(sequences, batch_size=20)
     alone = np.concatenate([model.predict([one], batch_size=1) for one in sequences])
     np.testing.assert_allclose(together, alone, atol=1e-5)
@@ -183,44 +173,15 @@ def test_predictions_depend_on_neither_batch_nor_strand(made: Path, model_dir: P
         model.window_probabilities(["ACG"])
 
 
-def test_a_killed_training_goes_on_to_the_same_weights(made: Path, tmp_path: Path) -> None:
-    config = settings(training={"steps": 12, "checkpoint_every": 4, "evaluate_every": 6})
-    train_model(made, tmp_path / "whole/model", config)
-
-    class Killed(Exception):
-        pass
-
-    calls = 0
-    original = ChromatinObjective.batch
-
-    def batch(self: ChromatinObjective, step: int, first: int, count: int):
-        nonlocal calls
-        calls += 1
-        if calls == 9:
-            raise Killed
-        return original(self, step, first, count)
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(ChromatinObjective, "batch", batch)
-        train_model(made, tmp_path / "cut/model", config)
-    train_model(made, tmp_path / "cut/model", config)
-    one, other = ((tmp_path / name / "model/model.safetensors").read_bytes() for name in ("whole", "cut"))
-    assert one == other
-
-
-def test_an_ensemble_predicts_the_mean(made: Path, model_dir: Path, tmp_path: Path) -> None:
+def test_an_ensemble_predicts_the_mean(made: Made, model_dir: Path, tmp_path: Path) -> None:
     train_model(made, tmp_path / "second", settings(training={"steps": 10}), member=1)
     combine_models([model_dir, tmp_path / "second"], tmp_path / "both")
-    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
-    rows = data.rows("test")[:20]
+    rows = made.data.rows("test")[:20]
     both, *parts = (
-        predict_bins([load_chromatin_model(path)], data, reference, rows)
-        for path in (tmp_path / "both", model_dir, tmp_path / "second")
+        predicted(made, [path], rows) for path in (tmp_path / "both", model_dir, tmp_path / "second")
     )
     np.testing.assert_allclose(both, np.mean(parts, axis=0), atol=2e-6)
-    mean = predict_bins(
-        [load_chromatin_model(model_dir), load_chromatin_model(tmp_path / "second")], data, reference, rows
-    )
+    mean = predicted(made, [model_dir, tmp_path / "second"], rows)
     # The ensemble averages its members on each strand, this the strands of each member.
     np.testing.assert_allclose(both, mean, atol=2e-6)
     with fails(UsageError):
@@ -230,52 +191,43 @@ def test_an_ensemble_predicts_the_mean(made: Path, model_dir: Path, tmp_path: Pa
         combine_models([model_dir, tmp_path / "narrow"], tmp_path / "x")
 
 
-def test_the_paper_s_head_on_the_first_token(made: Path, tmp_path: Path) -> None:
+def test_the_paper_s_head_on_the_first_token(made: Made, tmp_path: Path) -> None:
     """[CLS] alone learns the motifs of a window's middle bin, from one bin a window."""
     config = settings(model={"pooling": "cls"}, training={"bins_per_window": 1, "steps": 400})
     train_model(made, tmp_path / "m", config, window=80)
-    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
-    rows = held_out_rows(data, config.chromatin.evaluation)
-    values, labels = (
-        predict_bins([load_chromatin_model(tmp_path / "m")], data, reference, rows),
-        data.labels.rows(rows),
-    )
+    rows = held_out_rows(made.data, config.chromatin.evaluation)
+    values = predicted(made, [tmp_path / "m"], rows)
+    labels = made.data.labels.rows(rows)
     assert min(auroc(labels[:, t], values[:, t]).value for t in range(2)) > 0.85
-    with fails(ConfigError):
-        settings(model={"pooling": "cls"})
-    with fails(ConfigError):
-        settings(data={"window": 201})
 
 
-def test_neighbours_are_bins_of_the_same_contig_and_split(made: Path) -> None:
-    data = read_dataset(made / "data")
-    rows = data.rows("train")
-    found = _neighbours(data, rows, 5)
-    starts = data.bins["start"].to_numpy()
+def test_neighboring_bins_are_bins_of_the_same_contig_and_split(made: Made) -> None:
+    rows = made.data.rows("train")
+    found = neighboring_bins(made.data, rows, 5)
+    starts = made.data.bins["start"].to_numpy()
     np.testing.assert_array_equal(found[:, 2], rows)
     for column, side in enumerate((-80, -40, 0, 40, 80)):
         there = found[:, column] >= 0
         near = found[there, column]
         np.testing.assert_array_equal(starts[near], starts[rows[there]] + side)
-        assert set(data.bins["split"].iloc[near]) == {"train"}
+        assert set(made.data.bins["split"].iloc[near]) == {"train"}
     assert (found[0] == [-1, -1, *rows[:3]]).all()
     # In another order of the bins each has the same neighbours.
-    mixed = np.random.default_rng(0).permutation(len(data))
+    mixed = np.random.default_rng(0).permutation(len(made.data))
     back = np.append(np.argsort(mixed), -1)
-    other = replace(data, bins=data.bins.iloc[mixed].reset_index(drop=True))
-    theirs = _neighbours(other, back[rows], 5)
+    other = replace(made.data, bins=made.data.bins.iloc[mixed].reset_index(drop=True))
+    theirs = neighboring_bins(other, back[rows], 5)
     np.testing.assert_array_equal(theirs, back[found])
 
 
-def test_bins_cover_the_tokens_whose_middle_they_hold(made: Path) -> None:
-    tokenizer = DnaTokenizer.load(made / "tokenizer.model")
-    sequence = Reference(made / "reference.fa.gz").fetch(read_dataset(made / "data").windows(200, [50])[0])
+def test_bins_cover_the_tokens_whose_middle_they_hold(made: Made) -> None:
+    sequence = made.reference.fetch(made.data.windows(200, [50])[0])
     bins = np.array([[0, 40, 160]])
     for positions in (200, 20):
-        rows = bin_rows(tokenizer, [sequence], bins, 40, positions)
+        rows = bin_rows(made.tokenizer, [sequence], bins, 40, positions)
         ids = rows.ids[0]
-        assert len(ids) <= positions and ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
-        whole = tokenizer.encode_with_offsets(sequence)
+        assert len(ids) <= positions and ids[0] == made.tokenizer.cls_id and ids[-1] == made.tokenizer.sep_id
+        whole = made.tokenizer.encode_with_offsets(sequence)
         middles = (whole.offsets[1:] + whole.offsets[:-1]) / 2
         first = 0
         if len(whole.ids) > positions - 2:
@@ -291,72 +243,58 @@ def test_bins_cover_the_tokens_whose_middle_they_hold(made: Path) -> None:
                 assert 1 <= begin < end <= len(ids) - 1
 
 
-def test_training_windows_hold_their_labels(made: Path) -> None:
+def test_training_windows_hold_their_labels(made: Made) -> None:
     """On either strand and moved, the bins of a batch still cover the motif their label says."""
-    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
-    tokenizer = DnaTokenizer.load(made / "tokenizer.model")
-    with world("cpu") as here:
-        objective = ChromatinObjective(data, reference, tokenizer, settings().chromatin, 200, 160, here)
-        hits = total = 0
-        for step in range(6):
-            batch = objective.batch(step, 0, 16)
-            for b in range(16):
-                for k in range(3):
-                    if not batch["present"][b, k] or not batch["labels"][b, k].any():
-                        continue
-                    begin, end = batch["spans"][b, k].tolist()
-                    bases = tokenizer.decode(batch["ids"][b, max(begin - 6, 1) : end + 6])
-                    track = int(batch["labels"][b, k].argmax())
-                    motif = list(MOTIFS.values())[track]
-                    total += 1
-                    hits += motif[3:11] in bases or reverse_complement(motif)[3:11] in bases
+    objective = objective_of(made, settings().chromatin)
+    hits = total = 0
+    for step in range(6):
+        batch = objective.batch(step, 0, 16)
+        labels = batch["labels"] * batch["present"][..., None]
+        for b, k, track in labels.nonzero().tolist():
+            begin, end = batch["spans"][b, k].tolist()
+            bases = made.tokenizer.decode(batch["ids"][b, max(begin - 6, 1) : end + 6])
+            motif = list(MOTIFS.values())[track]
+            total += 1
+            hits += motif[3:11] in bases or reverse_complement(motif)[3:11] in bases
     assert total > 50 and hits / total > 0.95
 
 
-def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Path) -> None:
-    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
-    tokenizer = DnaTokenizer.load(made / "tokenizer.model")
+def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
     config = settings(training={"train_fraction": 0.3}).chromatin
-    with world("cpu") as here:
-        objective = ChromatinObjective(data, reference, tokenizer, config, 200, 160, here)
-    kept = training_bins(data, config.training)
-    assert 0.25 < len(kept) / len(data.rows("train")) < 0.35
+    objective = objective_of(made, config)
+    kept = training_bins(made.data, config.training)
+    assert 0.25 < len(kept) / len(made.data.rows("train")) < 0.35
     assert objective.epochs.size == len(kept)
-    learnt = objective.neighbours[objective.neighbours >= 0]
+    learnt = objective.neighbors[objective.neighbors >= 0]
     assert set(learnt) == set(kept)
     # Bins were drawn as many side by side as a window is learnt from: most windows have more than their own.
-    assert (objective.neighbours >= 0).sum(axis=1).mean() > 2
+    assert (objective.neighbors >= 0).sum(axis=1).mean() > 2
 
 
-def test_turned_windows_have_their_bins_in_the_order_they_are_read(made: Path) -> None:
+def test_turned_windows_have_their_bins_in_the_order_they_are_read(made: Made) -> None:
     """Layers across bins see neighbours side by side; a turned window begins with what was its last bin."""
-    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
-    tokenizer = DnaTokenizer.load(made / "tokenizer.model")
     config = settings(model={"bin_layers": 1}, training={"bins_per_window": 1}).chromatin
-    with world("cpu") as here:
-        objective = ChromatinObjective(data, reference, tokenizer, config, 200, 160, here)
-        batch = objective.batch(0, 0, 16)
+    batch = objective_of(made, config).batch(0, 0, 16)
     firsts = batch["spans"][:, :, 0]
     assert firsts.shape == (16, 5)
     assert (firsts.diff(dim=1) > 0).all()
     assert (batch["present"] == torch.tensor([False, False, True, False, False])).all()
 
 
-def test_training_begins_with_the_prevalence_of_the_tracks(made: Path, tmp_path: Path) -> None:
+def test_training_begins_with_the_prevalence_of_the_tracks(made: Made, tmp_path: Path) -> None:
     """The first loss is about the best that a constant prediction has."""
     config = settings(training={"steps": 1, "optimizer": {"learning_rate": 1e-9, "warmup_steps": 0}})
     found = train_model(made, tmp_path / "m", config)["valid"]["loss"]
-    data = read_dataset(made / "data")
-    labels = data.labels.rows(data.rows("valid"))
+    labels = made.data.labels.rows(made.data.rows("valid"))
     weight = config.chromatin.training.positive_weight
-    share = data.labels.rows(data.rows("train")).mean(axis=0)
+    share = made.data.labels.rows(made.data.rows("train")).mean(axis=0)
     odds = weight * share / (1 - share)
     p = odds / (1 + odds)
     best = -(weight * labels * np.log(p) + (1 - labels) * np.log(1 - p)).mean()
     assert found == pytest.approx(best, rel=0.1)
 
 
-def test_a_narrower_window_learns_from_as_many_bins_a_step(made: Path) -> None:
+def test_a_narrower_window_learns_from_as_many_bins_a_step(made: Made) -> None:
     def batch_size(config: Config, window: int) -> int:
         return task_of(made, config, window, 0).config.batch_size
 
@@ -371,61 +309,66 @@ def test_a_narrower_window_learns_from_as_many_bins_a_step(made: Path) -> None:
     assert batch_size(paper, 40) == 16
 
 
-def test_each_member_of_an_ensemble_has_a_seed_of_its_own(made: Path) -> None:
+def test_each_member_of_an_ensemble_has_a_seed_of_its_own(made: Made) -> None:
     config = settings(training={"seed": 5})
     assert [task_of(made, config, 200, member).config.seed for member in range(3)] == [5, 6, 7]
 
 
-def test_bin_layers_train_and_predict(made: Path, tmp_path: Path) -> None:
+def test_bin_layers_train_and_predict(made: Made, tmp_path: Path) -> None:
     train_model(
         made, tmp_path / "m", settings(model={"bin_layers": 1}, training={"bins_per_window": 5, "steps": 20})
     )
-    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
     model = load_chromatin_model(tmp_path / "m")
-    rows = data.rows("test")[:10]
-    values = predict_bins([model], data, reference, rows)
+    rows = made.data.rows("test")[:10]
+    values = predict_bins([model], made.data, made.reference, rows)
     turned = model.window_probabilities(
-        [reverse_complement(reference.fetch(w)) for w in data.windows(200, rows)]
+        [reverse_complement(made.reference.fetch(w)) for w in made.data.windows(200, rows)]
     )
     np.testing.assert_allclose(values, turned[:, 0], atol=1e-5)
-    with fails(ConfigError):
-        settings(model={"pooling": "cls", "bin_layers": 1}, training={"bins_per_window": 1})
-    with fails(ConfigError):
-        settings(model={"pooling": "cls"}, training={"bins_per_window": 1}, evaluation={"middle": 0.5})
 
 
-def test_regions_are_predicted_by_their_bins(made: Path, model_dir: Path, tmp_path: Path) -> None:
-    reference = Reference(made / "reference.fa.gz")
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model": {"pooling": "cls"}},
+        {"data": {"window": 201}},
+        {"model": {"pooling": "cls", "bin_layers": 1}, "training": {"bins_per_window": 1}},
+        {"model": {"pooling": "cls"}, "training": {"bins_per_window": 1}, "evaluation": {"middle": 0.5}},
+    ],
+)
+def test_keys_that_do_not_go_together(keys: dict[str, Any]) -> None:
+    with fails(ConfigError):
+        settings(**keys)
+
+
+def test_regions_are_predicted_by_their_bins(made: Made, model_dir: Path, tmp_path: Path) -> None:
     model = load_chromatin_model(model_dir)
     bed = tmp_path / "regions.bed"
     bed.write_text("#x\nc\t400\t440\tfirst\nc\t380\t500\nc\t0\t10\tedge\n")
-    regions = read_regions(bed, reference)
+    regions = read_regions(bed, made.reference)
     assert [region.name for region in regions] == ["first", "c:380-500", "edge"]
     assert bins_of(regions[1], 40) == [380, 420, 460]
     assert bins_of(Region("c", 410, 430, ""), 40) == [400]
 
     arguments = {"window": 200, "bin_size": 40, "max_n": 0.5}
     predict = model.window_probabilities
-    found = list(predict_regions(regions, reference, predict, **arguments))
+    found = list(predict_regions(regions, made.reference, predict, **arguments))
     one_by_one = [
-        next(predict_regions([Region("c", s, s + 40, "")], reference, predict, **arguments))
+        next(predict_regions([Region("c", s, s + 40, "")], made.reference, predict, **arguments))
         for s in (380, 420, 460)
     ]
     np.testing.assert_allclose(
         found[1].probabilities, np.max([one.probabilities for one in one_by_one], axis=0), atol=1e-5
     )
     assert found[2].note == "contig_edge" and found[0].note == "."
-    strict = list(predict_regions(regions, reference, predict, **{**arguments, "max_n": 0.1}))
+    strict = list(predict_regions(regions, made.reference, predict, **{**arguments, "max_n": 0.1}))
     assert strict[2].probabilities is None and "too_many_n" in strict[2].note
 
 
-def test_other_tracks_are_refused(made: Path, model_dir: Path) -> None:
-    data = read_dataset(made / "data")
-    other = ChromatinData(data.bins, data.labels, data.tracks[::-1], data.info)
+def test_other_tracks_are_refused(made: Made, model_dir: Path) -> None:
+    other = ChromatinData(made.data.bins, made.data.labels, made.data.tracks[::-1], made.data.info)
     with fails(ModelError):
-        predict_bins(
-            [load_chromatin_model(model_dir)], other, Reference(made / "reference.fa.gz"), data.rows("test")
-        )
+        predict_bins([load_chromatin_model(model_dir)], other, made.reference, made.data.rows("test"))
 
 
 def test_mean_probability_survives_large_logits() -> None:

@@ -9,26 +9,23 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.baselines.nearest import NearestWindow
-from bigbird_dna.config import Config, GenomeConfig, load_config, parse_config
+from bigbird_dna.baselines.windows import TextWindows
+from bigbird_dna.config import Config, load_config, parse_config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, compare
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.finetuning.similar import drop_similar_bins, find_nearest_bins, find_nearest_promoters
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
 from bigbird_dna.genome.similarity import Pairs, alignment_scores
-from bigbird_dna.metrics.auroc import auroc
 from tests.conftest import REPOSITORY
+from tests.data.leaks import by_split, crossing_copies, crossing_overlaps, crossing_pairs, whole_splits
 from tests.genome.homology.test_nearest import mutated
 from tests.golden.messages import fails
-from tests.tasks.leaks import by_split, crossing_copies, whole_splits
-from tests.toys import region_splits
+from tests.toys import label_bins
 
 LENGTH, SPACING = 200, 400
 SETS = ("substituted", "permuted", "genomic")
@@ -72,15 +69,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines += [f"{name}\t{at}\t{at + 40}\n" for name in ("two", "three") for at in range(500, 7500, 600)]
     (home / "a.bed").write_text("".join(lines))
     (home / "b.bed").write_text("".join(lines[::2]))
-    reference, assembly = Reference(home / "reference.fa.gz"), load_assembly("demo")
-    build_dataset(
-        home / "bins",
-        reference,
-        assembly,
-        [Track(name, "TF", file=home / f"{name}.bed") for name in "ab"],
-        region_splits(reference.contigs, assembly, valid=["two"], test=["three"]),
-        Labelling(bin_size=BIN, window=WINDOW, max_n=1.0, negative_fraction=0.4, min_positives=1),
-    )
+    beds = {name: home / f"{name}.bed" for name in "ab"}
+    label_bins(home, beds, "two", "three", window=WINDOW, negatives=0.4)
     return home
 
 
@@ -131,72 +121,27 @@ def test_the_baseline_writes_what_other_baselines_write(home: Path, tmp_path: Pa
     assert some.sum() > 4
 
 
-class Learnt:
-    """Windows of one label each, in memory."""
-
-    def __init__(self, sequences: list[str], labels: list[list[int]]) -> None:
-        self._sequences, self._labels = sequences, np.array(labels, np.uint8)
-        self.shape = self._labels.shape
-        self.length = max(map(len, sequences))
-
-    def sequences(self, rows: np.ndarray) -> list[str]:
-        return [self._sequences[row] for row in rows]
-
-    def labels(self, rows: np.ndarray) -> np.ndarray:
-        return self._labels[rows]
-
-
 def test_ties_share_their_labels_and_without_a_neighbour_the_share_of_all_is_predicted() -> None:
     rng = np.random.default_rng(1)
     a, b, c = ("".join(rng.choice(list("ACGT"), 90)) for _ in range(3))
-    learnt: Any = Learnt([a, reverse_complement(a), b, c], [[1, 0], [0, 0], [1, 1], [0, 1]])
-    model = NearestWindow().fit(learnt)
+    learned = TextWindows([a, reverse_complement(a), b, c], [[1, 0], [0, 0], [1, 1], [0, 1]])
+    model = NearestWindow().fit(learned)
     values = model.predict([a, b[:45] + "N" * 45, "N" * 90, "AC"])
     np.testing.assert_allclose(values, [[0.5, 0], [1, 1], [0.5, 0.5], [0.5, 0.5]])
     half = model.predict([c[:45] + "".join(rng.choice(list("ACGT"), 45))])[0]
     assert 0.2 < half[0] < 0.26 and 0.74 < half[1] < 0.8
     one = Pairs(np.array([1]), np.array([2]), np.array([False]), np.array([0.4]))
-    learnt = Learnt([a, b, c, c], [[1], [0], [1], [1]])
+    learned = TextWindows([a, b, c, c], [[1], [0], [1], [1]])
     np.testing.assert_allclose(
-        NearestWindow().fit(learnt).predict_pairs(one, 2), [[0.75], [0.4 + 0.6 * 0.75]]
+        NearestWindow().fit(learned).predict_pairs(one, 2), [[0.75], [0.4 + 0.6 * 0.75]]
     )
-    balanced = NearestWindow(balanced=True).fit(learnt)
+    balanced = NearestWindow(balanced=True).fit(learned)
     np.testing.assert_allclose(balanced.predict_pairs(one, 2), [[0.5], [0.7]])
     with fails(ValueError):
         NearestWindow().predict([a])
 
 
-def test_the_baseline_knows_labels_that_relatives_share() -> None:
-    """Families of one label: their nearest member tells it; without families it is chance."""
-    rng = np.random.default_rng(2)
-
-    def windows(count: int) -> list[str]:
-        return ["".join(rng.choice(list("ACGT"), 120)) for _ in range(count)]
-
-    ancestors = windows(40)
-    learnt: Any = Learnt([mutated(one, 0.1, rng) for one in ancestors], [[row % 2] for row in range(40)])
-    labels = np.arange(40) % 2
-    model = NearestWindow().fit(learnt)
-    related = model.predict([mutated(one, 0.1, rng) for one in ancestors])[:, 0]
-    assert auroc(labels, related).value == 1.0
-    assert 0.3 < auroc(np.arange(200) % 2, model.predict(windows(200))[:, 0]).value < 0.7
-
-
 # Splits without relatives.
-
-
-def overlaps_across(rows: pd.DataFrame) -> int:
-    """Pairs of windows of different splits that share a base, by looking at every two that follow."""
-    found = 0
-    for _, some in rows.sort_values(["contig", "start"]).groupby("contig"):
-        # Of any two windows that overlap, two side by side in this order do, or one lies over several.
-        reach, owner = -(10**9), ""
-        for start, end, split in zip(some["start"], some["end"], some["split"], strict=True):
-            if start < reach and split != owner:
-                found += 1
-            if end > reach:
-                reach, owner = end, split
-    return found
 
 
 def most_similar(held_out: list[str], training: list[str]) -> float:
@@ -213,8 +158,7 @@ def scan_promoters(home: Path, directory: Path, threshold: float | None, step: i
     """No pair, no overlapping window and, with a threshold, no near-duplicate crosses a split."""
     rows = pd.read_parquet(directory / "windows.parquet")
     rows["split"] = whole_splits(rows)
-    assert (rows.groupby("pair")["split"].nunique() == 1).all()
-    assert not overlaps_across(rows)
+    assert crossing_pairs(rows) == [] and crossing_overlaps(rows) == []
     if threshold is None:
         return
     for negative_set in SETS:
@@ -236,6 +180,10 @@ def test_no_relative_of_a_promoter_window_crosses_a_split(home: Path, tmp_path: 
         table = nearest(home, tmp_path, tmp_path / "kept", negative_set=negative_set)
         assert table["similarity"].max() < 0.4
     whole, kept = (pd.read_parquet(path / "windows.parquet") for path in (before, tmp_path / "kept"))
+    info = json.loads((tmp_path / "kept/windows.json").read_text())
+    assert info["similarity"] == 0.4
+    assert info["training windows left out for likeness"] == len(whole) - len(kept)
+    assert info["training promoters like a held-out window"] >= 3
     # Test and validation are the same, and so are the windows of training that are kept.
     key = ["contig", "start", "end", "negative_set", "pair"]
     gone = whole.merge(kept[key].drop_duplicates(), how="left", on=key, indicator=True)
@@ -255,18 +203,6 @@ def test_no_relative_of_a_promoter_window_crosses_a_split(home: Path, tmp_path: 
         assert texts[1] < texts[0]
 
 
-def test_counts_say_what_was_left_out(home: Path, tmp_path: Path) -> None:
-    config = settings(similarity=0.4)
-    prepare_windows(config, home / "reference.fa.gz", home / "loci.tsv", tmp_path / "kept")
-    info = json.loads((tmp_path / "kept/windows.json").read_text())
-    whole, kept = (
-        pd.read_parquet(path / "windows.parquet") for path in (home / "windows", tmp_path / "kept")
-    )
-    assert info["similarity"] == 0.4
-    assert info["training windows left out for likeness"] == len(whole) - len(kept)
-    assert info["training promoters like a held-out window"] >= 3
-
-
 def test_without_anything_to_train_on_it_is_refused(home: Path, tmp_path: Path) -> None:
     with fails(DataError):
         prepare_windows(
@@ -281,7 +217,7 @@ def bin_texts(home: Path, data: ChromatinData, rows: np.ndarray) -> list[str]:
 
 
 def test_nearest_bins_and_their_baseline(home: Path, tmp_path: Path) -> None:
-    words = {"data": home / "bins", "reference": home / "reference.fa.gz", "window": WINDOW}
+    words = {"data": home / "data", "reference": home / "reference.fa.gz", "window": WINDOW}
     files = {"output": tmp_path / "n.tsv", "predictions": tmp_path / "n.npy"}
     find_nearest_bins(settings(), **words, **files)
     table, values = pd.read_csv(tmp_path / "n.tsv", sep="\t"), np.load(tmp_path / "n.npy")
@@ -291,7 +227,7 @@ def test_nearest_bins_and_their_baseline(home: Path, tmp_path: Path) -> None:
     ]
     assert len(table) == 60 and values.shape == (60, 2) and values.dtype == np.float32
     assert set(table["split"]) == {"test"}
-    data = read_dataset(home / "bins")
+    data = read_dataset(home / "data")
     training = data.rows("train")
     texts, labels = bin_texts(home, data, training), data.labels.rows(training)
     shares = labels.mean(axis=0)
@@ -315,8 +251,8 @@ def test_nearest_bins_and_their_baseline(home: Path, tmp_path: Path) -> None:
 
 
 def test_no_relative_of_a_bin_crosses_a_split(home: Path, tmp_path: Path) -> None:
-    before = read_dataset(home / "bins")
-    told = drop_similar_bins(home / "bins", home / "reference.fa.gz", tmp_path / "kept", 0.4, window=WINDOW)
+    before = read_dataset(home / "data")
+    told = drop_similar_bins(home / "data", home / "reference.fa.gz", tmp_path / "kept", 0.4, window=WINDOW)
     data = read_dataset(tmp_path / "kept")
     assert data.info["similar"] == told == {"similarity": 0.4, "window": WINDOW, "left_out": told["left_out"]}
     assert told["left_out"] == len(before) - len(data) > 15
@@ -327,23 +263,15 @@ def test_no_relative_of_a_bin_crosses_a_split(home: Path, tmp_path: Path) -> Non
     assert data.tracks[0].name == before.tracks[0].name
     training, held_out = data.rows("train"), np.flatnonzero(data.bins["split"] != "train")
     assert most_similar(bin_texts(home, data, held_out[::40]), bin_texts(home, data, training)) < 0.4
-    assert not overlaps_across(data.bins.assign(start=data.bins["start"] - 83, end=data.bins["end"] + 83))
+    reaching = data.bins.assign(start=data.bins["start"] - 83, end=data.bins["end"] + 83)
+    assert crossing_overlaps(reaching) == []
 
 
-@pytest.mark.parametrize(
-    ("similarity", "error", "message"),
-    [
-        (0.0, UsageError, "similarity 0 would leave out all"),
-        (1.5, UsageError, "similarity 1.5: must be a fraction"),
-        (0.01, DataError, "training bins are like a held-out one: nothing is left to train on"),
-    ],
-)
-def test_wrong_similarities_of_bins(
-    home: Path, tmp_path: Path, similarity: float, error: type[Exception], message: str
-) -> None:
-    with fails(error):
+@pytest.mark.parametrize(("similarity", "error"), [(0.0, UsageError), (1.5, UsageError), (0.01, DataError)])
+def test_wrong_similarities(home: Path, tmp_path: Path, similarity: float, error: type[Exception]) -> None:
+    with fails(error, f"{similarity:g}"):
         drop_similar_bins(
-            home / "bins", home / "reference.fa.gz", tmp_path / "kept", similarity, window=WINDOW
+            home / "data", home / "reference.fa.gz", tmp_path / "kept", similarity, window=WINDOW
         )
     assert not (tmp_path / "kept").exists()
 
@@ -356,34 +284,9 @@ def test_wrong_keys_of_splits(splits: dict[str, Any]) -> None:
         settings(**splits)
 
 
-def test_no_window_overlaps_one_of_another_split_where_a_contig_is_divided(
-    home: Path, tmp_path: Path
-) -> None:
-    loci = [Locus("one", at, "+" if at % 4 else "-", f"p{at}") for at in range(300, 23_500, 90)]
-    loci += [Locus("two", at, "+", f"v{at}") for at in range(300, 7_500, 90)]
-    write_loci(tmp_path / "loci.tsv", loci)
-    config = settings().model_copy(
-        update={"genome": GenomeConfig(valid=("two",), test=("one:8,001-12,000", "one:16,001-"))}
-    )
-    prepare_windows(config, home / "reference.fa.gz", tmp_path / "loci.tsv", tmp_path / "windows")
-    rows = pd.read_parquet(tmp_path / "windows/windows.parquet")
-    on_one = rows[rows["contig"] == "one"]
-    assert set(on_one["split"]) == {"train", "test"} and len(on_one) > 400
-    scan_promoters(home, tmp_path / "windows", None)
-    # The scan would find a window that lies across.
-    moved = rows.assign(split=np.where(rows.index == on_one.index[0], "test", rows["split"]))
-    assert overlaps_across(moved) > 0
-
-
-def test_the_windows_of_the_miniature_run_stay_apart(tiny_config: Path) -> None:
-    scan_promoters(Path(), Path(load_config(tiny_config).results) / "promoters", None)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_promoters_of_yeast_have_few_relatives_in_the_training_and_none_if_so_wished(
-    shared_data: Path, tmp_path: Path
-) -> None:
+def test_promoters_of_yeast_have_few_relatives_in_the_training(shared_data: Path, tmp_path: Path) -> None:
     """On VII and XV: genes near telomeres, Ty elements, and genes that came in twos."""
     yeast, reference = shared_data / "yeast", tmp_path / "reference.fa.gz"
     assembly = load_assembly("sacCer3")

@@ -26,6 +26,17 @@ from tests.toys import random_dna
 TASKS = ("pretraining", "promoter", "chromatin")
 
 
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    return make_toy(tmp_path / "toy")
+
+
+@pytest.fixture
+def small(toy: Path, tmp_path: Path) -> Path:
+    compact_model(toy, tmp_path / "small")
+    return tmp_path / "small"
+
+
 def outputs(model: Path) -> Any:
     opened = bigbird_dna.load(model)
     sequences = [random_dna(40, seed) for seed in range(20)]
@@ -42,11 +53,9 @@ def test_it_answers_nearly_as_before(tmp_path: Path, task: str) -> None:
     assert sizes[1] < 0.75 * sizes[0]
 
 
-def test_what_is_loaded_is_what_is_stored_in_float32(tmp_path: Path) -> None:
-    before = load(make_toy(tmp_path / "toy")).network.state_dict()
-    compact_model(tmp_path / "toy", tmp_path / "small")
-    stored = load_file(tmp_path / "small/model.safetensors")
-    after = load(tmp_path / "small").network.state_dict()
+def test_what_is_loaded_is_what_is_stored_in_float32(toy: Path, small: Path) -> None:
+    before, after = (load(one).network.state_dict() for one in (toy, small))
+    stored = load_file(small / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {torch.float16, torch.float32}
     for name, tensor in after.items():
         assert tensor.dtype == torch.float32
@@ -57,30 +66,28 @@ def test_what_is_loaded_is_what_is_stored_in_float32(tmp_path: Path) -> None:
             assert torch.equal(tensor, before[name].half().float())
 
 
-def test_figures_log_and_origin_stay(tmp_path: Path) -> None:
-    before = make_toy(tmp_path / "toy")
-    (before / "MODEL_CARD.md").write_text("of other weights")
-    sha256 = load(before).sha256
-    compact_model(before, tmp_path / "small")
-    names = {one.name for one in before.iterdir()} - {"MODEL_CARD.md"}
-    assert {one.name for one in (tmp_path / "small").iterdir()} == names
+def test_figures_log_and_origin_stay(toy: Path, tmp_path: Path) -> None:
+    (toy / "MODEL_CARD.md").write_text("of other weights")
+    small = tmp_path / "small"
+    compact_model(toy, small)
+    names = {one.name for one in toy.iterdir()} - {"MODEL_CARD.md"}
+    assert {one.name for one in small.iterdir()} == names
     for name in ("metrics.json", "training.jsonl", "config.json", "tokenizer.model"):
-        assert (tmp_path / "small" / name).read_bytes() == (before / name).read_bytes(), name
-    old, new = (json.loads((one / "provenance.json").read_text()) for one in (before, tmp_path / "small"))
+        assert (small / name).read_bytes() == (toy / name).read_bytes(), name
+    old, new = (json.loads((one / "provenance.json").read_text()) for one in (toy, small))
     made = new.pop("compacted_from")
-    assert (made["model"], made["sha256"]) == ("toy", sha256)
+    assert (made["model"], made["sha256"]) == ("toy", load(toy).sha256)
     assert 0 < made["float16_tensors"] < made["tensors"]
     assert new.pop("files") != old.pop("files") and new == old
-    assert (tmp_path / "small" / MARKER).is_file()
+    assert (small / MARKER).is_file()
 
 
-def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
-    make_toy(tmp_path / "toy")
-    for name in ("one", "other"):
-        compact_model(tmp_path / "toy", tmp_path / name)
-    assert [one.read_bytes() for one in sorted((tmp_path / "one").iterdir())] == [
-        one.read_bytes() for one in sorted((tmp_path / "other").iterdir())
-    ]
+def test_the_same_model_gives_the_same_bytes(toy: Path, small: Path, tmp_path: Path) -> None:
+    compact_model(toy, tmp_path / "other")
+    one, other = (
+        [file.read_bytes() for file in sorted(each.iterdir())] for each in (small, tmp_path / "other")
+    )
+    assert one == other
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e3, 60_000.0])
@@ -95,10 +102,7 @@ def test_a_tensor_fits_if_it_loses_little(scale: float) -> None:
 
 @pytest.mark.parametrize("value", [65_520.0, 1e30, float("inf"), float("nan")])
 def test_one_number_beyond_float16_keeps_its_tensor(value: float) -> None:
-    tensor = torch.ones(5, 5)
-    assert fits_half(tensor)
-    tensor[2, 3] = value
-    assert not fits_half(tensor)
+    assert fits_half(torch.ones(5, 5)) and not fits_half(torch.ones(5, 5).fill_diagonal_(value))
 
 
 def test_tensors_that_lose_too_much_stay(tmp_path: Path) -> None:
@@ -114,38 +118,32 @@ def test_tensors_that_lose_too_much_stay(tmp_path: Path) -> None:
     assert torch.float16 in {tensor.dtype for tensor in stored.values()}
 
 
-def test_a_model_that_is_compact_already(tmp_path: Path) -> None:
-    compact_model(make_toy(tmp_path / "toy"), tmp_path / "small")
-    with fails(UsageError):
-        compact_model(tmp_path / "small", tmp_path / "smaller")
-    with fails(UsageError):
-        compact_model(tmp_path / "small", tmp_path / "small")
+def test_a_model_that_is_compact_already(small: Path, tmp_path: Path) -> None:
+    for output in (tmp_path / "smaller", small):
+        with fails(UsageError):
+            compact_model(small, output)
     assert not (tmp_path / "smaller").exists()
 
 
-def test_a_changed_bit_is_always_found(tmp_path: Path) -> None:
-    compact_model(make_toy(tmp_path / "toy"), tmp_path / "small")
-    path, draw = tmp_path / "small/model.safetensors", random.Random(5)
+def test_a_changed_bit_is_always_found(small: Path) -> None:
+    path, draw = small / "model.safetensors", random.Random(5)
     content = path.read_bytes()
     for _ in range(300):
         place, bit = draw.randrange(len(content)), draw.randrange(8)
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
         with fails(ModelError):
-            checksums.verify(tmp_path / "small", ())
+            checksums.verify(small, ())
     path.write_bytes(content)
-    load(tmp_path / "small")
+    load(small)
 
 
-def test_it_goes_to_huggingface_and_back(tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    compact_model(make_toy(tmp_path / "toy"), small)
+def test_it_goes_to_huggingface_and_back(small: Path, tmp_path: Path) -> None:
     export_huggingface(small, tmp_path / "hf")
     import_huggingface(tmp_path / "hf", tmp_path / "back", "none")
     before, after = (load(one).network.state_dict() for one in (small, tmp_path / "back"))
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
     # What an imported model keeps beside its weights stays.
     compact_model(tmp_path / "back", tmp_path / "again")
-    assert {one.name for one in (tmp_path / "back").iterdir()} == {
-        one.name for one in (tmp_path / "again").iterdir()
-    }
+    names = ({one.name for one in (tmp_path / name).iterdir()} for name in ("back", "again"))
+    assert next(names) == next(names)
     load(tmp_path / "again")

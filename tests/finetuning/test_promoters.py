@@ -1,0 +1,394 @@
+"""Fine-tuning on a genome whose promoters carry a motif, its baselines, and the ensemble of both."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.baselines.kmers import KmerLogistic, PositionLogistic
+from bigbird_dna.calibration.stored import FILE, read_calibration
+from bigbird_dna.config import EncoderConfig, PromoterTrainingConfig, load_config
+from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES
+from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError, UsageError
+from bigbird_dna.finetuning.promoters import (
+    EQUAL,
+    PromoterObjective,
+    SplitWindows,
+    add_position_member,
+    fit_members,
+)
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.metrics.reliability import calibration_metrics
+from bigbird_dna.model.directory import load, load_promoter_model
+from bigbird_dna.model.promoter import LoadedPromoterModel, view_cuts
+from bigbird_dna.model.settings import PromoterSettings
+from bigbird_dna.training.distributed import World
+from tests.cli.command import Run, invoke, refused
+from tests.golden.messages import fails, message
+from tests.toys import random_dna, random_model, small_tokenizer
+
+ALONE = World(0, 1, torch.device("cpu"))
+RANDOM = "promoters.model.initial=random"
+TOKENIZER = small_tokenizer()
+
+
+def sets(*settings: str) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def finetune(config: Path, output: Path, *words: object, negative_set: str = "genomic") -> None:
+    places = ("-o", output, "--checkpoint-dir", output.parent / "checkpoints")
+    invoke("finetune-promoter", config, "--negative-set", negative_set, *places, *words)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("promoter")
+    steps = ("promoters.training.steps=150", "promoters.training.optimizer.learning_rate=0.003")
+    finetune(
+        *(tiny_config, directory / "model"),
+        *sets(RANDOM, *steps, "promoters.model.views=2", "promoters.model.dropout=0.0"),
+    )
+    assert not list((directory / "checkpoints").iterdir())
+    return directory / "model"
+
+
+def test_the_motif_is_learnt(model: Path) -> None:
+    metrics = json.loads((model / "metrics.json").read_text())
+    assert metrics["test"]["auroc"] > 0.8
+    assert load(model).config.dropout == 0.0
+    predictions = pd.read_parquet(model / "predictions.parquet")
+    assert tuple(predictions.columns) == COLUMNS
+    assert set(predictions["split"]) == {"valid", "test"}
+    assert predictions["probability"].between(0, 1).all()
+
+
+def test_the_model_is_calibrated_on_its_validation_windows(model: Path) -> None:
+    metrics = json.loads((model / "metrics.json").read_text())
+    found = metrics["test"]["calibration"]
+    assert found["raw"].keys() == found["calibrated"].keys()
+    predictions = pd.read_parquet(model / "predictions.parquet")
+    valid = predictions[predictions["split"] == "valid"]
+    calibration = read_calibration(model / FILE, load(model).sha256)
+    assert calibration.tracks[0].positives == valid["label"].sum()
+    test = predictions[predictions["split"] == "test"]
+    values = calibration(test["probability"].to_numpy())
+    expected = calibration_metrics(test["label"], values, groups=test["pair"])
+    assert found["calibrated"]["ece"] == pytest.approx(expected.ece)
+    assert found["calibrated"]["brier"] == pytest.approx(expected.brier)
+
+
+def test_further_negatives_are_predicted_for_the_calibration_alone(tiny_config: Path, tmp_path: Path) -> None:
+    config = load_config(tiny_config, ["promoters.calibration.negatives=2"])
+    prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path / "windows")
+    predictions, metrics = [], []
+    for number in (2, 0):
+        own = sets(RANDOM, "promoters.training.steps=2", f"promoters.calibration.negatives={number}")
+        output, windows = tmp_path / str(number), ("--windows", tmp_path / "windows")
+        finetune(tiny_config, output, *windows, *own, negative_set="permuted")
+        predictions.append(pd.read_parquet(output / "predictions.parquet"))
+        metrics.append(json.loads((output / "metrics.json").read_text()))
+    more, none = predictions
+    beside = more["split"].isin(EXTRA_NEGATIVES.values())
+    pd.testing.assert_frame_equal(more[~beside].reset_index(drop=True), none)
+    assert beside.sum() == 2 * (none["label"] == 0).sum() and not more["label"][beside].any()
+    found, other = (values["test"].pop("calibration") for values in metrics)
+    assert metrics[0]["test"] == metrics[1]["test"] and metrics[0]["valid"] == metrics[1]["valid"]
+    assert found["raw"]["share_positive"] == pytest.approx(other["raw"]["share_positive"])
+    assert found["raw"]["brier"] != other["raw"]["brier"]
+    fitted = read_calibration(tmp_path / "2" / FILE).fitted_on
+    assert fitted["further_negatives"] == (more["split"] == EXTRA_NEGATIVES["valid"]).sum()
+
+
+def test_a_probability_depends_neither_on_batch_size_nor_order_nor_company(model: Path) -> None:
+    rng = np.random.default_rng(3)
+    sequences = ["".join(rng.choice(list("ACGTN"), n, p=[0.2, 0.25, 0.25, 0.2, 0.1])) for n in (100,) * 20]
+    loaded = load_promoter_model(model)
+    torch.manual_seed(0)
+    alone = np.array([loaded.predict([s], device="cpu")[0] for s in sequences])
+    order = rng.permutation(20)
+    for batch_size in (1, 3, 20):
+        shuffled = loaded.predict([sequences[i] for i in order], batch_size=batch_size, device="cpu")
+        np.testing.assert_allclose(shuffled, alone[order], atol=1e-5)
+
+
+class StubTokenizer:
+    """One token a base."""
+
+    is_dna = True
+    pad_id, cls_id, sep_id = 0, 2, 3
+
+    def encode_batch(self, sequences: list[str], threads: int = 1) -> list[np.ndarray]:
+        return [np.full(len(sequence), 5, np.int32) for sequence in sequences]
+
+
+def toy_objective(promoters: int, variants: np.ndarray, jitter: int) -> PromoterObjective:
+    """Sixteen windows, told apart by their lengths, in steps of eight."""
+    sequences, promoter = ["A" * (40 + row) for row in range(16)], np.arange(16) < promoters
+    windows = SplitWindows(sequences, promoter.astype(np.uint8), promoter, variants)
+    settings = PromoterSettings(upstream=40, downstream=40, pooling="cls", jitter=jitter, views=1)
+    config, pieces = PromoterTrainingConfig(batch_size=8, jitter=jitter), StubTokenizer()
+    return PromoterObjective(pieces, windows, windows, config, settings, 128, ALONE)  # type: ignore[arg-type]
+
+
+def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
+    """Four promoters with three negatives each."""
+    variants = np.concatenate([np.zeros(4, np.int64), np.tile(np.arange(3), 4)])
+    objective, seen = toy_objective(4, variants, jitter=0), []
+    for step in range(6):
+        batch = objective.batch(step, 0, 8)
+        rows = (batch["lengths"] - 42).tolist()
+        assert sorted(rows)[:4] == [0, 1, 2, 3] and batch["labels"].sum() == 4
+        seen.append({row for row in rows if row >= 4})
+    assert seen[:3] == seen[3:] and set.union(*seen[:3]) == set(range(4, 16))
+
+
+def test_a_share_of_a_batch_is_the_same_for_any_number_of_shares() -> None:
+    objective = toy_objective(8, np.zeros(16, np.int64), jitter=9)
+    whole = objective.batch(3, 0, 8)["lengths"]
+    assert len(set(whole.tolist())) > 4
+    for share in (1, 2, 4):
+        parts = [objective.batch(3, first, share)["lengths"] for first in range(0, 8, share)]
+        assert torch.equal(torch.cat(parts), whole)
+
+
+@given(st.integers(1, 9), st.integers(0, 40))
+def test_views_are_of_one_length_and_reach_from_end_to_end(views: int, jitter: int) -> None:
+    cuts = view_cuts(views, jitter)
+    assert len(cuts) == views and cuts == sorted(cuts)
+    if views == 1:
+        assert cuts == [(0, 0)]
+    else:
+        assert cuts[0] == (0, jitter) and cuts[-1] == (jitter, 0)
+        assert {left + right for left, right in cuts} == {jitter}
+
+
+def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: Path) -> None:
+    finetune(tiny_config, tmp_path / "control", "--shuffle-labels", *sets(RANDOM))
+    control = json.loads((tmp_path / "control/metrics.json").read_text())["test"]
+    assert control["auroc_low"] <= 0.5 <= control["auroc_high"]
+    words = (tiny_config, "--negative-set", "genomic", "-o", tmp_path / "kmer.parquet")
+    invoke("train baseline-promoter", *words)
+    kmer = pd.read_parquet(tmp_path / "kmer.parquet")
+    mine = pd.read_parquet(tmp_path / "control/predictions.parquet")
+    places = [column for column in COLUMNS if column != "probability"]
+    pd.testing.assert_frame_equal(kmer[places], mine[places])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "named"),
+    [
+        (["--negative-set", "easy"], BigBirdDnaError, "easy"),
+        (["--pretrained", "nowhere"], ModelError, "nowhere"),
+        (["--reference", "no.fa"], BigBirdDnaError, "no.fa"),
+        (["--device", "tpu"], BigBirdDnaError, "tpu"),
+        (["--set", "promoters.training.stepz=3"], ConfigError, "stepz"),
+    ],
+)
+def test_mistakes_are_named(
+    tiny_config: Path, tmp_path: Path, arguments: list[str], error: type[Exception], named: str
+) -> None:
+    with fails(error, named):
+        finetune(tiny_config, tmp_path / "model", *arguments)
+    assert not (tmp_path / "model").exists()
+
+
+def test_another_encoder_is_refused(tiny_config: Path, model: Path, tmp_path: Path) -> None:
+    with fails(ModelError):
+        finetune(tiny_config, tmp_path / "model", "--pretrained", model)
+
+
+def pretrain(config: Path, home: Path, *settings: str) -> Path:
+    places = ("-o", home / "pretrained", "--checkpoint-dir", home / "checkpoints")
+    invoke("pretrain", config, *places, *sets(*settings))
+    return home / "pretrained"
+
+
+def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(tiny_config: Path, tmp_path: Path) -> None:
+    provenance = pretrain(tiny_config, tmp_path, "pretraining.steps=2") / "provenance.json"
+    recorded = json.loads(provenance.read_text())
+    assert recorded["contigs"] == ["one"]
+    assert "stretches" not in recorded  # its contig is whole
+    for contigs, stretches, leaked in (
+        (["one"], None, []),
+        (["one", "three"], None, ["three"]),  # as a model of an earlier version has it
+        (["one", "three"], ["three:1-100", "three:6001-12000"], ["three:6001-12000"]),
+    ):
+        more = {"contigs": contigs} | ({"stretches": stretches} if stretches else {})
+        provenance.write_text(json.dumps({**recorded, **more}))
+        words = ("--pretrained", provenance.parent, *sets("promoters.training.steps=2"))
+        finetune(tiny_config, tmp_path / "model", *words)
+        found = json.loads((tmp_path / "model/provenance.json").read_text())
+        assert found["held_out_contigs_seen_in_pretraining"] == leaked
+
+
+@pytest.mark.parametrize("command", [("pretrain",), ("finetune-promoter", "--negative-set", "genomic")])
+def test_outputs_are_checked_first(tiny_config: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "model").write_text("a file")
+    places = ("-o", tmp_path / "model", "--checkpoint-dir", tmp_path / "checkpoints")
+    with fails(UsageError):
+        invoke(command[0], tiny_config, *command[1:], *sets(RANDOM), *places)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: Path, tmp_path: Path) -> None:
+    words = ("--pretrained", pretrain(tiny_config, tmp_path, "pretraining.steps=1"))
+    words += (*sets("promoters.training.steps=1"),)
+    for positions, method in ((160, "null"), (100, "tile")):
+        extended = f"promoters.model.extend_positions={method}"
+        keys = sets(f"encoder.max_length={positions}", extended, "pretraining.sequence_tokens=96")
+        with fails(ConfigError, positions):
+            finetune(tiny_config, tmp_path / "model", *words, *keys)
+    keys = sets("encoder.max_length=160", "promoters.model.extend_positions=tile")
+    finetune(tiny_config, tmp_path / "model", *words, *keys)
+    model = load(tmp_path / "model")
+    table = model.network.state_dict()["encoder.embeddings.position.weight"]
+    before = load(tmp_path / "pretrained").network.state_dict()["encoder.embeddings.position.weight"]
+    assert model.config.positions == len(table) == 160
+    # One step of fine-tuning moves what it used; a window has fewer tokens than the copy's first row.
+    torch.testing.assert_close(table[128:], before[:32], atol=2e-3, rtol=0)
+
+
+def test_a_rotary_encoder_is_extended_with_its_scale(tiny_config: Path, tmp_path: Path) -> None:
+    rotary = "encoder.position_encoding=rotary"
+    pretrained = pretrain(tiny_config, tmp_path, "pretraining.steps=1", rotary)
+    keys = sets("promoters.training.steps=1", "encoder.max_length=256", rotary)
+    keys += sets("promoters.model.extend_positions=interpolate")
+    finetune(tiny_config, tmp_path / "model", "--pretrained", pretrained, *keys)
+    assert load(tmp_path / "model").config.rotary_scale == 2.0
+
+
+# Baselines
+
+
+@pytest.mark.parametrize("baseline", ["k-mer", "position"])
+def test_predictions_are_the_regression_s(run: Run, tiny_config: Path, tmp_path: Path, baseline: str) -> None:
+    words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic"]
+    assert run(*words, "--baseline", baseline, "-o", tmp_path / "p.parquet").code == 0
+    found = pd.read_parquet(tmp_path / "p.parquet")
+    assert set(COLUMNS) <= set(found.columns) and set(found["split"]) == {"valid", "test"}
+    config = load_config(tiny_config)
+    data = read_windows(config.paths.windows, "genomic")
+    sequences = np.array(window_sequences(Reference(config.paths.reference), data.rows, config.seed))
+    chosen = config.promoters.evaluation
+    models = {
+        "k-mer": KmerLogistic(chosen.baseline_kmer, chosen.seed),
+        "position": PositionLogistic(chosen.seed),
+    }
+    train = (data.rows["split"] == "train").to_numpy()
+    model = models[baseline].fit(sequences[train].tolist(), data.labels[train])
+    assert found["probability"].to_numpy().tobytes() == model.predict(sequences[~train].tolist()).tobytes()
+    if baseline == "k-mer":  # the default
+        assert run(*words, "-o", tmp_path / "d.parquet").code == 0
+        assert (tmp_path / "d.parquet").read_bytes() == (tmp_path / "p.parquet").read_bytes()
+
+
+def test_other_baselines_are_refused(run: Run, tiny_config: Path, tmp_path: Path) -> None:
+    words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic", "--baseline", "gc"]
+    message(refused(run(*words), 2), "gc")
+    words = ["train comparator-chromatin", tiny_config, "position", "-o", tmp_path / "out"]
+    message(refused(run(*words), 2), "position")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("train baseline-promoter", "--baseline", "position"), ("train comparator-promoter", "position")],
+)
+def test_unaligned_sequences_are_refused(
+    run: Run, tiny_config: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """Of such a data set `windows.json` tells it; k-mers are counted all the same."""
+    windows = tmp_path / "windows"
+    shutil.copytree(load_config(tiny_config).paths.windows, windows)
+    described = json.loads((windows / "windows.json").read_text())
+    described |= {"window": {"upstream": 60, "downstream": 40}, "aligned": False}
+    (windows / "windows.json").write_text(json.dumps(described))
+    common = ["--negative-set", "genomic", "--windows", windows, "-o", tmp_path / "out"]
+    message(refused(run(words[0], tiny_config, *words[1:], *common), 1), "position", windows)
+    assert not (tmp_path / "out").exists()
+    assert run("train baseline-promoter", tiny_config, *common).code == 0
+
+
+# The ensemble
+
+CONFIG = EncoderConfig(
+    vocabulary=TOKENIZER.vocabulary, layers=1, hidden=16, heads=2, positions=128, block_size=8
+)
+
+
+BOTH = PromoterSettings(
+    upstream=40, downstream=20, pooling="mean", jitter=0, views=1, base_positions=True, ensemble=True
+)
+
+
+def windows(count: int, seed: int) -> SplitWindows:
+    """Every second one, a promoter, tends to have an A 10 bp before the TSS."""
+    rng = np.random.default_rng(seed)
+    labels = (np.arange(count) % 2).astype(np.uint8)
+    texts = [random_dna(60, 1000 * seed + number) for number in range(count)]
+    marked = [
+        text[:30] + "A" + text[31:] if label and rng.random() < 0.8 else text
+        for text, label in zip(texts, labels, strict=True)
+    ]
+    return SplitWindows(marked, labels, labels == 1, np.zeros(count, np.int64))
+
+
+def logits(probabilities: np.ndarray) -> np.ndarray:
+    given_ = probabilities.astype(np.float64)
+    return np.asarray(np.log(given_ / (1 - given_)))
+
+
+@pytest.mark.parametrize("base_positions", [True, False])
+@pytest.mark.parametrize("has_valid", [True, False])
+def test_log_odds_add_up(base_positions: bool, has_valid: bool) -> None:
+    own = BOTH.model_copy(update={"base_positions": base_positions})
+    model = random_model(TOKENIZER, CONFIG, own, scale=2.0)
+    assert isinstance(model, LoadedPromoterModel) and model.network.position_member is not None
+    assert (model.network.base_positions is not None) == base_positions
+    learned, valid, test = windows(200, 1), windows(60, 2), windows(80, 3)
+
+    def predict(texts: list[str]) -> np.ndarray:
+        return model.window_probabilities(texts, device="cpu")
+
+    alone = logits(predict(test.sequences))
+    baseline = PositionLogistic(1).fit(learned.sequences, learned.labels)
+    members = add_position_member(model, learned, valid if has_valid else None, predict, 1)
+    assert (members == EQUAL) == (not has_valid)
+    position = baseline.logits(test.sequences)
+    expected = members.network * alone + members.position * position + members.intercept
+    found = logits(predict(test.sequences))
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    assert auroc(test.labels, found).value > auroc(test.labels, alone).value
+
+
+@settings(deadline=None)
+@given(st.integers(0, 1000))
+def test_weights_are_not_negative_and_useful_members_are_used(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = np.arange(400) % 2
+    good, noise = 2 * labels - 1 + rng.normal(size=400), rng.normal(size=400)
+    members = fit_members(good, noise, labels)
+    assert members.network > 1 and 0 <= members.position < 0.5
+    swapped = fit_members(noise, good, labels)
+    assert swapped.position == pytest.approx(members.network, rel=1e-3)
+    assert swapped.network == pytest.approx(members.position, abs=1e-3)
+    assert fit_members(good, -good, labels).position == 0
+    assert fit_members(-good, -good - noise, labels) == EQUAL
+
+
+def test_a_member_that_was_not_fitted_adds_nothing() -> None:
+    """A training that is not finished has none yet; the network learns without it."""
+    torch.manual_seed(0)
+    model = random_model(TOKENIZER, CONFIG, BOTH, scale=2.0)
+    assert isinstance(model, LoadedPromoterModel) and model.network.position_member is not None
+    assert not model.network.position_member.weight.any()
+    assert "position_member.weight" in model.network.state_dict()
+    assert not any(name.startswith("position_member") for name, _ in model.network.named_parameters())
