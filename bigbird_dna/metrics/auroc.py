@@ -51,13 +51,8 @@ UNDEFINED = Estimate()
 def auroc(labels: ArrayLike, scores: ArrayLike) -> Estimate:
     """AUROC of `scores` (N,) for `labels` (N,) of 0 and 1, with DeLong's 95 % interval.
 
-    All three are NaN where a class is missing. Rows count as independent: with negatives made from
-    the positives and scored like them the interval errs on the wide side.
-
-    Raises
-    ------
-    ValueError
-        As `by_class`.
+    Errors as of `by_class`. All three are NaN where a class is missing. Rows count as independent: with
+    negatives made from the positives and scored like them the interval errs on the wide side.
     """
     steps = Steps.of_rows(labels, scores)
     return UNDEFINED if steps is None else auroc_of(steps)

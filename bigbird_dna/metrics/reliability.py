@@ -95,26 +95,17 @@ def calibration_metrics(
     bins: int = BINS,
     negative_weight: float = 1.0,
 ) -> CalibrationMetrics:
-    """Judge `probabilities` (N,) against `labels` (N,) of 0 and 1.
+    """Evaluate `probabilities` (N,) by `labels` (N,) of 0 and 1.
 
-    Parameters
-    ----------
-    groups
-        Ids (N,) of rows that vary together, such as pair ids, for the interval of the Brier score; None:
-        every row by itself.
-    negative_weight
-        What a negative counts, where a positive counts 1, above 0.
-
-    Raises
-    ------
-    ValueError
-        The shapes differ, a label is neither 0 nor 1, or a probability is none.
+    A negative counts `negative_weight`, above 0. Rows of one id in `groups` (N,) vary together in the
+    interval of the Brier score. `ValueError`: the shapes differ, a label is neither 0 nor 1, or a probability
+    is none.
     """
     y, p = _checked(labels, probabilities)
     if not len(y):
         return NO_ROWS
     weights = _weights(y, negative_weight)
-    curve = _reliability(y, p, bins, negative_weight)
+    curve = reliability(y, p, bins, negative_weight)
     error = calibration_error(curve)
     brier = _mean((p - y) ** 2, weights, groups)
     best = float(np.average((rising_curve(y, p, negative_weight) - y) ** 2, weights=weights))
@@ -136,14 +127,13 @@ def calibration_metrics(
 def reliability(
     labels: ArrayLike, probabilities: ArrayLike, bins: int = BINS, negative_weight: float = 1.0
 ) -> Reliability:
-    """Rows in `bins` bins, at most, of about as many rows of neighbouring probabilities; none of no rows.
-
-    Raises
-    ------
-    ValueError
-        As of `calibration_metrics`.
-    """
-    return _reliability(*_checked(labels, probabilities), bins, negative_weight)
+    """Rows in `bins` bins, at most, of about as many rows of neighboring probabilities; none of no rows."""
+    y, p = _checked(labels, probabilities)
+    weights = _weights(y, negative_weight)
+    places = _places(p, weights, bins)
+    rows = np.bincount(places, weights).astype(np.float64)
+    probability, share = (np.bincount(places, weights * values) / rows for values in (p, y))
+    return Reliability(rows, probability, share, negative_weight)
 
 
 def plain_error(curve: Reliability) -> float:
@@ -202,14 +192,6 @@ def _places(p: Floats, weights: Floats, bins: int) -> Counts:
     _, dense = np.unique(chosen, return_inverse=True)
     places: Counts = dense[which].astype(np.int64)
     return places
-
-
-def _reliability(y: Floats, p: Floats, bins: int, negative_weight: float) -> Reliability:
-    weights = _weights(y, negative_weight)
-    places = _places(p, weights, bins)
-    rows = np.bincount(places, weights).astype(np.float64)
-    probability, share = (np.bincount(places, weights * values) / rows for values in (p, y))
-    return Reliability(rows, probability, share, negative_weight)
 
 
 def _perfect_error(y: Floats, p: Floats, bins: int, negative_weight: float) -> float:
