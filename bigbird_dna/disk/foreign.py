@@ -1,15 +1,8 @@
-"""Arrays and tables in files of other software, read within limits: NumPy, HDF5, Parquet.
+"""Arrays and tables in files that others may have made: NumPy, HDF5, Parquet.
 
-Arrays in `.npy` and `.npz` files that others may have made: what they claim is checked before it is read.
-
-No more memory is taken than a file's values need, and nothing in it is run.
-
-HDF5 files that others may have made: what they claim is checked before it is read.
-
-Values come from the file itself: a data set whose values lie in another file, or are put together from
-others, is not read, nor is what a link leads to.
-
-Parquet files that others may have made: what they claim is checked before it is read.
+What a file claims is checked before it is read: no more memory is taken than its values need, and nothing in
+it is run. Of HDF5, values come from the file itself: a data set whose values lie in another file, or are put
+together from others, is not read, nor is what a link leads to.
 """
 
 from __future__ import annotations
@@ -59,10 +52,7 @@ class Header(NamedTuple):
 def read_header(stream: IO[bytes]) -> Header:
     """The header of a `.npy` file; the values come next in `stream`.
 
-    Raises
-    ------
-    ValueError
-        It is none, or one of an array of Python's objects. NumPy raises others too.
+    `ValueError`: it is none, or one of an array of Python's objects. NumPy raises others too.
     """
     version = np.lib.format.read_magic(stream)
     if version not in _LENGTHS:
@@ -74,15 +64,13 @@ def read_header(stream: IO[bytes]) -> Header:
     # NumPy's own parser works for long on a damaged header. Python 2 wrote whole numbers as 3L.
     text = re.sub(r"(\d)L\b", r"\1", _all(stream, size).decode("latin1").strip())
     header = None
-    with suppress(Exception, MemoryError):  # the latter is what Python says of too deep an expression
+    with suppress(Exception, MemoryError):  # the latter is raised for too deep an expression
         values = ast.literal_eval(text)
-        if len(values) == 3:
-            dtype = np.lib.format.descr_to_dtype(values["descr"])
-            header = Header(values["shape"], values["fortran_order"], dtype)
+        shape, fortran = values["shape"], values["fortran_order"]
+        whole = isinstance(shape, tuple) and all(type(axis) is int for axis in shape)
+        if len(values) == 3 and whole and type(fortran) is bool:
+            header = Header(shape, fortran, np.lib.format.descr_to_dtype(values["descr"]))
     if header is None:
-        raise ValueError(f"its header can't be read: {shortened(text)}")
-    whole = isinstance(header.shape, tuple) and all(type(axis) is int for axis in header.shape)
-    if not whole or type(header.fortran) is not bool:
         raise ValueError(f"its header can't be read: {shortened(text)}")
     if header.dtype.hasobject:
         raise ValueError("it holds Python's objects, not values")
@@ -149,12 +137,11 @@ class Npz:
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[Npz]:
-    """Open a `.npz` file. What is raised of a damaged one is of many kinds; `files.reading` tells it."""
+    """Open a `.npz` file, in a block of `atomic.reading`: errors of a damaged one are of many kinds."""
     with path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
         yield Npz(archive)
 
 
-# Deflate makes nothing smaller than by this factor; a file that claims more would be read for ever.
 # A collection of texts: its sign, version and reserved bytes; then its size, then its objects.
 _COLLECTION = b"GCOL\x01\x00\x00\x00"
 _LARGEST_CHUNK = 1 << 29  # bytes, unpacked whole
@@ -162,13 +149,7 @@ _LARGEST_CHUNK = 1 << 29  # bytes, unpacked whole
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[Any]:
-    """Open a file as `h5py.File`.
-
-    Raises
-    ------
-    DataError
-        It is missing, no HDF5, or damaged; also where the block's reading of it fails.
-    """
+    """Open a file as `h5py.File`; `DataError` where it is damaged, also if the block fails to read it."""
     import h5py
 
     with reading(path, "not readable as HDF5", Exception), h5py.File(path, "r") as stored:
@@ -235,18 +216,11 @@ def _check_collections(path: Path) -> None:
 
 
 _LARGEST = 2**31 - 1
-# Rows that differ take more than a byte, which nothing makes smaller than by this factor.
 
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
-    """Open a file as `pyarrow.parquet.ParquetFile`.
-
-    Raises
-    ------
-    DataError
-        It is missing, no Parquet, or damaged; also where the block's reading of it fails.
-    """
+    """Open a file as `pyarrow.parquet.ParquetFile`; `DataError` where it is damaged, as of `open_hdf5`."""
     import pyarrow.parquet as pq
 
     with reading(path, "not readable as Parquet", Exception), pq.ParquetFile(path) as stored:
@@ -257,14 +231,10 @@ def open_parquet(path: Path) -> Iterator[Any]:
 
 
 def read_frame(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Read a table, or some columns of it; errors as of `open_parquet`.
-
-    Types are those of the columns: what pandas itself wrote into the file about them, its index too, is
-    left alone.
-    """
+    """Read a table, or some columns of it, without what pandas itself wrote into the file about them."""
     with open_parquet(path) as stored:
         table = stored.read(columns=None if columns is None else list(columns))
-        table.validate(full=True)  # text that is none is found by pandas as late as it is looked at
+        table.validate(full=True)  # pandas finds text that is none as late as it is read
         frame: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
         return frame
 
