@@ -92,7 +92,8 @@ def weighted_metrics(rows: WeightedRows, called: NDArray[np.bool_], weights: Flo
 def _group_numbers(groups: NDArray[np.generic], n: int) -> NDArray[np.intp]:
     if groups.shape != (n,):
         raise ValueError(f"groups {groups.shape} must be one a row ({n})")
-    return np.unique(groups, return_inverse=True)[1]
+    numbers: NDArray[np.intp] = np.unique(groups, return_inverse=True)[1]
+    return numbers
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:

@@ -91,7 +91,8 @@ class WeightedRows(NamedTuple):
         negatives = weights[:, self.negatives].sum(axis=1)
         twice = 2 * negatives[:, None] - above - false
         ranked, pairs = (np.diff(true, axis=1, prepend=0) * twice).sum(axis=1), 2 * true[:, -1] * negatives
-        return np.divide(ranked, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
+        found: Floats = np.divide(ranked, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
+        return found
 
 
 def average_precision(true: NDArray[Any], false: NDArray[Any]) -> Floats:

@@ -145,18 +145,14 @@ def _promoter_table(
     return pd.DataFrame(rows)
 
 
-class _RowSubset(TrackArray):
-    """Some rows of an array."""
-
-    def __init__(self, array: TrackArray, chosen: NDArray[np.bool_]) -> None:
-        super().__init__(array.path, array.dtype, (int(chosen.sum()), array.tracks))
-        self.names, self._array, self._chosen = array.names, array, chosen
-
-    def chunks(self, first: int, last: int) -> Iterator[Values]:
+def _some_rows(array: TrackArray, chosen: NDArray[np.bool_]) -> TrackArray:
+    def chunks(first: int, last: int) -> Iterator[Values]:
         row = 0
-        for chunk in self._array.chunks(first, last):
-            yield chunk[self._chosen[row : row + len(chunk)]]
+        for chunk in array.chunks(first, last):
+            yield chunk[chosen[row : row + len(chunk)]]
             row += len(chunk)
+
+    return TrackArray(array.path, array.dtype, (int(chosen.sum()), array.tracks), chunks, array.names)
 
 
 def bin_similarity_report(
@@ -215,7 +211,7 @@ def bin_similarity_report(
             continue
         for model, array in arrays.items():
             evaluated = evaluate_tracks(
-                _RowSubset(array, chosen), _RowSubset(truth, chosen), {}, names, threads
+                _some_rows(array, chosen), _some_rows(truth, chosen), {}, names, threads
             )
             groups = groups_table(tracks_table(known, evaluated, min_positives=min_positives))
             for group in groups.to_dict("records"):
