@@ -69,7 +69,7 @@ TRACK_CALIBRATION = Schema(
     ],
     key=["track"],
 )
-_SMALLEST = 1e-4  # of the figure's axes
+_SMALLEST = 1e-4  # of the axes
 
 
 class SetProbabilities(NamedTuple):
@@ -88,12 +88,7 @@ class SetProbabilities(NamedTuple):
 def read_probabilities(negative_set: str, predictions: Path) -> SetProbabilities:
     """The model's probabilities, and calibrated ones if `calibration.json` lies beside its predictions.
 
-    Raises
-    ------
-    DataError
-        The predictions can't be used, see `read_predictions`.
-    ModelError
-        That file is damaged, or of other weights than those beside it.
+    `ModelError`: that file is damaged, or of other weights than those beside it.
     """
     rows, beside = CalibrationRows.of(read_predictions(predictions, further=True), "test"), predictions.parent
     raw = rows.probabilities
@@ -110,20 +105,11 @@ def promoter_calibration_table(held: Sequence[SetProbabilities]) -> pd.DataFrame
 
     rows = []
     for one in held:
+        weighting: dict[str, Any] = {"groups": one.pairs, "negative_weight": one.negative_weight}
         for name, values in one.probabilities.items():
-            figures = calibration_metrics(
-                one.labels, values, groups=one.pairs, negative_weight=one.negative_weight
-            )._asdict()
-            rows.append(
-                {
-                    "negative_set": one.negative_set,
-                    "probabilities": name,
-                    "n": len(values),
-                    "positives": int(one.labels.sum()),
-                    **figures,
-                }
-            )
-    return pd.DataFrame(rows)
+            found = calibration_metrics(one.labels, values, **weighting)
+            rows.append((one.negative_set, name, len(values), int(one.labels.sum()), *found))
+    return pd.DataFrame(rows, columns=PROMOTER_CALIBRATION.names)
 
 
 def promoter_calibration_figure(held: Sequence[SetProbabilities], table: pd.DataFrame, path: Path) -> None:
@@ -154,15 +140,9 @@ def _draw_reliability(axis: Axes, one: SetProbabilities, name: str, error: str) 
     spread = Z95 * curve.spread
     low, high = np.minimum(spread, curve.share), np.minimum(spread, 1 - curve.share)
     axis.errorbar(
-        curve.probability,
-        curve.share,
-        yerr=np.stack([low, high]),
-        fmt="o",
-        markersize=4,
-        elinewidth=1,
-        color=color,
-        label=f"{legend}\n{error}",
-    )
+        curve.probability, curve.share, yerr=np.stack([low, high]), fmt="o", markersize=4, elinewidth=1,
+        color=color, label=f"{legend}\n{error}",
+    )  # fmt: skip
 
 
 def track_calibration_table(
@@ -172,14 +152,9 @@ def track_calibration_table(
     tracks: Sequence[Track],
     threads: int = 1,
 ) -> pd.DataFrame:
-    """A row a track: how it was calibrated, and the figures of its probabilities before and after.
+    """A row a track: how it was calibrated, and the metrics of its measured rows before and after.
 
-    Rows that were not measured in a track are left out of it.
-
-    Raises
-    ------
-    DataError
-        The calibration is of other tracks, a prediction isn't from 0 to 1, or as of `read_slice`.
+    `DataError`: the calibration is of other tracks, a prediction isn't from 0 to 1, or as of `read_slice`.
     """
     import pandas as pd
 
@@ -198,21 +173,14 @@ def track_calibration_table(
     def evaluated(bounds: tuple[int, int]) -> list[dict[str, Any]]:
         read = read_slice([predictions], labels, *bounds, names)
         return [
-            _row(
-                predictions.path,
-                tracks[track],
-                calibration.tracks[track],
-                read.scores[0][row],
-                read.labels[row],
-            )
-            for row, track in enumerate(range(*bounds))
+            _row(predictions.path, tracks[track], calibration.tracks[track], scores, own)
+            for track, scores, own in zip(range(*bounds), read.scores[0], read.labels, strict=True)
         ]
 
     slices = slice_bounds([predictions], labels, threads)
     with ThreadPoolExecutor(threads) as pool:
-        parts = progress(
-            pool.map(evaluated, slices), "judging probabilities", len(slices), "slices of tracks"
-        )
+        found = pool.map(evaluated, slices)
+        parts = progress(found, "evaluating probabilities", len(slices), "slices of tracks")
         return pd.DataFrame([row for part in parts for row in part])
 
 
@@ -232,9 +200,9 @@ def _row(
         "method": "shared" if one.shared else one.map.method,
         "share_positive": before.share_positive,
     }
-    for name, figures in ((RAW, before), (CALIBRATED, after)):
-        row[f"mean_{name}"] = figures.mean_probability
-        row |= {f"{figure}_{name}": getattr(figures, figure) for figure in METRICS}
+    for name, found in ((RAW, before), (CALIBRATED, after)):
+        row[f"mean_{name}"] = found.mean_probability
+        row |= {f"{metric}_{name}": getattr(found, metric) for metric in METRICS}
     return row
 
 
@@ -277,7 +245,7 @@ def _logarithmic(axis: Axes) -> None:
 
 
 def median_line(table: pd.DataFrame) -> str:
-    """What the page says of the figure, in a sentence."""
+    """The figure in a sentence, for the page."""
     known = table[table["ece_raw"].notna()]
     if known.empty:
         return "No track has a measured row."

@@ -1,8 +1,7 @@
 """The page of a track report: one HTML file that needs no network, and whose tables need no script.
 
-A template writes texts and tables; the page's script draws the figures from the data that the page
-carries. Everything that comes from a user is escaped, and the page's own policy lets no other script run
-and no address be fetched.
+The page's script draws the figures from data in it. Everything that comes from a user is escaped, and the
+page's own policy lets no other script run and no address be fetched.
 """
 
 from __future__ import annotations
@@ -10,20 +9,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bigbird_dna.disk.tables import json_rows
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.curves import Counts
 from bigbird_dna.reporting.track_evaluation import ALL, CURVE_POINTS, PUBLISHED, excluded_tracks, other_auroc
 
 if TYPE_CHECKING:
     import pandas as pd
-    from jinja2 import Environment
     from markupsafe import Markup
 
 
@@ -69,12 +68,12 @@ class TrackPage:
 
     @property
     def others(self) -> list[str]:
-        """What the AUROCs are compared with."""
+        """Predictors that the AUROCs are compared with."""
         return [PUBLISHED] * ("published_auroc" in self.table) + list(self.compare)
 
     @property
     def facts(self) -> list[str]:
-        """What the table of tracks says of some track beyond its name."""
+        """Columns of the table of tracks that say more of some track than its name."""
         found = {
             fact
             for track in self.tracks
@@ -89,32 +88,37 @@ def resource(name: str) -> str:
     return files("bigbird_dna.reporting").joinpath(name).read_text(encoding="utf-8")
 
 
-def page_environment() -> Environment:
-    """What makes pages of templates: all values are escaped, and there must be one for each name."""
+def render_page(template: str, *, style: str, filters: Mapping[str, Any] | None = None, **values: Any) -> str:
+    """An HTML page by its template: all `values` are escaped, and there must be one for each name."""
     from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
 
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= filters or {}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    sheets = Markup(resource("page.css") + resource(style))
+    return environment.from_string(resource(template)).render(style=sheets, **values)
 
 
 def report_page(page: TrackPage) -> str:
     """The page as HTML text."""
     from markupsafe import Markup
 
-    template, style, script = (resource(f"track_page.{kind}") for kind in ("html", "css", "js"))
-    environment = page_environment()
-    environment.filters |= {"decimal": decimal, "signed": signed, "breakable": breakable}
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    context = {name: getattr(page, name) for name in ("group_numbers", "others", "facts")}
-    return environment.from_string(template).render(
-        context,
+    script = resource("track_page.js")
+    return render_page(
+        "track_page.html",
+        style="track_page.css",
+        filters={"decimal": decimal, "signed": signed, "breakable": breakable},
         page=page,
-        style=Markup(resource("page.css") + style),
+        **{name: getattr(page, name) for name in ("group_numbers", "others", "facts")},
         script=Markup(script),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data=_data(page),
         columns=_columns(page),
-        lines=_records(page.table),
-        groups=_records(page.groups),
+        lines=json_rows(page.table),
+        groups=json_rows(page.groups),
         counted=int(page.table["counted"].sum()),
         comparisons=[_compared(page.table, name) for name in page.others],
         left_out=excluded_tracks(page.table),
@@ -211,18 +215,12 @@ def _compared(table: pd.DataFrame, name: str) -> _AurocComparison:
     return _AurocComparison(name, len(known), better, median, int(above), int(below), int(without))
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table, None in the place of NaN."""
-    columns = {str(name): _optional(table[name]) for name in table.columns}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
 def _optional(column: pd.Series[Any]) -> list[Any]:
     return [None if value != value else value for value in column.tolist()]
 
 
 def _data(page: TrackPage) -> dict[str, Any]:
-    """What the script draws."""
+    """The data of the script."""
     table = page.table
     return {
         "groups": list(page.group_numbers),

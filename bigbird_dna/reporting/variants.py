@@ -40,8 +40,8 @@ VARIANTS = Schema(
     key=["subset"],
 )
 ALL, HELD_OUT = "all", "held-out"
+# The sign of a change that such an effect should have; other effects have no known direction.
 DIRECTIONS = {"gain": 1, "loss": -1}
-"""The sign of a change that such an effect should have; other effects have no known direction."""
 
 # Axes: n variants.
 Flags = NDArray[np.bool_]
@@ -70,23 +70,12 @@ def variant_report(
     no_effect: str = "none",
     held_out: Collection[str] = (),
 ) -> VariantReport:
-    """Judge predicted effects of variants by known ones: how well their size tells who has one.
+    """Evaluate predicted effects of variants by known ones.
 
-    Writes the table of `variant_table` and the figure of `variant_figure` to the directory `output`.
-
-    Parameters
-    ----------
-    scored, truth, fields, track
-        As in `read_known_effects`.
-    no_effect
-        What the effect's key says of variants without effect; upper and lower case count as the same.
-    held_out
-        Contigs that the model has not seen: further rows are for these alone.
-
-    Raises
-    ------
-    DataError, UsageError
-        As `read_known_effects`; or `output` can't be written.
+    How well their size separates those with an effect. Writes the table of `variant_table` and the figure of
+    `variant_figure` to the directory `output`. `no_effect` is the word, in any case, for variants without
+    effect; further rows are for the contigs of `held_out` alone. The other arguments, and errors, are those
+    of `read_known_effects`.
     """
     variants, left_out = read_known_effects(scored, truth, fields, track)
     none = no_effect.lower()
@@ -102,13 +91,11 @@ def variant_table(
 ) -> pd.DataFrame:
     """Rows of `VARIANTS`: all variants, each place, each track; then the same on the contigs of `held_out`.
 
-    `auroc` (with DeLong's 95 % interval) is the area under the ROC curve of the size of the change of
-    probability, for having an effect; `auroc_log_odds` that of the size of the change of log-odds. A place
-    whose variants all have an effect stands against all variants without one, and the other way round; one
-    with both stands for itself. `variants` and `with_effect` count the rows that the areas rest on.
-    `right_sign` is the share of variants known to gain or lose whose change has that sign, for a place of
-    its own variants. Figures that are not defined are NaN. A place or track that no variant is of has no
-    row, nor has one that all of them are of.
+    AUROCs are of the size of the change, for having an effect. A place whose variants all have an effect is
+    compared with all variants without one, and the other way round; one with both with itself. `variants` and
+    `with_effect` count the rows of the areas; `right_sign` is the fraction of those known to gain or lose
+    whose change has that sign, for a place of its own variants. A place or track of no or of all variants has
+    no row.
     """
     import pandas as pd
 
@@ -173,7 +160,7 @@ class _CategoryEffects(NamedTuple):
 def variant_figure(variants: Sequence[KnownEffect], path: Path, no_effect: str = "none") -> None:
     """A row for each place, or each effect where places are unknown: points, median, quartiles, 5 to 95 %.
 
-    Places whose variants have an effect stand above those whose variants have none.
+    Places whose variants have an effect are above those whose variants have none.
     """
     groups = _groups(variants, no_effect)
     with panels(1, 2, 4.6, 1.3 + 0.48 * len(groups), sharey=True) as (figure, axes):
@@ -205,9 +192,9 @@ def _groups(variants: Sequence[KnownEffect], no_effect: str) -> list[_CategoryEf
     for name in np.unique(names).tolist():
         rows = names == name
         deltas, log_odds = np.sort(sizes[rows], axis=0).T
-        share = float(has[rows].mean())
-        color = {0.0: ORANGE, 1.0: BLUE}.get(share, GREY)
-        found.append((-share, -float(np.median(deltas)), _CategoryEffects(name, color, deltas, log_odds)))
+        fraction = float(has[rows].mean())
+        color = {0.0: ORANGE, 1.0: BLUE}.get(fraction, GREY)
+        found.append((-fraction, -float(np.median(deltas)), _CategoryEffects(name, color, deltas, log_odds)))
     return [group for *_, group in sorted(found, key=lambda one: one[:2])]
 
 
