@@ -224,8 +224,9 @@ def require_end_block(path: Path) -> None:
 
 
 LARGEST = 1 << 16  # bytes of a block, packed or not
-_FIXED = struct.Struct("<4sIBBH")  # magic and flags, time, two more flags, length of the extra field
-_TRAILER = struct.Struct("<II")  # CRC-32 and length of the content
+# Magic and flags; time and more flags; length of the extra field; its first member: "BC", 2, and the length
+# of the block less one.
+_HEADER = struct.Struct("<4s6xH2sHH")
 _START = b"\x1f\x8b\x08\x04"
 
 
@@ -238,36 +239,19 @@ class Block(NamedTuple):
 
 def unpack(data: bytes, where: str) -> Block:
     """The block that `data` begins with; `DataError` if that isn't one, or is damaged."""
-    size, begin = _sizes(data, where)
-    if len(data) < size:
+    magic, _, name, length, last = _HEADER.unpack(data[: _HEADER.size].ljust(_HEADER.size))
+    if (magic, name, length) != (_START, b"BC", 2):
+        raise DataError(f"{where}: damaged bgzip file: what should be a block is none")
+    if len(data) <= last:
         raise DataError(f"{where}: truncated: the file ends within a bgzip block")
-    inflate = zlib.decompressobj(-15)
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)  # a gzip member, with its checksum
     try:
-        content = inflate.decompress(data[begin : size - _TRAILER.size], LARGEST + 1)
+        content = inflate.decompress(data[: last + 1], LARGEST + 1)
     except zlib.error as error:
         raise DataError(f"{where}: damaged bgzip file: {error}") from None
-    checksum, length = _TRAILER.unpack_from(data, size - _TRAILER.size)
-    if not inflate.eof or inflate.unused_data or len(content) != length or length > LARGEST:
+    if not inflate.eof or inflate.unused_data or len(content) > LARGEST:
         raise DataError(f"{where}: damaged bgzip file: a block has not the length that it states")
-    if zlib.crc32(content) != checksum:
-        raise DataError(f"{where}: damaged bgzip file: a block has not the checksum that it states")
-    return Block(content, size)
-
-
-def _sizes(data: bytes, where: str) -> tuple[int, int]:
-    """Bytes that the block takes, and where its packed content begins."""
-    if len(data) >= _FIXED.size and data.startswith(_START):
-        *_, extra = _FIXED.unpack_from(data)
-        begin = place = _FIXED.size
-        begin += extra
-        while place + 4 <= min(begin, len(data)):
-            name, length = data[place : place + 2], int.from_bytes(data[place + 2 : place + 4], "little")
-            if name == b"BC" and length == 2 and place + 6 <= len(data):
-                size = int.from_bytes(data[place + 4 : place + 6], "little") + 1
-                if size >= begin + _TRAILER.size:
-                    return size, begin
-            place += 4 + length
-    raise DataError(f"{where}: damaged bgzip file: what should be a block is none")
+    return Block(content, last + 1)
 
 
 class BlockIndex:

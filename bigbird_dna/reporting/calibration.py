@@ -19,13 +19,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import Z95
 from bigbird_dna.metrics.curves import Floats
-from bigbird_dna.metrics.reliability import (
-    NO_ROWS,
-    CalibrationMetrics,
-    calibration_metrics,
-    reliability,
-    rising_curve,
-)
+from bigbird_dna.metrics.reliability import calibration_metrics, reliability, rising_curve
 from bigbird_dna.reporting.style import BLUE, ORANGE, PALE, interval, panels, save_figure, square_panel
 from bigbird_dna.reporting.track_array import TrackArray
 from bigbird_dna.reporting.track_evaluation import read_slice, slice_bounds
@@ -191,23 +185,11 @@ def _row(
     y, p = labels[measured], scores[measured].astype(np.float64)
     if not ((p >= 0) & (p <= 1)).all():
         raise DataError(f"{path}: track {track.name!r}: a prediction is not a probability from 0 to 1")
-    before, after = _metrics(y, p), _metrics(y, one.map(p))
-    row: dict[str, Any] = {
-        "track": track.name,
-        "group": track.group,
-        "positives": int(y.sum()),
-        "negatives": int(len(y) - y.sum()),
-        "method": "shared" if one.shared else one.map.method,
-        "share_positive": before.share_positive,
-    }
-    for name, found in ((RAW, before), (CALIBRATED, after)):
-        row[f"mean_{name}"] = found.mean_probability
-        row |= {f"{metric}_{name}": getattr(found, metric) for metric in METRICS}
-    return row
-
-
-def _metrics(labels: NDArray[np.int8], probabilities: NDArray[np.float64]) -> CalibrationMetrics:
-    return calibration_metrics(labels, probabilities) if len(labels) else NO_ROWS
+    before, after = (calibration_metrics(y, values) for values in (p, one.map(p)))
+    method, positives = "shared" if one.shared else one.map.method, int(y.sum())
+    metrics = (getattr(found, name) for found in (before, after) for name in ("mean_probability", *METRICS))
+    row = (track.name, track.group, positives, len(y) - positives, method, before.share_positive, *metrics)
+    return dict(zip(TRACK_CALIBRATION.names, row, strict=True))
 
 
 def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
