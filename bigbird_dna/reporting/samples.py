@@ -194,7 +194,7 @@ def compare_samples(
         name: {k: [] for k in sizes} for name in (SAMPLES, REAL, *given)
     }
     for _ in range(DRAWS):
-        drawn = _segments(held_out, lengths, rng)
+        drawn = draw_segments(held_out, lengths, rng)
         for k in sizes:
             own = spectrum(drawn, k)
             rest = total[k] - own
@@ -212,7 +212,7 @@ def _over_draws(draws: Sequence[float]) -> Estimate:
     return percentile_interval(float(np.mean(values)) if len(values) else math.nan, values)
 
 
-def _segments(contigs: Sequence[Codes], lengths: Sequence[int], rng: np.random.Generator) -> list[Codes]:
+def draw_segments(contigs: Sequence[Codes], lengths: Sequence[int], rng: np.random.Generator) -> list[Codes]:
     """Segments of these lengths, no two of which share a base; one may be cut by a contig's end."""
     ends = np.cumsum([len(codes) for codes in contigs])
     order = rng.permutation(len(lengths))

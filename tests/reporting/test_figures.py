@@ -96,6 +96,7 @@ def run(*, timed=True, points=8):
     return TrainingCurves(LogCurve(steps, 1 / steps), {"bits_per_base": held_out} if points else {})
 
 
+ALONE = bits_table(9, {"model": 1.9})
 DRAWINGS = {
     "roc": partial(draw_curves, "auroc"),
     "precision-recall": partial(draw_curves, "auprc"),
@@ -104,7 +105,7 @@ DRAWINGS = {
     "scores": draw_scores,
     "bits": lambda path: language_model.bits_per_base_figure(bits_table(), path),
     "bits, one block": lambda path: language_model.bits_per_base_figure(bits_table(1), path),
-    "bits, alone": lambda path: language_model.bits_per_base_figure(bits_table(9, {"model": 1.9}), path),
+    "bits, alone": lambda path: language_model.bits_per_base_figure(ALONE, path),
     "held out": lambda path: language_model.held_out_figure(run(), bits_table(), path),
     "held out, hours": lambda path: language_model.held_out_figure(run(points=80), bits_table(), path),
     "held out, no time": lambda path: language_model.held_out_figure(run(timed=False), bits_table(), path),

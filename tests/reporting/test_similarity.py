@@ -93,23 +93,22 @@ def test_a_stratum_without_windows_says_so(files: dict[str, Path], tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("spoil", "named"),
     [
-        (lambda t: t.iloc[1:], r"has no window chr\d:\d+-\d+, which .*model.parquet has \(1 are missing\)"),
-        (lambda t: t.drop(columns="similarity"), "no column 'similarity'"),
-        (lambda t: t.assign(similarity=1.5), "row 1: similarity '1.5' is not a number from 0 to 1"),
-        (lambda t: t.assign(similarity="near"), "row 1: similarity 'near' is not a number from 0 to 1"),
-        (lambda t: t.assign(start="1e3"), "row 1: start '1e3' is not a whole number"),
-        (lambda t: pd.concat([t, t.tail(2)]), "row 162: contig .*, start .*: there is such a row before"),
+        (lambda t: t[t["split"] == "test"].iloc[1:], "model.parquet"),
+        (lambda t: t.drop(columns="similarity"), "'similarity'"),
+        (lambda t: t.assign(similarity=1.5), "row 1: similarity '1.5'"),
+        (lambda t: t.assign(similarity="near"), "row 1: similarity 'near'"),
+        (lambda t: t.assign(start="1e3"), "row 1: start '1e3'"),
+        (lambda t: pd.concat([t, t.tail(2)]), "row 162: contig"),
     ],
 )
 def test_tables_of_nearest_windows_that_will_not_do(
-    files: dict[str, Path], tmp_path: Path, spoil: object, message: str
+    files: dict[str, Path], tmp_path: Path, spoil: object, named: str
 ) -> None:
     table = pd.read_csv(files["nearest"], sep="\t")
-    table = table[table["split"] == "test"] if "missing" in message else table
     spoil(table).to_csv(files["nearest"], sep="\t", index=False)  # type: ignore[operator]
-    with fails(DataError, message):
+    with fails(DataError, named):
         report(files, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -168,14 +167,8 @@ def test_strata_of_bins_have_the_medians_of_their_tracks(bins: dict[str, Path], 
 
 def test_bins_that_do_not_belong_together(run: Run, bins: dict[str, Path], tmp_path: Path) -> None:
     np.save(tmp_path / "short.npy", np.zeros((199, 3), np.float32))
-    command = [
-        "evaluate bins-by-similarity",
-        bins["nearest"],
-        "--labels",
-        bins["labels"],
-        "--tracks",
-        bins["tracks"],
-    ]
+    files = ("--labels", bins["labels"], "--tracks", bins["tracks"])
+    command = ["evaluate bins-by-similarity", bins["nearest"], *files]
     out = ("-o", tmp_path / "out.tsv")
     result = run(*command, *out, f"--predictions=model={bins['model']}")
     assert (result.code, result.out) == (0, "") and "X, below 0.3" in result.err
