@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PREFIX = ".bigbird-dna-"
-_swept: set[Path] = set()
+swept: set[Path] = set()
 _left: dict[Path, int] = {}  # directories that haven't been removed, and the process that made them
 _made: dict[Path, int] = {}  # likewise those that results go to, the outer before the inner
 
@@ -79,9 +79,9 @@ def remove_left() -> None:
 def sweep(parent: Path) -> None:
     """Remove what dead processes of this user left in a directory; once a process and directory."""
     parent = Path(parent)
-    if parent in _swept:
+    if parent in swept:
         return
-    _swept.add(parent)
+    swept.add(parent)
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and _is_litter(entry):

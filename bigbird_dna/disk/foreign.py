@@ -32,7 +32,7 @@ _LENGTHS = {(1, 0): "<H", (2, 0): "<I"}  # of the header, by the format's versio
 _LONGEST_HEADER = 10_000
 _PACKING = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # Deflate makes nothing smaller than by this factor, but for a start and an end.
-_LARGEST_RATIO, _ENDS = 1032, 1024
+LARGEST_RATIO, _ENDS = 1032, 1024
 _ENCRYPTED = 0x1
 
 
@@ -122,7 +122,7 @@ class Npz:
         with self._archive.open(member) as stream:
             header = self._headers[name] = read_header(stream)
             needed = stream.tell() + header.nbytes
-            if needed != member.file_size or needed > _LARGEST_RATIO * member.compress_size + _ENDS:
+            if needed != member.file_size or needed > LARGEST_RATIO * member.compress_size + _ENDS:
                 raise ValueError(f"array {name!r} is truncated: its header promises {needed:,} bytes")
             yield stream
 
@@ -182,10 +182,10 @@ def check_array(path: Path, name: str, data: Any) -> None:
         raise DataError(f"{path}: {name}: its values lie in other files, which are not read")
     size = path.stat().st_size
     claimed = math.prod(data.shape) * data.dtype.itemsize
-    if claimed > _LARGEST_RATIO * size:
+    if claimed > LARGEST_RATIO * size:
         raise DataError(f"{path}: {name}: {data.shape} is more than a file of {size:,} bytes can hold")
     chunk = math.prod(data.chunks) * data.dtype.itemsize if data.chunks else 0
-    if chunk > min(_LARGEST_CHUNK, _LARGEST_RATIO * size):
+    if chunk > min(_LARGEST_CHUNK, LARGEST_RATIO * size):
         raise DataError(f"{path}: {name}: chunks of {data.chunks} are too large to be read")
 
 
@@ -225,7 +225,7 @@ def open_parquet(path: Path) -> Iterator[Any]:
 
     with reading(path, "not readable as Parquet", Exception), pq.ParquetFile(path) as stored:
         rows, size = stored.metadata.num_rows, path.stat().st_size
-        if not 0 <= rows <= _LARGEST_RATIO * size:
+        if not 0 <= rows <= LARGEST_RATIO * size:
             raise DataError(f"{path}: {rows:,} rows are more than a file of {size:,} bytes can hold")
         yield stored
 
