@@ -141,14 +141,6 @@ def _header(text: str) -> list[str]:
     return line.split("\t")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/howto/notebook.md"])
-def test_the_python_shown_runs(page: str, toy_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(toy_home)
-    (block,) = blocks(page, "python")
-    assert block.text.count("\n") <= 16
-    exec(compile(block.text, f"{page}, line {block.line}", "exec"), {})
-
-
 # Run on the demo's results
 
 

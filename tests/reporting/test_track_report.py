@@ -5,7 +5,6 @@ import hashlib
 import html
 import json
 import re
-from html.parser import HTMLParser
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from bigbird_dna.metrics.auroc import auroc_difference
 from bigbird_dna.reporting import track_array, track_evaluation
 from bigbird_dna.reporting.tracks import AucReport, auc_report, read_published
 from tests.golden.messages import fails
+from tests.html_pages import HtmlPage
 
 EVIL = "<script>alert(1)</script>&\"'|</table><!--{{ 1 }}"
 
@@ -134,28 +134,8 @@ def test_metrics_of_groups(made):
         assert row.median_auroc_published == pytest.approx(published, abs=1e-9)
 
 
-class _Reader(HTMLParser):
-    """Tags, attributes and texts by the tag they stand in."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.texts, self.stack = [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        self.stack.append(tag)
-
-    def handle_endtag(self, tag):
-        while self.stack and self.stack.pop() != tag:
-            pass
-
-    def handle_data(self, data):
-        self.texts.append((self.stack[-1] if self.stack else "", data))
-
-
 def test_page_needs_no_network_and_runs_no_foreign_script(made):
-    reader = _Reader(made.page)
+    reader = HtmlPage(made.page)
     scripts = [attributes for tag, attributes in reader.tags if tag == "script"]
     assert len(scripts) == 2 and not any("src" in attributes for attributes in scripts)
     for tag, attributes in reader.tags:
@@ -173,10 +153,9 @@ def test_page_needs_no_network_and_runs_no_foreign_script(made):
 def test_names_are_escaped(made):
     assert "<script>alert" not in made.page and "</table>&" not in made.page
     assert "<img" not in made.page and "l&lt;img src=x&gt;.npy" in made.page, "the name of a file"
-    reader = _Reader(made.page)
+    reader = HtmlPage(made.page)
     assert ("title", f"Title {EVIL}\u2028") in reader.texts
-    labels = [a["aria-label"] for t, a in reader.tags if t == "input" and "aria-label" in a]
-    assert f"Curves of {EVIL}" in labels
+    assert f"Curves of {EVIL}" in reader.values("aria-label", "input")
     assert ("p", f"left out {EVIL}") in reader.texts
     assert "bigbird-dna auc-report &lt;x&gt;" in made.page
 
