@@ -67,7 +67,7 @@ def _with_lines(items: Iterable[T], description: str, total: Total, unit: str) -
 
 
 def _how_far(done: int, total: int | None, unit: str, seconds: float) -> str:
-    """`12 % (1,234,567 of 10,000,000 windows), 4 min left`; without a total what there is to say."""
+    """`12 % (1,234,567 of 10,000,000 windows), 4 min left`; without a total the number and time."""
     name = f" {unit}" if unit else ""
     if total is None or done > total:
         return f"{done:,}{name} in {duration(seconds)}"

@@ -1,7 +1,7 @@
 """Files that appear whole or not at all, and checksums.
 
 They are written to temporary directories, which are removed after use, and by the next run where their
-process was killed. Names of these say who made them: machine, process, and when that process began. A
+process was killed. Their names have their maker: machine, process, and when that process began. A
 directory whose process is known to be dead is litter; one of another machine is left alone, as nobody here
 can know.
 """
@@ -176,14 +176,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
     writer raised.
     """
     path = Path(path)
-    with _beside(path) as directory, full_disk_told(path, directory):
+    with _beside(path) as directory, full_disk_reported(path, directory):
         temporary = directory / path.name
         yield temporary
         temporary.replace(path)
 
 
 @contextmanager
-def full_disk_told(path: Path, directory: Path) -> Iterator[None]:
+def full_disk_reported(path: Path, directory: Path) -> Iterator[None]:
     """Raise `DataError` for an error in the block if nothing more can be written to `directory`.
 
     Many libraries have errors of their own for a full disk: that it is full is seen by trying.
@@ -233,7 +233,7 @@ def bgzip_writer(path: Path, mode: Any = "wb") -> Iterator[Any]:
             with stream:
                 yield stream
         except BaseException:
-            with suppress(OSError):  # what couldn't be flushed is still open, and would be told of later
+            with suppress(OSError):  # what couldn't be flushed is still open, and would be reported later
                 stream.close()
             raise
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bigbird_dna.disk.atomic import (
     checksum,
-    full_disk_told,
+    full_disk_reported,
     make_parent,
     make_scratch,
     read_json,
@@ -84,7 +84,7 @@ def into_directory(path: Path, inputs: Iterable[Path] = ()) -> Iterator[Path]:
 @contextmanager
 def _incoming(path: Path, parent: Path) -> Iterator[Path]:
     """An empty directory in `parent`, removed after use, for what goes to `path`."""
-    with scratch_directory(parent, path) as scratch, full_disk_told(path, scratch):
+    with scratch_directory(parent, path) as scratch, full_disk_reported(path, scratch):
         temporary = scratch / "incoming"
         temporary.mkdir()
         yield temporary

@@ -37,7 +37,7 @@ _ENCRYPTED = 0x1
 
 
 class Header(NamedTuple):
-    """What a `.npy` file says of its array."""
+    """The array of a `.npy` file as its header has it."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -103,7 +103,7 @@ class Npz:
         return list(self._members)
 
     def header(self, name: str) -> Header:
-        """What the array says of itself; `KeyError` if there is no such."""
+        """The header of an array; `KeyError` if there is no such."""
         if name not in self._headers:
             with self.open(name):
                 pass

@@ -11,7 +11,7 @@ from bigbird_dna.errors import ModelError, error_text
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text; `ValueError` says on one line why it has none.
+    """The value of a JSON text; `ValueError` with one line if it has none.
 
     Refused are also a key that occurs twice in an object, NaN and infinities, numbers too large for a float,
     and whatever is nested too deeply to be read.

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Protocol
 
-from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, full_disk_told, scratch_directory
+from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, full_disk_reported, scratch_directory
 from bigbird_dna.errors import DataError, UsageError, printable
 
 _PAUSE = 1.0  # seconds that text waits at most while more is written
@@ -171,7 +171,7 @@ def destination(output: Path | None, format: str) -> Iterator[Path]:
             return
         with scratch_directory() as directory:
             spool = directory / f"scores.{format}"
-            with full_disk_told(spool, directory):
+            with full_disk_reported(spool, directory):
                 yield spool
             with spool.open("rb") as complete:
                 if output is None:

@@ -1,6 +1,6 @@
 """Jobs in shards: which rows a shard has, and the file that keeps what was found until all are merged.
 
-A shard is a zip file. `piece.json` says what it is: kind of job, number of the shard, and all that decides
+A shard is a zip file. `piece.json` describes it: kind of job, number of the shard, and all that decides
 the job's result, which is the same for every shard of it. Rows are in `rows.txt`, a line each, arrays in
 members of their own. Bytes depend on the content alone.
 """

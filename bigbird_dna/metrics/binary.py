@@ -74,7 +74,7 @@ def binary_metrics(
 
 
 def weighted_metrics(rows: WeightedRows, called: NDArray[np.bool_], weights: Floats) -> Floats:
-    """Average precision, F1 and MCC, (3, R), of rows that count as `weights` (R, N) say.
+    """Average precision, F1 and MCC, (3, R), of rows under `weights` (R, N).
 
     `called` positive (N,). NaN where the weights leave no positive; F1 and MCC also where they leave no
     negative.

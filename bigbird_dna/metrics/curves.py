@@ -80,7 +80,7 @@ class WeightedRows(NamedTuple):
         return cls(steps, order[y[order]], order[~y[order]])
 
     def counts(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
-        """`true`, `above` and `false` of the steps, (R, D), of rows that count as `weights` (R, N) say."""
+        """`true`, `above` and `false` of the steps, (R, D), of rows under `weights` (R, N)."""
         true = np.cumsum(weights[:, self.positives], axis=1)[:, self.steps.true - 1]
         passed = np.pad(np.cumsum(weights[:, self.negatives], axis=1), ((0, 0), (1, 0)))
         return true, passed[:, self.steps.above], passed[:, self.steps.false]

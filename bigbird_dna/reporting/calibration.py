@@ -109,7 +109,8 @@ def promoter_calibration_table(held: Sequence[SetProbabilities]) -> pd.DataFrame
 def promoter_calibration_figure(held: Sequence[SetProbabilities], table: pd.DataFrame, path: Path) -> None:
     """Reliability curves; the legends give the expected calibration error of the `table` of calibrations.
 
-    The line is the rising curve of the least squares, points are bins with the 95 % interval of their share.
+    The line is the rising curve of the least squares, points are bins with the 95 % interval of the
+    fraction of promoters.
     """
     with panels(1, len(held), 4.1, 4.4) as (figure, axes):
         for axis, one in zip(axes, held, strict=True):
@@ -132,9 +133,9 @@ def _draw_reliability(axis: Axes, one: SetProbabilities, name: str, error: str) 
     order, best = np.argsort(values, kind="stable"), rising_curve(one.labels, values, one.negative_weight)
     axis.plot(values[order], best[order], color=color, linewidth=1.1, alpha=0.6)
     spread = Z95 * curve.spread
-    low, high = np.minimum(spread, curve.share), np.minimum(spread, 1 - curve.share)
+    low, high = np.minimum(spread, curve.fraction), np.minimum(spread, 1 - curve.fraction)
     axis.errorbar(
-        curve.probability, curve.share, yerr=np.stack([low, high]), fmt="o", markersize=4, elinewidth=1,
+        curve.probability, curve.fraction, yerr=np.stack([low, high]), fmt="o", markersize=4, elinewidth=1,
         color=color, label=f"{legend}\n{error}",
     )  # fmt: skip
 
@@ -193,7 +194,7 @@ def _row(
 
 
 def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
-    """Left: each track's mean probability and share of positives; right: its error before and after."""
+    """Left: each track's mean probability and fraction of positives; right: its error before and after."""
     with panels(1, 2, 4.6, 4.4) as (figure, (left, right)):
         for name, (legend, color) in STYLES.items():
             left.plot(

@@ -76,7 +76,7 @@ def read_known_effects(
 
     `scored` is a VCF or table of `score-variants` with the values of each track; `truth` a VCF, matched by
     contig, position, REF and ALT, None if it is in `scored`. Effects are read in lower case. All are known
-    for `track`, or for the one that `fields.track` names. `DataError`: no allele is left, the text says why.
+    for `track`, or for the one that `fields.track` names. `DataError`: no allele is left.
     """
     is_table = scored.name.lower().endswith(TABLES)
     if is_table and truth is None:

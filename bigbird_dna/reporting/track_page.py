@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 # What the style sheet has: colors of groups, and of curves, which dashes tell apart too.
-GROUP_COLOURS, CURVE_COLOURS = 6, 8
+GROUP_COLORS, CURVE_COLORS = 6, 8
 MAX_STRIPS = 24  # a figure of more groups than this would fill screens
 LONG_LIST = 60  # tracks; a longer list is folded
 _FACTS = {"cell": 8.0, "target": 8.0, "treatment": 8.0, "description": 14.0}  # columns' widths, rem
@@ -124,7 +124,7 @@ def report_page(page: TrackPage) -> str:
         left_out=excluded_tracks(page.table),
         all_tracks=ALL,
         published=PUBLISHED,
-        group_colours=GROUP_COLOURS,
+        group_colours=GROUP_COLORS,
         max_strips=MAX_STRIPS,
         long_list=LONG_LIST,
         curve_error=200 / CURVE_POINTS,
@@ -137,7 +137,7 @@ def default_tracks(page: TrackPage) -> list[int]:
     counted = page.table[page.table["counted"]]
     areas = counted["auroc"].to_numpy()
     rows = counted.index.to_numpy()
-    for group in list(page.group_numbers)[:GROUP_COLOURS]:
+    for group in list(page.group_numbers)[:GROUP_COLORS]:
         inside = (counted["group"] == group).to_numpy()
         if inside.any():
             nearest = np.abs(areas[inside] - np.median(areas[inside])).argmin()
@@ -243,7 +243,7 @@ def _data(page: TrackPage) -> dict[str, Any]:
             for curve in page.curves
         ],
         "chosen": default_tracks(page),
-        "groupColours": GROUP_COLOURS,
-        "curveColours": CURVE_COLOURS,
+        "groupColours": GROUP_COLORS,
+        "curveColours": CURVE_COLORS,
         "maxStrips": MAX_STRIPS,
     }

@@ -16,7 +16,7 @@ def test_bins_and_error_by_hand() -> None:
     curve = reliability(labels, [0.1, 0.2, 0.3, 0.6, 0.7, 0.9], bins=3)
     assert curve.rows.tolist() == [2, 2, 2]
     assert curve.probability == pytest.approx([0.15, 0.45, 0.8])
-    assert curve.share == pytest.approx([0.0, 0.5, 1.0])
+    assert curve.fraction == pytest.approx([0.0, 0.5, 1.0])
     found = calibration_metrics(labels, [0.1, 0.2, 0.3, 0.6, 0.7, 0.9], bins=3)
     assert found.ece == pytest.approx((0.15 + 0.05 + 0.2) / 3)
     assert (found.share_positive, found.mean_probability) == (0.5, pytest.approx(2.8 / 6))
