@@ -88,24 +88,21 @@ class Schema:
         return Schema([column for column in self.columns if column.name in names])
 
 
-def text_columns(*names: str) -> list[Column]:
-    """Columns of text."""
-    return [Column(name, "text") for name in names]
+_KINDS = {
+    "text": Column("", "text"),
+    "count": Column("", "whole", low=0),
+    "metric": Column("", missing=True),
+    "estimate": Column("", "estimate", missing=True),
+}
 
 
-def count_columns(*names: str) -> list[Column]:
-    """Columns of whole numbers from 0."""
-    return [Column(name, "whole", low=0) for name in names]
+def columns(*groups: str) -> list[Column]:
+    """Columns by groups of a kind and names, such as "count n positives".
 
-
-def metric_columns(*names: str) -> list[Column]:
-    """Columns of numbers that may be undefined."""
-    return [Column(name, missing=True) for name in names]
-
-
-def estimate_columns(*names: str) -> list[Column]:
-    """Columns of numbers with intervals, all of which may be undefined."""
-    return [Column(name, "estimate", missing=True) for name in names]
+    Kinds are text, count (a whole number from 0), metric (a number that may be undefined) and estimate (such
+    a number with its interval).
+    """
+    return [_KINDS[kind]._replace(name=name) for kind, *names in map(str.split, groups) for name in names]
 
 
 def write_table(path: Path, table: pd.DataFrame, schema: Schema, digits: int = 6) -> None:

@@ -14,7 +14,7 @@ from bigbird_dna.calibration.stored import FILE, CalibratedTrack, Calibration, r
 from bigbird_dna.console import progress
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.tables import Schema, count_columns, estimate_columns, metric_columns, text_columns
+from bigbird_dna.disk.tables import Schema, columns
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import Z95
@@ -34,33 +34,20 @@ STYLES = {RAW: ("as the model gives them", ORANGE), CALIBRATED: ("calibrated", B
 _WEIGHTS = "model.safetensors"
 
 PROMOTER_CALIBRATION = Schema(
-    [
-        *text_columns("negative_set", "probabilities"),
-        *count_columns("n", "positives"),
-        *metric_columns("ece"),
-        *estimate_columns("ece_debiased"),
-        *metric_columns("ece_perfect"),
-        *estimate_columns("brier"),
-        *metric_columns(
-            "miscalibration", "discrimination", "uncertainty", "mean_probability", "share_positive"
-        ),
-    ],
+    columns(
+        *("text negative_set probabilities", "count n positives"),
+        *("metric ece", "estimate ece_debiased", "metric ece_perfect", "estimate brier"),
+        "metric miscalibration discrimination uncertainty mean_probability share_positive",
+    ),
     key=["negative_set", "probabilities"],
 )
 
 METRICS = ("ece", "ece_debiased", "ece_debiased_low", "ece_debiased_high", "ece_perfect", "brier")
 TRACK_CALIBRATION = Schema(
-    [
-        *text_columns("track", "group"),
-        *count_columns("positives", "negatives"),
-        *text_columns("method"),
-        *metric_columns("share_positive"),
-        *(
-            column
-            for name in (RAW, CALIBRATED)
-            for column in metric_columns(f"mean_{name}", *(f"{one}_{name}" for one in METRICS))
-        ),
-    ],
+    columns(
+        *("text track group", "count positives negatives", "text method", "metric share_positive"),
+        *(f"metric {one}_{name}" for name in (RAW, CALIBRATED) for one in ("mean", *METRICS)),
+    ),
     key=["track"],
 )
 _SMALLEST = 1e-4  # of the axes

@@ -20,7 +20,7 @@ from bigbird_dna.data.predictions import (
     negative_set_of,
 )
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, count_columns, estimate_columns, text_columns, write_table
+from bigbird_dna.disk.tables import Schema, columns, write_table
 from bigbird_dna.errors import UsageError
 from bigbird_dna.metrics.auroc import ENDS, UNDEFINED, auroc_difference
 from bigbird_dna.metrics.binary import THRESHOLD, binary_metrics
@@ -52,12 +52,10 @@ if TYPE_CHECKING:
 DIFFERENCES = {KMER: "auroc_minus_kmer", POSITION: "auroc_minus_position"}
 
 PROMOTERS = Schema(
-    [
-        *text_columns("negative_set", "stratum", "model"),
-        *count_columns("n", "positives"),
-        *estimate_columns("auroc", "auprc", "f1", "mcc", *DIFFERENCES.values()),
-        *text_columns("note"),
-    ],
+    columns(
+        *("text negative_set stratum model", "count n positives", "estimate auroc auprc f1 mcc"),
+        *(*(f"estimate {name}" for name in DIFFERENCES.values()), "text note"),
+    ),
     key=["negative_set", "stratum", "model"],
 )
 

@@ -15,7 +15,7 @@ import yaml
 
 from bigbird_dna.config import Config
 from bigbird_dna.disk.atomic import atomic_path, reading
-from bigbird_dna.disk.tables import Schema, metric_columns, read_table, read_text_table
+from bigbird_dna.disk.tables import Schema, columns, read_table, read_text_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.metrics.auroc import ENDS
 from bigbird_dna.reporting.track_page import render_page, resource
@@ -281,9 +281,13 @@ def processor_seconds(path: Path) -> float | None:
     return cells[0] if cells else None
 
 
-def _measured(path: Path, *columns: str) -> list[float | None]:
+def _measured(path: Path, *names: str) -> list[float | None]:
     """The last row of a benchmark file, None for what wasn't measured; nothing if there is no row."""
-    rows = read_table(path, Schema(metric_columns(*columns)))[[*columns]].to_numpy(float).tolist()
+    rows = (
+        read_table(path, Schema(columns(*(f"metric {name}" for name in names))))[[*names]]
+        .to_numpy(float)
+        .tolist()
+    )
     return [None if math.isnan(value) else value for row in rows[-1:] for value in row]
 
 

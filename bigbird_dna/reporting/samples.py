@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, count_columns, metric_columns, text_columns, write_table
+from bigbird_dna.disk.tables import Schema, columns, write_table
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import Reference
@@ -27,14 +27,8 @@ from bigbird_dna.metrics.resampling import percentile_interval
 from bigbird_dna.reporting.language_model import apart
 from bigbird_dna.reporting.style import BLUE, GREEN, GREY, panels, save_figure
 
-DIVERGENCES = Schema(
-    [*text_columns("sequence"), *count_columns("k"), *metric_columns("divergence", "low", "high")],
-    key=["sequence", "k"],
-)
-CONTENTS = Schema(
-    [*text_columns("sequence"), *count_columns("bases"), *metric_columns("gc", "gc_deviation")],
-    key=["sequence"],
-)
+DIVERGENCES = Schema(columns("text sequence", "count k", "metric divergence low high"), key=["sequence", "k"])
+CONTENTS = Schema(columns("text sequence", "count bases", "metric gc gc_deviation"), key=["sequence"])
 
 LONGEST = 10  # most k: 4 ** k counts are held for everything that is compared
 SAMPLES, REAL, CHAIN = "samples", "held-out sequence", "Markov chain of order"

@@ -18,15 +18,7 @@ from bigbird_dna.data.predictions import KEY, compare, read_predictions
 from bigbird_dna.data.strata import BOUNDS, SIMILARITY, Strata, nearest_schema
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import check_output
-from bigbird_dna.disk.tables import (
-    Schema,
-    count_columns,
-    estimate_columns,
-    metric_columns,
-    read_table,
-    text_columns,
-    write_table,
-)
+from bigbird_dna.disk.tables import Schema, columns, read_table, write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.binary import binary_metrics
@@ -41,23 +33,14 @@ if TYPE_CHECKING:
 
 TABLE, FIGURE = "similarity.tsv", "similarity.svg"
 SCHEMA = Schema(
-    [
-        *text_columns("negative_set", "similarity", "model"),
-        *count_columns("n", "positives"),
-        *estimate_columns("auroc", "auprc"),
-        *text_columns("note"),
-    ],
+    columns("text negative_set similarity model", "count n positives", "estimate auroc auprc", "text note"),
     key=["negative_set", "similarity", "model"],
 )
 BIN_SCHEMA = Schema(
-    [
-        *text_columns("similarity"),
-        *count_columns("bins"),
-        *text_columns("group", "model"),
-        *count_columns("tracks"),
-        *metric_columns("median_auroc", "median_auprc"),
-        *count_columns("left_out"),
-    ],
+    columns(
+        *("text similarity", "count bins", "text group model", "count tracks"),
+        *("metric median_auroc median_auprc", "count left_out"),
+    ),
     key=["similarity", "group", "model"],
 )
 BIN_KEY = ("contig", "start", "end")

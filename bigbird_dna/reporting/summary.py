@@ -12,12 +12,10 @@ from bigbird_dna.data.predictions import ALL as EVERY
 from bigbird_dna.data.predictions import CONTROL, KMER, MODEL, NONCODING, POSITION
 from bigbird_dna.disk.tables import (
     Schema,
-    estimate_columns,
-    metric_columns,
+    columns,
     number,
     read_object,
     read_table,
-    text_columns,
     whole_number,
     with_types,
     write_table,
@@ -42,9 +40,7 @@ _COMPARED = {
 _STRATA = {NONCODING: "less than half coding"}
 _MEDIAN, _LEAD = "median_auroc_", "delta_"
 
-SUMMARY = Schema(
-    [*text_columns("section", "figure"), *metric_columns("value", "low", "high"), *text_columns("note")]
-)
+SUMMARY = Schema(columns("text section figure", "metric value low high", "text note"))
 
 Line = Mapping[Any, Any]
 
@@ -269,7 +265,7 @@ def group_rows(source: Path) -> list[SummaryRow]:
     schema = groups_schema(()).part("group", "tracks", "median_auroc")
     table = read_table(source, schema)
     others = [name.removeprefix(_MEDIAN) for name in table.columns if name.startswith(_MEDIAN)]
-    table = with_types(source, table, Schema(metric_columns(*(f"{_MEDIAN}{name}" for name in others))))
+    table = with_types(source, table, Schema(columns(*(f"metric {_MEDIAN}{name}" for name in others))))
     rows = []
     for line in table.to_dict("records"):
         section = f"chromatin, {line['group']}"
@@ -288,15 +284,14 @@ def lead_rows(source: Path) -> list[SummaryRow]:
     Tracks that don't count in their group's metrics are left out, and so is a lead over published metrics,
     which are of other data. Being the largest of many, the leads are a little too large.
     """
-    table = read_table(source, Schema([*text_columns("track", "note"), *metric_columns("auroc")]))
+    table = read_table(source, Schema(columns("text track note", "metric auroc")))
     leads = [name for name in table.columns if name.startswith(_LEAD) and not name.endswith(ENDS[1:])]
     others = (lead.removeprefix(_LEAD) for lead in leads)
     name = next((other for other in others if other != PUBLISHED), None)
     if name is None:
         return []
     lead, other = f"{_LEAD}{name}", f"auroc_{name}"
-    schema = Schema([*estimate_columns(lead), *metric_columns(other)])
-    table = with_types(source, table, schema)
+    table = with_types(source, table, Schema(columns(f"estimate {lead}", f"metric {other}")))
     found = []
     for line in table.to_dict("records"):
         estimate = _estimate(line, lead)

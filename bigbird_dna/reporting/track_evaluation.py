@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.disk.tables import Schema, count_columns, estimate_columns, metric_columns, text_columns
+from bigbird_dna.disk.tables import Schema, columns
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_difference, auroc_note, auroc_of
@@ -251,26 +251,21 @@ _NOT_COMPARED = TrackComparison(UNDEFINED, np.nan, UNDEFINED)
 
 def tracks_schema(others: Sequence[str]) -> Schema:
     """The columns of `tracks.tsv`; `others` are what AUROCs are compared with, `PUBLISHED` among them."""
-    columns = [*text_columns("track", "group"), *count_columns("positives", "negatives")]
-    columns += [*estimate_columns("auroc"), *metric_columns("auprc"), *text_columns("note")]
-    columns += metric_columns("prevalence")
+    groups = ["text track group", "count positives negatives", "estimate auroc", "metric auprc", "text note"]
+    groups.append("metric prevalence")
     for name in others:
-        columns += metric_columns(other_auroc(name))
         if name == PUBLISHED:
-            columns += metric_columns(f"delta_{name}")
+            groups.append(f"metric {other_auroc(name)} delta_{name}")
         else:
-            columns += [*metric_columns(f"auprc_{name}"), *estimate_columns(f"delta_{name}")]
-    return Schema(columns, key=["track"])
+            groups += [f"metric {other_auroc(name)} auprc_{name}", f"estimate delta_{name}"]
+    return Schema(columns(*groups), key=["track"])
 
 
 def groups_schema(others: Sequence[str]) -> Schema:
     """The columns of `groups.tsv`; `others` as of `tracks_schema`."""
-    columns = [*text_columns("group"), *count_columns("tracks")]
-    columns += metric_columns("median_auroc", "mean_auroc", "median_auprc", "mean_auprc")
-    columns += count_columns("left_out")
-    for name in others:
-        columns += metric_columns(f"median_auroc_{name}", f"median_delta_{name}")
-    return Schema(columns, key=["group"])
+    medians = (f"metric median_auroc_{name} median_delta_{name}" for name in others)
+    own = "metric median_auroc mean_auroc median_auprc mean_auprc"
+    return Schema(columns("text group", "count tracks", own, "count left_out", *medians), key=["group"])
 
 
 def tracks_table(

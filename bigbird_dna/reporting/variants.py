@@ -12,14 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import (
-    Schema,
-    count_columns,
-    estimate_columns,
-    metric_columns,
-    text_columns,
-    write_table,
-)
+from bigbird_dna.disk.tables import Schema, columns, write_table
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.curves import Floats
 from bigbird_dna.reporting.known_effects import DEFAULT_FIELDS, Fields, KnownEffect, read_known_effects
@@ -30,15 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-VARIANTS = Schema(
-    [
-        *text_columns("subset"),
-        *count_columns("variants", "with_effect"),
-        *estimate_columns("auroc"),
-        *metric_columns("auroc_log_odds", "right_sign"),
-    ],
-    key=["subset"],
-)
+_METRICS = ("estimate auroc", "metric auroc_log_odds right_sign")
+VARIANTS = Schema(columns("text subset", "count variants with_effect", *_METRICS), key=["subset"])
 ALL, HELD_OUT = "all", "held-out"
 # The sign of a change that such an effect should have; other effects have no known direction.
 DIRECTIONS = {"gain": 1, "loss": -1}
