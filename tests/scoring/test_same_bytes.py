@@ -92,10 +92,6 @@ def windows(count: int, seed: int = 0) -> list[str]:
     return some
 
 
-def without_origin(text: str) -> list[str]:
-    return [line for line in text.splitlines() if not line.startswith("## ")]
-
-
 @pytest.mark.parametrize("name", ["promoter", "chromatin"])
 def test_a_window_has_the_same_bits_in_any_company(home: Home, name: str) -> None:
     model = bigbird_dna.load(home.path / name)
@@ -178,70 +174,79 @@ def test_scores_of_any_batch_size_and_threads_are_one_file(
     assert len(found) == 1
 
 
-def test_a_record_has_the_same_lines_whatever_the_file_holds_besides(
-    run: Run, home: Home, tmp_path: Path
-) -> None:
-    def scored(records: dict[str, str], *words: object) -> list[str]:
-        path = write(tmp_path / "some.fa", records)
-        outcome = run("score-promoters", home.path / "promoter", path, "--stride", 7, *words)
-        assert outcome.code == 0, outcome.err
-        return without_origin(outcome.out)[1:]
+@pytest.fixture
+def scored_lines(run: Run, home: Home, tmp_path: Path) -> Callable[..., list[str]]:
+    """What a command prints for some lines of a file, without header and origin."""
 
-    whole = scored(RECORDS)
-    rng = np.random.default_rng(0)
+    def call(name: str, some: Sequence[str], command: str, model: str, *words: object) -> list[str]:
+        (tmp_path / name).write_text("".join(some))
+        outcome = run(command, home.path / model, tmp_path / name, *words)
+        assert outcome.code == 0, outcome.err
+        return [line for line in outcome.out.splitlines() if not line.startswith("#")]
+
+    return call
+
+
+def some_of(rng: np.random.Generator, count: int) -> tuple[np.ndarray, tuple[object, ...]]:
+    """Some of so many rows, in any order, and options that decide nothing."""
+    options = ("--batch-size", rng.integers(1, 40), "--threads", rng.integers(1, 3))
+    return rng.permutation(count)[: rng.integers(1, count)], options
+
+
+def test_a_record_has_the_same_lines_whatever_the_file_holds_besides(
+    scored_lines: Callable[..., list[str]],
+) -> None:
+    records = [f">{name}\n{sequence}\n" for name, sequence in RECORDS.items()]
+    rng, names = np.random.default_rng(0), list(RECORDS)
+
+    def scored(some: Sequence[str], *words: object) -> list[str]:
+        return scored_lines("some.fa", some, "score-promoters", "promoter", "--stride", 7, *words)
+
+    whole = scored(records)
     for _ in range(3):
-        names = rng.permutation(list(RECORDS))[: rng.integers(1, len(RECORDS))]
-        words = ("--batch-size", rng.integers(1, 40), "--threads", rng.integers(1, 3))
-        lines = scored({str(name): RECORDS[name] for name in names}, *words)
-        assert lines == [line for name in names for line in whole if line.split("\t")[0] == name]
+        chosen, options = some_of(rng, len(RECORDS))
+        lines = scored([records[i] for i in chosen], *options)
+        assert lines == [line for i in chosen for line in whole if line.split("\t")[0] == names[i]]
 
 
 def test_a_region_has_the_same_line_whatever_the_file_holds_besides(
-    run: Run, home: Home, tmp_path: Path
+    home: Home, scored_lines: Callable[..., list[str]]
 ) -> None:
     rng = np.random.default_rng(0)
     starts = rng.integers(0, 600, 30)
     regions = [f"long\t{start}\t{start + rng.integers(5, 90)}\tr{i}\n" for i, start in enumerate(starts)]
-
-    def predicted(some: Sequence[str], *words: object) -> list[str]:
-        path = tmp_path / "some.bed"
-        path.write_text("".join(some))
-        outcome = run("predict-tracks", home.path / "chromatin", path, "--reference", home.genome, *words)
-        assert outcome.code == 0, outcome.err
-        return without_origin(outcome.out)[1:]
-
-    for options in (("--summary", "mean"), ("--center-fraction", 1)):
-        whole = predicted(regions, *options)
+    for fixed in (("--summary", "mean"), ("--center-fraction", 1)):
+        words = ("predict-tracks", "chromatin", "--reference", home.genome, *fixed)
+        whole = scored_lines("some.bed", regions, *words)
         for _ in range(2):
-            order = rng.permutation(30)[: rng.integers(1, 30)]
-            words = ("--batch-size", rng.integers(1, 20), "--threads", rng.integers(1, 3))
-            lines = predicted([regions[i] for i in order], *options, *words)
-            assert lines == [whole[i] for i in order]
+            chosen, options = some_of(rng, 30)
+            lines = scored_lines("some.bed", [regions[i] for i in chosen], *words, *options)
+            assert lines == [whole[i] for i in chosen]
 
 
 def test_a_variant_has_the_same_line_whatever_the_file_holds_besides(
-    run: Run, home: Home, tmp_path: Path
+    home: Home, scored_lines: Callable[..., list[str]]
 ) -> None:
     rng = np.random.default_rng(0)
-    sequence = RECORDS["long"]
     records = []
     for position in sorted(rng.choice(np.arange(10, 690), 12, replace=False).tolist()):
-        ref = sequence[position - 1]
+        ref = RECORDS["long"][position - 1]
         records.append(f"long\t{position}\tv{position}\t{ref}\t{'ACGT'.replace(ref, '')[0]}\t.\t.\t.\n")
-
-    def effects(some: Sequence[str], *words: object) -> list[str]:
-        path = tmp_path / "some.vcf"
-        path.write_text(VCF + "".join(some))
-        words = (*words, "--reference", home.genome, "--tracks", "*")
-        outcome = run("score-variants", home.path / "chromatin", path, *words)
-        assert outcome.code == 0, outcome.err
-        return [line for line in outcome.out.splitlines() if not line.startswith("#")]
-
     for format in ("vcf", "tsv"):
-        whole = effects(records, "--format", format)
-        order = rng.permutation(12)[:7]
-        words = ("--batch-size", rng.integers(1, 20), "--threads", 1)
-        assert effects([records[i] for i in order], "--format", format, *words) == [whole[i] for i in order]
+        words = (
+            "score-variants",
+            "chromatin",
+            "--reference",
+            home.genome,
+            "--tracks",
+            "*",
+            "--format",
+            format,
+        )
+        whole = scored_lines("some.vcf", [VCF, *records], *words)
+        chosen, options = some_of(rng, 12)
+        lines = scored_lines("some.vcf", [VCF, *(records[i] for i in chosen)], *words, *options)
+        assert lines == [whole[i] for i in chosen]
 
 
 def contents(path: Path) -> dict[str, bytes]:
