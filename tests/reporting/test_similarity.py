@@ -111,10 +111,8 @@ def test_tables_of_nearest_windows_that_will_not_do(
 def test_what_the_command_refuses(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
     command, model, nearest = "evaluate promoters-by-similarity", files["model"], files["nearest"]
 
-    def call(
-        *bins: str, predictions: object = f"genomic/model={model}", near: object = f"genomic={nearest}"
-    ) -> Result:
-        given = (f"--predictions={predictions}", f"--nearest={near}", "-o", tmp_path / "out")
+    def call(*bins: str, made: str = f"genomic/model={model}", near: str = f"genomic={nearest}") -> Result:
+        given = (f"--predictions={made}", f"--nearest={near}", "-o", tmp_path / "out")
         return run(command, *given, *(f"--similarity-bins={one}" for one in bins))
 
     result = call("0.5")
