@@ -72,9 +72,14 @@ def test_where_rows_tell_all_the_interval_is_student_s() -> None:
 
 
 def test_a_gain_without_an_interval() -> None:
-    nothing = np.full((1, 5), np.nan)
-    found = gain([0.8], [0.7], nothing, nothing)
-    assert found.value == pytest.approx(0.1) and math.isnan(found.low)
+    """Of no resample, or of tracks too few to be resampled."""
+    values = np.random.default_rng(1).random((2, FEWEST_TRACKS))
+    assert resampled_medians(values).shape == (2, resampling.RESAMPLES)
+    few = resampled_medians(values[:, 1:])
+    for none in (np.full((2, 5), np.nan), few):
+        found = gain([0.8], [0.7], none[:1], none[1:])
+        assert found == pytest.approx((0.1, math.nan, math.nan), nan_ok=True)
+    assert few.shape == (2, 0)
 
 
 def test_resamples_that_are_all_alike_are_no_certainty() -> None:
@@ -86,15 +91,6 @@ def test_resamples_that_are_all_alike_are_no_certainty() -> None:
     labels = np.tile([1, 0], 20)
     moved = resampled_aurocs(labels, np.stack([labels, 2 * labels]), np.arange(40) // 2)
     assert math.isnan(with_width(gain([1.0], [1.0], moved[:1], moved[1:])).low)
-
-
-def test_few_tracks_are_not_resampled() -> None:
-    values = np.random.default_rng(1).random((2, FEWEST_TRACKS))
-    assert resampled_medians(values).shape == (2, resampling.RESAMPLES)
-    few = resampled_medians(values[:, 1:])
-    assert few.shape == (2, 0)
-    found = gain([0.8], [0.7], few[:1], few[1:])
-    assert found.value == pytest.approx(0.1) and math.isnan(found.low) and math.isnan(found.high)
 
 
 def test_the_interval_of_a_mean_auroc_is_symmetric_on_the_logit_scale() -> None:
@@ -195,16 +191,12 @@ def test_draws_are_those_made_one_by_one(blocks, seed, chunk):
     assert all(map(math.isnan, found["model"].difference))
 
 
-def test_the_paired_interval_is_the_narrower_one():
-    found = bits_per_base(*tokens(60, 1), "model")
-    width = found["model"].bits_per_base.high - found["model"].bits_per_base.low
-    paired = found["baseline"].difference
-    assert paired.high - paired.low < width / 4
-    assert paired.low < -0.02 < paired.high < 0
-
-
 def test_intervals_of_blocks_cover_the_truth():
     """In about 95 % of samples, where tokens drawn one by one would do so in half of them."""
+    found = bits_per_base(*tokens(60, 1), "model")
+    width = found["model"].bits_per_base.high - found["model"].bits_per_base.low
+    paired = found["baseline"].difference  # narrower
+    assert paired.high - paired.low < width / 4 and paired.low < -0.02 < paired.high < 0
     covered = alone = 0
     for seed in range(200):
         bits, bases, ids = tokens(50, seed, spread=0.3)
@@ -218,10 +210,9 @@ def test_intervals_of_blocks_cover_the_truth():
 
 
 def test_one_block_has_no_interval():
-    bits, bases, ids = tokens(1, 0)
-    found = bits_per_base(bits, bases, ids, "model")["baseline"]
-    assert found.bits_per_base.value > 0 and math.isnan(found.bits_per_base.low)
-    assert found.difference.value < 0 and math.isnan(found.difference.high)
+    found = bits_per_base(*tokens(1, 0), "model")["baseline"]
+    for value in found:
+        assert value.value and math.isnan(value.low) and math.isnan(value.high)
 
 
 @pytest.mark.parametrize(

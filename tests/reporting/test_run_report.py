@@ -95,17 +95,17 @@ def test_the_longest_steps_come_first(tmp_path: Path, files: list[Path]) -> None
 
 
 def test_bad_files(tmp_path: Path, files: list[Path]) -> None:
-    config, output = parse_config(CONFIG), tmp_path / "out.html"
-    (tmp_path / "else.tsv").write_text("a\n1\n")
-    with fails(UsageError):
-        run_report(config, [tmp_path / "else.tsv"], output)
-    with fails(UsageError):
-        run_report(config, [files[0], files[0]], output)
-    with fails(DataError):
-        run_report(config, [tmp_path / "roc.svg"], output)
-    with fails(DataError):
-        run_report(config, files[:1], output, benchmarks=[tmp_path / "else.tsv"])
-    assert not output.exists()
+    other = tmp_path / "else.tsv"
+    other.write_text("a\n1\n")
+    for error, paths, benchmarks, named in (
+        (UsageError, [other], [], other),
+        (UsageError, [files[0], files[0]], [], files[0]),
+        (DataError, [tmp_path / "roc.svg"], [], "roc.svg"),
+        (DataError, files[:1], [other], other),
+    ):
+        with fails(error, named):
+            run_report(parse_config(CONFIG), paths, tmp_path / "out.html", benchmarks=benchmarks)
+    assert not (tmp_path / "out.html").exists()
 
 
 def test_the_command(tmp_path: Path, files: list[Path], run: Run) -> None:
@@ -113,5 +113,5 @@ def test_the_command(tmp_path: Path, files: list[Path], run: Run) -> None:
     words = ("report run", tmp_path / "run.yaml", *files)
     assert run(*words, "-o", tmp_path / "page.html").code == 0
     assert "<h2>Summary</h2>" in (tmp_path / "page.html").read_text()
-    refused(run(*words, "-o", files[0]), 2, "is the input")
-    refused(run(*words, "-o", tmp_path / "p.html", "--benchmarks", files[0]), 2, "is not a directory")
+    refused(run(*words, "-o", files[0]), 2, files[0])
+    refused(run(*words, "-o", tmp_path / "p.html", "--benchmarks", files[0]), 2, files[0])
