@@ -95,7 +95,6 @@ class Npz:
         self._members = {member.filename.removesuffix(_SUFFIX): member for member in members}
         if len(self._members) < len(members):
             raise ValueError("two of its arrays have one name")
-        self._headers: dict[str, Header] = {}
 
     @property
     def names(self) -> list[str]:
@@ -104,14 +103,12 @@ class Npz:
 
     def header(self, name: str) -> Header:
         """The header of an array; `KeyError` if there is no such."""
-        if name not in self._headers:
-            with self.open(name):
-                pass
-        return self._headers[name]
+        with self.open(name) as (header, _):
+            return header
 
     @contextmanager
-    def open(self, name: str) -> Iterator[IO[bytes]]:
-        """A stream of an array's values, in the order of its header."""
+    def open(self, name: str) -> Iterator[tuple[Header, IO[bytes]]]:
+        """The header of an array, and the stream of its values in the order of that."""
         if name not in self._members:
             raise KeyError(f"it has no array {name!r}")
         member = self._members[name]
@@ -120,16 +117,15 @@ class Npz:
         if member.compress_type not in _PACKING:
             raise ValueError(f"array {name!r} is packed in a way that is not read")
         with self._archive.open(member) as stream:
-            header = self._headers[name] = read_header(stream)
+            header = read_header(stream)
             needed = stream.tell() + header.nbytes
             if needed != member.file_size or needed > LARGEST_RATIO * member.compress_size + _ENDS:
                 raise ValueError(f"array {name!r} is truncated: its header promises {needed:,} bytes")
-            yield stream
+            yield header, stream
 
     def read(self, name: str) -> NDArray[Any]:
         """The whole array."""
-        with self.open(name) as stream:
-            header = self._headers[name]
+        with self.open(name) as (header, stream):
             data = stream.read(header.nbytes)
         values = np.frombuffer(bytearray(data), header.dtype)
         return values.reshape(header.shape, order="F" if header.fortran else "C")

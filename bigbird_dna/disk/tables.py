@@ -207,14 +207,14 @@ def open_lines(path: Path) -> TableLines:
     where, header = next(filled, (str(path), [""]))
     header = [header[0].lstrip("#"), *header[1:]]
     _check_names(where, header)
-    return TableLines(where, header, _rows(filled, len(header)))
 
+    def rows() -> Iterator[tuple[str, list[str]]]:
+        for where, cells in filled:
+            if len(cells) != len(header):
+                raise DataError(f"{where}: {len(cells)} columns, the header has {len(header)}")
+            yield where, cells
 
-def _rows(lines: Iterator[tuple[str, list[str]]], columns: int) -> Iterator[tuple[str, list[str]]]:
-    for where, cells in lines:
-        if len(cells) != columns:
-            raise DataError(f"{where}: {len(cells)} columns, the header has {columns}")
-        yield where, cells
+    return TableLines(where, header, rows())
 
 
 def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:

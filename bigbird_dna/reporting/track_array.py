@@ -173,8 +173,8 @@ def numpy_array(path: Path, member: str = "") -> TrackArray:
             with path.open("rb") as stream:
                 yield read_header(stream), stream
         else:
-            with open_npz(path) as stored, stored.open(member) as stream:
-                yield stored.header(member), stream
+            with open_npz(path) as stored, stored.open(member) as found:
+                yield found
 
     def whole() -> Values:
         if not member:

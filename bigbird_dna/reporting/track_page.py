@@ -165,54 +165,36 @@ def breakable(name: str) -> Markup:
     return Markup(re.sub(r"(?<=[|._/:])(?=[^|._/:])", "<wbr>", str(escape(name))))
 
 
-class _TableColumn(NamedTuple):
-    """Of the table of tracks; widths are fixed, so that browsers need not measure cells for each sort."""
-
-    heading: str
-    width: float  # rem
-    numeric: bool
-
-
-def _columns(page: TrackPage) -> list[_TableColumn]:
-    columns = [_TableColumn("Track", 13.0, False)]
-    if len(page.group_numbers) > 1:
-        columns.append(_TableColumn("Group", 5.5, False))
-    columns += [_TableColumn(fact.capitalize(), _FACTS[fact], False) for fact in page.facts]
-    columns += [
-        _TableColumn("AUROC (95 % interval)", 10.0, True),
-        _TableColumn("AUPRC", 5.0, True),
-        _TableColumn("Positives", 6.5, True),
-        _TableColumn("Prevalence", 7.4, True),
-    ]
+def _columns(page: TrackPage) -> list[dict[str, Any]]:
+    """Of the table of tracks; widths (rem) are fixed, so that browsers need no cells for each sort."""
+    texts = [("Group", 5.5)] * (len(page.group_numbers) > 1)
+    texts += [(fact.capitalize(), _FACTS[fact]) for fact in page.facts]
+    numbers = [("AUROC (95 % interval)", 10.0), ("AUPRC", 5.0), ("Positives", 6.5), ("Prevalence", 7.4)]
     for name in page.others:
         width = 6.5 if name == PUBLISHED else 12.5
-        columns.append(_TableColumn(f"AUROC, {name}", 6.5, True))
-        columns.append(_TableColumn(f"Difference to {name}", width, True))
-    return columns + [_TableColumn("Note", 12.0, False)] * any(page.table["note"])
+        numbers += [(f"AUROC, {name}", 6.5), (f"Difference to {name}", width)]
+    note = [("Note", 12.0)] * any(page.table["note"])
+    kinds = ((("Track", 13.0), *texts), False), (numbers, True), (note, False)
+    return [
+        {"heading": heading, "width": width, "numeric": numeric}
+        for group, numeric in kinds
+        for heading, width in group
+    ]
 
 
-class _AurocComparison(NamedTuple):
-    """How many counted tracks are better than by another predictor, of those it has a figure for."""
+def _compared(table: pd.DataFrame, name: str) -> dict[str, Any]:
+    """How many counted tracks are better than by another predictor, of those that it has an AUROC for.
 
-    name: str
-    tracks: int
-    better: int
-    median: float | None
-    above: int  # the interval of the difference lies above zero
-    below: int
-    without: int  # there is no interval of the difference
-
-
-def _compared(table: pd.DataFrame, name: str) -> _AurocComparison:
+    The interval of the difference lies above or below zero, or there is none.
+    """
     delta = f"delta_{name}"
     known = table[table["counted"] & table[delta].notna()]
-    median = float(known[delta].median()) if len(known) else None
-    above = below = without = 0
+    found = {"name": name, "tracks": len(known), "better": int((known[delta] > 0).sum())}
+    found["median"] = float(known[delta].median()) if len(known) else None
     if name != PUBLISHED:
         low, high = known[f"{delta}_low"], known[f"{delta}_high"]
-        above, below, without = (low > 0).sum(), (high < 0).sum(), low.isna().sum()
-    better = int((known[delta] > 0).sum())
-    return _AurocComparison(name, len(known), better, median, int(above), int(below), int(without))
+        found |= {"above": (low > 0).sum(), "below": (high < 0).sum(), "without": low.isna().sum()}
+    return found
 
 
 def _optional(column: pd.Series[Any]) -> list[Any]:
