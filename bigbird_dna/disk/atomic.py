@@ -58,13 +58,6 @@ def make_scratch(parent: Path | None = None, target: Path | None = None) -> Path
     return directory
 
 
-def make_directory(directory: Path) -> None:
-    """Make a directory for results, with those around it; what is empty in the end, `remove_left` removes."""
-    missing = [one for one in (directory, *directory.parents) if not one.exists()]
-    _made.update((one.absolute(), os.getpid()) for one in reversed(missing))
-    directory.mkdir(parents=True, exist_ok=True)
-
-
 def remove_left() -> None:
     """Remove what this process left, when it ends, and directories for results that weren't written."""
     for directory, process in list(_left.items()):
@@ -161,9 +154,11 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 def make_parent(path: Path) -> None:
-    """Make the directory that `path` is to stand in; `UsageError` if it can't be made."""
+    """Make the directory of a result, `UsageError` if it can't be; `remove_left` removes it if it is empty."""
     try:
-        make_directory(path.parent)
+        missing = [one for one in path.parents if not one.exists()]
+        _made.update((one.absolute(), os.getpid()) for one in reversed(missing))
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{path}: can't be written: {error.strerror}") from None
 

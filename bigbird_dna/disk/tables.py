@@ -119,7 +119,10 @@ def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
     """Write a table of any columns, as `write_table` does."""
     text = table.copy()
     for name in text.select_dtypes("float").columns:
-        text[name] = [_cell(value, digits) for value in text[name]]
+        text[name] = [
+            "" if value != value else f"{value:.0f}" if value.is_integer() else f"{value:.{digits}g}"
+            for value in text[name]
+        ]
     with atomic_path(path) as temporary:
         text.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
 
@@ -256,9 +259,3 @@ def whole_number(values: Any, key: str, where: object) -> int:
     if not (value.is_integer() and abs(value) < _LARGEST):
         raise DataError(f"{where}: {key!r} is not a whole number but {value!r:.60}")
     return int(value)
-
-
-def _cell(value: float, digits: int) -> str:
-    if value != value:
-        return ""
-    return f"{value:.0f}" if value.is_integer() else f"{value:.{digits}g}"

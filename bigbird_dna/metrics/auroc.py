@@ -97,8 +97,10 @@ def auroc_difference(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> 
     if m < 2 or n < 2:
         return Estimate(value)
     moved = max(float(np.ptp(of_positives)), float(np.ptp(of_negatives)))
-    if moved < _ROUNDING and not _rank_alike(first, second):
-        return Estimate(value)
+    if moved < _ROUNDING:
+        ranks = (np.unique(np.asarray(scores), return_inverse=True)[1] for scores in (first, second))
+        if not np.array_equal(next(ranks), next(ranks)):
+            return Estimate(value)
     half = Z95 * math.sqrt(of_positives.var(ddof=1) / m + of_negatives.var(ddof=1) / n)
     return Estimate(value, max(value - half, -1.0), min(value + half, 1.0))
 
@@ -131,11 +133,6 @@ def _fraction_below(scores: Scores, others: Scores) -> Floats:
     ascending = np.sort(others)
     below = np.searchsorted(ascending, scores, "left")
     return (below + np.searchsorted(ascending, scores, "right")) / (2 * len(others))
-
-
-def _rank_alike(first: ArrayLike, second: ArrayLike) -> bool:
-    one, two = (np.unique(np.asarray(scores), return_inverse=True)[1] for scores in (first, second))
-    return bool(np.array_equal(one, two))
 
 
 def _logistic(value: float) -> float:

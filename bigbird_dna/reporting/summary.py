@@ -90,7 +90,10 @@ def summarize(
 
 def summary_text(rows: list[SummaryRow], report: Path | None) -> str:
     """The rows in aligned columns under their sections, and where the report is."""
-    cells = [(row.figure, _value_text(row.value), _interval_text(row), row.note) for row in rows]
+    cells = []
+    for row in rows:
+        ends = "" if math.isnan(row.low) else f"[{row.low:.4f}, {row.high:.4f}]"
+        cells.append((row.figure, _value_text(row.value), ends, row.note))
     header = ("", "value", "95 % interval", "")
     widths = [max(len(line[column]) for line in [header, *cells]) for column in range(4)]
     lines = [_line(header, widths)]
@@ -118,10 +121,6 @@ def _value_text(value: float) -> str:
     if math.isnan(value):
         return "–"
     return f"{int(value):,}" if value.is_integer() and abs(value) >= 10 else f"{value:.4f}"
-
-
-def _interval_text(row: SummaryRow) -> str:
-    return "" if math.isnan(row.low) else f"[{row.low:.4f}, {row.high:.4f}]"
 
 
 class SummaryRow(NamedTuple):

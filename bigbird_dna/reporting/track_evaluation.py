@@ -88,11 +88,15 @@ def evaluate_tracks(
     """
     threads = threads or min(len(os.sched_getaffinity(0)), _THREADS)
     predictors = [predictions, *compare.values()]
+
+    def evaluate_slice(first: int, last: int) -> tuple[list[EvaluatedTrack], list[NDArray[np.int64]]]:
+        read = read_slice(predictors, labels, first, last, names)
+        rows = zip(*read.scores, read.labels, strict=True)
+        return [_evaluate([*scores], own, tuple(compare)) for *scores, own in rows], read.infinite
+
     with ThreadPoolExecutor(threads) as pool:
-        slices = [
-            pool.submit(_evaluate_slice, predictors, labels, first, last, names, tuple(compare))
-            for first, last in slice_bounds(predictors, labels, threads)
-        ]
+        bounds = slice_bounds(predictors, labels, threads)
+        slices = [pool.submit(evaluate_slice, *ends) for ends in bounds]
         try:
             for done in progress(as_completed(slices), "evaluating", len(slices), "slices of tracks"):
                 done.result()
@@ -114,23 +118,6 @@ def _warn_of_infinities(path: str, counts: NDArray[np.int64], names: Sequence[st
             f"warning: {path}: {int(counts.sum()):,} predictions are infinite and rank before or behind all "
             f"others, in the tracks {', '.join(having[:_LISTED])}{more}"
         )
-
-
-def _evaluate_slice(
-    predictors: list[TrackArray],
-    labels: TrackArray,
-    first: int,
-    last: int,
-    names: tuple[str, ...],
-    others: Sequence[str],
-) -> tuple[list[EvaluatedTrack], list[NDArray[np.int64]]]:
-    """The tracks of a slice, and for each predictor how many scores of each are infinite."""
-    read = read_slice(predictors, labels, first, last, names)
-    evaluated = [
-        _evaluate([scores[row] for scores in read.scores], read.labels[row], others)
-        for row in range(last - first)
-    ]
-    return evaluated, read.infinite
 
 
 def _evaluate(scores: list[NDArray[Any]], labels: NDArray[np.int8], others: Sequence[str]) -> EvaluatedTrack:

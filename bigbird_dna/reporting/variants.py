@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,18 +94,25 @@ def variant_table(
     for prefix, whole, inside in scopes:
         subsets.append((whole, inside, inside))
         for kind in ("place", "track"):
-            for name, members in _parts(known[kind].to_numpy(object)):
-                own = inside & members
-                rows = inside & _against(members, has) if kind == "place" else own
+            values = known[kind].to_numpy(object)
+            names = sorted(set(values.tolist()) - {""})
+            for name in names if len(names) > 1 else ():
+                members = values == name
+                own, rows = inside & members, members
+                if kind == "place" and len(set(has[members])) == 1:  # and all rows of the other class
+                    rows = members | (has != has[members][0])
                 if own.any():
-                    subsets.append((f"{prefix}{kind}={name}", rows, own))
+                    subsets.append((f"{prefix}{kind}={name}", inside & rows, own))
     deltas, log_odds = known[["delta", "log_odds"]].to_numpy(np.float64).T
     directions = np.array([DIRECTIONS.get(effect, 0) for effect in known["effect"]], np.int64)
     table = []
     for name, rows, signs in subsets:
         areas = auroc(has[rows], np.abs(deltas[rows]))
         other = auroc(has[rows], np.abs(log_odds[rows])).value
-        right = _right_sign(deltas[signs], directions[signs])
+        directed = signs & (directions != 0)
+        right = math.nan
+        if directed.any():
+            right = float((np.sign(deltas[directed]) == directions[directed]).mean())
         table.append([name, int(rows.sum()), int(has[rows].sum()), *areas, other, right])
     return pd.DataFrame(table, columns=VARIANTS.names)
 
@@ -113,27 +120,6 @@ def variant_table(
 def has_effect(variants: Sequence[KnownEffect], no_effect: str = "none") -> Flags:
     """Which variants have an effect (n,)."""
     return np.array([variant.effect != no_effect for variant in variants], dtype=bool)
-
-
-def _parts(values: NDArray[np.object_]) -> Iterator[tuple[str, Flags]]:
-    """Each value in alphabetical order with its rows; nothing where all rows have the same."""
-    names = sorted(set(values.tolist()) - {""})
-    if len(names) > 1:
-        yield from ((name, values == name) for name in names)
-
-
-def _against(members: Flags, has: Flags) -> Flags:
-    """A place's rows, and if they are of one class all rows of the other."""
-    if has[members].all():
-        return members | ~has
-    return members if has[members].any() else members | has
-
-
-def _right_sign(deltas: NDArray[np.float64], directions: NDArray[np.int64]) -> float:
-    known = directions != 0
-    if not known.any():
-        return math.nan
-    return float((np.sign(deltas[known]) == directions[known]).mean())
 
 
 class _CategoryEffects(NamedTuple):
