@@ -154,7 +154,7 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 def make_parent(path: Path) -> None:
-    """Make the directory of a result, `UsageError` if it can't be; `remove_left` removes it if it is empty."""
+    """Make the directory of a result, which `remove_left` removes if it is empty; `UsageError` if not."""
     try:
         missing = [one for one in path.parents if not one.exists()]
         _made.update((one.absolute(), os.getpid()) for one in reversed(missing))

@@ -21,6 +21,7 @@ from bigbird_dna.reporting.tracks import AucReport, auc_report, read_published
 from tests.golden.messages import fails
 from tests.html_pages import HtmlPage
 
+TABLES = ("tracks.tsv", "groups.tsv")
 EVIL = "<script>alert(1)</script>&\"'|</table><!--{{ 1 }}"
 
 
@@ -63,26 +64,12 @@ def made(tmp_path_factory) -> Made:
     np.save(folder / "l<img src=x>.npy", labels)
     out = folder / "out"
     write_tracks(folder / "t.tsv", table_of())
-    report = auc_report(
-        folder / "p.npy",
-        folder / "l<img src=x>.npy",
-        out,
-        tracks=folder / "t.tsv",
-        compare={"k-mer": other},
-        title=f"Title {EVIL}\u2028",
-        command="bigbird-dna auc-report <x>",
-        threads=2,
-    )
+    options = {"title": f"Title {EVIL}\u2028", "command": "bigbird-dna auc-report <x>", "threads": 2}
+    options |= {"tracks": folder / "t.tsv", "compare": {"k-mer": other}}
+    report = auc_report(folder / "p.npy", folder / "l<img src=x>.npy", out, **options)
     assert {path.name for path in out.iterdir()} == {"tracks.tsv", "groups.tsv", "report.html", MARKER}
-    return Made(
-        report,
-        pd.read_csv(out / "tracks.tsv", sep="\t", keep_default_na=False, na_values=[""]),
-        pd.read_csv(out / "groups.tsv", sep="\t"),
-        (out / "report.html").read_text(),
-        scores,
-        labels,
-        other,
-    )
+    tables = (pd.read_csv(out / name, sep="\t", keep_default_na=False, na_values=[""]) for name in TABLES)
+    return Made(report, *tables, (out / "report.html").read_text(), scores, labels, other)
 
 
 def embedded(page):
@@ -90,9 +77,8 @@ def embedded(page):
 
 
 def test_metrics_of_tracks(made):
-    assert " ".join(made.tracks.columns).startswith(
-        "track group positives negatives auroc auroc_low auroc_high auprc note "
-    )
+    names = "track group positives negatives auroc auroc_low auroc_high auprc note"
+    assert " ".join(made.tracks.columns).startswith(names)
     assert made.tracks["track"].tolist() == [track.name for track in table_of()]
     for i, row in made.tracks.iterrows():
         measured = made.labels[:, i] >= 0
@@ -107,10 +93,8 @@ def test_metrics_of_tracks(made):
         assert row["auprc"] == pytest.approx(average_precision_score(y, x), abs=1e-9)
         assert row["auroc_k-mer"] == pytest.approx(roc_auc_score(y, z), abs=1e-9)
         assert row["auprc_k-mer"] == pytest.approx(average_precision_score(y, z), abs=1e-9)
-        lead = auroc_difference(y, x, z)
-        np.testing.assert_allclose(
-            row[["delta_k-mer", "delta_k-mer_low", "delta_k-mer_high"]].astype(float), lead, atol=1e-9
-        )
+        lead = row[["delta_k-mer", "delta_k-mer_low", "delta_k-mer_high"]].astype(float)
+        np.testing.assert_allclose(lead, auroc_difference(y, x, z), atol=1e-9)
         if i == 5:
             assert "only one positive" in row["note"] and np.isnan(row["auroc_low"])
         else:
@@ -241,20 +225,16 @@ def test_a_difference_without_an_interval_is_not_counted_as_one(tmp_path):
     assert "difference lies above zero for 1, below it for 0; 2 have none." in text
 
 
-def test_no_track_can_be_evaluated(tmp_path):
-    report = auc_report(np.zeros((5, 2)), np.zeros((5, 2), bool), tmp_path / "out")
+def test_no_track_and_many_groups(tmp_path):
+    report = auc_report(np.zeros((5, 2)), np.zeros((5, 2), bool), tmp_path / "none")
     assert report.groups["tracks"].tolist() == [0]
     assert report.tracks["track"].tolist() == ["track 1", "track 2"]
-    assert "no positives: 2" in (tmp_path / "out/report.html").read_text()
-
-
-def test_many_groups(tmp_path):
+    assert "no positives: 2" in (tmp_path / "none/report.html").read_text()
     rng = np.random.default_rng(0)
-    labels = rng.random((60, 40)) < 0.3
-    tracks = [Track(f"t{i}", f"group {i}") for i in range(40)]
-    report = auc_report(rng.random((60, 40)), labels, tmp_path / "out", tracks=tracks)
+    labels, tracks = rng.random((60, 40)) < 0.3, [Track(f"t{i}", f"group {i}") for i in range(40)]
+    report = auc_report(rng.random((60, 40)), labels, tmp_path / "many", tracks=tracks)
     assert len(report.groups) == 41
-    assert "The 24 largest groups are shown" in (tmp_path / "out/report.html").read_text()
+    assert "The 24 largest groups are shown" in (tmp_path / "many/report.html").read_text()
 
 
 @pytest.mark.parametrize(
