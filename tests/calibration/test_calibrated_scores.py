@@ -160,9 +160,9 @@ def test_pieces_are_those_of_one_calibration(run: Run, calibrated: Path, home: P
             2,
             "prior 0.1: is for calibrated probabilities; ask for these too (--calibrated)",
         ),
-        (("--calibrated", "--prior", "0"), 2, "prior 0.0: must be a share above 0 and below 1"),
-        (("--calibrated", "--prior", "1.5"), 2, "prior 1.5: must be a share above 0 and below 1"),
-        (("--calibrated", "--prior", "nan"), 2, "prior nan: must be a share above 0 and below 1"),
+        (("--calibrated", "--prior", "0"), 2, "prior 0.0: must be a fraction above 0 and below 1"),
+        (("--calibrated", "--prior", "1.5"), 2, "prior 1.5: must be a fraction above 0 and below 1"),
+        (("--calibrated", "--prior", "nan"), 2, "prior nan: must be a fraction above 0 and below 1"),
     ],
 )
 def test_priors_that_mean_nothing_are_refused(

@@ -229,9 +229,9 @@ def test_thresholds_that_mean_nothing_are_refused(run: Run, model: Path, tmp_pat
     refused(run("evaluate promoter-threshold", model), 1, model, "has no calibration")
     assert run("model calibrate-promoter", model).code == 0
     for words, said in (
-        (("--fdr", 0), "fdr 0.0: must be a share above 0 and below 1"),
-        (("--fdr", 0.1, "--fdr", 2), "fdr 2.0: must be a share"),
-        (("--prior", 1), "prior 1.0: must be a share"),
+        (("--fdr", 0), "fdr 0.0: must be a fraction above 0 and below 1"),
+        (("--fdr", 0.1, "--fdr", 2), "fdr 2.0: must be a fraction"),
+        (("--prior", 1), "prior 1.0: must be a fraction"),
         (("-o", tmp_path / "no/out"), "there is no directory"),
     ):
         refused(run("evaluate promoter-threshold", model, *words), 2, said)
