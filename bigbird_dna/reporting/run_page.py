@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-_LOCATION_KEYS = {"results", "local_data"}  # of the configuration; not on the page
+_LOCATION_KEYS = {"results", "data_dir"}  # of the configuration; not on the page
 _LOW, _HIGH = ENDS[1:]
 _MOST = 5_000  # rows; a page of more would be slow
 _SECONDS, _MEGABYTES, _CPU = "s", "max_rss", "cpu_time"
