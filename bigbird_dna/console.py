@@ -12,7 +12,7 @@ T = TypeVar("T")
 Total = int | Callable[[], int] | None
 
 _FIRST = 30.0  # seconds between the first lines about progress
-_SHARE = 0.15  # of the time that has passed: later lines are further apart, some fifty in a day
+_FRACTION = 0.15  # of the time that has passed: later lines are further apart, some fifty in a day
 _FOUND_OUT = 10.0  # seconds after which a total is asked for that takes time to find out
 
 
@@ -28,13 +28,8 @@ def log(message: str) -> None:
 def progress(items: Iterable[T], description: str, total: Total = None, unit: str = "") -> Iterator[T]:
     """Yield `items` behind a progress bar; where standard error is no terminal, with a line now and then.
 
-    Parameters
-    ----------
-    total
-        How many there are, about; a function that finds it out is called when the work has gone on for
-        some seconds, so that it doesn't hold up the first items. None: nobody knows.
-    unit
-        What they are, in the plural.
+    A `total` that is a function is called when the work has gone on for some seconds, so that it doesn't hold
+    up the first items; `unit` is in the plural.
     """
     if not sys.stderr.isatty():
         yield from _with_lines(items, description, total, unit)
@@ -68,11 +63,11 @@ def _with_lines(items: Iterable[T], description: str, total: Total, unit: str) -
         if callable(total):
             total = total()
         log(f"{description}: {_how_far(done, total, unit, now - began)}")
-        due = now + max(_FIRST, _SHARE * (now - began))
+        due = now + max(_FIRST, _FRACTION * (now - began))
 
 
 def _how_far(done: int, total: int | None, unit: str, seconds: float) -> str:
-    """`12 % (1,234,567 of 10,000,000 windows), 4 min left`; without a total what there is to say."""
+    """`12 % (1,234,567 of 10,000,000 windows), 4 min left`; without a total the number and time."""
     name = f" {unit}" if unit else ""
     if total is None or done > total:
         return f"{done:,}{name} in {duration(seconds)}"

@@ -1,11 +1,7 @@
-"""Errors of users, and checks of arguments.
-
-Errors that a user can cause and mend.
+"""Errors that a user can cause and mend, and checks of arguments.
 
 The command line prints their text as one line and leaves with `exit_code`; everything else is a defect of
 this software and keeps its traceback.
-
-Values of arguments that several functions refuse alike, in the words of the functions' callers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,10 +12,7 @@ _LONGEST = 1200
 
 
 class BigBirdDnaError(Exception):
-    """Base of all errors whose text is meant for the user: one line, not too long, and printable.
-
-    What a file holds may stand in it: no control characters of a terminal get through.
-    """
+    """Base of all errors whose text is meant for the user: one line, not too long, and printable."""
 
     exit_code = 1
 
@@ -48,20 +41,17 @@ class ConfigError(UsageError):
 
 
 class Stopped(BigBirdDnaError):
-    """A training has saved a checkpoint and stopped before its end, as it was told: the same command goes on.
+    """A training has saved a checkpoint and stopped before its end, as asked: the same command goes on."""
 
-    The exit code is that of a temporary failure (sysexits.h), for who submits the command again.
-    """
-
-    exit_code = 75
+    exit_code = 75  # of a temporary failure (sysexits.h), for who submits the command again
 
     def __init__(self, text: str, *, silent: bool = False) -> None:
         super().__init__(text)
-        self.silent = silent  # another process says it
+        self.silent = silent  # another process reports it
 
 
 def error_text(error: BaseException) -> str:
-    """What another library's error says, on one line and not too long; its type where it says nothing."""
+    """The message of another library's error, on one line and not too long; its type where it has none."""
     return shortened(" ".join(str(error).split()), 300) or type(error).__name__
 
 
@@ -86,16 +76,12 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
         raise UsageError(f"{name} {value!r}: choose one of {', '.join(choices)}")
 
 
-def check_share(name: str, value: float) -> None:
-    """`UsageError` if the value of an argument isn't above 0 and below 1."""
-    if not 0 < value < 1:
-        raise UsageError(f"{name} {value}: must be a share above 0 and below 1")
-
-
-def check_fraction(name: str, value: float) -> None:
-    """`UsageError` if the value of an argument lies outside 0 to 1."""
-    if not 0 <= value <= 1:
-        raise UsageError(f"{name} {value}: must be a fraction from 0 to 1")
+def check_fraction(name: str, value: float, *, ends: bool = True) -> None:
+    """`UsageError` if the value of an argument lies outside 0 to 1, or is one of these `ends`."""
+    if not (0 <= value <= 1 if ends else 0 < value < 1):
+        raise UsageError(
+            f"{name} {value}: must be a fraction {'from 0 to' if ends else 'above 0 and below'} 1"
+        )
 
 
 def check_whole(name: str, value: object) -> None:
@@ -112,11 +98,10 @@ def check_whole(name: str, value: object) -> None:
 def check_at_least_one(values: Mapping[str, int | None]) -> None:
     """`UsageError` for the first argument whose value isn't a whole number, or is below 1.
 
-    None is left to its default.
+    None is passed over.
     """
     for name, value in values.items():
-        if value is None:
-            continue
-        check_whole(name, value)
-        if value < 1:
-            raise UsageError(f"{name} {value}: must be at least 1")
+        if value is not None:
+            check_whole(name, value)
+            if value < 1:
+                raise UsageError(f"{name} {value}: must be at least 1")

@@ -1,4 +1,4 @@
-"""Progress where nobody sees a bar: a line now and then, fewer the longer it takes."""
+"""Messages of one printable line, and progress where nobody sees a bar: fewer lines the longer it takes."""
 
 import re
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from bigbird_dna import console
+from bigbird_dna.errors import BigBirdDnaError, ConfigError, DataError, ModelError, UsageError, error_text
 
 
 class Clock:
@@ -45,7 +46,7 @@ def test_long_runs_have_some_sixty_lines(
     assert min(12, hours * 100) <= len(lines) <= 65
 
 
-def test_short_work_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_work_is_not_logged(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(list(console.progress(clock.items(29, 1), "x", 29))) == 29
     assert capsys.readouterr().err == ""
 
@@ -84,3 +85,22 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_spans_of_time(seconds: float, text: str) -> None:
     assert console.duration(seconds) == text
+
+
+@pytest.mark.parametrize("kind", [BigBirdDnaError, DataError, ModelError, UsageError, ConfigError])
+def test_messages_are_one_printable_line(kind: type[BigBirdDnaError]) -> None:
+    assert str(kind("a.tsv: line 3: 'ü – 5 × 3'")) == "a.tsv: line 3: 'ü – 5 × 3'"
+    text = str(kind("a.tsv: \x1b[2Jgone\nnext\r\nlast\u2028end \x00 \udc80 \u202e"))
+    assert text == r"a.tsv: \x1b[2Jgone\nnext\r\nlast\u2028end \x00 \udc80 \u202e"
+
+
+def test_long_messages_keep_their_start_and_their_end() -> None:
+    text = str(DataError(f"a.tsv: {'x' * 10_000} is not a number"))
+    assert len(text) < 1300
+    assert text.startswith("a.tsv: xxx") and text.endswith("xxx is not a number") and " … " in text
+
+
+def test_other_libraries_texts_are_shortened() -> None:
+    assert error_text(ValueError("two\n  lines")) == "two lines"
+    assert error_text(ValueError()) == "ValueError"
+    assert len(error_text(ValueError("y" * 5000))) < 400

@@ -18,7 +18,7 @@ from bigbird_dna.calibration.fitting import Fitted
 from bigbird_dna.calibration.maps import CalibrationMap, CalibrationPart, Floats32, as_scored
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.json_files import read_object
-from bigbird_dna.errors import ModelError, UsageError, check_share, shortened
+from bigbird_dna.errors import ModelError, UsageError, check_fraction, shortened
 
 FILE = "calibration.json"
 FORMAT = 1
@@ -86,7 +86,7 @@ class Calibration(CalibrationPart):
         """
         if prior is None:
             return self
-        check_share("prior", prior)
+        check_fraction("prior", prior, ends=False)
         if self.tracks[0].track is not None:
             raise UsageError(f"prior {prior}: goes with promoter models; each track has a share of its own")
         fitted = self.tracks[0].prior

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bigbird_dna.disk.tables import (
-    Column,
-    Schema,
-    count_columns,
-    estimate_columns,
-    metric_columns,
-    read_table,
-    text_columns,
-)
+from bigbird_dna.disk.tables import Column, Schema, columns, read_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.resampling import bits_per_base
 
@@ -33,17 +25,17 @@ ONE_AT_A_TIME = ", told the rest"
 """End of the names of predictors that see all tokens but the one in question, other hidden ones too."""
 MODELS = (MODEL, MODEL + ONE_AT_A_TIME)
 # Bits per base of a predictor with an interval, and the model's minus them with one.
-_RATES = (Column("bits_per_base"), *metric_columns("low", "high"), *estimate_columns("difference"))
-BITS = Schema((*text_columns(SPLIT, "predictor"), *_RATES, *text_columns("note")), key=(SPLIT, "predictor"))
+_RATES = (Column("bits_per_base"), *columns("metric low high", "estimate difference"))
+BITS = Schema((*columns(f"text {SPLIT} predictor"), *_RATES, *columns("text note")), key=(SPLIT, "predictor"))
 FIGURES = Schema(_RATES).names
 COLUMNS = tuple(BITS.names[1:])
 SPANS = Schema(
     (
-        *text_columns("model"),
+        *columns("text model"),
         Column("vocabulary", "whole", missing=True),
-        *metric_columns("tokens_per_span"),
+        *columns("metric tokens_per_span"),
         *_RATES,
-        *count_columns("spans"),
+        *columns("count spans"),
     ),
     key=("model",),
 )

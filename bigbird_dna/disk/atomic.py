@@ -1,11 +1,9 @@
-"""Files written whole or not at all: temporary files, full disks, checksums.
+"""Files that appear whole or not at all, and checksums.
 
-Files that appear whole or not at all, and checksums.
-
-Temporary directories that are removed after use, and by the next run where their process was killed.
-
-Their names say who made them: machine, process, and when that process began. A directory whose process is
-known to be dead is litter; one of another machine is left alone, as nobody here can know.
+They are written to temporary directories, which are removed after use, and by the next run where their
+process was killed. Their names have their maker: machine, process, and when that process began. A
+directory whose process is known to be dead is litter; one of another machine is left alone, as nobody here
+can know.
 """
 
 import errno
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PREFIX = ".bigbird-dna-"
-_swept: set[Path] = set()
+swept: set[Path] = set()
 _left: dict[Path, int] = {}  # directories that haven't been removed, and the process that made them
 _made: dict[Path, int] = {}  # likewise those that results go to, the outer before the inner
 
@@ -36,17 +34,8 @@ _made: dict[Path, int] = {}  # likewise those that results go to, the outer befo
 def scratch_directory(parent: Path | None = None, target: Path | None = None) -> Iterator[Path]:
     """An empty directory in `parent`, or among the system's temporary files; removed after use.
 
-    What killed processes of this user left in `parent` is removed first.
-
-    Parameters
-    ----------
-    target
-        What it is for, named in the error; None: the parent itself.
-
-    Raises
-    ------
-    UsageError
-        Nothing can be written to `parent`.
+    What killed processes of this user left in `parent` is removed first. Where nothing can be written to it,
+    the `UsageError` names `target`, or the parent itself.
     """
     directory = make_scratch(parent, target)
     try:
@@ -69,18 +58,8 @@ def make_scratch(parent: Path | None = None, target: Path | None = None) -> Path
     return directory
 
 
-def make_directory(directory: Path) -> None:
-    """Make a directory for results, with those around it; what is empty in the end, `remove_left` removes."""
-    missing = [one for one in (directory, *directory.parents) if not one.exists()]
-    _made.update((one.absolute(), os.getpid()) for one in reversed(missing))
-    directory.mkdir(parents=True, exist_ok=True)
-
-
 def remove_left() -> None:
-    """Remove what this process left, when it ends: a signal may have come in the middle of removing.
-
-    Directories that it made for results, which then weren't written, go as well.
-    """
+    """Remove what this process left, when it ends, and directories for results that weren't written."""
     for directory, process in list(_left.items()):
         if process == os.getpid():
             shutil.rmtree(directory, ignore_errors=True)
@@ -93,9 +72,9 @@ def remove_left() -> None:
 def sweep(parent: Path) -> None:
     """Remove what dead processes of this user left in a directory; once a process and directory."""
     parent = Path(parent)
-    if parent in _swept:
+    if parent in swept:
         return
-    _swept.add(parent)
+    swept.add(parent)
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and _is_litter(entry):
@@ -142,7 +121,7 @@ def _status(process: int) -> list[str]:
 
 @cache
 def _place() -> str:
-    """Where numbers of processes mean what they mean here: the machine, and its space of processes."""
+    """The machine, and its space of process ids."""
     space = ""
     with suppress(OSError):
         space = str(Path("/proc/self/ns/pid").readlink())
@@ -156,21 +135,30 @@ _LARGEST_JSON = 1 << 25
 
 
 def check_writable(path: Path) -> None:
-    """Make the directory that `path` is to stand in; `UsageError` if it can't become a file there.
+    """Make the directory of `path`; `UsageError` if it can't become a file there.
 
-    Long work calls this before it begins.
+    Long work begins with it.
     """
-    if path.is_dir():
-        raise UsageError(f"{path}: is a directory, a file is to be written")
-    make_parent(path)
-    with scratch_directory(path.parent, path):
+    with _beside(path):
         pass
 
 
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A scratch directory beside a file that is to be written; errors as of `check_writable`."""
+    if path.is_dir():
+        raise UsageError(f"{path}: is a directory, a file is to be written")
+    make_parent(path)
+    with scratch_directory(path.parent, path) as directory:
+        yield directory
+
+
 def make_parent(path: Path) -> None:
-    """Make the directory that `path` is to stand in; `UsageError` if it can't be made."""
+    """Make the directory of a result, which `remove_left` removes if it is empty; `UsageError` if not."""
     try:
-        make_directory(path.parent)
+        missing = [one for one in path.parents if not one.exists()]
+        _made.update((one.absolute(), os.getpid()) for one in reversed(missing))
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{path}: can't be written: {error.strerror}") from None
 
@@ -179,22 +167,18 @@ def make_parent(path: Path) -> None:
 def atomic_path(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; rename it to `path` if the block ends without an error.
 
-    The temporary file has the name of `path`, in a directory of its own, so that writers that look at
-    names do the same as for the final one. That directory is removed, whatever happens; a disk that
-    is full is a `DataError`, whatever the writer raised.
+    It has the name of `path`, since writers look at names. A disk that is full is a `DataError`, whatever the
+    writer raised.
     """
     path = Path(path)
-    if path.is_dir():
-        raise UsageError(f"{path}: is a directory, a file is to be written")
-    make_parent(path)
-    with scratch_directory(path.parent, path) as directory, full_disk_told(path, directory):
+    with _beside(path) as directory, full_disk_reported(path, directory):
         temporary = directory / path.name
         yield temporary
         temporary.replace(path)
 
 
 @contextmanager
-def full_disk_told(path: Path, directory: Path) -> Iterator[None]:
+def full_disk_reported(path: Path, directory: Path) -> Iterator[None]:
     """Raise `DataError` for an error in the block if nothing more can be written to `directory`.
 
     Many libraries have errors of their own for a full disk: that it is full is seen by trying.
@@ -203,25 +187,22 @@ def full_disk_told(path: Path, directory: Path) -> Iterator[None]:
         yield
     except BigBirdDnaError:
         raise
-    except OSError as error:
-        if error.errno in _NO_ROOM:
-            raise DataError(f"{path}: can't be written: {error.strerror}") from None
-        _raise_if_full(path, directory)
-        raise
-    except Exception:
-        _raise_if_full(path, directory)
+    except Exception as error:
+        found = error if getattr(error, "errno", None) in _NO_ROOM else _write_error(directory)
+        if isinstance(found, OSError) and found.errno in _NO_ROOM:
+            raise DataError(f"{path}: can't be written: {found.strerror}") from None
         raise
 
 
-def _raise_if_full(path: Path, directory: Path) -> None:
+def _write_error(directory: Path) -> OSError | None:
     try:
         with (directory / ".probe").open("wb") as stream:
             stream.write(bytes(_PROBE_BYTES))
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as error:
-        if error.errno in _NO_ROOM:
-            raise DataError(f"{path}: can't be written: {error.strerror}") from None
+        return error
+    return None
 
 
 @contextmanager
@@ -247,7 +228,7 @@ def bgzip_writer(path: Path, mode: Any = "wb") -> Iterator[Any]:
             with stream:
                 yield stream
         except BaseException:
-            with suppress(OSError):  # what couldn't be flushed is still open, and would be told of later
+            with suppress(OSError):  # what couldn't be flushed is still open, and would be reported later
                 stream.close()
             raise
 
@@ -270,10 +251,10 @@ def write_array(path: Path, values: "NDArray[Any]") -> None:
 def reading(path: str | Path, fault: str, *errors: type[Exception]) -> Iterator[None]:
     """Make a `DataError` that names file and `fault` of the system's errors, and of a library's `errors`.
 
-    What a library raises on a damaged file is often not told: `Exception` stands for all of it, and the
-    block then holds nothing but calls of that library.
+    What a library raises on a damaged file is often not documented: `Exception` stands for all of it, in a
+    block of nothing but calls of that library.
     """
-    told: tuple[type[Exception], ...] = (OSError, *errors)
+    expected: tuple[type[Exception], ...] = (OSError, *errors)
     try:
         yield
     except (BigBirdDnaError, MemoryError):
@@ -282,7 +263,7 @@ def reading(path: str | Path, fault: str, *errors: type[Exception]) -> Iterator[
         raise DataError(f"{path}: no such file") from None
     except RecursionError:
         raise DataError(f"{path}: {fault}: it is nested too deeply") from None
-    except told as error:
+    except expected as error:
         raise DataError(f"{path}: {fault}: {error_text(error)}") from None
 
 

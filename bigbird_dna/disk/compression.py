@@ -1,10 +1,7 @@
-"""Compressed text: gzip, bgzip, and their lines.
+"""Plain, gzip and bgzip files, read alike, and the lines of text in them; the content decides, not the name.
 
-Reading plain, gzip and bgzip files alike; the content decides, not the name.
-
-The blocks of a bgzip file: gzip members of at most 64 KB, each of which says how long it is.
-
-The format is section 4.1 of the SAM specification.
+A bgzip file consists of blocks: gzip members of at most 64 KB, each of which has its length in its header
+(section 4.1 of the SAM specification).
 """
 
 import gzip
@@ -24,15 +21,11 @@ from typing import IO, Any, Literal, NamedTuple, cast
 
 from bigbird_dna.errors import DataError, UsageError
 
-STDIN = Path("standard input")
-"""What messages call standard input."""
-
-LONGEST_LINE = 1 << 24
-"""Bytes of a line of a table."""
-
+STDIN = Path("standard input")  # as messages name it
+LONGEST_LINE = 1 << 24  # bytes of a line of a table
 _BLOCK = 1 << 16  # bytes read at a time
+# Of ASCII, what a line of text doesn't hold.
 CONTROL_BYTES = bytes({*range(32), 127} - {ord("\t")})
-"""Of ASCII, what a line of text doesn't hold."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOT_IN_LINES = CONTROL_BYTES.replace(b"\n", b"")
 _NOT_IN_TEXT = _NOT_IN_LINES.replace(b"\r", b"")
@@ -53,11 +46,8 @@ def control_character(text: str) -> str | None:
 def compression(path: Path) -> Compression:
     """How a file is compressed, by its first bytes.
 
-    Raises
-    ------
-    DataError
-        The file is missing, not readable, empty, no file (but a directory, pipe or device), or compressed in
-        another way.
+    `DataError`: it is missing, not readable, empty, a directory, pipe or device, or compressed in another
+    way.
     """
     handle = open_handle(path)
     try:
@@ -104,29 +94,21 @@ def compression_of(path: Path, start: bytes) -> Compression:
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Open a plain, gzip or bgzip file for reading its uncompressed bytes.
 
-    Raises
-    ------
-    DataError
-        As `compression` does; or, while reading, that the file is truncated or damaged. A bgzip
-        file without its end-of-file block counts as truncated.
+    Errors are those of `compression`; or, while reading, that the file is truncated or damaged. A bgzip file
+    without its end-of-file block counts as truncated.
     """
     kind = compression(path)
     if kind == "bgzip":
         require_end_block(path)
-    with _damage_told(path, kind), path.open("rb") if kind == "plain" else gzip.open(path, "rb") as stream:
+    with _damage_named(path, kind), path.open("rb") if kind == "plain" else gzip.open(path, "rb") as stream:
         yield cast(IO[bytes], stream)
 
 
 @contextmanager
 def open_stdin() -> Iterator[IO[bytes]]:
-    """The uncompressed bytes of standard input, plain, gzip or bgzip, as they come in.
+    """The uncompressed bytes of standard input, plain, gzip or bgzip.
 
-    `read(n)` gives what is there, at most n bytes. Faults are those of `open_bytes`, of `STDIN`.
-
-    Raises
-    ------
-    UsageError
-        Standard input is a terminal.
+    `read(n)` gives what is there, at most n. Errors are those of `open_bytes` and `refuse_terminal`.
     """
     refuse_terminal()
     # One of our own around it would wait until its buffer is full.
@@ -134,7 +116,7 @@ def open_stdin() -> Iterator[IO[bytes]]:
     buffered = inner if hasattr(inner, "peek") else io.BufferedReader(inner)
     try:
         kind = compression_of(STDIN, buffered.peek(18)[:18])
-        with _damage_told(STDIN, kind):
+        with _damage_named(STDIN, kind):
             if kind == "plain":
                 yield cast(IO[bytes], _AsItComes(buffered))
             else:
@@ -160,7 +142,7 @@ class _AsItComes:
 
 
 @contextmanager
-def _damage_told(path: Path, kind: Compression) -> Iterator[None]:
+def _damage_named(path: Path, kind: Compression) -> Iterator[None]:
     try:
         yield
     except EOFError:
@@ -170,17 +152,9 @@ def _damage_told(path: Path, kind: Compression) -> Iterator[None]:
 
 
 def read_lines(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int, str]]:
-    """Lines of a text file without their ends (LF or CRLF), numbered from 1.
+    """Lines of a text file, or of its opened `stream`, without their ends (LF or CRLF), numbered from 1.
 
-    Parameters
-    ----------
-    stream
-        Its bytes, where they were opened already: `path` is what messages call them.
-
-    Raises
-    ------
-    DataError
-        As `open_bytes` and `numbered_lines`; or the file isn't UTF-8.
+    Errors are those of `open_bytes` and `numbered_lines`; or the text isn't UTF-8.
     """
     number = 0
     with open_bytes(path) if stream is None else nullcontext(stream) as opened:
@@ -203,10 +177,7 @@ def numbered_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """Lines of a stream without their ends (LF or CRLF), the next one numbered `first`.
 
-    Raises
-    ------
-    DataError
-        A line has more than `longest` bytes, or a control character that is no tab.
+    `DataError`: a line has more than `longest` bytes, or a control character that is no tab.
     """
     for number, block in _whole_lines(path, stream, longest, first):
         yield from enumerate(block.split(b"\n"), start=number)
@@ -253,8 +224,9 @@ def require_end_block(path: Path) -> None:
 
 
 LARGEST = 1 << 16  # bytes of a block, packed or not
-_FIXED = struct.Struct("<4sIBBH")  # magic and flags, time, two more flags, length of the extra field
-_TRAILER = struct.Struct("<II")  # CRC-32 and length of the content
+# Magic and flags; time and more flags; length of the extra field; its first member: "BC", 2, and the length
+# of the block less one.
+_HEADER = struct.Struct("<4s6xH2sHH")
 _START = b"\x1f\x8b\x08\x04"
 
 
@@ -267,36 +239,19 @@ class Block(NamedTuple):
 
 def unpack(data: bytes, where: str) -> Block:
     """The block that `data` begins with; `DataError` if that isn't one, or is damaged."""
-    size, begin = _sizes(data, where)
-    if len(data) < size:
+    magic, _, name, length, last = _HEADER.unpack(data[: _HEADER.size].ljust(_HEADER.size))
+    if (magic, name, length) != (_START, b"BC", 2):
+        raise DataError(f"{where}: damaged bgzip file: what should be a block is none")
+    if len(data) <= last:
         raise DataError(f"{where}: truncated: the file ends within a bgzip block")
-    inflate = zlib.decompressobj(-15)
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)  # a gzip member, with its checksum
     try:
-        content = inflate.decompress(data[begin : size - _TRAILER.size], LARGEST + 1)
+        content = inflate.decompress(data[: last + 1], LARGEST + 1)
     except zlib.error as error:
         raise DataError(f"{where}: damaged bgzip file: {error}") from None
-    checksum, length = _TRAILER.unpack_from(data, size - _TRAILER.size)
-    if not inflate.eof or inflate.unused_data or len(content) != length or length > LARGEST:
+    if not inflate.eof or inflate.unused_data or len(content) > LARGEST:
         raise DataError(f"{where}: damaged bgzip file: a block has not the length that it states")
-    if zlib.crc32(content) != checksum:
-        raise DataError(f"{where}: damaged bgzip file: a block has not the checksum that it states")
-    return Block(content, size)
-
-
-def _sizes(data: bytes, where: str) -> tuple[int, int]:
-    """Bytes that the block takes, and where its packed content begins."""
-    if len(data) >= _FIXED.size and data.startswith(_START):
-        *_, extra = _FIXED.unpack_from(data)
-        begin = place = _FIXED.size
-        begin += extra
-        while place + 4 <= min(begin, len(data)):
-            name, length = data[place : place + 2], int.from_bytes(data[place + 2 : place + 4], "little")
-            if name == b"BC" and length == 2 and place + 6 <= len(data):
-                size = int.from_bytes(data[place + 4 : place + 6], "little") + 1
-                if size >= begin + _TRAILER.size:
-                    return size, begin
-            place += 4 + length
-    raise DataError(f"{where}: damaged bgzip file: what should be a block is none")
+    return Block(content, last + 1)
 
 
 class BlockIndex:
@@ -365,7 +320,6 @@ class BlockStream(io.RawIOBase):
         self._packed = self._content = 0
 
     def readable(self) -> bool:
-        """It can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bigbird_dna.disk.atomic import (
     checksum,
-    full_disk_told,
+    full_disk_reported,
     make_parent,
     make_scratch,
     read_json,
@@ -34,24 +34,14 @@ _EXCHANGE = 2
 
 
 def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
-    """Refuse a directory that can't be written, or can't be replaced without loss.
+    """`UsageError` for a directory that can't be written, or can't be replaced without loss.
 
-    Long work calls this before it begins; `atomic_directory` looks again.
-
-    Parameters
-    ----------
-    inputs
-        What the command reads: it may neither lie in `path` nor, being a directory, hold it.
-
-    Raises
-    ------
-    UsageError
-        `path` is a file, a symbolic link, a mount point, an input or around one, inside an input, or the
-        working directory or around that; it holds a file that no earlier run wrote; or nothing can be
-        written beside it.
+    So is a file, link or mount point, an input or what is around or in one, the working directory or what is
+    around it, and a directory with a file that no earlier run wrote. Long work calls this before it begins;
+    `atomic_directory` looks again.
     """
     path = Path(path)
-    _check_place(path, inputs)
+    _check_location(path, inputs)
     if strange := _foreign(path):
         raise UsageError(f"{path}: {strange}; only what an earlier run wrote is replaced: move it away")
     make_parent(path)
@@ -61,20 +51,13 @@ def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
 
 @contextmanager
 def atomic_directory(path: Path) -> Iterator[Path]:
-    """Give an empty directory; it takes the place of `path` if the block ends well.
+    """Give an empty directory; it takes the place of `path` in one step if the block ends well.
 
-    An existing directory is replaced in one step if an earlier run wrote it and everything in it.
-
-    Raises
-    ------
-    UsageError
-        As `check_directory`; before the block, and also after it: nothing is written then.
+    Errors are those of `check_directory`, before the block, and also after it: nothing is written then.
     """
     path = Path(path)
     check_directory(path)
-    with scratch_directory(path.parent, path) as scratch, full_disk_told(path, scratch):
-        temporary = scratch / "incoming"
-        temporary.mkdir()
+    with _incoming(path, path.parent) as temporary:
         yield temporary
         _write_marker(temporary, {name: [checksum(temporary / name)] for name in _files(temporary)})
         _replace(path, temporary)
@@ -84,23 +67,27 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 def into_directory(path: Path, inputs: Iterable[Path] = ()) -> Iterator[Path]:
     """Give an empty directory; its files go into `path` if the block ends well, beside what is there.
 
-    Raises
-    ------
-    UsageError
-        `path` can't be made or lies in an input; or a file of the same name is there that no earlier run
-        wrote, or that has changed since: then nothing is written.
+    `UsageError`, and nothing is written: `path` can't be made or lies in an input, or a file of the same name
+    is there that no earlier run wrote, or that has changed since.
     """
     path = Path(path)
     _check_inside(path, inputs)
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path}: is a file, a directory is to be written")
     make_parent(path / MARKER)
-    with scratch_directory(path) as scratch, full_disk_told(path, scratch):
-        temporary = scratch / "incoming"
-        temporary.mkdir()
+    with _incoming(path, path) as temporary:
         yield temporary
         with _locked(path):
             _move_into(path, temporary)
+
+
+@contextmanager
+def _incoming(path: Path, parent: Path) -> Iterator[Path]:
+    """An empty directory in `parent`, removed after use, for what goes to `path`."""
+    with scratch_directory(parent, path) as scratch, full_disk_reported(path, scratch):
+        temporary = scratch / "incoming"
+        temporary.mkdir()
+        yield temporary
 
 
 def _move_into(path: Path, temporary: Path) -> None:
@@ -122,7 +109,7 @@ def _move_into(path: Path, temporary: Path) -> None:
     _write_marker(path, known | new)
 
 
-def _check_place(path: Path, inputs: Iterable[Path]) -> None:
+def _check_location(path: Path, inputs: Iterable[Path]) -> None:
     if path.is_symlink():
         raise UsageError(f"{path}: is a symbolic link; name the directory that is to be written itself")
     if path.exists() and not path.is_dir():

@@ -1,15 +1,8 @@
-"""Arrays and tables in files of other software, read within limits: NumPy, HDF5, Parquet.
+"""Arrays and tables in files that others may have made: NumPy, HDF5, Parquet.
 
-Arrays in `.npy` and `.npz` files that others may have made: what they claim is checked before it is read.
-
-No more memory is taken than a file's values need, and nothing in it is run.
-
-HDF5 files that others may have made: what they claim is checked before it is read.
-
-Values come from the file itself: a data set whose values lie in another file, or are put together from
-others, is not read, nor is what a link leads to.
-
-Parquet files that others may have made: what they claim is checked before it is read.
+What a file claims is checked before it is read: no more memory is taken than its values need, and nothing in
+it is run. Of HDF5, values come from the file itself: a data set whose values lie in another file, or are put
+together from others, is not read, nor is what a link leads to.
 """
 
 from __future__ import annotations
@@ -39,12 +32,12 @@ _LENGTHS = {(1, 0): "<H", (2, 0): "<I"}  # of the header, by the format's versio
 _LONGEST_HEADER = 10_000
 _PACKING = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # Deflate makes nothing smaller than by this factor, but for a start and an end.
-_LARGEST_RATIO, _ENDS = 1032, 1024
+LARGEST_RATIO, _ENDS = 1032, 1024
 _ENCRYPTED = 0x1
 
 
 class Header(NamedTuple):
-    """What a `.npy` file says of its array."""
+    """The array of a `.npy` file as its header has it."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -59,10 +52,7 @@ class Header(NamedTuple):
 def read_header(stream: IO[bytes]) -> Header:
     """The header of a `.npy` file; the values come next in `stream`.
 
-    Raises
-    ------
-    ValueError
-        It is none, or one of an array of Python's objects. NumPy raises others too.
+    `ValueError`: it is none, or one of an array of Python's objects. NumPy raises others too.
     """
     version = np.lib.format.read_magic(stream)
     if version not in _LENGTHS:
@@ -74,15 +64,13 @@ def read_header(stream: IO[bytes]) -> Header:
     # NumPy's own parser works for long on a damaged header. Python 2 wrote whole numbers as 3L.
     text = re.sub(r"(\d)L\b", r"\1", _all(stream, size).decode("latin1").strip())
     header = None
-    with suppress(Exception, MemoryError):  # the latter is what Python says of too deep an expression
+    with suppress(Exception, MemoryError):  # the latter is raised for too deep an expression
         values = ast.literal_eval(text)
-        if len(values) == 3:
-            dtype = np.lib.format.descr_to_dtype(values["descr"])
-            header = Header(values["shape"], values["fortran_order"], dtype)
+        shape, fortran = values["shape"], values["fortran_order"]
+        whole = isinstance(shape, tuple) and all(type(axis) is int for axis in shape)
+        if len(values) == 3 and whole and type(fortran) is bool:
+            header = Header(shape, fortran, np.lib.format.descr_to_dtype(values["descr"]))
     if header is None:
-        raise ValueError(f"its header can't be read: {shortened(text)}")
-    whole = isinstance(header.shape, tuple) and all(type(axis) is int for axis in header.shape)
-    if not whole or type(header.fortran) is not bool:
         raise ValueError(f"its header can't be read: {shortened(text)}")
     if header.dtype.hasobject:
         raise ValueError("it holds Python's objects, not values")
@@ -107,7 +95,6 @@ class Npz:
         self._members = {member.filename.removesuffix(_SUFFIX): member for member in members}
         if len(self._members) < len(members):
             raise ValueError("two of its arrays have one name")
-        self._headers: dict[str, Header] = {}
 
     @property
     def names(self) -> list[str]:
@@ -115,15 +102,13 @@ class Npz:
         return list(self._members)
 
     def header(self, name: str) -> Header:
-        """What the array says of itself; `KeyError` if there is no such."""
-        if name not in self._headers:
-            with self.open(name):
-                pass
-        return self._headers[name]
+        """The header of an array; `KeyError` if there is no such."""
+        with self.open(name) as (header, _):
+            return header
 
     @contextmanager
-    def open(self, name: str) -> Iterator[IO[bytes]]:
-        """A stream of an array's values, in the order of its header."""
+    def open(self, name: str) -> Iterator[tuple[Header, IO[bytes]]]:
+        """The header of an array, and the stream of its values in the order of that."""
         if name not in self._members:
             raise KeyError(f"it has no array {name!r}")
         member = self._members[name]
@@ -132,16 +117,15 @@ class Npz:
         if member.compress_type not in _PACKING:
             raise ValueError(f"array {name!r} is packed in a way that is not read")
         with self._archive.open(member) as stream:
-            header = self._headers[name] = read_header(stream)
+            header = read_header(stream)
             needed = stream.tell() + header.nbytes
-            if needed != member.file_size or needed > _LARGEST_RATIO * member.compress_size + _ENDS:
+            if needed != member.file_size or needed > LARGEST_RATIO * member.compress_size + _ENDS:
                 raise ValueError(f"array {name!r} is truncated: its header promises {needed:,} bytes")
-            yield stream
+            yield header, stream
 
     def read(self, name: str) -> NDArray[Any]:
         """The whole array."""
-        with self.open(name) as stream:
-            header = self._headers[name]
+        with self.open(name) as (header, stream):
             data = stream.read(header.nbytes)
         values = np.frombuffer(bytearray(data), header.dtype)
         return values.reshape(header.shape, order="F" if header.fortran else "C")
@@ -149,12 +133,11 @@ class Npz:
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[Npz]:
-    """Open a `.npz` file. What is raised of a damaged one is of many kinds; `files.reading` tells it."""
+    """Open a `.npz` file, in a block of `atomic.reading`: errors of a damaged one are of many kinds."""
     with path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
         yield Npz(archive)
 
 
-# Deflate makes nothing smaller than by this factor; a file that claims more would be read for ever.
 # A collection of texts: its sign, version and reserved bytes; then its size, then its objects.
 _COLLECTION = b"GCOL\x01\x00\x00\x00"
 _LARGEST_CHUNK = 1 << 29  # bytes, unpacked whole
@@ -162,13 +145,7 @@ _LARGEST_CHUNK = 1 << 29  # bytes, unpacked whole
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[Any]:
-    """Open a file as `h5py.File`.
-
-    Raises
-    ------
-    DataError
-        It is missing, no HDF5, or damaged; also where the block's reading of it fails.
-    """
+    """Open a file as `h5py.File`; `DataError` where it is damaged, also if the block fails to read it."""
     import h5py
 
     with reading(path, "not readable as HDF5", Exception), h5py.File(path, "r") as stored:
@@ -201,10 +178,10 @@ def check_array(path: Path, name: str, data: Any) -> None:
         raise DataError(f"{path}: {name}: its values lie in other files, which are not read")
     size = path.stat().st_size
     claimed = math.prod(data.shape) * data.dtype.itemsize
-    if claimed > _LARGEST_RATIO * size:
+    if claimed > LARGEST_RATIO * size:
         raise DataError(f"{path}: {name}: {data.shape} is more than a file of {size:,} bytes can hold")
     chunk = math.prod(data.chunks) * data.dtype.itemsize if data.chunks else 0
-    if chunk > min(_LARGEST_CHUNK, _LARGEST_RATIO * size):
+    if chunk > min(_LARGEST_CHUNK, LARGEST_RATIO * size):
         raise DataError(f"{path}: {name}: chunks of {data.chunks} are too large to be read")
 
 
@@ -235,36 +212,25 @@ def _check_collections(path: Path) -> None:
 
 
 _LARGEST = 2**31 - 1
-# Rows that differ take more than a byte, which nothing makes smaller than by this factor.
 
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
-    """Open a file as `pyarrow.parquet.ParquetFile`.
-
-    Raises
-    ------
-    DataError
-        It is missing, no Parquet, or damaged; also where the block's reading of it fails.
-    """
+    """Open a file as `pyarrow.parquet.ParquetFile`; `DataError` where it is damaged, as of `open_hdf5`."""
     import pyarrow.parquet as pq
 
     with reading(path, "not readable as Parquet", Exception), pq.ParquetFile(path) as stored:
         rows, size = stored.metadata.num_rows, path.stat().st_size
-        if not 0 <= rows <= _LARGEST_RATIO * size:
+        if not 0 <= rows <= LARGEST_RATIO * size:
             raise DataError(f"{path}: {rows:,} rows are more than a file of {size:,} bytes can hold")
         yield stored
 
 
 def read_frame(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Read a table, or some columns of it; errors as of `open_parquet`.
-
-    Types are those of the columns: what pandas itself wrote into the file about them, its index too, is
-    left alone.
-    """
+    """Read a table, or some columns of it, without what pandas itself wrote into the file about them."""
     with open_parquet(path) as stored:
         table = stored.read(columns=None if columns is None else list(columns))
-        table.validate(full=True)  # text that is none is found by pandas as late as it is looked at
+        table.validate(full=True)  # pandas finds text that is none as late as it is read
         frame: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
         return frame
 

@@ -1,9 +1,4 @@
-"""JSON of other software, read strictly.
-
-JSON that means one thing: for files that the package wrote itself, and that must not be misread.
-
-JSON files of a checkpoint or a model that go on into files of our own: they must fit there.
-"""
+"""JSON of models and checkpoints: what is ambiguous, or couldn't be written again, is refused."""
 
 import json
 import math
@@ -16,10 +11,10 @@ from bigbird_dna.errors import ModelError, error_text
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text; `ValueError` says on one line why it has none.
+    """The value of a JSON text; `ValueError` with one line if it has none.
 
-    Refused is, beside what JSON doesn't allow, what leaves a doubt: a key that stands twice in an object,
-    NaN and infinities, numbers too large for a float; and whatever is nested too deeply to be read.
+    Refused are also a key that occurs twice in an object, NaN and infinities, numbers too large for a float,
+    and whatever is nested too deeply to be read.
     """
     try:
         return json.loads(
@@ -30,7 +25,7 @@ def parse_json(text: str) -> Any:
 
 
 def read_object(path: Path, most_bytes: int) -> dict[str, Any]:
-    """The object that a model's JSON file holds; `ModelError` says what is wrong with it."""
+    """The object that a model's JSON file holds; `ModelError` if there is none."""
     try:
         if path.stat().st_size > most_bytes:
             raise ModelError(f"{path}: damaged: more than {most_bytes >> 20} MB")
@@ -68,13 +63,10 @@ _DEEPEST = 32  # values in values
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The object that a file holds.
+    """The object that a file of other software holds; `DataError` if it isn't readable, or no JSON.
 
-    Raises
-    ------
-    DataError : the file isn't readable, or no JSON.
-    ModelError : it holds no object, or what couldn't be written again: a number that isn't finite, half a
-        letter of UTF-16, values in values in values without end.
+    `ModelError`: it holds no object, or what couldn't be written again: a number that isn't finite, half a
+    letter of UTF-16, values in values without end.
     """
     try:
         size = path.stat().st_size
@@ -93,14 +85,11 @@ def check_writable(values: dict[str, Any], path: Path) -> None:
     """`ModelError` for values of a file that couldn't be written to another one."""
     layer: list[Any] = [values]
     for _ in range(_DEEPEST):
-        layer = [inner for value in layer if isinstance(value, dict | list) for inner in _members(value)]
+        lists = [[*value.values()] if isinstance(value, dict) else value for value in layer]
+        layer = [inner for value in lists if isinstance(value, list) for inner in value]
     if layer:
         raise ModelError(f"{path}: nested too deeply")
     try:
         json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
         raise ModelError(f"{path}: holds a number that isn't finite, or a text with half a letter") from None
-
-
-def _members(value: dict[str, Any] | list[Any]) -> list[Any]:
-    return [*value.values()] if isinstance(value, dict) else value

@@ -4,9 +4,9 @@ A library is kept in a directory of its own, `native-<key>`, with its SHA-256. T
 compiler and the processor, so that a directory shared by several machines holds one for each kind. It
 appears there whole, by renaming, and only after it has passed its check.
 
-A library is code: it is loaded only from where nobody but this user can have put it (`ownership`). Looked at
-is the opened file, and that very file is loaded. Where the cache isn't this user's alone, the library is
-compiled for this process.
+A library is code: it is loaded only from where nobody but this user can have put it, and what was checked is
+the opened file, which is loaded. Where the cache isn't this user's alone, the library is compiled for this
+process.
 """
 
 import contextlib
@@ -16,14 +16,13 @@ import platform
 import shlex
 import shutil
 import signal
-import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum, make_scratch
-from bigbird_dna.disk.user_cache import cache_directory, distrust, distrust_file
+from bigbird_dna.disk.user_cache import cache_directory, distrust, open_own
 from bigbird_dna.errors import UsageError
 
 LIBRARY, DIGEST = "kernel.so", "kernel.sha256"
@@ -142,10 +141,9 @@ def _processor() -> str:
 
 def _prepare(cache: Path) -> str | None:
     """Make the cache directory; why it isn't to be used, in one clause, or None."""
-    if not cache.is_absolute():
-        return "is not an absolute path"
     try:
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if cache.is_absolute():  # else `distrust` reports it
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         return f"can't be made: {error.strerror}"
     return distrust(cache)
@@ -159,9 +157,8 @@ def open_kept(home: Path) -> Path | None:
     """
     try:
         with contextlib.ExitStack() as stack:
-            directory = _opened(home, os.O_DIRECTORY, stack)
-            digest = _opened(DIGEST, 0, stack, directory)
-            handle = _opened(LIBRARY, 0, stack, directory)
+            directory = open_own(home, os.O_DIRECTORY, stack)
+            digest, handle = (open_own(name, 0, stack, directory) for name in (DIGEST, LIBRARY))
             with open(handle, "rb", closefd=False) as stream:
                 found = hashlib.file_digest(stream, "sha256").hexdigest()
             if os.read(digest, len(found) + 1) != found.encode():
@@ -172,18 +169,6 @@ def open_kept(home: Path) -> Path | None:
             return path if path.exists() else home / LIBRARY
     except OSError:
         return None
-
-
-def _opened(path: Path | str, flags: int, stack: contextlib.ExitStack, directory: int | None = None) -> int:
-    """A handle, closed by `stack`, of what only this user can have written; `OSError` for anything else."""
-    flags |= os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    handle = os.open(path, flags, dir_fd=directory)
-    stack.callback(os.close, handle)
-    status = os.fstat(handle)
-    expected = stat.S_ISDIR if flags & os.O_DIRECTORY else stat.S_ISREG
-    if not expected(status.st_mode) or distrust_file(status):
-        raise OSError
-    return handle
 
 
 def _workshop(cache: Path | None, stack: contextlib.ExitStack) -> Path:

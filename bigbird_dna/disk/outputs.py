@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Protocol
 
-from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, full_disk_told, scratch_directory
+from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, full_disk_reported, scratch_directory
 from bigbird_dna.errors import DataError, UsageError, printable
 
 _PAUSE = 1.0  # seconds that text waits at most while more is written
@@ -70,8 +70,8 @@ class LiveText:
                 self.flush()
 
 
+# Where a writer of text writes: a file of its own, or what is read while it writes.
 Destination = Path | LiveText
-"""Where a writer of text writes: a file of its own, or what is read while it writes."""
 
 
 def named_output(output: Path | str | None) -> Path | None:
@@ -82,12 +82,8 @@ def named_output(output: Path | str | None) -> Path | None:
 def format_for(output: Path | None, formats: Mapping[str, Sequence[str]], default: str) -> str:
     """The format whose endings, each with its dot, have that of `output`; `.gz` is looked past.
 
-    A name without an ending, standard output, pipes and devices have the default.
-
-    Raises
-    ------
-    UsageError
-        The ending is not one of any format.
+    A name without an ending, standard output, pipes and devices have the default; any other ending is a
+    `UsageError`.
     """
     if output is None:
         return default
@@ -141,11 +137,11 @@ def text_destination(output: Path | None) -> Iterator[Destination]:
 
     Standard output (None), pipes and devices get it as it is made, and keep what they got.
     """
-    if output is not None and not is_special(output):
+    if not is_live(output):
         with destination(output, "") as path:
             yield path
         return
-    with _told(output):
+    with _errors_named(output):
         stream = None if output is None else output.open("wb")
         live = LiveText(stream)
         try:
@@ -158,7 +154,7 @@ def text_destination(output: Path | None) -> Iterator[Destination]:
             raise
         finally:
             if stream is not None:
-                with suppress(OSError):  # has been said, or nobody reads it
+                with suppress(OSError):  # was reported, or nobody reads it
                     stream.close()
 
 
@@ -168,14 +164,14 @@ def destination(output: Path | None, format: str) -> Iterator[Path]:
 
     After an error nothing does.
     """
-    with _told(output):
+    with _errors_named(output):
         if output is not None and not is_special(output):
             with atomic_path(output.resolve()) as temporary:
                 yield temporary
             return
         with scratch_directory() as directory:
             spool = directory / f"scores.{format}"
-            with full_disk_told(spool, directory):
+            with full_disk_reported(spool, directory):
                 yield spool
             with spool.open("rb") as complete:
                 if output is None:
@@ -187,16 +183,15 @@ def destination(output: Path | None, format: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _told(output: Path | None) -> Iterator[None]:
-    """Say of an error of the system where it was met, but let a reader that has gone be told apart."""
+def _errors_named(output: Path | None) -> Iterator[None]:
+    """Name the output in errors of the system; that a reader has gone stays one of its own."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise DataError(
-            f"{output or 'standard output'}: can't be written: {error.strerror or error}"
-        ) from None
+        name = output or "standard output"
+        raise DataError(f"{name}: can't be written: {error.strerror or error}") from None
 
 
 @contextmanager
@@ -224,17 +219,17 @@ def command_line(
     `options` are those that decide the result and no others, so that the same result has the same bytes;
     one that is None was not given, and a list was given once for each of its values. `flags` have no value.
     """
-    words = ["bigbird-dna", *command.split(), *arguments]
+    args = ["bigbird-dna", *command.split(), *arguments]
     for option, value in options.items():
         for one in value if isinstance(value, list) else [value]:
-            words += [] if one is None else [option, one]
-    words += [flag for flag, given in (flags or {}).items() if given]
-    text = printable(shlex.join(map(str, words)))
+            args += [] if one is None else [option, one]
+    args += [flag for flag, given in (flags or {}).items() if given]
+    text = printable(shlex.join(map(str, args)))
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def provenance(model: str, command: str) -> dict[str, str]:
-    """What a result says of its origin, in this order; `model` is the checksum of the weights."""
+    """The origin that a result states, in this order; `model` is the checksum of the weights."""
     return {"bigbird-dna": version("bigbird-dna"), "model": model, "command": command}
 
 

@@ -1,6 +1,6 @@
 """Jobs in shards: which rows a shard has, and the file that keeps what was found until all are merged.
 
-A shard is a zip file. `piece.json` says what it is: kind of job, number of the shard, and all that decides
+A shard is a zip file. `piece.json` describes it: kind of job, number of the shard, and all that decides
 the job's result, which is the same for every shard of it. Rows are in `rows.txt`, a line each, arrays in
 members of their own. Bytes depend on the content alone.
 """
@@ -24,8 +24,7 @@ if TYPE_CHECKING:  # slow to import: inside the functions
 
 T = TypeVar("T")
 
-MOST = 100_000
-"""Pieces of a job."""
+MOST = 100_000  # shards of a job
 
 _FORMAT = 1
 _DESCRIPTION, _ROWS = "piece.json", "rows.txt"
@@ -42,7 +41,7 @@ class Shard(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The shard that `3/8` says; `UsageError` for anything else."""
+        """The shard that `3/8` stands for; `UsageError` for anything else."""
         number, slash, of = text.partition("/")
         if slash and all(part.isascii() and part.isdecimal() and len(part) < 10 for part in (number, of)):
             shard = cls(int(number), int(of))
@@ -61,12 +60,9 @@ class Shard(NamedTuple):
 
 
 def find_shard(text: str | None, output: Path | None) -> Shard | None:
-    """The shard that is asked for, which goes to the file `output`; None: the whole job.
+    """The shard that is asked for, None for the whole job.
 
-    Raises
-    ------
-    UsageError
-        The text says no shard, or there is no file to write it to.
+    `UsageError` if there is no file to write it to.
     """
     if text is None:
         return None
@@ -77,12 +73,9 @@ def find_shard(text: str | None, output: Path | None) -> Shard | None:
 
 
 def contents(*paths: Path | str | None, names: Mapping[Path, str] | None = None) -> dict[str, str]:
-    """SHA-256 of a job's input files by name; None is passed over.
-
-    `names` are what files are called that have a name of their own for this job only.
-    """
-    called = names or {}
-    return {called.get(Path(path), str(path)): checksum(Path(path)) for path in paths if path is not None}
+    """SHA-256 of a job's input files by their names, or those in `names`; None is passed over."""
+    known = names or {}
+    return {known.get(Path(path), str(path)): checksum(Path(path)) for path in paths if path is not None}
 
 
 class ShardWriter:
@@ -112,15 +105,10 @@ class ShardWriter:
 
 @contextmanager
 def write_shard(output: Path, kind: str, shard: Shard, job: Mapping[str, Any]) -> Iterator[ShardWriter]:
-    """Write a shard of a job, whole or not at all.
+    """Write a shard of a job, whole or not at all; `merge-shards` goes by `kind`, that of the rows.
 
-    Parameters
-    ----------
-    kind
-        What the rows are of, which `merge-shards` goes by.
-    job
-        All that decides the bytes of the merged result and isn't in the rows, as values for JSON. The keys
-        are what messages call them.
+    `job` is all that decides the bytes of the merged result and isn't in the rows, as values for JSON. The
+    keys are what messages call them.
     """
     with (
         destination(output, "piece") as path,
@@ -154,7 +142,7 @@ class ShardFile:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read what a shard says of itself; `DataError` if it isn't one."""
+        """Read a shard's description; `DataError` if it isn't one."""
         with reading(path, _FAULT, Exception), zipfile.ZipFile(path) as archive:
             if archive.getinfo(_DESCRIPTION).file_size > _LARGEST:
                 raise DataError(f"{path}: {_FAULT}: its description is too long")
@@ -163,9 +151,8 @@ class ShardFile:
                 raise DataError(f"{path}: is a piece of another version's format")
             shard, rows, job = Shard(values["number"], values["of"]), values["rows"], values["job"]
             texts = values["kind"], values["bigbird-dna"]
-            if not all(type(number) is int for number in (*shard, rows)) or not isinstance(job, dict):
-                raise ValueError("its description is not one")
-            if not 1 <= shard.number <= shard.of <= MOST or not all(isinstance(text, str) for text in texts):
+            types = [*map(type, (*shard, rows, *texts, job))]
+            if types != [int, int, int, str, str, dict] or not 1 <= shard.number <= shard.of <= MOST:
                 raise ValueError("its description is not one")
         return cls(Path(path), texts[0], shard, job, rows, texts[1])
 
@@ -206,11 +193,8 @@ def all_rows(shards: Iterable[ShardFile], parse: Callable[[str], T]) -> Iterator
 def read_shards(paths: Sequence[Path | str]) -> list[ShardFile]:
     """All shards of one job, in their order, whatever that of `paths` is.
 
-    Raises
-    ------
-    DataError
-        A file isn't a shard; one is of another job, is there twice or is missing, or was made by another
-        version, which may write otherwise.
+    `DataError`: a file isn't a shard; one is of another job, is there twice or is missing, or was made by
+    another version, which may write otherwise.
     """
     if not paths:
         raise UsageError("no pieces to merge: name those that were written")

@@ -1,13 +1,13 @@
 """Tables (TSV) with declared columns, and objects (JSON), as files.
 
-A `Schema` says which columns a table has and what their cells hold: the same one writes, reads and checks it.
+A `Schema` declares a table's columns and what their cells hold: the same one writes, reads and checks it.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -29,11 +29,10 @@ _LONGEST_NUMBER = 400  # characters
 
 
 class Column(NamedTuple):
-    """A column, and what its cells hold.
+    """A column, and what its cells hold: numbers from `low` to `high`; text may always be empty.
 
     An "estimate" is three columns: NAME, and NAME_low and NAME_high, the interval, which may be missing.
-    "published" numbers are of other data and methods. Text may always be empty, a number if it may be
-    `missing`; from `low` to `high` are the numbers that a cell can hold.
+    "published" numbers are of other data and methods.
     """
 
     name: str
@@ -65,7 +64,7 @@ class Column(NamedTuple):
 
     @property
     def numbers(self) -> str:
-        """What its cells are, as messages say it."""
+        """What its cells are, for messages."""
         what = "a whole number" if self.kind == "whole" else "a number"
         if math.isinf(self.low) or math.isinf(self.high):
             return what
@@ -89,33 +88,27 @@ class Schema:
         return Schema([column for column in self.columns if column.name in names])
 
 
-def text_columns(*names: str) -> list[Column]:
-    """Columns of text."""
-    return [Column(name, "text") for name in names]
+_KINDS = {
+    "text": Column("", "text"),
+    "count": Column("", "whole", low=0),
+    "metric": Column("", missing=True),
+    "estimate": Column("", "estimate", missing=True),
+}
 
 
-def count_columns(*names: str) -> list[Column]:
-    """Columns of whole numbers from 0."""
-    return [Column(name, "whole", low=0) for name in names]
+def columns(*groups: str) -> list[Column]:
+    """Columns by groups of a kind and names, such as "count n positives".
 
-
-def metric_columns(*names: str) -> list[Column]:
-    """Columns of numbers that may be undefined."""
-    return [Column(name, missing=True) for name in names]
-
-
-def estimate_columns(*names: str) -> list[Column]:
-    """Columns of numbers with intervals, all of which may be undefined."""
-    return [Column(name, "estimate", missing=True) for name in names]
+    Kinds are text, count (a whole number from 0), metric (a number that may be undefined) and estimate (such
+    a number with its interval).
+    """
+    return [_KINDS[kind]._replace(name=name) for kind, *names in map(str.split, groups) for name in names]
 
 
 def write_table(path: Path, table: pd.DataFrame, schema: Schema, digits: int = 6) -> None:
     """Write a table as TSV; whole numbers in full, `digits` of others, nothing for undefined ones.
 
-    Raises
-    ------
-    ValueError
-        The table's columns aren't those of the schema.
+    `ValueError`: the table's columns aren't those of the schema.
     """
     if list(table.columns) != schema.names:
         raise ValueError(f"columns {', '.join(map(str, table.columns))} are not {', '.join(schema.names)}")
@@ -126,7 +119,10 @@ def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
     """Write a table of any columns, as `write_table` does."""
     text = table.copy()
     for name in text.select_dtypes("float").columns:
-        text[name] = [_cell(value, digits) for value in text[name]]
+        text[name] = [
+            "" if value != value else f"{value:.0f}" if value.is_integer() else f"{value:.{digits}g}"
+            for value in text[name]
+        ]
     with atomic_path(path) as temporary:
         text.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
 
@@ -134,11 +130,8 @@ def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
 def read_table(path: Path, schema: Schema) -> pd.DataFrame:
     """Read a table that has the schema's columns, in any order; others are text.
 
-    Raises
-    ------
-    DataError
-        The file is missing or no table, lacks a column, has a cell that its column can't hold, or a key
-        twice; rows are counted from 1.
+    `DataError`: the file is missing or no table, lacks a column, has a cell that its column can't hold, or a
+    key twice; rows are counted from 1.
     """
     return with_types(path, read_text_table(path), schema)
 
@@ -181,15 +174,19 @@ def _check_lines(path: Path) -> None:
     of thousands it does so for minutes.
     """
     columns = 0
-    for place, line in read_lines(path):
-        cells = line.split("\t")
+    for number, line in read_lines(path):
+        cells, where = line.split("\t"), f"{path}: line {number}"
         if not columns and line.strip():
             columns = len(cells)
-            name, count = Counter(filter(None, cells)).most_common(1)[0]
-            if count > 1:
-                raise DataError(f"{path}: line {place}: {count:,} columns called {name!r:.60}")
+            _check_names(where, filter(None, cells))
         elif columns and len(cells) > columns:
-            raise DataError(f"{path}: line {place}: {len(cells):,} columns, the header has {columns:,}")
+            raise DataError(f"{where}: {len(cells):,} columns, the header has {columns:,}")
+
+
+def _check_names(where: str, names: Iterable[str]) -> None:
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise DataError(f"{where}: {count:,} columns called {name!r:.60}")
 
 
 class TableLines(NamedTuple):
@@ -212,17 +209,15 @@ def open_lines(path: Path) -> TableLines:
     )
     where, header = next(filled, (str(path), [""]))
     header = [header[0].lstrip("#"), *header[1:]]
-    name, count = Counter(header).most_common(1)[0]
-    if count > 1:
-        raise DataError(f"{where}: {count:,} columns called {name!r:.60}")
-    return TableLines(where, header, _rows(filled, len(header)))
+    _check_names(where, header)
 
+    def rows() -> Iterator[tuple[str, list[str]]]:
+        for where, cells in filled:
+            if len(cells) != len(header):
+                raise DataError(f"{where}: {len(cells)} columns, the header has {len(header)}")
+            yield where, cells
 
-def _rows(lines: Iterator[tuple[str, list[str]]], columns: int) -> Iterator[tuple[str, list[str]]]:
-    for where, cells in lines:
-        if len(cells) != columns:
-            raise DataError(f"{where}: {len(cells)} columns, the header has {columns}")
-        yield where, cells
+    return TableLines(where, header, rows())
 
 
 def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
@@ -235,13 +230,8 @@ def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> No
 
 def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows fit for JSON, which has no NaN."""
-    return [
-        {
-            str(key): None if isinstance(value, float) and math.isnan(value) else value
-            for key, value in row.items()
-        }
-        for row in table.to_dict("records")
-    ]
+    rows = table.to_dict("records")
+    return [{str(key): None if value != value else value for key, value in row.items()} for row in rows]
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -269,9 +259,3 @@ def whole_number(values: Any, key: str, where: object) -> int:
     if not (value.is_integer() and abs(value) < _LARGEST):
         raise DataError(f"{where}: {key!r} is not a whole number but {value!r:.60}")
     return int(value)
-
-
-def _cell(value: float, digits: int) -> str:
-    if value != value:
-        return ""
-    return f"{value:.0f}" if value.is_integer() else f"{value:.{digits}g}"

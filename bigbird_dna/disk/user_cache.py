@@ -1,8 +1,4 @@
-"""The cache of this user, and who may write to it.
-
-The user's cache: what can be made again at any time, and must not be put there by anybody else.
-
-Whether what stands at a path can have been put there by this user alone.
+"""The cache of this user: what can be made again at any time, and must not be put there by anybody else.
 
 Code is loaded from nowhere else: whoever may write a library, or put another in its place, runs code as
 whoever loads it. The superuser is trusted, as everywhere.
@@ -34,10 +30,10 @@ def cache_directory() -> Path:
         return Path(os.devnull) / "bigbird-dna"
 
 
-class PrivateShelf:
-    """Small files in a directory of the cache that belongs to this user, and that nobody else may write to.
+class UserCache:
+    """Small files in a directory of the cache that only this user may write to.
 
-    Where there is no such directory and none can be made, it holds nothing and keeps nothing.
+    None where there can be none.
     """
 
     def __init__(self, name: str, most: int) -> None:
@@ -75,14 +71,8 @@ class PrivateShelf:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            found = os.fstat(handle)
-            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
-                raise PermissionError(f"{path}: others may write there")
-            yield handle
-        finally:
-            os.close(handle)
+        with contextlib.ExitStack() as stack:
+            yield open_own(path, os.O_DIRECTORY, stack)
 
     def _thin_out(self, directory: int) -> None:
         names = os.listdir(directory)
@@ -95,6 +85,18 @@ class PrivateShelf:
         for name in sorted(ages, key=ages.__getitem__)[: len(names) - self._most]:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=directory)
+
+
+def open_own(path: Path | str, flags: int, stack: contextlib.ExitStack, directory: int | None = None) -> int:
+    """A handle, closed by `stack`, of what only this user can have written; `OSError` for anything else."""
+    flags |= os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, flags, dir_fd=directory)
+    stack.callback(os.close, handle)
+    status = os.fstat(handle)
+    expected = stat.S_ISDIR if flags & os.O_DIRECTORY else stat.S_ISREG
+    if not expected(status.st_mode) or distrust_file(status):
+        raise OSError
+    return handle
 
 
 _LINKS = 40  # symbolic links on the way, as the kernel allows
@@ -112,7 +114,8 @@ def distrust(directory: Path) -> str | None:
     way, parts = Path(directory.anchor), list(directory.parts[1:])
     links = 0
     while parts:
-        way = _step(way, parts.pop(0))
+        part = parts.pop(0)
+        way = way.parent if part == ".." else way / part
         try:
             status = way.lstat()
             if stat.S_ISLNK(status.st_mode):
@@ -137,10 +140,11 @@ def distrust(directory: Path) -> str | None:
 def distrust_file(status: os.stat_result) -> str | None:
     """The same of one opened file or directory, whatever is around it."""
     if status.st_uid != os.geteuid():
-        return f"belongs to {_user(status.st_uid)}"
-    if others_may_write(status):
-        return "is open to others for writing"
-    return None
+        try:
+            return f"belongs to user {pwd.getpwuid(status.st_uid).pw_name}"
+        except KeyError:
+            return f"belongs to user {status.st_uid}"
+    return "is open to others for writing" if others_may_write(status) else None
 
 
 def others_may_write(status: os.stat_result) -> bool:
@@ -157,14 +161,3 @@ def _is_private(group: int) -> bool:
     except KeyError:
         return False
     return entry.gr_name == user.pw_name and user.pw_gid == group and set(entry.gr_mem) <= {user.pw_name}
-
-
-def _user(number: int) -> str:
-    try:
-        return f"user {pwd.getpwuid(number).pw_name}"
-    except KeyError:
-        return f"user {number}"
-
-
-def _step(way: Path, part: str) -> Path:
-    return way.parent if part == ".." else way / part

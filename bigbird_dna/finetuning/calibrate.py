@@ -25,7 +25,7 @@ from bigbird_dna.disk.outputs import (
     provenance_lines,
     text_destination,
 )
-from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_share
+from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_fraction
 from bigbird_dna.finetuning.evaluation import predict_bins, without_nan
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.reference import Reference
@@ -233,7 +233,7 @@ def choose_threshold(
     the validation windows. `predictions` are as of `calibrate_promoter`.
     """
     for rate in rates:
-        check_share("fdr", rate)
+        check_fraction("fdr", rate, ends=False)
     check_calibrated(True, prior)
     check_output(output, [path, *([predictions] if predictions else [])])
     model = load_promoter_model(path)

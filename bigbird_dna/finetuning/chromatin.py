@@ -71,7 +71,7 @@ class ChromatinObjective:
         seen = bins_shown(window, size, config.model.bin_layers)
         learned = min(self.config.bins_per_window, whole_bins(window, size))
         count = max(seen, learned)
-        self.bins = centred_bins(window, size, seen)
+        self.bins = centered_bins(window, size, seen)
         self.sides = np.arange(count) - count // 2  # bins to the right of the middle one
         # (n, K) rows, -1 where a bin is not learned from
         self.neighbors = neighboring_bins(data, self.training, count)

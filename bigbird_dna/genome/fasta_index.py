@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from bigbird_dna.disk.compression import BlockIndex, BlockStream
-from bigbird_dna.disk.user_cache import PrivateShelf
+from bigbird_dna.disk.user_cache import UserCache
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import RecordLines, parse_fasta
 
@@ -108,7 +108,7 @@ class _Digested(NamedTuple):
 
 
 _FORMAT = 1
-SHELF = PrivateShelf("references", most=256)
+SHELF = UserCache("references", most=256)
 SMALLEST = 1 << 20  # bytes of a file that is worth it: smaller ones are read in milliseconds
 # Two changes within one tick of the file system's clock look like one. Kernels tick every 10 ms or faster; a
 # time of whole seconds is likely of a file system whose clock ticks every other second.

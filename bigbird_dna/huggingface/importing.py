@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import full_disk_told, scratch_directory
+from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
 from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, shortened
@@ -86,7 +86,7 @@ def import_huggingface(
     settings = settings.model_copy(update={"huggingface": remembered})
     model = make_model(network.eval(), pieces, config, settings, output)
     provenance = {"imported_from": directory.name, "compatibility": config.compatibility}
-    with scratch_directory() as spool, full_disk_told(spool, spool):
+    with scratch_directory() as spool, full_disk_reported(spool, spool):
         extra = {}
         if unused:
             extra[UNUSED_FILE] = Path(spool, UNUSED_FILE)

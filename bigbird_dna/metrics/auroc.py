@@ -1,18 +1,18 @@
 """Area under the ROC curve with DeLong's interval, and the difference of two on the same rows.
 
-DeLong et al. (1988) in O(n log n) time, as Sun & Xu (2014): the variance is that of each row's share
+DeLong et al. (1988) in O(n log n) time, as Sun & Xu (2014): the variance is that of each row's fraction
 of the other class that it is ranked rightly against; ties count one half, as in the Mann–Whitney
 statistic. The interval is symmetric on the logit scale, where the normal approximation holds better
 with few positives. For a binormal AUROC of 0.99, 10 positives and 200 negatives it covers the truth in
 94 % of samples; the one symmetric about the area, cut at 1, does in 66 %. Below that it errs on the
 narrow side too: 78 % for 0.95, 5 positives and 500 negatives.
 
-DeLong's variance says nothing in three cases. With a single row of a class there is none, and no
+DeLong's variance is of no use in three cases. With a single row of a class there is none, and no
 interval (NaN). Where all scores are equal, and where the classes are fully separated, it is 0, which
 is no certainty. Equal scores have no interval either. For separated classes (an area of exactly 0 or
 1) it is the exact one (Clopper & Pearson 1934) of k = min(m, n) pairs that share no row: were the
 area A, all k would be in order with a probability of A^k at most, so that from 0.025^(1/k) on A can't
-be refused. It is wide (from 0.69 for k = 10) and covers the truth at least as often as it says.
+be refused. It is wide (from 0.69 for k = 10) and covers the truth at least as often as stated.
 """
 
 from __future__ import annotations
@@ -51,13 +51,8 @@ UNDEFINED = Estimate()
 def auroc(labels: ArrayLike, scores: ArrayLike) -> Estimate:
     """AUROC of `scores` (N,) for `labels` (N,) of 0 and 1, with DeLong's 95 % interval.
 
-    All three are NaN where a class is missing. Rows count as independent: with negatives made from
-    the positives and scored like them the interval errs on the wide side.
-
-    Raises
-    ------
-    ValueError
-        As `by_class`.
+    Errors as of `by_class`. All three are NaN where a class is missing. Rows count as independent: with
+    negatives made from the positives and scored like them the interval errs on the wide side.
     """
     steps = Steps.of_rows(labels, scores)
     return UNDEFINED if steps is None else auroc_of(steps)
@@ -96,14 +91,16 @@ def auroc_difference(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> 
     m, n = map(len, one)
     if not m or not n:
         return UNDEFINED
-    of_positives = _share_below(*one) - _share_below(*two)
-    of_negatives = _share_below(*two[::-1]) - _share_below(*one[::-1])
+    of_positives = _fraction_below(*one) - _fraction_below(*two)
+    of_negatives = _fraction_below(*two[::-1]) - _fraction_below(*one[::-1])
     value = float(of_positives.mean())
     if m < 2 or n < 2:
         return Estimate(value)
     moved = max(float(np.ptp(of_positives)), float(np.ptp(of_negatives)))
-    if moved < _ROUNDING and not _rank_alike(first, second):
-        return Estimate(value)
+    if moved < _ROUNDING:
+        ranks = (np.unique(np.asarray(scores), return_inverse=True)[1] for scores in (first, second))
+        if not np.array_equal(next(ranks), next(ranks)):
+            return Estimate(value)
     half = Z95 * math.sqrt(of_positives.var(ddof=1) / m + of_negatives.var(ddof=1) / n)
     return Estimate(value, max(value - half, -1.0), min(value + half, 1.0))
 
@@ -119,7 +116,7 @@ def logit_interval(area: float, half: float) -> Estimate:
 
 
 def auroc_note(positives: int, negatives: int, area: Estimate) -> str:
-    """Why an AUROC or its interval is missing or not DeLong's; "" where nothing is to be said."""
+    """Why an AUROC or its interval is missing or not DeLong's; "" where there is nothing to note."""
     if not positives or not negatives:
         return "no negatives" if positives else "no positives" if negatives else "no measured row"
     if min(positives, negatives) == 1:
@@ -131,16 +128,11 @@ def auroc_note(positives: int, negatives: int, area: Estimate) -> str:
     return ""
 
 
-def _share_below(scores: Scores, others: Scores) -> Floats:
-    """The share of `others` below each score, those level with it counted half."""
+def _fraction_below(scores: Scores, others: Scores) -> Floats:
+    """The fraction of `others` below each score, those level with it counted half."""
     ascending = np.sort(others)
     below = np.searchsorted(ascending, scores, "left")
     return (below + np.searchsorted(ascending, scores, "right")) / (2 * len(others))
-
-
-def _rank_alike(first: ArrayLike, second: ArrayLike) -> bool:
-    one, two = (np.unique(np.asarray(scores), return_inverse=True)[1] for scores in (first, second))
-    return bool(np.array_equal(one, two))
 
 
 def _logistic(value: float) -> float:

@@ -1,12 +1,8 @@
-"""ROC and precision-recall curves, and the steps they are made of.
-
-Rows ranked by their scores, as counts: what AUROC, average precision and both curves are made of.
+"""Rows ranked by their scores, as counts: what AUROC, average precision and both curves are made of.
 
 All of them depend on the negatives only through how many lie above and level with each positive, so
 that positives and negatives are sorted apart (which needs no order of rows) and the rest is work on
 the D distinct scores of positives. Counts are whole numbers: ties are exact.
-
-ROC and precision–recall curves as few points.
 
 A curve is a list of corners (false positives, true positives), from none to all. ROC joins them with
 lines; precision is stepwise, as average precision takes it.
@@ -55,17 +51,10 @@ class Steps(NamedTuple):
 
 
 def by_class(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
-    """Copies of the scores of positives (m,) and of negatives (n,), each in the order of rows.
+    """Copies of the scores of positives (m,) and of negatives (n,), each in the order of rows (N,).
 
-    Parameters
-    ----------
-    labels : (N,) of 0 and 1.
-    scores : (N,) of any range; ranked in float32 if they come so, else in float64.
-
-    Raises
-    ------
-    ValueError
-        The shapes differ or are not 1-D, or a score is NaN.
+    They are ranked in float32 if they come so, else in float64. `ValueError`: the shapes differ or are not
+    1-D, or a score is NaN.
     """
     y, x = np.asarray(labels).astype(bool), np.asarray(scores)
     if x.dtype != np.float32:
@@ -77,17 +66,40 @@ def by_class(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
     return x[y], x[~y]
 
 
+class WeightedRows(NamedTuple):
+    """Rows of two classes, prepared to be counted under many weights at once."""
+
+    steps: Steps
+    positives: NDArray[np.intp]  # (m,) rows by falling score
+    negatives: NDArray[np.intp]  # (n,) likewise
+
+    @classmethod
+    def of(cls, labels: ArrayLike, scores: ArrayLike, steps: Steps) -> WeightedRows:
+        """From rows (N,) and their steps."""
+        y, order = np.asarray(labels).astype(bool), np.argsort(-np.asarray(scores, np.float64), kind="stable")
+        return cls(steps, order[y[order]], order[~y[order]])
+
+    def counts(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
+        """`true`, `above` and `false` of the steps, (R, D), of rows under `weights` (R, N)."""
+        true = np.cumsum(weights[:, self.positives], axis=1)[:, self.steps.true - 1]
+        passed = np.pad(np.cumsum(weights[:, self.negatives], axis=1), ((0, 0), (1, 0)))
+        return true, passed[:, self.steps.above], passed[:, self.steps.false]
+
+    def aurocs(self, weights: Floats) -> Floats:
+        """AUROC (R,) under `weights` (R, N); NaN where they leave one class only."""
+        true, above, false = self.counts(weights)
+        negatives = weights[:, self.negatives].sum(axis=1)
+        twice = 2 * negatives[:, None] - above - false
+        ranked, pairs = (np.diff(true, axis=1, prepend=0) * twice).sum(axis=1), 2 * true[:, -1] * negatives
+        found: Floats = np.divide(ranked, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
+        return found
+
+
 def average_precision(true: NDArray[Any], false: NDArray[Any]) -> Floats:
     """Precision averaged over recall as a step function, tied scores taken together (AUPRC).
 
-    Parameters
-    ----------
-    true, false : (…, D) positives and negatives of at least each score, as in `Steps`, or the sums of
-        their weights.
-
-    Returns
-    -------
-    (…); NaN where there is no positive.
+    `true` and `false` (…, D) are positives and negatives of at least each score, as in `Steps`, or the sums
+    of their weights; (…), NaN where there is no positive.
     """
     called = true + false
     precision = np.divide(true, called, out=np.zeros(called.shape), where=called > 0)
@@ -101,9 +113,8 @@ def average_precision(true: NDArray[Any], false: NDArray[Any]) -> Floats:
 def thin_curve(steps: Steps, points: int) -> Counts:
     """At most 6 × `points` (commonly 3 ×) corners (false, true) of the whole curve, (P, 2).
 
-    Corners are taken about evenly along the ROC curve, whose length over both axes is 2, and along
-    recall, so that between two of them either axis moves by no more than 2 / `points`, or there is
-    no corner in between.
+    Between two of them the ROC curve, whose length over both axes is 2, and recall move by no more than
+    2 / `points`, or there is no corner in between.
     """
     m, n = steps.positives, steps.negatives
     before = np.append(0, steps.true[:-1])

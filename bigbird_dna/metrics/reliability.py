@@ -1,30 +1,31 @@
 """Whether probabilities hold: reliability curve, calibration error with its interval, and Brier score.
 
-The **expected calibration error** is the mean over rows of |share of positives − mean probability| of a row's
-bin. There are 15 bins with about as many rows each (Nguyen & O'Connor 2015; Guo et al. 2017 have 15 of equal
-width), and rows of one probability are never divided: an order of rows among ties would pass for an error.
+The **expected calibration error** is the mean over rows of |fraction of positives − mean probability| of a
+row's bin. There are 15 bins with about as many rows each (Nguyen & O'Connor 2015; Guo et al. 2017 have 15 of
+equal width), and rows of one probability are never divided: an order of rows among ties would pass for an
+error.
 
-With few rows it is too large: the share in a bin of 80 rows is off by 0.04 on average if one half is
+With few rows it is too large: the fraction in a bin of 80 rows is off by 0.04 on average if one half is
 positive, whatever the probabilities are worth. So two more figures stand beside it.
 
 * `ece_perfect`, what the same probabilities would show on average if they held exactly.
 * `ece_debiased`, the error that would show `ece` on average, if it is in each bin the same multiple λ of the
-  share's binomial standard deviation s_b: Σ w_b s_b λ where Σ w_b s_b E|N(λ, 1)| = ece, for the folded mean
-  of the normal distribution and the bins' weights w_b. So errors are small where probabilities are near 0 or
-  1, as errors of log-odds are. It is 0 where `ece` is not above what λ = 0 shows, and equal to `ece` where
-  the error is large beside the noise. Its 95 % interval is that of the λ under which `ece` lies within 1.96
-  standard deviations of its mean. On simulated rows (400 or 1,500 of them, three strengths of evidence,
-  errors of 0 to 0.13) it covers the error in 89 to 99 % of samples. Of promoters with a negative each, shares
-  vary a little less than binomially.
+  fraction's binomial standard deviation s_b: Σ w_b s_b λ where Σ w_b s_b E|N(λ, 1)| = ece, for the folded
+  mean of the normal distribution and the bins' weights w_b. So errors are small where probabilities are near
+  0 or 1, as errors of log-odds are. It is 0 where `ece` is not above what λ = 0 shows, and equal to `ece`
+  where the error is large beside the noise. Its 95 % interval is that of the λ under which `ece` lies within
+  1.96 standard deviations of its mean. On simulated rows (400 or 1,500 of them, three strengths of evidence,
+  errors of 0 to 0.13) it covers the error in 89 to 99 % of samples. Of promoters with a negative each,
+  fractions vary a little less than binomially.
 
-Negatives may weigh less than positives (`negative_weight` w instead of 1), where more of them were drawn
-than the share of positives asks for: bins then have equal weight, and the variance of a share s with the
+Negatives may weigh less than positives (`negative_weight` w instead of 1), where more of them were drawn than
+the fraction of positives asks for: bins then have equal weight, and the variance of a fraction s with the
 weight n in its bin is s (1 − s) ((1 − s) + s w) / n, that of a ratio of sums of rows, to first order.
 
 The **Brier score**, mean squared error of the probabilities, is `miscalibration − discrimination +
 uncertainty`, exactly and without bins (the CORP decomposition: Dimitriadis, Gneiting & Jordan 2021): how much
-the best rising curve would lower it, how much that curve then gains over the mere share of positives, and the
-score of that share.
+the best rising curve would lower it, how much that curve then gains over the mere fraction of positives, and
+the score of that fraction.
 """
 
 from __future__ import annotations
@@ -51,19 +52,21 @@ class Reliability(NamedTuple):
 
     rows: Floats  # their number, by weight
     probability: Floats  # mean
-    share: Floats  # of positives
+    fraction: Floats  # of positives
     negative_weight: float = 1.0
 
     @property
     def gap(self) -> Floats:
-        """How far the share of positives is above the mean probability."""
-        return self.share - self.probability
+        """How far the fraction of positives is above the mean probability."""
+        return self.fraction - self.probability
 
     @property
     def spread(self) -> Floats:
-        """Standard deviation of the share: binomial, with one more row as the probability has it."""
-        share = (self.rows * self.share + self.probability) / (self.rows + 1)
-        return np.sqrt(share * (1 - share) * (1 - share + share * self.negative_weight) / self.rows)
+        """Standard deviation of the fraction: binomial, with one more row as the probability has it."""
+        fraction = (self.rows * self.fraction + self.probability) / (self.rows + 1)
+        return np.sqrt(
+            fraction * (1 - fraction) * (1 - fraction + fraction * self.negative_weight) / self.rows
+        )
 
 
 class CalibrationMetrics(NamedTuple):
@@ -95,31 +98,22 @@ def calibration_metrics(
     bins: int = BINS,
     negative_weight: float = 1.0,
 ) -> CalibrationMetrics:
-    """Judge `probabilities` (N,) against `labels` (N,) of 0 and 1.
+    """Evaluate `probabilities` (N,) by `labels` (N,) of 0 and 1.
 
-    Parameters
-    ----------
-    groups
-        Ids (N,) of rows that vary together, such as pair ids, for the interval of the Brier score; None:
-        every row by itself.
-    negative_weight
-        What a negative counts, where a positive counts 1, above 0.
-
-    Raises
-    ------
-    ValueError
-        The shapes differ, a label is neither 0 nor 1, or a probability is none.
+    A negative counts `negative_weight`, above 0. Rows of one id in `groups` (N,) vary together in the
+    interval of the Brier score. `ValueError`: the shapes differ, a label is neither 0 nor 1, or a probability
+    is none.
     """
     y, p = _checked(labels, probabilities)
     if not len(y):
         return NO_ROWS
     weights = _weights(y, negative_weight)
-    curve = _reliability(y, p, bins, negative_weight)
+    curve = reliability(y, p, bins, negative_weight)
     error = calibration_error(curve)
     brier = _mean((p - y) ** 2, weights, groups)
     best = float(np.average((rising_curve(y, p, negative_weight) - y) ** 2, weights=weights))
-    share = float(np.average(y, weights=weights))
-    uncertainty = share * (1 - share)
+    fraction = float(np.average(y, weights=weights))
+    uncertainty = fraction * (1 - fraction)
     return CalibrationMetrics(
         plain_error(curve),
         *error,
@@ -129,21 +123,20 @@ def calibration_metrics(
         uncertainty - best,
         uncertainty,
         float(np.average(p, weights=weights)),
-        share,
+        fraction,
     )
 
 
 def reliability(
     labels: ArrayLike, probabilities: ArrayLike, bins: int = BINS, negative_weight: float = 1.0
 ) -> Reliability:
-    """Rows in `bins` bins, at most, of about as many rows of neighbouring probabilities; none of no rows.
-
-    Raises
-    ------
-    ValueError
-        As of `calibration_metrics`.
-    """
-    return _reliability(*_checked(labels, probabilities), bins, negative_weight)
+    """Rows in `bins` bins, at most, of about as many rows of neighboring probabilities; none of no rows."""
+    y, p = _checked(labels, probabilities)
+    weights = _weights(y, negative_weight)
+    places = _places(p, weights, bins)
+    rows = np.bincount(places, weights).astype(np.float64)
+    probability, fraction = (np.bincount(places, weights * values) / rows for values in (p, y))
+    return Reliability(rows, probability, fraction, negative_weight)
 
 
 def plain_error(curve: Reliability) -> float:
@@ -156,14 +149,14 @@ def calibration_error(curve: Reliability) -> Estimate:
     weights, spread = curve.rows / curve.rows.sum(), curve.spread
     whole, joint = float(weights @ spread), math.sqrt(weights**2 @ spread**2)
     seen = plain_error(curve)
-    if not whole:  # every share is certain: its error is what is seen
+    if not whole:  # every fraction is certain: its error is what is seen
         return Estimate(seen, seen, seen)
     sides = (0.0,) if curve.rows.sum() < FEWEST else (0.0, Z95, -Z95)
     return Estimate(*(min(whole * _multiple(seen / whole, side * joint / whole), 1.0) for side in sides))
 
 
 def rising_curve(labels: ArrayLike, probabilities: ArrayLike, negative_weight: float = 1.0) -> Floats:
-    """The share of positives (N,) as the rising function of the probability with the least squares.
+    """The fraction of positives (N,) as the rising function of the probability with the least squares.
 
     It is the reliability curve without bins (Dimitriadis et al. 2021).
     """
@@ -204,16 +197,8 @@ def _places(p: Floats, weights: Floats, bins: int) -> Counts:
     return places
 
 
-def _reliability(y: Floats, p: Floats, bins: int, negative_weight: float) -> Reliability:
-    weights = _weights(y, negative_weight)
-    places = _places(p, weights, bins)
-    rows = np.bincount(places, weights).astype(np.float64)
-    probability, share = (np.bincount(places, weights * values) / rows for values in (p, y))
-    return Reliability(rows, probability, share, negative_weight)
-
-
 def _perfect_error(y: Floats, p: Floats, bins: int, negative_weight: float) -> float:
-    """What bins would show on average if the probabilities held: that of normal errors of their shares."""
+    """What bins would show on average if the probabilities held: that of normal errors of their fractions."""
     weights = _weights(y, negative_weight)
     variance = weights * p * (1 - p) * (1 - p + p * negative_weight)
     spreads = np.sqrt(np.bincount(_places(p, weights, bins), variance))

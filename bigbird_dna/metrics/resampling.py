@@ -6,9 +6,9 @@ What such a difference is worth depends on two draws: which test examples there 
 models were trained from. The variance of the first is a bootstrap's: groups of rows (a promoter and its
 negatives) or tracks are drawn with replacement, the same for all models, and the AUROC of each resample is
 exact, ties included. Of the second it is that of the seeds' differences. Seeds are too few to be resampled:
-of three, every ninth resample has a single one, and their spread comes out a fifth too small. The interval
-is Student's t on the sum of both, with Satterthwaite's (1946) degrees of freedom: about two where three
-seeds decide, many where the rows do. What a seed and the test rows do together counts in both.
+of three, every ninth resample has a single one, and their spread comes out a fifth too small. The interval is
+Student's t on the sum of both, with Satterthwaite's (1946) degrees of freedom: about two where three seeds
+decide, many where the rows do. What a seed and the test rows do together counts in both.
 
 On simulated models of 100 or 400 pairs of rows and two to five seeds, whose lifts deviate by 0 to 0.2 of the
 scores' deviation, it covers the truth in 92 to 99 % of 200 studies each; percentiles of rows and seeds that
@@ -20,110 +20,93 @@ and their gains have no interval then (`with_width`). Of a handful of tracks the
 An AUROC's own interval is that long on the logit scale, to first order, as DeLong's is (`metrics.auroc`), and
 the exact one of groups that share no row where the classes are separated.
 
-Bits per base of predictors of the same hidden tokens, with intervals over blocks of sequence.
-
-Neighbouring tokens are easy or hard together, so that they are no independent draws. The bootstrap draws
-whole blocks of some 10 kb of sequence, with replacement: a rate is the sum of bits over the sum of bases of
-what was drawn, the interval goes from its 2.5 to its 97.5 percentile. All predictors are judged on the same
-draws, so that the difference of two, which varies much less than either, has an interval of its own.
+Neighboring tokens are easy or hard together, so that bits per base are resampled by whole blocks of some 10
+kb of sequence: a rate is the sum of bits over the sum of bases of what was drawn, the interval goes from its
+2.5 to its 97.5 percentile. All predictors have the same draws, so that the difference of two, which varies
+much less than either, has an interval of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bigbird_dna.metrics.auroc import TAIL, UNDEFINED, Z95, Estimate, auroc, logit_interval
-from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.curves import Counts, Floats, Steps, WeightedRows
 
 RESAMPLES = 2000
+BLOCK_BASES = 10_000
+FEWEST_BLOCKS = 2  # of fewer nothing can be drawn
 FEWEST_TRACKS = 5  # of fewer the resampled medians are none to go by
-_ROUNDING = 1e-12  # of figures of resamples that are alike
+_ROUNDING = 1e-12  # of metrics of resamples that are alike
 # Weights of this many rows × resamples are held at a time (float64: 32 MB).
 CHUNK = 4_000_000
 
-# Axes: N rows, M models, S seeds, R resamples, T tracks, m positives, n negatives.
+# Axes: N rows, M models, S seeds, R resamples, T tracks.
 
 
-class RankedRows(NamedTuple):
-    """Rows of one model, prepared for the AUROC under many weights."""
+def draws(generator: np.random.Generator, size: int, resamples: int, width: int) -> Iterator[Counts]:
+    """Numbers below `size`, `size` of them for each resample, (some resamples, size) at a time.
 
-    positives: NDArray[np.intp]  # (m,) rows
-    negatives: NDArray[np.intp]  # (n,) rows by rising score
-    below: NDArray[np.intp]  # (m,) negatives below each positive's score
-    upto: NDArray[np.intp]  # (m,) negatives below it or level with it
+    As many as keep `CHUNK` values of which a resample takes `width`: what is drawn doesn't depend on it.
+    """
+    chunk = max(CHUNK // max(width, 1), 1)
+    for start in range(0, resamples, chunk):
+        yield generator.integers(size, size=(min(chunk, resamples - start), size))
 
-    @classmethod
-    def of(cls, labels: ArrayLike, scores: ArrayLike) -> Self:
-        """From labels (N,) of 0 and 1 and scores (N,), none of them NaN."""
-        y, x = np.asarray(labels).astype(bool), np.asarray(scores, np.float64)
-        positives, negatives = np.flatnonzero(y), np.flatnonzero(~y)
-        negatives = negatives[np.argsort(x[negatives], kind="stable")]
-        rising, own = x[negatives], x[positives]
-        below, upto = (np.searchsorted(rising, own, side) for side in ("left", "right"))
-        return cls(positives, negatives, below, upto)
 
-    def aurocs(self, weights: Floats) -> Floats:
-        """AUROC (R,) of rows that count as `weights` (N, R) say; NaN where they leave one class only."""
-        passed = np.zeros((len(self.negatives) + 1, weights.shape[1]))
-        np.cumsum(weights[self.negatives], axis=0, out=passed[1:])
-        own = weights[self.positives]
-        right = np.einsum("mr,mr->r", own, passed[self.below] + passed[self.upto])
-        pairs = 2 * own.sum(axis=0) * passed[-1]
-        found: Floats = np.full(len(pairs), np.nan)
-        np.divide(right, pairs, out=found, where=pairs > 0)
-        return found
+def draw_counts(generator: np.random.Generator, size: int, resamples: int, width: int) -> Iterator[Counts]:
+    """How often each of `size` groups is drawn, (some resamples, size) at a time, as `draws` has it."""
+    for drawn in draws(generator, size, resamples, width):
+        places = (drawn + size * np.arange(len(drawn))[:, None]).ravel()
+        yield np.bincount(places, minlength=drawn.size).reshape(drawn.shape)
+
+
+def percentile_interval(value: float, samples: Floats) -> Estimate:
+    """A metric with its interval: the 2.5 and 97.5 percentiles of the defined ones of `samples` (R,)."""
+    defined = samples[~np.isnan(samples)]
+    if not defined.size:
+        return Estimate(float(value))
+    return Estimate(float(value), *np.percentile(defined, [2.5, 97.5]).tolist())
 
 
 def resampled_aurocs(
     labels: ArrayLike, scores: ArrayLike, groups: ArrayLike, seed: int = 0, resamples: int = RESAMPLES
 ) -> Floats:
-    """AUROC of M models on resampled groups of rows, (M, R): each resample is the same for all models.
+    """AUROC of M models with scores (M, N) on resampled groups of rows, (M, R), the same for all models.
 
-    Parameters
-    ----------
-    labels, groups
-        (N,) of 0 and 1; and the id of each row's group, whose rows are drawn together.
-    scores
-        (M, N).
+    Rows of one id in `groups` (N,) are drawn together; labels (N,) are 0 and 1.
     """
+    table = np.asarray(scores)
+    steps = [Steps.of_rows(labels, row) for row in table]
+    if None in steps:  # a class is missing, of every model
+        return np.full((len(table), resamples), np.nan)
+    ranked = [WeightedRows.of(labels, row, one) for row, one in zip(table, steps, strict=True) if one]
     names, codes = np.unique(np.asarray(groups), return_inverse=True)
-    ranked = [RankedRows.of(labels, row) for row in np.asarray(scores)]
     generator = np.random.default_rng((seed, 1))
-    found = np.empty((len(ranked), resamples))
-    chunk = max(CHUNK // max(len(codes), 1), 1)
-    for start in range(0, resamples, chunk):
-        counts = [
-            np.bincount(generator.integers(len(names), size=len(names)), minlength=len(names))
-            for _ in range(min(chunk, resamples - start))
-        ]
-        weights = np.stack(counts, axis=1)[codes].astype(np.float64)  # (N, R)
-        for number, rows in enumerate(ranked):
-            found[number, start : start + len(counts)] = rows.aurocs(weights)
-    return found
+    found = [np.empty((len(ranked), 0))]
+    for counts in draw_counts(generator, len(names), resamples, len(codes)):
+        weights = counts[:, codes].astype(np.float64)
+        found.append(np.stack([rows.aurocs(weights) for rows in ranked]))
+    return np.concatenate(found, axis=1)
 
 
 def resampled_medians(values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
-    """Medians of M models' figures (M, T) over resampled tracks, (M, R), the same tracks for all models.
+    """Medians of M models' metrics (M, T) over resampled tracks, (M, R), the same tracks for all models.
 
     Fewer than `FEWEST_TRACKS` aren't resampled: R is 0.
     """
     table = np.asarray(values, np.float64)
     tracks = table.shape[1]
-    if tracks < FEWEST_TRACKS:
-        return np.empty((len(table), 0))
-    generator = np.random.default_rng((seed, 2))
-    found = np.empty((len(table), resamples))
-    chunk = max(CHUNK // max(tracks, 1), 1)
-    for start in range(0, resamples, chunk):
-        drawn = generator.integers(tracks, size=(min(chunk, resamples - start), tracks))
-        for number, row in enumerate(table):
-            found[number, start : start + len(drawn)] = np.median(row[drawn], axis=1)
-    return found
+    found = [np.empty((len(table), 0))]
+    if tracks >= FEWEST_TRACKS:
+        for drawn in draws(np.random.default_rng((seed, 2)), tracks, resamples, tracks):
+            found.append(np.stack([np.median(row[drawn], axis=1) for row in table]))
+    return np.concatenate(found, axis=1)
 
 
 def gain(
@@ -133,26 +116,20 @@ def gain(
     second_resampled: Floats,
     bounds: tuple[float, float] = (-1.0, 1.0),
 ) -> Estimate:
-    """Mean over seeds of `first` minus `second`, with its 95 % interval over test examples and seeds.
+    """Mean of `first` minus `second` (S,), metrics of models of the same seeds, with its 95 % interval.
 
-    Parameters
-    ----------
-    first, second
-        Figures (S,) of models of the same seeds. With one seed the interval is over test examples alone.
-    first_resampled, second_resampled
-        The same on resampled test examples, (S, R); the interval is NaN where none of these is defined, and
-        has no width where neither they nor the seeds differ (see `with_width`).
-    bounds
-        Of what can be: intervals end there.
+    It is over test examples and seeds, over test examples alone of one seed, and ends at the `bounds`. The
+    same on resampled test examples is (S, R): the interval is NaN where none of these is defined, and has no
+    width where neither they nor the seeds differ (see `with_width`).
     """
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     return mean_over_seeds(differences, first_resampled - second_resampled, bounds)
 
 
 def mean_over_seeds(values: ArrayLike, resampled: Floats, bounds: tuple[float, float]) -> Estimate:
-    """Mean over seeds of figures (S,), with its 95 % interval over test examples and seeds, as `gain` has it.
+    """Mean over seeds of metrics (S,), with its interval as `gain` has it.
 
-    `resampled` are the same on resampled test examples, (S, R).
+    On resampled test examples (S, R).
     """
     value, half = _half(np.asarray(values, np.float64), resampled.mean(axis=0))
     if half is None:
@@ -163,12 +140,7 @@ def mean_over_seeds(values: ArrayLike, resampled: Floats, bounds: tuple[float, f
 def mean_auroc(values: ArrayLike, resampled: Floats, apart: Sequence[int]) -> Estimate:
     """Mean over seeds of AUROCs (S,), with its 95 % interval over test rows and seeds on the logit scale.
 
-    Parameters
-    ----------
-    resampled
-        The same on resampled groups, (S, R).
-    apart
-        How many groups have positives, and how many have negatives; see `uncertain`.
+    `resampled` are the same on resampled groups, (S, R); `apart` is as of `uncertain`.
     """
     value, half = _half(np.asarray(values, np.float64), resampled.mean(axis=0))
     if not half or value in (0.0, 1.0):
@@ -189,12 +161,12 @@ def uncertain(value: Estimate, apart: Sequence[int]) -> Estimate:
 
 
 def with_width(value: Estimate) -> Estimate:
-    """A figure without an interval of no width."""
+    """An estimate without an interval of no width."""
     return Estimate(value.value) if value.low == value.high else value
 
 
 def _half(values: Floats, resampled: Floats) -> tuple[float, float | None]:
-    """The mean of seeds' figures (S,), and half of its interval's width, by means of resamples (R,).
+    """The mean of seeds' metrics (S,), and half of its interval's width, by means of resamples (R,).
 
     None where there are no two resamples, 0 where there is no variance.
     """
@@ -218,11 +190,6 @@ def _quantile(of_rows: float, of_seeds: float, seeds: int) -> float:
     return float(stdtrit((seeds - 1) * ((of_rows + of_seeds) / of_seeds) ** 2, 1 - TAIL))
 
 
-BLOCK_BASES = 10_000
-FEWEST_BLOCKS = 2  # of fewer nothing can be drawn
-_CHUNK = 1 << 22  # draws of blocks that are held at a time: 32 MB
-
-
 class Rate(NamedTuple):
     """Bits per base of a predictor, and those of the model minus them, with 95 % intervals."""
 
@@ -239,24 +206,12 @@ def bits_per_base(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[str, Rate]:
-    """Bits per base of each predictor, in the order of `bits`.
+    """Bits per base of each predictor from its `bits` (N,) of hidden tokens, which cover `bases` (N,).
 
-    Parameters
-    ----------
-    bits : by predictor, bits (M,) of the hidden tokens.
-    bases : bases (M,) that each of them covers.
-    blocks : ids (M,) of the blocks of sequence that they are in, any whole numbers.
-    model : which of the predictors the others are compared with. Its own difference is not defined.
-    seed : of the bootstrap.
-    resamples : how often blocks are drawn.
-
-    Notes
-    -----
-    With one block there are no intervals (NaN); with fewer than some twenty they err on the narrow side.
-
-    Raises
-    ------
-    ValueError : there is no such model or no token, rows differ in length, or bits aren't finite.
+    `blocks` (N,) are ids of the blocks of sequence that they are in. Differences are those of `model`, one of
+    the predictors, whose own is not defined. With one block there are no intervals (NaN); with fewer than
+    some twenty they err on the narrow side. `ValueError`: there is no such model or no token, rows differ in
+    length, or bits aren't finite.
     """
     if model not in bits:
         raise ValueError(f"no predictor {model!r} among {', '.join(bits)}")
@@ -266,17 +221,17 @@ def bits_per_base(
         if row.ndim != 1 or row.shape != ids.shape:
             raise ValueError(f"{name} {row.shape} and blocks {ids.shape} must be two rows of one length")
         if not np.isfinite(row).all():
-            raise ValueError(f"{name} has a figure that is not finite")
+            raise ValueError(f"{name} has a value that is not finite")
     if not covered.sum() > 0:
         raise ValueError("bits per base need at least one hidden token")
     rates, drawn = resampled_rates(list(values.values()), covered, ids, seed=seed, resamples=resamples)
     place = [*values].index(model)
     return {
         name: Rate(
-            _estimate(rates[index], drawn[:, index]),
+            percentile_interval(rates[index], drawn[:, index]),
             UNDEFINED
             if name == model
-            else _estimate(rates[place] - rates[index], drawn[:, place] - drawn[:, index]),
+            else percentile_interval(rates[place] - rates[index], drawn[:, place] - drawn[:, index]),
         )
         for index, name in enumerate(values)
     }
@@ -297,29 +252,10 @@ def resampled_rates(
     found, which = np.unique(np.asarray(blocks), return_inverse=True)
     columns = [np.bincount(which, row, minlength=len(found)) for row in (*bits, bases)]
     sums = np.stack(columns, axis=1).astype(np.float64)  # (blocks, predictors + 1)
-    whole = sums.sum(0)
-    return whole[:-1] / whole[-1], _drawn(sums, seed, resamples)
-
-
-def _drawn(sums: Floats, seed: int, resamples: int) -> Floats:
-    """Bits per base of resampled blocks, (resamples, predictors); none of fewer than two blocks."""
-    count = len(sums)
-    rates = [np.zeros((0, sums.shape[1] - 1))]
-    generator = np.random.default_rng(seed)
-    chunk = max(_CHUNK // count, 1)
-    for start in range(0, resamples if count >= FEWEST_BLOCKS else 0, chunk):
-        size = min(chunk, resamples - start)
-        drawn = generator.integers(count, size=(size, count))
-        # How often each block was drawn, for all resamples at once.
-        places = (drawn + count * np.arange(size)[:, None]).ravel()
-        weights = np.bincount(places, minlength=size * count).reshape(size, count)
+    whole, count = sums.sum(0), len(sums)
+    rates = [np.zeros((0, len(whole) - 1))]
+    resamples = resamples if count >= FEWEST_BLOCKS else 0
+    for weights in draw_counts(np.random.default_rng(seed), count, resamples, count):
         totals = weights @ sums
         rates.append(totals[:, :-1] / totals[:, -1:])
-    return np.concatenate(rates)
-
-
-def _estimate(value: float, samples: Floats) -> Estimate:
-    if not len(samples):
-        return Estimate(float(value))
-    low, high = np.percentile(samples, [2.5, 97.5]).tolist()
-    return Estimate(float(value), low, high)
+    return whole[:-1] / whole[-1], np.concatenate(rates)

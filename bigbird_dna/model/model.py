@@ -16,7 +16,7 @@ from torch import nn
 from bigbird_dna.calibration.stored import FILE, Calibration, Finish, read_calibration
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_share, shortened
+from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_fraction, shortened
 from bigbird_dna.model.catalogue import is_name
 from bigbird_dna.model.embeddings import base_vectors, sequence_vectors
 from bigbird_dna.model.encoder import Encoder
@@ -239,7 +239,7 @@ def check_calibrated(calibrated: bool, prior: float | None) -> None:
         return
     if not calibrated:
         raise UsageError(f"prior {prior}: is for calibrated probabilities; ask for these too (--calibrated)")
-    check_share("prior", prior)
+    check_fraction("prior", prior, ends=False)
 
 
 def finish_of(model: LoadedModel, calibrated: bool, prior: float | None = None) -> Finish | None:

@@ -22,11 +22,11 @@ from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.disk.foreign import open_parquet, read_frame
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.track_array import (
-    Hdf5TrackArray,
-    MemoryArray,
-    NumpyArray,
     TrackArray,
     Values,
+    hdf5_array,
+    memory_array,
+    numpy_array,
     open_archive,
     row_step,
 )
@@ -44,23 +44,14 @@ _DOT = "."  # a missing value among numbers; a strand may be one
 
 
 def open_array(source: str | Path | Values, kind: str) -> TrackArray:
-    """Look at an array's size and names; the values are read later.
+    """Look at the size and names of `FILE`, `FILE::NAME` or an array in memory; the values are read later.
 
-    Parameters
-    ----------
-    source
-        `FILE`, `FILE::NAME` or an array in memory.
-    kind
-        "predictions" or "labels": the array that is taken from a file with several, and what
-        messages call an array in memory.
-
-    Raises
-    ------
-    DataError
-        The file is missing, damaged, of an unknown kind, or holds no numbers of rows × tracks.
+    `kind` is "predictions" or "labels": the array that is taken from a file with several, and the name in
+    messages of one in memory. `DataError`: the file is missing, damaged, of an unknown kind, or holds no
+    numbers of rows × tracks.
     """
     if isinstance(source, np.ndarray):
-        return MemoryArray(kind, source)
+        return memory_array(kind, source)
     text, _, name = str(source).partition("::")
     path = Path(text)
     if path.is_dir():
@@ -69,19 +60,16 @@ def open_array(source: str | Path | Values, kind: str) -> TrackArray:
         raise DataError(f"{path}: no such file")
     if not path.stat().st_size:
         raise DataError(f"{path}: the file is empty")
-    suffixes = path.name.lower()
-    if suffixes.endswith(".npy"):
-        return NumpyArray(path)
-    if suffixes.endswith(".npz"):
-        return open_archive(path, name, kind)
-    if suffixes.endswith((".h5", ".hdf5")):
-        return Hdf5TrackArray(path, name, kind)
-    if suffixes.endswith(".parquet"):
-        return ParquetArray(path)
-    if suffixes.endswith((".tsv", ".tsv.gz", ".txt", ".txt.gz")):
-        return _read_text(path, "\t")
-    if suffixes.endswith((".csv", ".csv.gz")):
-        return _read_text(path, ",")
+    for endings, opener, *options in (
+        ((".npy",), numpy_array),
+        ((".npz",), open_archive, name, kind),
+        ((".h5", ".hdf5"), hdf5_array, name, kind),
+        ((".parquet",), _parquet_array),
+        ((".tsv", ".tsv.gz", ".txt", ".txt.gz"), _text_array, "\t"),
+        ((".csv", ".csv.gz"), _text_array, ","),
+    ):
+        if path.name.lower().endswith(endings):
+            return opener(path, *options)
     raise DataError(f"{path}: its name ends in none of .npy, .npz, .h5, .parquet, .tsv[.gz] and .csv[.gz]")
 
 
@@ -96,52 +84,33 @@ def open_predictions(path: Path, labels: Path, shape: tuple[int, int]) -> TrackA
     return array
 
 
-class ParquetArray(TrackArray):
+def _parquet_array(path: Path) -> TrackArray:
     """A Parquet file with one column a track; missing values are NaN."""
+    import pyarrow as pa
 
-    def __init__(self, path: Path) -> None:
-        import pyarrow as pa
+    with open_parquet(path) as stored:
+        schema, rows = stored.schema_arrow, stored.metadata.num_rows
+    doubled = [name for name, count in Counter(schema.names).items() if count > 1]
+    if doubled:
+        raise DataError(f"{path}: two columns called {min(doubled)!r}")
+    located = [name for name in schema.names if name in REGION_COLUMNS]
+    intervals = read_frame(path, located) if located else None
+    left_out = {*located, NOTE, *_index_columns(path, schema.names)}
+    kinds = {field.name: field.type for field in schema if field.name not in left_out}
+    for name, kind in kinds.items():
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or kind == pa.bool_()):
+            raise DataError(f"{path}: column {name!r} holds {kind}, not numbers")
+    single = {pa.float32(), pa.float16()}.issuperset(kinds.values())
+    small = {pa.bool_(), pa.int8(), pa.uint8()}.issuperset(kinds.values())
+    # Missing whole numbers need NaN, so that these are read as floats.
+    dtype: np.dtype[Any] = np.dtype(np.float32 if single or small else np.float64)
 
+    def chunks(first: int, last: int) -> Iterator[Values]:
+        names = [*kinds][first:last]
+        step = max(row_step(len(names), dtype), 1024)
         with open_parquet(path) as stored:
-            schema, rows = stored.schema_arrow, stored.metadata.num_rows
-        doubled = [name for name, count in Counter(schema.names).items() if count > 1]
-        if doubled:
-            raise DataError(f"{path}: two columns called {min(doubled)!r}")
-        intervals = [name for name in schema.names if name in REGION_COLUMNS]
-        if intervals:
-            self.intervals = read_frame(path, intervals)
-        left_out = {*intervals, NOTE, *self._indices(path, schema.names)}
-        names = tuple(name for name in schema.names if name not in left_out)
-        kinds = [kind for name, kind in zip(schema.names, schema.types, strict=True) if name not in left_out]
-        for name, kind in zip(names, kinds, strict=True):
-            if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or kind == pa.bool_()):
-                raise DataError(f"{path}: column {name!r} holds {kind}, not numbers")
-        single = {pa.float32(), pa.float16()}.issuperset(kinds)
-        small = {pa.bool_(), pa.int8(), pa.uint8()}.issuperset(kinds)
-        # Missing whole numbers need NaN, so that these are read as floats.
-        dtype: np.dtype[Any] = np.dtype(np.float32 if single or small else np.float64)
-        super().__init__(str(path), dtype, (rows, len(names)))
-        self.names = names
-
-    @staticmethod
-    def _indices(path: Path, names: list[str]) -> list[str]:
-        """Columns in which pandas keeps the numbers of rows."""
-        found = [name for name in names if name == _PANDAS_INDEX]
-        if names and names[0] in _UNNAMED and _is_index(read_frame(path, names[:1])[names[0]]):
-            found.append(names[0])
-        for name in found:
-            log(f"{path}: column {name!r} numbers the rows: passed over")
-        return found
-
-    def chunks(self, first: int, last: int) -> Iterator[Values]:
-        import pyarrow as pa
-
-        assert self.names is not None
-        names = list(self.names[first:last])
-        step = max(row_step(len(names), self.dtype), 1024)
-        with open_parquet(Path(self.path)) as stored:
             for batch in stored.iter_batches(step, columns=names, use_threads=False):
-                values = np.empty((batch.num_rows, len(names)), self.dtype)
+                values = np.empty((batch.num_rows, len(names)), dtype)
                 for column, name in enumerate(names):
                     found = batch.column(name)
                     if pa.types.is_boolean(found.type):
@@ -149,14 +118,25 @@ class ParquetArray(TrackArray):
                     values[:, column] = found.to_numpy(zero_copy_only=False)
                 yield values
 
+    return TrackArray(str(path), dtype, (rows, len(kinds)), chunks, tuple(kinds), intervals)
 
-def _read_text(path: Path, delimiter: str) -> TrackArray:
-    """Read text of columns, plain or gzip, with or without a header: tab-separated, or CSV.
 
-    Lines that begin with `##` are comments; a first line with anything but numbers is the header
-    and may begin with `#`. Empty cells, NA and a dot are NaN; cells of CSV may be in quotes. What pandas
-    writes unasked is passed over, with a line in the log: a first column without a name that numbers the
-    rows, and a header that numbers the columns.
+def _index_columns(path: Path, names: list[str]) -> list[str]:
+    """Columns in which pandas keeps the numbers of rows."""
+    found = [name for name in names if name == _PANDAS_INDEX]
+    if names and names[0] in _UNNAMED and _is_index(read_frame(path, names[:1])[names[0]]):
+        found.append(names[0])
+    for name in found:
+        log(f"{path}: column {name!r} numbers the rows: passed over")
+    return found
+
+
+def _text_array(path: Path, delimiter: str) -> TrackArray:
+    """Text of columns, with or without a header, which may begin with `#`.
+
+    Lines that begin with `##` are comments. Empty cells, NA and a dot are NaN; cells of CSV may be in quotes.
+    What pandas writes unasked is passed over, with a line in the log: a first column without a name that
+    numbers the rows, and a header that numbers the columns.
     """
     import pandas as pd
 
@@ -189,7 +169,7 @@ def _read_text(path: Path, delimiter: str) -> TrackArray:
                 _refuse_text(path, name, table[name], first_line)
             table[name] = numbers
     values = table[tracks].to_numpy(np.float64)
-    return MemoryArray(
+    return memory_array(
         str(path), values, tuple(tracks) if named else None, intervals if intervals.shape[1] else None
     )
 

@@ -12,6 +12,7 @@ from bigbird_dna.reporting.style import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 # Kinds of blocks, by their number: nothing, global, window, random (Okabe and Ito's colors, told apart by
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 KINDS = ("not seen", "global", "window", "random")
 COLORS = ("#f4f4f4", "#0072b2", "#e69f00", "#009e73")
 
-FAINTEST = 1e-2
-"""Of the mean weight of a key: what is below has the same color."""
+FAINTEST = 1e-2  # of the mean weight of a key: what is below has the same color
 
 
 def save_attention_figure(
@@ -28,17 +28,8 @@ def save_attention_figure(
 ) -> None:
     """Draw one panel a head: query blocks downwards, key blocks to the right, colored by kind.
 
-    Parameters
-    ----------
-    kinds : (Q, Q) or (H, Q, Q) integers: 0 not seen, 1 global, 2 window, 3 random.
-    path : the suffix (.svg, .png, .pdf) says the format; appears whole or not at all.
-    block_size : tokens in a block, for the labels.
-    title : above the panels.
-
-    Raises
-    ------
-    ValueError
-        `kinds` isn't square or holds other numbers.
+    `kinds` (Q, Q) or (H, Q, Q) are 0 not seen, 1 global, 2 window, 3 random; `ValueError` if they are no
+    squares or other numbers. `block_size` is in tokens, for the labels.
     """
     kinds = np.asarray(kinds)
     heads = kinds[None] if kinds.ndim == 2 else kinds
@@ -48,16 +39,11 @@ def save_attention_figure(
     if outside.size:
         raise ValueError(f"kinds must be numbers from 0 to {len(KINDS) - 1}, got {outside[0]}")
 
-    import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    figure = Figure(figsize=(0.6 + 3.4 * len(heads), 4.5), layout="constrained")
-    axes = figure.subplots(1, len(heads), squeeze=False)[0]
-    for number, (axis, head) in enumerate(zip(axes, heads, strict=True)):
+    figure, axes = _head_panels(len(heads), 0.6, 4.5)
+    for axis, head in zip(axes, heads, strict=True):
         _draw_blocks(axis, head)
-        if len(heads) > 1:
-            axis.set_title(f"head {number}", fontsize=9)
     axes[0].set_ylabel(f"query block ({block_size} tokens each)")
     present = [kind for kind in range(len(KINDS)) if (heads == kind).any()]
     # Line ends keep legend and title off the panels' own.
@@ -70,8 +56,28 @@ def save_attention_figure(
         title=f"\n{(heads > 0).mean():.0%} of all pairs of blocks are seen",
         title_fontsize=8,
     )
+    _save(figure, path, title and f"{title}\n")
+
+
+def _head_panels(heads: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel for each head.
+
+    `width` and `height` in inches, the former of what is beside them.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width + 3.4 * heads, height), layout="constrained")
+    axes = list(figure.subplots(1, heads, squeeze=False)[0])
+    for number, axis in enumerate(axes if heads > 1 else ()):
+        axis.set_title(f"head {number}", fontsize=9)
+    return figure, axes
+
+
+def _save(figure: Figure, path: Path, title: str) -> None:
+    import matplotlib
+
     if title:
-        figure.suptitle(f"{title}\n", fontsize=11)
+        figure.suptitle(title, fontsize=11)
     with matplotlib.rc_context({"svg.hashsalt": "bigbird-dna"}):
         save_figure(figure, path, dpi=200)
 
@@ -99,37 +105,26 @@ def _draw_blocks(axis: Axes, head: npt.NDArray[np.integer[Any]]) -> None:
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0, labelsize=8)
     ticks = np.unique(np.linspace(0, blocks - 1, min(blocks, 5)).round().astype(int))
-    axis.set_xticks(ticks + 0.5, [str(tick) for tick in ticks])
-    axis.set_yticks(ticks + 0.5, [str(tick) for tick in ticks])
+    for set_ticks in (axis.set_xticks, axis.set_yticks):
+        set_ticks(ticks + 0.5, [str(tick) for tick in ticks])
 
 
 def save_weights_figure(weights: npt.NDArray[np.floating[Any]], path: Path, *, title: str = "") -> None:
     """Draw one panel a head: queries downwards, keys to the right, each weight by its ratio to 1 / L.
 
-    Parameters
-    ----------
-    weights : (H, L, L), rows that sum to 1; a weight of 0 is left white.
-    path : the suffix (.svg, .png, .pdf) says the format; appears whole or not at all.
-    title : above the panels.
-
-    Raises
-    ------
-    ValueError
-        `weights` isn't square.
+    Rows of `weights` (H, L, L) sum to 1, and a weight of 0 is left white; `ValueError` if they are no
+    squares.
     """
     if weights.ndim != 3 or weights.shape[1] != weights.shape[2] or weights.size == 0:
         raise ValueError(f"weights must be (heads, tokens, tokens), not {weights.shape}")
 
-    import matplotlib
     from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
 
     tokens = weights.shape[1]
     ratios = np.ma.masked_less_equal(weights * tokens, 0)
     largest = max(float(ratios.max()), 10 * FAINTEST)
-    figure = Figure(figsize=(1.6 + 3.4 * len(weights), 4.2), layout="constrained")
-    axes = figure.subplots(1, len(weights), squeeze=False)[0]
-    for number, (axis, head) in enumerate(zip(axes, ratios, strict=True)):
+    figure, axes = _head_panels(len(weights), 1.6, 4.2)
+    for axis, head in zip(axes, ratios, strict=True):
         shown = axis.imshow(
             head,
             norm=LogNorm(FAINTEST, largest, clip=True),
@@ -138,11 +133,6 @@ def save_weights_figure(weights: npt.NDArray[np.floating[Any]], path: Path, *, t
             extent=(0, tokens, tokens, 0),
         )
         axis.set(xlabel="key, tokens")
-        if len(weights) > 1:
-            axis.set_title(f"head {number}", fontsize=9)
     axes[0].set_ylabel("query, tokens")
-    figure.colorbar(shown, ax=list(axes), label="weight, times 1 / tokens", shrink=0.8)
-    if title:
-        figure.suptitle(title, fontsize=11)
-    with matplotlib.rc_context({"svg.hashsalt": "bigbird-dna"}):
-        save_figure(figure, path, dpi=200)
+    figure.colorbar(shown, ax=axes, label="weight, times 1 / tokens", shrink=0.8)
+    _save(figure, path, title)

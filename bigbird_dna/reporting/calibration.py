@@ -14,18 +14,12 @@ from bigbird_dna.calibration.stored import FILE, CalibratedTrack, Calibration, r
 from bigbird_dna.console import progress
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.tables import Schema, count_columns, estimate_columns, metric_columns, text_columns
+from bigbird_dna.disk.tables import Schema, columns
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import Z95
 from bigbird_dna.metrics.curves import Floats
-from bigbird_dna.metrics.reliability import (
-    NO_ROWS,
-    CalibrationMetrics,
-    calibration_metrics,
-    reliability,
-    rising_curve,
-)
+from bigbird_dna.metrics.reliability import calibration_metrics, reliability, rising_curve
 from bigbird_dna.reporting.style import BLUE, ORANGE, PALE, interval, panels, save_figure, square_panel
 from bigbird_dna.reporting.track_array import TrackArray
 from bigbird_dna.reporting.track_evaluation import read_slice, slice_bounds
@@ -40,36 +34,23 @@ STYLES = {RAW: ("as the model gives them", ORANGE), CALIBRATED: ("calibrated", B
 _WEIGHTS = "model.safetensors"
 
 PROMOTER_CALIBRATION = Schema(
-    [
-        *text_columns("negative_set", "probabilities"),
-        *count_columns("n", "positives"),
-        *metric_columns("ece"),
-        *estimate_columns("ece_debiased"),
-        *metric_columns("ece_perfect"),
-        *estimate_columns("brier"),
-        *metric_columns(
-            "miscalibration", "discrimination", "uncertainty", "mean_probability", "share_positive"
-        ),
-    ],
+    columns(
+        *("text negative_set probabilities", "count n positives"),
+        *("metric ece", "estimate ece_debiased", "metric ece_perfect", "estimate brier"),
+        "metric miscalibration discrimination uncertainty mean_probability share_positive",
+    ),
     key=["negative_set", "probabilities"],
 )
 
 METRICS = ("ece", "ece_debiased", "ece_debiased_low", "ece_debiased_high", "ece_perfect", "brier")
 TRACK_CALIBRATION = Schema(
-    [
-        *text_columns("track", "group"),
-        *count_columns("positives", "negatives"),
-        *text_columns("method"),
-        *metric_columns("share_positive"),
-        *(
-            column
-            for name in (RAW, CALIBRATED)
-            for column in metric_columns(f"mean_{name}", *(f"{one}_{name}" for one in METRICS))
-        ),
-    ],
+    columns(
+        *("text track group", "count positives negatives", "text method", "metric share_positive"),
+        *(f"metric {one}_{name}" for name in (RAW, CALIBRATED) for one in ("mean", *METRICS)),
+    ),
     key=["track"],
 )
-_SMALLEST = 1e-4  # of the figure's axes
+_SMALLEST = 1e-4  # of the axes
 
 
 class SetProbabilities(NamedTuple):
@@ -88,12 +69,7 @@ class SetProbabilities(NamedTuple):
 def read_probabilities(negative_set: str, predictions: Path) -> SetProbabilities:
     """The model's probabilities, and calibrated ones if `calibration.json` lies beside its predictions.
 
-    Raises
-    ------
-    DataError
-        The predictions can't be used, see `read_predictions`.
-    ModelError
-        That file is damaged, or of other weights than those beside it.
+    `ModelError`: that file is damaged, or of other weights than those beside it.
     """
     rows, beside = CalibrationRows.of(read_predictions(predictions, further=True), "test"), predictions.parent
     raw = rows.probabilities
@@ -110,26 +86,18 @@ def promoter_calibration_table(held: Sequence[SetProbabilities]) -> pd.DataFrame
 
     rows = []
     for one in held:
+        weighting: dict[str, Any] = {"groups": one.pairs, "negative_weight": one.negative_weight}
         for name, values in one.probabilities.items():
-            figures = calibration_metrics(
-                one.labels, values, groups=one.pairs, negative_weight=one.negative_weight
-            )._asdict()
-            rows.append(
-                {
-                    "negative_set": one.negative_set,
-                    "probabilities": name,
-                    "n": len(values),
-                    "positives": int(one.labels.sum()),
-                    **figures,
-                }
-            )
-    return pd.DataFrame(rows)
+            found = calibration_metrics(one.labels, values, **weighting)
+            rows.append((one.negative_set, name, len(values), int(one.labels.sum()), *found))
+    return pd.DataFrame(rows, columns=PROMOTER_CALIBRATION.names)
 
 
 def promoter_calibration_figure(held: Sequence[SetProbabilities], table: pd.DataFrame, path: Path) -> None:
     """Reliability curves; the legends give the expected calibration error of the `table` of calibrations.
 
-    The line is the rising curve of the least squares, points are bins with the 95 % interval of their share.
+    The line is the rising curve of the least squares, points are bins with the 95 % interval of the
+    fraction of promoters.
     """
     with panels(1, len(held), 4.1, 4.4) as (figure, axes):
         for axis, one in zip(axes, held, strict=True):
@@ -152,17 +120,11 @@ def _draw_reliability(axis: Axes, one: SetProbabilities, name: str, error: str) 
     order, best = np.argsort(values, kind="stable"), rising_curve(one.labels, values, one.negative_weight)
     axis.plot(values[order], best[order], color=color, linewidth=1.1, alpha=0.6)
     spread = Z95 * curve.spread
-    low, high = np.minimum(spread, curve.share), np.minimum(spread, 1 - curve.share)
+    low, high = np.minimum(spread, curve.fraction), np.minimum(spread, 1 - curve.fraction)
     axis.errorbar(
-        curve.probability,
-        curve.share,
-        yerr=np.stack([low, high]),
-        fmt="o",
-        markersize=4,
-        elinewidth=1,
-        color=color,
-        label=f"{legend}\n{error}",
-    )
+        curve.probability, curve.fraction, yerr=np.stack([low, high]), fmt="o", markersize=4, elinewidth=1,
+        color=color, label=f"{legend}\n{error}",
+    )  # fmt: skip
 
 
 def track_calibration_table(
@@ -172,14 +134,9 @@ def track_calibration_table(
     tracks: Sequence[Track],
     threads: int = 1,
 ) -> pd.DataFrame:
-    """A row a track: how it was calibrated, and the figures of its probabilities before and after.
+    """A row a track: how it was calibrated, and the metrics of its measured rows before and after.
 
-    Rows that were not measured in a track are left out of it.
-
-    Raises
-    ------
-    DataError
-        The calibration is of other tracks, a prediction isn't from 0 to 1, or as of `read_slice`.
+    `DataError`: the calibration is of other tracks, a prediction isn't from 0 to 1, or as of `read_slice`.
     """
     import pandas as pd
 
@@ -198,21 +155,14 @@ def track_calibration_table(
     def evaluated(bounds: tuple[int, int]) -> list[dict[str, Any]]:
         read = read_slice([predictions], labels, *bounds, names)
         return [
-            _row(
-                predictions.path,
-                tracks[track],
-                calibration.tracks[track],
-                read.scores[0][row],
-                read.labels[row],
-            )
-            for row, track in enumerate(range(*bounds))
+            _row(predictions.path, tracks[track], calibration.tracks[track], scores, own)
+            for track, scores, own in zip(range(*bounds), read.scores[0], read.labels, strict=True)
         ]
 
     slices = slice_bounds([predictions], labels, threads)
     with ThreadPoolExecutor(threads) as pool:
-        parts = progress(
-            pool.map(evaluated, slices), "judging probabilities", len(slices), "slices of tracks"
-        )
+        found = pool.map(evaluated, slices)
+        parts = progress(found, "evaluating probabilities", len(slices), "slices of tracks")
         return pd.DataFrame([row for part in parts for row in part])
 
 
@@ -223,27 +173,15 @@ def _row(
     y, p = labels[measured], scores[measured].astype(np.float64)
     if not ((p >= 0) & (p <= 1)).all():
         raise DataError(f"{path}: track {track.name!r}: a prediction is not a probability from 0 to 1")
-    before, after = _metrics(y, p), _metrics(y, one.map(p))
-    row: dict[str, Any] = {
-        "track": track.name,
-        "group": track.group,
-        "positives": int(y.sum()),
-        "negatives": int(len(y) - y.sum()),
-        "method": "shared" if one.shared else one.map.method,
-        "share_positive": before.share_positive,
-    }
-    for name, figures in ((RAW, before), (CALIBRATED, after)):
-        row[f"mean_{name}"] = figures.mean_probability
-        row |= {f"{figure}_{name}": getattr(figures, figure) for figure in METRICS}
-    return row
-
-
-def _metrics(labels: NDArray[np.int8], probabilities: NDArray[np.float64]) -> CalibrationMetrics:
-    return calibration_metrics(labels, probabilities) if len(labels) else NO_ROWS
+    before, after = (calibration_metrics(y, values) for values in (p, one.map(p)))
+    method, positives = "shared" if one.shared else one.map.method, int(y.sum())
+    metrics = (getattr(found, name) for found in (before, after) for name in ("mean_probability", *METRICS))
+    row = (track.name, track.group, positives, len(y) - positives, method, before.share_positive, *metrics)
+    return dict(zip(TRACK_CALIBRATION.names, row, strict=True))
 
 
 def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
-    """Left: each track's mean probability and share of positives; right: its error before and after."""
+    """Left: each track's mean probability and fraction of positives; right: its error before and after."""
     with panels(1, 2, 4.6, 4.4) as (figure, (left, right)):
         for name, (legend, color) in STYLES.items():
             left.plot(
@@ -277,7 +215,7 @@ def _logarithmic(axis: Axes) -> None:
 
 
 def median_line(table: pd.DataFrame) -> str:
-    """What the page says of the figure, in a sentence."""
+    """The figure in a sentence, for the page."""
     known = table[table["ece_raw"].notna()]
     if known.empty:
         return "No track has a measured row."

@@ -1,4 +1,4 @@
-"""What `score-variants` wrote, read with what is known of the variants.
+"""Results of `score-variants`, read with the known effects of the variants.
 
 The truth is in INFO: whether a variant has an effect, on which track, and its category. A field has one
 value for the record or one for each ALT; `%` and two digits stand for what INFO can't hold.
@@ -24,7 +24,7 @@ _Key = tuple[str, ...]  # contig, position, REF, ALT, as written
 
 
 class Fields(NamedTuple):
-    """INFO keys of the truth."""
+    """INFO keys of the truth, or their values for an allele, "" where there are none."""
 
     effect: str = "EFFECT"
     track: str = "TRACK"
@@ -32,25 +32,14 @@ class Fields(NamedTuple):
 
 
 DEFAULT_FIELDS = Fields()
-
-
-class Truth(NamedTuple):
-    """What INFO says of an allele; "" where it says nothing."""
-
-    effect: str = ""
-    track: str = ""
-    place: str = ""
-
-
-UNKNOWN = Truth()
+UNKNOWN = Fields("", "", "")
 
 
 class KnownEffect(NamedTuple):
-    """What is known of a variant, and what was predicted on the track that it is known for.
+    """The known effect of a variant on a track, and the predicted changes of probability and log-odds.
 
-    `effect` is a word: `DIRECTIONS` or another, or the one that stands for none. `place` is a kind of
-    variant, "" if there are none. Both changes are ALT minus REF: of the probability, and of the natural
-    log-odds.
+    `effect` is one of `DIRECTIONS` or another word, or the one that stands for none; `place` is a kind of
+    variant, "" if there are none. Changes are ALT minus REF, of natural log-odds.
     """
 
     contig: str
@@ -73,7 +62,7 @@ class _ScoredAllele(NamedTuple):
 
     where: str
     key: _Key
-    truth: Truth
+    truth: Fields
     note: str
     deltas: Sequence[str] | None
     log_odds: Sequence[str] | None
@@ -85,23 +74,9 @@ def read_known_effects(
 ) -> KnownEffects:
     """Predicted effects of the alleles whose effect is known, each on the track that it is known for.
 
-    Parameters
-    ----------
-    scored
-        VCF or table of `score-variants`, with the values of each track.
-    truth
-        VCF with the truth, matched by contig, position, REF and ALT; None: it is in `scored`.
-    fields
-        INFO keys of the truth. Effects are read in lower case.
-    track
-        The track that all effects are known for; None: the one that `fields.track` names.
-
-    Raises
-    ------
-    DataError
-        A file can't be read or has no values of each track; or no allele is left, the text says why.
-    UsageError
-        `scored` is a table and `truth` None; or there is no such `track`.
+    `scored` is a VCF or table of `score-variants` with the values of each track; `truth` a VCF, matched by
+    contig, position, REF and ALT, None if it is in `scored`. Effects are read in lower case. All are known
+    for `track`, or for the one that `fields.track` names. `DataError`: no allele is left.
     """
     is_table = scored.name.lower().endswith(TABLES)
     if is_table and truth is None:
@@ -126,11 +101,11 @@ def read_known_effects(
         found.left_out["not among the scored"] = unmatched
     if not found.variants:
         why = ", ".join(f"{count:,} {reason}" for reason, count in found.left_out.most_common(3))
-        raise DataError(f"{scored}: no variant to judge ({why or 'the file has none'})")
+        raise DataError(f"{scored}: no variant to evaluate ({why or 'the file has none'})")
     return found
 
 
-def _left_out(allele: _ScoredAllele, truth: Truth, fields: Fields) -> str:
+def _left_out(allele: _ScoredAllele, truth: Fields, fields: Fields) -> str:
     """Why an allele can't be evaluated, "" if it can."""
     if not truth.effect:
         return f"without {fields.effect}"
@@ -141,7 +116,7 @@ def _left_out(allele: _ScoredAllele, truth: Truth, fields: Fields) -> str:
     return "" if truth.track in allele.columns else f"on {truth.track}, which was not predicted"
 
 
-def _known_effect(allele: _ScoredAllele, truth: Truth) -> KnownEffect:
+def _known_effect(allele: _ScoredAllele, truth: Fields) -> KnownEffect:
     assert allele.deltas is not None and allele.log_odds is not None
     column = allele.columns[truth.track]
     texts = allele.deltas[column], allele.log_odds[column]
@@ -151,8 +126,8 @@ def _known_effect(allele: _ScoredAllele, truth: Truth) -> KnownEffect:
     return KnownEffect(allele.key[0], truth.track, truth.place, truth.effect, delta, log_odds)
 
 
-def _read_truth(path: Path, fields: Fields) -> dict[_Key, list[Truth]]:
-    known: dict[_Key, list[Truth]] = {}
+def _read_truth(path: Path, fields: Fields) -> dict[_Key, list[Fields]]:
+    known: dict[_Key, list[Fields]] = {}
     with open_vcf(path) as vcf:
         for record in vcf.records:
             info = _info(record)
@@ -225,7 +200,7 @@ def _keys(record: VcfRecord) -> Iterator[_Key]:
     return ((contig, position, ref, alt) for alt in record.alts)
 
 
-def _truth(info: Mapping[str, str], fields: Fields, record: VcfRecord, number: int, where: str) -> Truth:
+def _truth(info: Mapping[str, str], fields: Fields, record: VcfRecord, number: int, where: str) -> Fields:
     """The truth of ALT `number`."""
     found = []
     for key in fields:
@@ -237,7 +212,7 @@ def _truth(info: Mapping[str, str], fields: Fields, record: VcfRecord, number: i
         if control := control_character(text):
             raise DataError(f"{where}: {key} {quoted(text)} has a control character ({control})")
         found.append(text)
-    return Truth(found[0].lower(), *found[1:])
+    return Fields(found[0].lower(), *found[1:])
 
 
 def _read_table(path: Path) -> Iterator[_ScoredAllele]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-HELD_OUT = "bits_per_base"  # the figure in the log
+HELD_OUT = "bits_per_base"  # in the log
 _LABEL = "bits per base, held out (lower is better)"
 _HOUR = 3600.0
 _LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkA": 0}
@@ -39,22 +39,9 @@ Floats = NDArray[np.float64]
 def pretraining_report(model_dir: Path, bits: Path, output: Path) -> pd.DataFrame:
     """Write `loss.svg`, `bits_per_base.svg`, `bits_per_base.tsv` and `held_out.svg` to a directory.
 
-    Parameters
-    ----------
-    model_dir
-        A pretrained model's directory: `training.jsonl` is read.
-    bits
-        The table of `evaluate pretraining`. The figure has its test contigs, or the validation ones where
-        there are no others; the curves over training are those of validation.
-
-    Returns
-    -------
-    The table.
-
-    Raises
-    ------
-    DataError
-        A file is missing, damaged or lacks a figure.
+    They are of a pretrained model's `training.jsonl` and of `bits`, the table of `evaluate pretraining`,
+    which is given back. Its figure has the test contigs, or the validation ones where there are no others;
+    the curves over training are those of validation.
     """
     table = read_bits(bits)
     run = read_training_log(model_dir / "training.jsonl")
@@ -69,25 +56,24 @@ def pretraining_report(model_dir: Path, bits: Path, output: Path) -> pd.DataFram
 def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
     """A dot with its interval for each predictor of `language_model_table`, the best at the top.
 
-    Dots, not bars: what counts are differences of a hundredth, so that the axis doesn't begin at 0. Beside
-    each dot stand its figures, and what the model that sees as much has less (or more) with the paired
-    interval.
+    Dots, not bars: differences of a hundredth matter, so that the axis doesn't begin at 0. Beside each dot
+    are its bits per base, and the difference of the model that sees as much, with the paired interval.
     """
     rows = table.sort_values("bits_per_base", kind="stable").reset_index(drop=True)
+    names = rows["predictor"].tolist()
     values = rows["bits_per_base"].to_numpy(dtype=float)
     low, high = (rows[end].fillna(rows["bits_per_base"]).to_numpy(dtype=float) for end in ("low", "high"))
     places = np.arange(len(rows))[::-1]
-    left, right = float(low.min()), float(max(high.max(), 2.0 * (UNIFORM in rows["predictor"].tolist())))
-    with panels(1, 1, 10.6, 1.3 + 0.36 * len(rows)) as (figure, axes):
-        axis = axes[0]
-        if UNIFORM in rows["predictor"].tolist():
+    left, right = float(low.min()), float(max(high.max(), 2.0 * (UNIFORM in names)))
+    with panels(1, 1, 10.6, 1.3 + 0.36 * len(rows)) as (figure, (axis,)):
+        if UNIFORM in names:
             axis.axvline(2.0, color=PALE, linewidth=1.2, zorder=1)
-        for place, name, ends in zip(
-            places, rows["predictor"], zip(low, values, high, strict=True), strict=True
-        ):
-            _dot(axis, place, ends, name in MODELS)
-        axis.set_yticks(places, rows["predictor"].tolist())
-        for tick, name in zip(axis.get_yticklabels(), rows["predictor"], strict=True):
+        for place, name, *ends, value in zip(places, names, low, high, values, strict=True):
+            color, width, marker = (BLUE, 2.2, "D") if name in MODELS else (GREY, 1.6, "o")
+            axis.plot(ends, [place, place], color=color, linewidth=width, zorder=2)
+            axis.plot([value], [place], marker, color=color, markersize=7, zorder=3)
+        axis.set_yticks(places, names)
+        for tick, name in zip(axis.get_yticklabels(), names, strict=True):
             if name in MODELS:
                 tick.set(color=BLUE, fontweight="bold")
         _columns(axis, rows, places)
@@ -100,11 +86,10 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
 
 
 def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> None:
-    """The model's bits per base against steps, and against time where the log has it; others as lines.
+    """The model's bits per base in the log, against steps, and against time where the log has it.
 
-    Others are those that see what the model sees in training.
-
-    The curve is the log's. A diamond at its end is the figure of `table`, maybe of other hidden tokens.
+    Lines are the other predictors that see what the model sees in training. A diamond at the curve's end is
+    the model's row of `table`, maybe of other hidden tokens.
     """
     curve = run.evaluation.get(HELD_OUT, LogCurve(np.zeros(0, np.int64), np.zeros(0)))
     timed = curve.seconds is not None and len(curve.seconds) > 0
@@ -145,30 +130,18 @@ def apart(places: Floats, gap: float) -> Floats:
 
     Labels that are too close are spread evenly about their mean, groups that touch are joined.
     """
-    groups: list[list[float]] = []  # number of labels, sum of their places less their steps in the group
+    groups: list[tuple[int, float]] = []  # number of labels, and the sum of their places
+
+    def end(group: tuple[int, float], side: int) -> float:
+        return group[1] / group[0] + side * gap * (group[0] - 1) / 2
+
     for place in places.tolist():
-        groups.append([1, place])
-        while len(groups) > 1 and _top(groups[-2], gap) + gap > _bottom(groups[-1], gap):
+        groups.append((1, place))
+        while len(groups) > 1 and end(groups[-2], 1) + gap > end(groups[-1], -1):
             count, total = groups.pop()
-            before = groups[-1][0]
-            groups[-1] = [before + count, groups[-1][1] + total]
-    found = [_bottom(group, gap) + gap * index for group in groups for index in range(int(group[0]))]
+            groups[-1] = (groups[-1][0] + count, groups[-1][1] + total)
+    found = [end(group, -1) + gap * index for group in groups for index in range(group[0])]
     return np.array(found, dtype=np.float64)
-
-
-def _bottom(group: list[float], gap: float) -> float:
-    return group[1] / group[0] - gap * (group[0] - 1) / 2
-
-
-def _top(group: list[float], gap: float) -> float:
-    return group[1] / group[0] + gap * (group[0] - 1) / 2
-
-
-def _dot(axis: Axes, place: float, ends: tuple[float, float, float], is_model: bool) -> None:
-    low, value, high = ends
-    color = BLUE if is_model else GREY
-    axis.plot([low, high], [place, place], color=color, linewidth=2.2 if is_model else 1.6, zorder=2)
-    axis.plot([value], [place], "D" if is_model else "o", color=color, markersize=7, zorder=3)
 
 
 def _columns(axis: Axes, rows: pd.DataFrame, places: NDArray[np.int64]) -> None:

@@ -20,7 +20,7 @@ from bigbird_dna.data.predictions import (
     negative_set_of,
 )
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, count_columns, estimate_columns, text_columns, write_table
+from bigbird_dna.disk.tables import Schema, columns, write_table
 from bigbird_dna.errors import UsageError
 from bigbird_dna.metrics.auroc import ENDS, UNDEFINED, auroc_difference
 from bigbird_dna.metrics.binary import THRESHOLD, binary_metrics
@@ -46,19 +46,16 @@ from bigbird_dna.reporting.style import (
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
 
+# Baseline → the column of a predictor's AUROC minus the baseline's.
 DIFFERENCES = {KMER: "auroc_minus_kmer", POSITION: "auroc_minus_position"}
-"""Baseline → the column of a predictor's AUROC minus the baseline's."""
 
 PROMOTERS = Schema(
-    [
-        *text_columns("negative_set", "stratum", "model"),
-        *count_columns("n", "positives"),
-        *estimate_columns("auroc", "auprc", "f1", "mcc", *DIFFERENCES.values()),
-        *text_columns("note"),
-    ],
+    columns(
+        *("text negative_set stratum model", "count n positives", "estimate auroc auprc f1 mcc"),
+        *(*(f"estimate {name}" for name in DIFFERENCES.values()), "text note"),
+    ),
     key=["negative_set", "stratum", "model"],
 )
 
@@ -77,39 +74,18 @@ def promoter_report(
     """Compare predictions of promoter models on the test windows with those of their baselines.
 
     Writes `promoters.tsv`, `roc.svg`, `precision_recall.svg` and `score_histograms.svg`, and of the models'
-    probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`.
-
-    Parameters
-    ----------
-    sets
-        Negative set → the model's predictions (Parquet); where `calibration.json` lies beside them, as in
-        a model directory, calibrated probabilities are evaluated too.
-    baselines
-        Negative set → the k-mer baseline's predictions, for any of `sets`.
-    positions
-        Negative set → the predictions of the baseline `position`, for any of `sets`.
-    control
-        Predictions of a model that was trained on shuffled labels, for one of `sets`.
-
-    Returns
-    -------
-    The table of `promoter_table`.
-
-    Raises
-    ------
-    UsageError
-        A baseline or the control is for a negative set that is not one of `sets`.
-    DataError
-        A file isn't as `read_predictions` needs it, or files differ in their windows.
-    ModelError
-        A calibration is damaged, or of other weights.
+    probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`; gives back the first.
+    Predictions (Parquet) are by negative set; where `calibration.json` lies beside those of `sets`, as in a
+    model directory, calibrated probabilities are evaluated too. `control` are those of a model that was
+    trained on shuffled labels. A baseline or a control of a negative set that is not in `sets` is a
+    `UsageError`.
     """
     comparisons = _comparisons(sets, {KMER: baselines or {}, POSITION: positions or {}}, control)
     table = promoter_table(comparisons)
     with into_directory(output) as files:
         write_table(files / "promoters.tsv", table, PROMOTERS)
-        roc_figure(comparisons, table, files / "roc.svg")
-        precision_recall_figure(comparisons, table, files / "precision_recall.svg")
+        curves_figure(comparisons, table, "auroc", files / "roc.svg")
+        curves_figure(comparisons, table, "auprc", files / "precision_recall.svg")
         histogram_figure(comparisons, files / "score_histograms.svg")
         held = [read_probabilities(name, path) for name, path in sets.items()]
         calibration = promoter_calibration_table(held)
@@ -123,32 +99,27 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
 
     Where it is known how much of the windows is coding, the rows of all windows of a negative set are
     followed by those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together.
-    Figures that are not defined are empty; `note` says why.
     """
     import pandas as pd
 
-    rows: list[dict[str, Any]] = []
-    for comparison in comparisons:
-        rows += _table_rows(comparison, ALL, seed)
-        noncoding = comparison.noncoding()
-        if noncoding is not None:
-            rows += _table_rows(noncoding, NONCODING, seed)
-    return pd.DataFrame(rows)
+    strata = [part for one in comparisons for part in ((one, ALL), (one.noncoding(), NONCODING))]
+    parts = [_table_rows(rows, stratum, seed) for rows, stratum in strata if rows is not None]
+    return pd.DataFrame([row for part in parts for row in part])
 
 
 def _table_rows(comparison: AlignedPredictions, stratum: str, seed: int) -> Iterator[dict[str, Any]]:
     """A row for each predictor."""
     for name, scores in comparison.scores.items():
         metrics = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)
-        figures = metrics._asdict()
-        note = figures.pop("note")
+        values = metrics._asdict()
+        note = values.pop("note")
         for baseline, column in DIFFERENCES.items():
             lead = UNDEFINED
             if baseline in comparison.scores and name != baseline:
                 lead = auroc_difference(comparison.labels, scores, comparison.scores[baseline])
-            figures |= lead.columns(column)
+            values |= lead.columns(column)
         named = {"negative_set": comparison.negative_set, "stratum": stratum, "model": name}
-        yield {**named, **figures, "note": note}
+        yield {**named, **values, "note": note}
 
 
 def _comparisons(
@@ -186,29 +157,34 @@ STYLES = {
 }
 
 
-def roc_figure(comparisons: Sequence[AlignedPredictions], table: pd.DataFrame, path: Path) -> None:
-    """ROC curves; the legends give AUROC [95 % interval] from `promoter_table`'s `table`."""
-    with panels(1, len(comparisons), 4.1, 4.4) as (figure, axes):
-        for axis, comparison in zip(axes, comparisons, strict=True):
-            axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
-            for curve, look in _curves(comparison, table, "auroc"):
-                axis.plot(*(curve.T / curve[-1][:, None]), **look)
-            axis.set(xlabel="false positive rate", ylabel="true positive rate")
-            _finish(axis, comparison, "lower right", "AUROC [95 % CI]")
-        save_figure(figure, path)
-
-
-def precision_recall_figure(
-    comparisons: Sequence[AlignedPredictions], table: pd.DataFrame, path: Path
+def curves_figure(
+    comparisons: Sequence[AlignedPredictions], table: pd.DataFrame, area: str, path: Path
 ) -> None:
-    """Precision–recall curves; the level line is the share of positives, where chance stands."""
+    """ROC or precision–recall curves with a pale line for chance.
+
+    Legends give areas of the promoters' table.
+    """
     with panels(1, len(comparisons), 4.1, 4.4) as (figure, axes):
         for axis, comparison in zip(axes, comparisons, strict=True):
-            axis.axhline(comparison.labels.mean(), color=PALE, linewidth=1.2, zorder=1)
-            for curve, look in _curves(comparison, table, "auprc"):
-                axis.step(*precision_recall(curve), where="pre", **look)
-            axis.set(xlabel="recall", ylabel="precision")
-            _finish(axis, comparison, "lower left", "AUPRC [95 % CI]")
+            if area == "auroc":
+                axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
+                axis.set(xlabel="false positive rate", ylabel="true positive rate")
+            else:
+                axis.axhline(comparison.labels.mean(), color=PALE, linewidth=1.2, zorder=1)
+                axis.set(xlabel="recall", ylabel="precision")
+            for curve, look in _curves(comparison, table, area):
+                if area == "auroc":
+                    axis.plot(*(curve.T / curve[-1][:, None]), **look)
+                else:
+                    axis.step(*precision_recall(curve), where="pre", **look)
+            positives, n = int(comparison.labels.sum()), len(comparison.labels)
+            square_panel(axis, comparison.negative_set, f"n = {positives:,} + {n - positives:,}")
+            if axis.get_legend_handles_labels()[0]:
+                corner: Literal["lower right", "lower left"]
+                corner = "lower right" if area == "auroc" else "lower left"
+                axis.legend(loc=corner, title=f"{area.upper()} [95 % CI]", alignment="left")
+            else:
+                axis.text(0.5, 0.5, "one class only", ha="center", color=GREY, transform=axis.transAxes)
         save_figure(figure, path)
 
 
@@ -245,15 +221,3 @@ def _curves(
             found = map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]])
             label = f"{look.label}\n{interval(*found)}"
             yield thin_curve(steps, POINTS), {"color": look.color, "linestyle": look.dashes, "label": label}
-
-
-def _finish(
-    axis: Axes, comparison: AlignedPredictions, place: Literal["lower left", "lower right"], title: str
-) -> None:
-    """Make the panel square, and say how many rows and, at `place`, which curves are in it."""
-    positives, n = int(comparison.labels.sum()), len(comparison.labels)
-    square_panel(axis, comparison.negative_set, f"n = {positives:,} + {n - positives:,}")
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(loc=place, title=title, alignment="left")
-    else:
-        axis.text(0.5, 0.5, "one class only", ha="center", color=GREY, transform=axis.transAxes)

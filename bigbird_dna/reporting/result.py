@@ -62,22 +62,17 @@ def result_page(result: ResultTable, show: Callable[[float], str] = "{:.3f}".for
 
 
 def readable(table: pd.DataFrame, show: Callable[[float], str]) -> pd.DataFrame:
-    """The cells of a table as texts; undefined figures are "".
+    """The cells of a table as texts, "" for undefined numbers; `show` formats those without an interval.
 
-    The columns X_low and X_high go into X, as its interval. Figures of columns called published… get a
-    dagger; what they are figures of (published…_of) doesn't.
-
-    Parameters
-    ----------
-    show
-        A fraction as it stands in a cell, if it has no interval.
+    The columns X_low and X_high go into X, as its interval. Numbers of columns called published… get a
+    dagger; what they are numbers of (published…_of) doesn't.
     """
     cells = table.astype(object)
     for column in map(str, table.columns):
         ends = [f"{column}_low", f"{column}_high"]
         if ends[0] in table:
-            figures = table[[column, *ends]].itertuples(index=False, name=None)
-            cells[column] = ["" if math.isnan(row[0]) else interval(*row) for row in figures]
+            estimates = table[[column, *ends]].itertuples(index=False, name=None)
+            cells[column] = ["" if math.isnan(row[0]) else interval(*row) for row in estimates]
             cells = cells.drop(columns=ends)
     for column in map(str, cells.columns):
         mark = " †" if column.startswith("published") and not column.endswith("_of") else ""

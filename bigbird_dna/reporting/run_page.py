@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,21 +15,18 @@ import yaml
 
 from bigbird_dna.config import Config
 from bigbird_dna.disk.atomic import atomic_path, reading
-from bigbird_dna.disk.tables import Schema, metric_columns, read_table, read_text_table
+from bigbird_dna.disk.tables import Schema, columns, read_table, read_text_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.metrics.auroc import ENDS
-from bigbird_dna.reporting.track_page import page_environment, resource
+from bigbird_dna.reporting.track_page import render_page, resource
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-# Where a run's files are says nothing of the run.
-_LOCATION_KEYS = {"results", "data_dir"}
-
+_LOCATION_KEYS = {"results", "data_dir"}  # of the configuration; not on the page
 _LOW, _HIGH = ENDS[1:]
 _MOST = 5_000  # rows; a page of more would be slow
-
 _SECONDS, _MEGABYTES, _CPU = "s", "max_rss", "cpu_time"
 
 
@@ -53,29 +49,10 @@ class _ReportSection(NamedTuple):
 def run_report(
     config: Config, paths: Sequence[Path], output: Path, *, benchmarks: Sequence[Path] = ()
 ) -> None:
-    """Write the page of a run, whole or not at all.
+    """Write the page of a run from tables and figures of its reports, known by their names (`PARTS`).
 
-    Parameters
-    ----------
-    config
-        Of the run; stated on the page.
-    paths
-        Tables and figures of the run's reports, known by their names (`PARTS`). The page of the tracks gets a
-        link.
-    output
-        The HTML file.
-    benchmarks
-        Snakemake's tables of what each step took.
-
-    Raises
-    ------
-    UsageError
-        The page has no place for a file.
-    DataError
-        A file is missing or damaged.
+    `benchmarks` are Snakemake's tables of each step's time. `UsageError`: the page has no place for a file.
     """
-    from markupsafe import Markup
-
     found = items_by_name(paths)
     parts = [
         _ReportSection(
@@ -87,14 +64,13 @@ def run_report(
         if (items := [item for item in whole if item.name in found])
     ]
     steps, total = steps_table(benchmarks)
-    template = resource("run_page.html")
-    environment = page_environment()
     values = config.model_dump(mode="json", exclude=_LOCATION_KEYS)
     subject = config.genome.title if config.has_genome else "Sequences"
-    text = environment.from_string(template).render(
+    text = render_page(
+        "run_page.html",
+        style="run_page.css",
         title=f"{subject}: a DNA language model and what it learnt",
         about=_about(config),
-        style=Markup(resource("page.css") + resource("run_page.css")),
         parts=parts,
         steps=steps,
         total=total,
@@ -131,7 +107,7 @@ def _markup(text: str) -> Markup:
 
 
 def _about(config: Config) -> list[str]:
-    """What was trained on what, and what was held out, in sentences."""
+    """The training data, tasks and held-out regions, in sentences."""
     genome, data = config.genome, config.chromatin.data
     purposes = ["to tell promoters from other sequence"] * config.has_promoters
     purposes += ["to predict chromatin tracks"] * config.has_chromatin
@@ -159,11 +135,11 @@ class ReportItem(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The caption: reStructuredText, of which it has nothing but literals."""
-        source = files("bigbird_dna.reporting").joinpath("captions", f"{self.caption}.rst")
-        return source.read_text(encoding="utf-8").strip() if self.caption else ""
+        """The caption, in reStructuredText with nothing but literals."""
+        return resource(f"captions/{self.caption}.rst").strip() if self.caption else ""
 
 
+# The page's parts; one without a file is left out.
 PARTS: dict[str, tuple[ReportItem, ...]] = {
     "Summary": (ReportItem("summary.tsv", "", "summary"),),
     "Pretraining": (
@@ -206,20 +182,11 @@ PARTS: dict[str, tuple[ReportItem, ...]] = {
     ),
     "Model": (ReportItem("attention.svg", "Attention pattern", "attention"),),
 }
-"""The page's parts; one without a file is left out."""
-
-
-TABLE, FIGURE, PAGE, TEXT = ".tsv", ".svg", ".html", ".txt"
+FIGURE, PAGE, TEXT = ".svg", ".html", ".txt"  # others are tables
 
 
 def items_by_name(paths: Iterable[Path]) -> dict[str, Path]:
-    """The files by the names that the page knows.
-
-    Raises
-    ------
-    UsageError
-        The page doesn't know a name, or two files have it.
-    """
+    """The files by the names that the page knows; `UsageError` for another name, and for one of two files."""
     known = [item.name for items in PARTS.values() for item in items]
     found: dict[str, Path] = {}
     for path in paths:
@@ -241,13 +208,7 @@ class ShownTable(NamedTuple):
 
 
 def shown_table(path: Path) -> ShownTable:
-    """Read a table; `x`, `x_low` and `x_high` become one column, and columns without a cell none.
-
-    Raises
-    ------
-    DataError
-        The file can't be read, or isn't a table.
-    """
+    """Read a table; `x`, `x_low` and `x_high` become one column, and columns without a cell none."""
     table = read_text_table(path)
     names = [str(name) for name in table.columns]
     if not names:
@@ -259,11 +220,11 @@ def shown_table(path: Path) -> ShownTable:
         if (base != name and base in cells) or not any(cells[name]):
             continue
         column = [_short(cell) for cell in cells[name]]
-        if name + _LOW in cells and name + _HIGH in cells:
-            ends = zip(column, cells[name + _LOW], cells[name + _HIGH], strict=True)
-            column = [_interval(*three) for three in ends]
-        elif name == "value" and {"low", "high"} <= cells.keys():
-            column = [_interval(*three) for three in zip(column, cells["low"], cells["high"], strict=True)]
+        ends = (name + _LOW, name + _HIGH)
+        if name == "value" and ends[0] not in cells:
+            ends = ("low", "high")
+        if ends[0] in cells and ends[1] in cells:
+            column = [_interval(*three) for three in zip(column, *(cells[end] for end in ends), strict=True)]
         elif name in ("low", "high") and "value" in cells:
             continue
         headings.append(name.replace("_", " "))
@@ -299,42 +260,35 @@ def steps_table(paths: Sequence[Path]) -> tuple[ShownTable | None, str]:
     """Step, time, CPU time and peak memory, the longest first, and the sum of times; without files None.
 
     A cell that Snakemake couldn't measure, as of a step that was over at once, is empty.
-
-    Raises
-    ------
-    DataError
-        A file isn't such a table.
     """
-    found: list[tuple[str, float | None, float | None, float | None]] = []
-    for path in paths:
-        last = read_table(path, Schema(metric_columns(_SECONDS, _MEGABYTES, _CPU))).iloc[-1:]
-        for row in last.to_dict("records"):
-            seconds, cpu, memory = (_known(row[name]) for name in (_SECONDS, _CPU, _MEGABYTES))
-            found.append((path.stem, seconds, cpu, memory))
+    measured = [(path.stem, _measured(path, _SECONDS, _CPU, _MEGABYTES)) for path in paths]
+    found = [(name, row) for name, row in measured if row]
     if not found:
         return None, ""
-    found.sort(key=lambda step: (-(step[1] or 0.0), step[0]))
+    found.sort(key=lambda step: (-(step[1][0] or 0.0), step[0]))
     rows = [
         [name, clock(seconds), clock(cpu), "" if memory is None else f"{memory:,.0f}"]
-        for name, seconds, cpu, memory in found
+        for name, (seconds, cpu, memory) in found
     ]
     headings = ["step", "time, h:m:s", "CPU time, h:m:s", "peak memory, MB"]
-    total = sum(seconds or 0.0 for _, seconds, _, _ in found)
+    total = sum(row[0] or 0.0 for _, row in found)
     return ShownTable(headings, [False, True, True, True], rows, 0), clock(total)
 
 
 def processor_seconds(path: Path) -> float | None:
-    """CPU time of a step by its benchmark file; None where there is no file, or it wasn't measured.
+    """CPU time of a step by its benchmark file; None where there is no file, or it wasn't measured."""
+    cells = _measured(path, _CPU) if path.is_file() else []
+    return cells[0] if cells else None
 
-    Raises
-    ------
-    DataError
-        The file isn't such a table.
-    """
-    if not path.is_file():
-        return None
-    cells = read_table(path, Schema(metric_columns(_CPU)))[_CPU].tolist()
-    return _known(cells[-1]) if cells else None
+
+def _measured(path: Path, *names: str) -> list[float | None]:
+    """The last row of a benchmark file, None for what wasn't measured; nothing if there is no row."""
+    rows = (
+        read_table(path, Schema(columns(*(f"metric {name}" for name in names))))[[*names]]
+        .to_numpy(float)
+        .tolist()
+    )
+    return [None if math.isnan(value) else value for row in rows[-1:] for value in row]
 
 
 def clock(seconds: float | None) -> str:
@@ -343,7 +297,3 @@ def clock(seconds: float | None) -> str:
         return ""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -8,57 +8,40 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, count_columns, metric_columns, text_columns, write_table
+from bigbird_dna.disk.tables import Schema, columns, write_table
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes
 from bigbird_dna.genome.variants import find_contigs
+from bigbird_dna.metrics.auroc import Estimate
+from bigbird_dna.metrics.curves import Counts, Floats
+from bigbird_dna.metrics.resampling import percentile_interval
 from bigbird_dna.reporting.language_model import apart
 from bigbird_dna.reporting.style import BLUE, GREEN, GREY, panels, save_figure
 
-if TYPE_CHECKING:
-    import pandas as pd
+DIVERGENCES = Schema(columns("text sequence", "count k", "metric divergence low high"), key=["sequence", "k"])
+CONTENTS = Schema(columns("text sequence", "count bases", "metric gc gc_deviation"), key=["sequence"])
 
-
-DIVERGENCES = Schema(
-    [*text_columns("sequence"), *count_columns("k"), *metric_columns("divergence", "low", "high")],
-    key=["sequence", "k"],
-)
-CONTENTS = Schema(
-    [*text_columns("sequence"), *count_columns("bases"), *metric_columns("gc", "gc_deviation")],
-    key=["sequence"],
-)
-
-LONGEST = 10
-"""Most k: 4 ** k counts are held for everything that is compared."""
-
+LONGEST = 10  # most k: 4 ** k counts are held for everything that is compared
 SAMPLES, REAL, CHAIN = "samples", "held-out sequence", "Markov chain of order"
-DRAWS = 20
-"""Times that sequence is drawn from the held-out contigs."""
-_INTERVAL = (2.5, 97.5)  # percentiles over draws
-
-GC_WINDOW = 200
-"""bp that GC is looked at in."""
+DRAWS = 20  # of sequence from the held-out contigs
+GC_WINDOW = 200  # bp
 _SLICE = 1 << 22  # bases counted at a time
+ORDERS = range(6)
+LENGTH = 1000  # bp of a chain; more sequence is several, the last of them shorter
+_ENDS = ("mean", "low", "high")
+_UNSEEN = 0.5  # added to every count
+_LEAST = 1e-7  # bits; what is less is drawn there
 
 Codes = NDArray[np.uint8]
-Counts = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-ORDERS = range(6)
-LENGTH = 1000
-"""bp of a chain; more sequence is several, the last of them shorter."""
-_UNSEEN = 0.5  # added to every count
-
-_LEAST = 1e-7  # bits; what is less is drawn there
 
 
 def report_samples(
@@ -75,9 +58,10 @@ def report_samples(
 
     Samples (FASTA, as `generate` writes it) are compared with contigs of an indexed reference, by any names
     that are known for them; Markov chains learn from all others but those of `exclude`. k goes from 1 to
-    `longest`; a `UsageError` if that is out of its range, or there is no contig. A `DataError` says which
-    file can't be used, or that there is too little known sequence to compare, or to learn from.
+    `longest`. Too little known sequence to compare, or to learn from, is a `DataError`.
     """
+    import pandas as pd
+
     check_at_least_one({"longest": longest})
     if longest > LONGEST:
         raise UsageError(f"longest {longest}: must be at most {LONGEST}")
@@ -90,24 +74,36 @@ def report_samples(
         _check_known(name, own, longest)
     compared = compare_samples(written, held_out, counts, longest, seed)
     for k, found in compared.divergences[REAL].items():
-        if math.isnan(found.mean):
+        if math.isnan(found.value):
             raise DataError(
-                f"{source}: no stretch that was drawn has a run of {k} known bases: too many are unknown, or "
+                f"{source}: no segment that was drawn has a run of {k} known bases: too many are unknown, or "
                 "the samples too short"
             )
-    figures = _figures(compared, contigs)
+    by_name = compared.divergences.items()
+    summary = {
+        "contigs": [*contigs],
+        "gc_window": GC_WINDOW,
+        "divergences": {
+            name: {str(k): dict(zip(_ENDS, found, strict=True)) for k, found in by_k.items()}
+            for name, by_k in by_name
+        },
+        "samples": compared.contents[SAMPLES].numbers,
+        "held_out": compared.contents[REAL].numbers,
+    }
+    divergences = [(name, k, *found) for name, by_k in by_name for k, found in by_k.items()]
+    contents = [(name, *own.numbers.values()) for name, own in compared.contents.items()]
     with into_directory(output) as files:
-        write_table(files / "samples.tsv", _divergences(compared), DIVERGENCES)
-        write_table(files / "gc.tsv", _contents(compared), CONTENTS)
-        write_json(files / "samples.json", figures)
+        for name, rows, schema in (("samples", divergences, DIVERGENCES), ("gc", contents, CONTENTS)):
+            write_table(files / f"{name}.tsv", pd.DataFrame(rows, columns=schema.names), schema)
+        write_json(files / "samples.json", summary)
         samples_figure(compared, files / "samples.svg")
-    return figures
+    return summary
 
 
 def _check_known(source: str, sequences: Sequence[Codes], longest: int) -> None:
-    """`DataError` where there is no GC of stretches, or there are no runs of `longest` known bases."""
+    """`DataError` where there is no GC of windows, or there are no runs of `longest` known bases."""
     if not len(gc_of_windows(sequences)):
-        raise DataError(f"{source}: every stretch of {GC_WINDOW} bp has an N: there is no GC to compare")
+        raise DataError(f"{source}: every window of {GC_WINDOW} bp has an N: there is no GC to compare")
     found = next(k for k in range(longest, 0, -1) if spectrum(sequences, k).any())
     if found < longest:
         raise DataError(f"{source}: has no run of {longest} known bases: longest must be at most {found}")
@@ -121,12 +117,12 @@ def _samples(path: Path) -> list[Codes]:
 
 
 def _genome(path: Path, contigs: Sequence[str], exclude: Sequence[str]) -> tuple[list[Codes], Counts]:
-    """The held-out contigs, and how often runs of six bases are in those that may be learnt from."""
+    """The held-out contigs, and counts of runs of six bases in those that may be learned from."""
     with Reference(path) as reference:
         wanted, left_out = (find_contigs(names, reference) for names in (contigs, exclude))
         others = [name for name in reference.contigs if name not in {*wanted, *left_out}]
-        learnt = (_codes(reference, name) for name in others)
-        counts = spectrum(learnt, ORDERS[-1] + 1)
+        learned = (_codes(reference, name) for name in others)
+        counts = spectrum(learned, ORDERS[-1] + 1)
         if not counts.any():
             raise DataError(
                 f"{path}: has no contig of {len(ORDERS)} bp or more that is neither compared with nor "
@@ -139,82 +135,39 @@ def _codes(reference: Reference, contig: str) -> Codes:
     return base_codes(reference.fetch(Interval(contig, 0, reference.contigs[contig])))
 
 
-def _divergences(compared: SamplesComparison) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = [(name, k, *found) for name, by_k in compared.divergences.items() for k, found in by_k.items()]
-    return pd.DataFrame(rows, columns=DIVERGENCES.names)
-
-
-def _contents(compared: SamplesComparison) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = [(name, own.bases, own.gc, float(own.windows.std())) for name, own in compared.contents.items()]
-    return pd.DataFrame(rows, columns=CONTENTS.names)
-
-
-def _figures(compared: SamplesComparison, contigs: Sequence[str]) -> dict[str, Any]:
-    """What a program wants to know of samples: their divergences beside real sequence's, and GC."""
-    return {
-        "contigs": [*contigs],
-        "gc_window": GC_WINDOW,
-        "divergences": {
-            name: {str(k): found._asdict() for k, found in by_k.items()}
-            for name, by_k in compared.divergences.items()
-        },
-        **{
-            key: {"bases": own.bases, "gc": own.gc, "gc_deviation": float(own.windows.std())}
-            for key, own in (("samples", compared.contents[SAMPLES]), ("held_out", compared.contents[REAL]))
-        },
-    }
-
-
-class Divergence(NamedTuple):
-    """Of a spectrum from the held-out one, bits: the mean over draws, and where 95 % of them lie."""
-
-    mean: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, draws: Sequence[float]) -> Divergence:
-        """Of draws, NaN where there was nothing to compare: these don't count. NaN if there is no other."""
-        values = [one for one in draws if not math.isnan(one)]
-        if not values:
-            return cls(math.nan, math.nan, math.nan)
-        return cls(float(np.mean(values)), *np.percentile(values, _INTERVAL))
-
-
 class Content(NamedTuple):
     """How much sequence there is, and its GC."""
 
     bases: int
     gc: float
-    windows: Floats  # GC of stretches
+    windows: Floats  # GC of each
 
     @classmethod
     def of(cls, sequences: Sequence[Codes]) -> Content:
         """Of some sequences."""
         return cls(sum(map(len, sequences)), gc(sequences), gc_of_windows(sequences))
 
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Those of `CONTENTS`."""
+        return {"bases": self.bases, "gc": self.gc, "gc_deviation": float(self.windows.std())}
+
 
 class SamplesComparison(NamedTuple):
-    """What was found, by what is compared."""
+    """Results by what is compared; divergences in bits, by k, with the interval of 95 % of the draws."""
 
-    divergences: Mapping[str, Mapping[int, Divergence]]  # by k
+    divergences: Mapping[str, Mapping[int, Estimate]]
     contents: Mapping[str, Content]
 
 
 def compare_samples(
     samples: Sequence[Codes], held_out: Sequence[Codes], counts: Counts, longest: int, seed: int
 ) -> SamplesComparison:
-    """Compare samples with held-out contigs.
+    """Compare samples, chains and real segments with what is left of held-out contigs without these segments.
 
-    In each of `DRAWS` draws, stretches of the samples' lengths are taken out of the contigs, at even
-    distances on average; what is left of them is what samples, chains and those stretches themselves are
-    compared with. A draw in which these, or what is left, have no known run of k bases says nothing of k; NaN
-    is a divergence of which no draw says anything. k goes from 1 to `longest`; `counts` are of runs of 6
-    bases in the sequence that chains learn from. Samples of more than half of the contigs are a `DataError`.
+    In each of `DRAWS` draws, segments of the samples' lengths are taken out of the contigs, at even distances
+    on average. A draw without a known run of k bases doesn't count for k; a divergence without any draw is
+    NaN. `counts` are of runs of 6 bases in the sequence that chains learn from.
     """
     rng = np.random.default_rng(seed)
     lengths = [len(one) for one in samples]
@@ -235,21 +188,26 @@ def compare_samples(
         name: {k: [] for k in sizes} for name in (SAMPLES, REAL, *given)
     }
     for _ in range(DRAWS):
-        drawn = _segments(held_out, lengths, rng)
+        drawn = draw_segments(held_out, lengths, rng)
         for k in sizes:
             own = spectrum(drawn, k)
             rest = total[k] - own
             found[REAL][k].append(divergence(own, rest))
             for name in given:
                 found[name][k].append(divergence(spectra[name, k], rest))
-    divergences = {name: {k: Divergence.of(values) for k, values in by.items()} for name, by in found.items()}
+    divergences = {name: {k: _over_draws(values) for k, values in by.items()} for name, by in found.items()}
     contents = {SAMPLES: Content.of(samples), REAL: Content.of(held_out)}
     contents |= {name: Content.of(own) for name, own in given.items() if name != SAMPLES}
     return SamplesComparison(divergences, contents)
 
 
-def _segments(contigs: Sequence[Codes], lengths: Sequence[int], rng: np.random.Generator) -> list[Codes]:
-    """Stretches of these lengths, no two of which share a base; one may be cut by a contig's end."""
+def _over_draws(draws: Sequence[float]) -> Estimate:
+    values = np.array([one for one in draws if not math.isnan(one)])
+    return percentile_interval(float(np.mean(values)) if len(values) else math.nan, values)
+
+
+def draw_segments(contigs: Sequence[Codes], lengths: Sequence[int], rng: np.random.Generator) -> list[Codes]:
+    """Segments of these lengths, no two of which share a base; one may be cut by a contig's end."""
     ends = np.cumsum([len(codes) for codes in contigs])
     order = rng.permutation(len(lengths))
     free = int(ends[-1]) - sum(lengths)
@@ -275,9 +233,9 @@ def spectrum(sequences: Iterable[Codes], k: int) -> Counts:
 
 
 def divergence(one: Counts, other: Counts) -> float:
-    """The Jensen-Shannon divergence of two spectra, in bits: 0 for the same shares, 1 for none in common.
+    """The Jensen-Shannon divergence of two spectra, in bits, from 0 to 1.
 
-    NaN where one of them has no run, and so no shares.
+    NaN where one of them has no run.
     """
     if not one.any() or not other.any():
         return math.nan
@@ -287,18 +245,21 @@ def divergence(one: Counts, other: Counts) -> float:
 
 
 def gc_of_windows(sequences: Sequence[Codes]) -> Floats:
-    """G and C's share in each stretch of `GC_WINDOW` bp without N; of a shorter sequence in all of it."""
-    shares: list[Floats] = [np.zeros(0)]
+    """The fraction of G and C in each window of `GC_WINDOW` bp without N.
+
+    Of a shorter sequence in all of it.
+    """
+    fractions: list[Floats] = [np.zeros(0)]
     for codes in sequences:
         width = min(GC_WINDOW, len(codes))
         whole = codes[: len(codes) // width * width].reshape(-1, width)
         known = whole[(whole != UNKNOWN).all(1)]
-        shares.append(((known == 1) | (known == 2)).mean(1))
-    return np.concatenate(shares)
+        fractions.append(((known == 1) | (known == 2)).mean(1))
+    return np.concatenate(fractions)
 
 
 def gc(sequences: Sequence[Codes]) -> float:
-    """The share of G and C among all known bases."""
+    """The fraction of G and C among all known bases."""
     counts = spectrum(sequences, 1)
     return float((counts[1] + counts[2]) / max(counts.sum(), 1))
 

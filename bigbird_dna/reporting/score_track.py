@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -56,27 +56,20 @@ def read_score_track(
     end: int | None = None,
     upstream: int | None = None,
 ) -> ScoreTrack:
-    """Windows of one contig that lie whole inside `[start, end)`, as points.
+    """Windows of a contig (None: the file's first) that lie whole inside `[start, end)`, 0-based, as points.
 
-    Parameters
-    ----------
-    contig
-        None: the file's first.
-    start, end
-        0-based, half-open; None: the first base that a window with a score covers, the last that any does.
-    upstream
-        Where in the window the model expects the TSS, in bp from the window's 5' end, on the strand that
-        was scored; None: in the middle. A score is drawn at that place.
-
-    Raises
-    ------
-    DataError
-        The file is no such table (the line is named), has no such contig, or nothing in that range.
+    None is the first base that a window with a score covers, and the last that any does. A score is drawn
+    where the model expects the TSS: `upstream` bp from the 5' end, on the strand that was scored, or in the
+    middle. `DataError`: the file is no such table, has no such contig, or nothing in that range.
     """
     inside: list[_DrawnWindow] = []
     contigs = set()
     low, high = start or 0, math.inf if end is None else end
-    for row in _scored_windows(path):
+    where, header, rows = open_lines(path)
+    if header[: len(COLUMNS)] != COLUMNS:
+        found = " ".join(header)
+        raise DataError(f"{where}: expected the columns #{' '.join(COLUMNS)}, not {found[:80]!r}")
+    for row in (_parse(cells, where) for where, cells in rows):
         contig = row.contig if contig is None else contig
         contigs.add(row.contig)
         if row.contig == contig and low <= row.start and row.end <= high:
@@ -105,14 +98,6 @@ def _drawn_position(row: _DrawnWindow, upstream: int | None) -> float:
     return row.start + upstream if row.strand == "+" else row.end - 1 - upstream
 
 
-def _scored_windows(path: Path) -> Iterator[_DrawnWindow]:
-    where, header, rows = open_lines(path)
-    if header[: len(COLUMNS)] != COLUMNS:
-        found = " ".join(header)
-        raise DataError(f"{where}: expected the columns #{' '.join(COLUMNS)}, not {found[:80]!r}")
-    yield from (_parse(cells, where) for where, cells in rows)
-
-
 def _parse(cells: list[str], where: str) -> _DrawnWindow:
     contig, start, end, _, score, strand = cells[: len(COLUMNS)]
     if strand not in ("+", "-"):
@@ -136,8 +121,8 @@ def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path) -> None:
     shown = [
         site for site in sites if site.contig == track.contig and track.start <= site.position < track.end
     ]
-    with panels(3, 1, 9.6, 1.35, sharex=True, gridspec_kw={"height_ratios": [1, 0.28, 1]}) as (figure, axes):
-        forward, lane, reverse = axes
+    grid = {"sharex": True, "gridspec_kw": {"height_ratios": [1, 0.28, 1]}}
+    with panels(3, 1, 9.6, 1.35, **grid) as (figure, (forward, lane, reverse)):
         for axis, strand in ((forward, "+"), (reverse, "-")):
             if strand in track.strands:
                 x, y = condensed(*track.strands[strand])
@@ -146,11 +131,8 @@ def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path) -> None:
             for site in shown:
                 if site.strand == strand:
                     axis.axvline(site.position / scale, color=GREY, linewidth=0.7, alpha=0.6, zorder=1)
-            axis.set(
-                ylim=(0, 1.03),
-                yticks=[0, 0.5, 1],
-                ylabel=f"{'forward' if strand == '+' else 'reverse'} ({strand.replace('-', '−')})",
-            )
+            name = "forward (+)" if strand == "+" else "reverse (−)"
+            axis.set(ylim=(0, 1.03), yticks=[0, 0.5, 1], ylabel=name)
         reverse.invert_yaxis()
         forward.tick_params(axis="x", length=0)
         _draw_sites(lane, shown, scale)
@@ -178,12 +160,11 @@ def _draw_sites(axis: Axes, sites: Sequence[Locus], scale: float) -> None:
 
 
 def condensed(positions: Floats, scores: Floats) -> tuple[Floats, Floats]:
-    """The largest score of each stretch where there are more points than the figure can show."""
+    """The largest score of each segment where there are more points than the figure can show."""
     if len(positions) <= LARGEST_TRACK:
         return positions, scores
     edges = np.linspace(0, len(positions), LARGEST_TRACK + 1).astype(int)[:-1]
     filled = np.where(np.isnan(scores), -np.inf, scores)
-    places = np.array(
-        [start + int(np.argmax(part)) for start, part in zip(edges, np.split(filled, edges[1:]), strict=True)]
-    )
-    return positions[places], scores[places]
+    parts = zip(edges, np.split(filled, edges[1:]), strict=True)
+    largest = np.array([start + int(np.argmax(part)) for start, part in parts])
+    return positions[largest], scores[largest]

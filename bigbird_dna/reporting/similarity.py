@@ -18,15 +18,7 @@ from bigbird_dna.data.predictions import KEY, compare, read_predictions
 from bigbird_dna.data.similar import BOUNDS, SIMILARITY, Strata, nearest_schema
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import check_output
-from bigbird_dna.disk.tables import (
-    Schema,
-    count_columns,
-    estimate_columns,
-    metric_columns,
-    read_table,
-    text_columns,
-    write_table,
-)
+from bigbird_dna.disk.tables import Schema, columns, read_table, write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.binary import binary_metrics
@@ -41,30 +33,17 @@ if TYPE_CHECKING:
 
 TABLE, FIGURE = "similarity.tsv", "similarity.svg"
 SCHEMA = Schema(
-    [
-        *text_columns("negative_set", "similarity", "model"),
-        *count_columns("n", "positives"),
-        *estimate_columns("auroc", "auprc"),
-        *text_columns("note"),
-    ],
+    columns("text negative_set similarity model", "count n positives", "estimate auroc auprc", "text note"),
     key=["negative_set", "similarity", "model"],
 )
 BIN_SCHEMA = Schema(
-    [
-        *text_columns("similarity"),
-        *count_columns("bins"),
-        *text_columns("group", "model"),
-        *count_columns("tracks"),
-        *metric_columns("median_auroc", "median_auprc"),
-        *count_columns("left_out"),
-    ],
+    columns(
+        *("text similarity", "count bins", "text group model", "count tracks"),
+        *("metric median_auroc median_auprc", "count left_out"),
+    ),
     key=["similarity", "group", "model"],
 )
-_METRICS = [f"{name}{end}" for name in ("auroc", "auprc") for end in ("", "_low", "_high")]
-
 BIN_KEY = ("contig", "start", "end")
-
-
 _APART = 0.13  # between two predictors, of the distance between two strata
 
 
@@ -77,27 +56,9 @@ def promoter_similarity_report(
 ) -> pd.DataFrame:
     """Write `similarity.tsv` and `similarity.svg` to the directory `output`, and return the table.
 
-    Parameters
-    ----------
-    predictions
-        Negative set → predictor → its predictions (Parquet); all predictors of a set have the same windows.
-    nearest
-        Negative set → what `evaluate nearest-promoters` wrote of it.
-    bounds
-        Between the strata of similarity.
-
-    Returns
-    -------
-    A row a set, stratum and predictor, first of all windows: `negative_set similarity model n positives`,
-    AUROC with DeLong's interval, AUPRC with a bootstrap's over promoters and their negatives, and `note`,
-    which says why a figure is missing.
-
-    Raises
-    ------
-    UsageError
-        Bounds that make no strata, no predictions, or a set of which one of the two is missing.
-    DataError
-        A file isn't as it should be, or the windows of two differ.
+    It has a row for each negative set, stratum (between `bounds`, and of all windows) and predictor.
+    Predictions (Parquet) are by set and predictor, those of a set of the same windows; `nearest` are the
+    tables of `evaluate nearest-promoters` by set. `UsageError`: a set of which one of the two is missing.
     """
     strata = Strata(bounds)
     if not predictions:
@@ -139,24 +100,18 @@ def _promoter_table(
                 metrics = binary_metrics(
                     compared.labels[chosen], scores[chosen], groups=compared.pairs[chosen]
                 )._asdict()
-                row = {"negative_set": negative_set, "similarity": name, "model": model}
-                row |= {key: metrics[key] for key in ("n", "positives", *_METRICS, "note")}
-                rows.append(row)
-    return pd.DataFrame(rows)
+                rows.append({"negative_set": negative_set, "similarity": name, "model": model, **metrics})
+    return pd.DataFrame(rows)[SCHEMA.names]
 
 
-class _RowSubset(TrackArray):
-    """Some rows of an array."""
-
-    def __init__(self, array: TrackArray, chosen: NDArray[np.bool_]) -> None:
-        super().__init__(array.path, array.dtype, (int(chosen.sum()), array.tracks))
-        self.names, self._array, self._chosen = array.names, array, chosen
-
-    def chunks(self, first: int, last: int) -> Iterator[Values]:
+def _some_rows(array: TrackArray, chosen: NDArray[np.bool_]) -> TrackArray:
+    def chunks(first: int, last: int) -> Iterator[Values]:
         row = 0
-        for chunk in self._array.chunks(first, last):
-            yield chunk[self._chosen[row : row + len(chunk)]]
+        for chunk in array.chunks(first, last):
+            yield chunk[chosen[row : row + len(chunk)]]
             row += len(chunk)
+
+    return TrackArray(array.path, array.dtype, (int(chosen.sum()), array.tracks), chunks, array.names)
 
 
 def bin_similarity_report(
@@ -172,28 +127,10 @@ def bin_similarity_report(
 ) -> pd.DataFrame:
     """Write medians of AUROC and AUPRC over tracks by stratum of similarity as TSV, and return that table.
 
-    Parameters
-    ----------
-    predictions
-        Predictor → probabilities of the bins (rows × tracks).
-    labels, nearest
-        Of the same bins in the same order; `nearest` is what `evaluate nearest-bins` wrote.
-    tracks
-        The table of tracks, with their groups.
-    min_positives
-        A track with fewer among the bins of a stratum takes no part in that one's medians.
-
-    Returns
-    -------
-    A row a predictor, stratum and group: `similarity bins group model tracks median_auroc median_auprc
-    left_out`, first of all bins. Medians are over the tracks that count in the stratum, the same for all.
-
-    Raises
-    ------
-    DataError
-        A file can't be used, or they aren't of the same bins and tracks.
-    UsageError
-        Bounds that make no strata, or an output that can't be written.
+    It has a row for each stratum, predictor and group of `tracks`. Predictions and labels (rows × tracks) and
+    `nearest`, the table of `evaluate nearest-bins`, are of the same bins in the same order; `DataError`
+    otherwise. Medians are over the tracks with `min_positives` among the bins of a stratum, the same for all
+    predictors.
     """
     import pandas as pd
 
@@ -215,27 +152,18 @@ def bin_similarity_report(
             continue
         for model, array in arrays.items():
             evaluated = evaluate_tracks(
-                _RowSubset(array, chosen), _RowSubset(truth, chosen), {}, names, threads
+                _some_rows(array, chosen), _some_rows(truth, chosen), {}, names, threads
             )
             groups = groups_table(tracks_table(known, evaluated, min_positives=min_positives))
             for group in groups.to_dict("records"):
-                figures = {key: group[key] for key in ("tracks", "median_auroc", "median_auprc", "left_out")}
-                place = {"similarity": name, "bins": int(chosen.sum()), "group": group["group"]}
-                rows.append({**place, "model": model, **figures})
-    table = pd.DataFrame(rows)
+                rows.append({"similarity": name, "bins": int(chosen.sum()), "model": model, **group})
+    table = pd.DataFrame(rows)[BIN_SCHEMA.names]
     write_table(output, table, BIN_SCHEMA)
     return table
 
 
 def read_similarities(path: Path, key: Sequence[str]) -> pd.DataFrame:
-    """The columns `key`, which tell windows apart, and `similarity`, of a table of nearest windows.
-
-    Raises
-    ------
-    DataError
-        It is not such a table: a column is missing, a cell isn't a number or outside [0, 1], or a window is
-        there twice.
-    """
+    """The columns `key`, which tell windows apart, and `similarity`, of a table of nearest windows."""
     columns = (*key, SIMILARITY)
     return read_table(path, nearest_schema(columns, key))[[*columns]]
 
@@ -243,12 +171,9 @@ def read_similarities(path: Path, key: Sequence[str]) -> pd.DataFrame:
 def similarities_of(
     path: Path, windows: pd.DataFrame, key: Sequence[str], where: Path
 ) -> NDArray[np.float64]:
-    """The similarity (N,) of each of some `windows`, which are those of the file `where`.
+    """The similarity (N,) of each of the `windows` of the file `where`.
 
-    Raises
-    ------
-    DataError
-        As `read_similarities`; or the table lacks a window.
+    `DataError` if the table lacks one.
     """
     table = read_similarities(path, key)
     windows = windows[[*key]].astype({name: table[name].dtype for name in key})

@@ -12,12 +12,10 @@ from bigbird_dna.data.predictions import ALL as EVERY
 from bigbird_dna.data.predictions import CONTROL, KMER, MODEL, NONCODING, POSITION
 from bigbird_dna.disk.tables import (
     Schema,
-    estimate_columns,
-    metric_columns,
+    columns,
     number,
     read_object,
     read_table,
-    text_columns,
     whole_number,
     with_types,
     write_table,
@@ -42,9 +40,7 @@ _COMPARED = {
 _STRATA = {NONCODING: "less than half coding"}
 _MEDIAN, _LEAD = "median_auroc_", "delta_"
 
-SUMMARY = Schema(
-    [*text_columns("section", "figure"), *metric_columns("value", "low", "high"), *text_columns("note")]
-)
+SUMMARY = Schema(columns("text section figure", "metric value low high", "text note"))
 
 Line = Mapping[Any, Any]
 
@@ -63,34 +59,11 @@ def summarize(
     report: Path | None = None,
     output: Path | None = None,
 ) -> str:
-    """Sum up a run from the tables and metrics that its steps wrote, whichever there are.
+    """Sum up a run from the tables and metrics that its steps wrote, as text and as the table `output`.
 
-    Parameters
-    ----------
-    loci
-        `promoters.json` of the promoters that were put on the reference.
-    statistics, pretraining, bits
-        `statistics.json` of the tokenizer; `metrics.json` of the pretrained model; its bits per base beside
-        those of simpler predictors, as `evaluate pretraining` writes them.
-    promoters, groups, tracks, variants
-        `promoters.tsv`, `groups.tsv`, `tracks.tsv` and `variants.tsv` of the reports.
-    calibration
-        `calibration.tsv` of the promoters' report; its rows follow those of `promoters`.
-    report
-        Where the run's report is: named in the last line.
-    output
-        A TSV of the same figures: section, figure, value, low, high, note; None: none is written.
-
-    Returns
-    -------
-    The figures and their intervals in aligned columns under their sections.
-
-    Raises
-    ------
-    UsageError
-        No file is given.
-    DataError
-        A file is missing, damaged, or lacks a figure.
+    `loci` is `promoters.json` of the promoters that were put on the reference, `statistics` the tokenizer's
+    `statistics.json`, `pretraining` the model's `metrics.json`, `bits` the table of `evaluate pretraining`;
+    others are tables of the reports. The text names `report`, where the run's report is, in the last line.
     """
     import pandas as pd
 
@@ -117,7 +90,10 @@ def summarize(
 
 def summary_text(rows: list[SummaryRow], report: Path | None) -> str:
     """The rows in aligned columns under their sections, and where the report is."""
-    cells = [(row.figure, _value_text(row.value), _interval_text(row), row.note) for row in rows]
+    cells = []
+    for row in rows:
+        ends = "" if math.isnan(row.low) else f"[{row.low:.4f}, {row.high:.4f}]"
+        cells.append((row.figure, _value_text(row.value), ends, row.note))
     header = ("", "value", "95 % interval", "")
     widths = [max(len(line[column]) for line in [header, *cells]) for column in range(4)]
     lines = [_line(header, widths)]
@@ -132,9 +108,8 @@ def summary_text(rows: list[SummaryRow], report: Path | None) -> str:
 
 def _plain(row: SummaryRow) -> SummaryRow:
     """The row with names that a terminal shows as they are, whatever the files hold."""
-    return row._replace(
-        section=printable(row.section), figure=printable(row.figure), note=printable(row.note)
-    )
+    section, figure, note = map(printable, (row.section, row.figure, row.note))
+    return row._replace(section=section, figure=figure, note=note)
 
 
 def _line(cells: tuple[str, str, str, str], widths: list[int]) -> str:
@@ -148,12 +123,8 @@ def _value_text(value: float) -> str:
     return f"{int(value):,}" if value.is_integer() and abs(value) >= 10 else f"{value:.4f}"
 
 
-def _interval_text(row: SummaryRow) -> str:
-    return "" if math.isnan(row.low) else f"[{row.low:.4f}, {row.high:.4f}]"
-
-
 class SummaryRow(NamedTuple):
-    """One figure of the summary; `low` and `high` are NaN where it has no interval."""
+    """One number of the summary; `low` and `high` are NaN where it has no interval."""
 
     section: str
     figure: str
@@ -164,7 +135,7 @@ class SummaryRow(NamedTuple):
 
 
 def token_rows(source: Path) -> list[SummaryRow]:
-    """Figures of the tokenizer's `statistics.json`: vocabulary, bases a token by region, unknowns."""
+    """Numbers of the tokenizer's `statistics.json`: vocabulary, bases a token by region, unknowns."""
     statistics = read_object(source)
     genome = _object(statistics, "genome", source)
     per_token = number(genome, "bases_per_token", source)
@@ -177,9 +148,8 @@ def token_rows(source: Path) -> list[SummaryRow]:
     for name in regions:
         region = _object(regions, name, source)
         if region.get("bases_per_token") is not None:
-            rows.append(
-                SummaryRow("tokens", f"bases a token, {name}", number(region, "bases_per_token", source))
-            )
+            found = number(region, "bases_per_token", source)
+            rows.append(SummaryRow("tokens", f"bases a token, {name}", found))
     unknown = number(genome, "unknown_rate", source)
     return [*rows, SummaryRow("tokens", "unknown tokens", unknown, note="share")]
 
@@ -225,7 +195,7 @@ def language_rows(source: Path) -> list[SummaryRow]:
 
 
 def pretraining_rows(source: Path) -> list[SummaryRow]:
-    """Figures of the pretrained model's `metrics.json`, but for its bits per base."""
+    """The pretrained model's `metrics.json`, but for its bits per base."""
     metrics = read_object(source)
     split = metrics.get("split")
     held_out = f"held out ({split})" if split else "held out"
@@ -245,10 +215,9 @@ def pretraining_rows(source: Path) -> list[SummaryRow]:
 
 
 def promoter_rows(source: Path) -> list[SummaryRow]:
-    """For each negative set: the model's figures, the AUROC of the others, and what the model has more.
+    """For each negative set and stratum.
 
-    Where the table has them, the AUROCs of the windows that are less than half coding follow, in a section
-    of their own.
+    The model's metrics, the AUROC of the others, and the differences.
     """
     groups: dict[tuple[str, str], list[Line]] = {}
     for line in read_table(source, PROMOTERS).to_dict("records"):
@@ -295,7 +264,7 @@ def group_rows(source: Path) -> list[SummaryRow]:
     schema = groups_schema(()).part("group", "tracks", "median_auroc")
     table = read_table(source, schema)
     others = [name.removeprefix(_MEDIAN) for name in table.columns if name.startswith(_MEDIAN)]
-    table = with_types(source, table, Schema(metric_columns(*(f"{_MEDIAN}{name}" for name in others))))
+    table = with_types(source, table, Schema(columns(*(f"metric {_MEDIAN}{name}" for name in others))))
     rows = []
     for line in table.to_dict("records"):
         section = f"chromatin, {line['group']}"
@@ -311,19 +280,17 @@ def group_rows(source: Path) -> list[SummaryRow]:
 def lead_rows(source: Path) -> list[SummaryRow]:
     """The tracks of `tracks.tsv` with the largest lead in AUROC over the first predictor compared with.
 
-    With two windows that is the narrow one: these tracks depend most on what only the wide one sees. Being
-    the largest of many, the leads are a little too large. Tracks that don't count in their group's
-    figures are left out, and so is a lead over published figures, which are of other data.
+    Tracks that don't count in their group's metrics are left out, and so is a lead over published metrics,
+    which are of other data. Being the largest of many, the leads are a little too large.
     """
-    table = read_table(source, Schema([*text_columns("track", "note"), *metric_columns("auroc")]))
+    table = read_table(source, Schema(columns("text track note", "metric auroc")))
     leads = [name for name in table.columns if name.startswith(_LEAD) and not name.endswith(ENDS[1:])]
     others = (lead.removeprefix(_LEAD) for lead in leads)
     name = next((other for other in others if other != PUBLISHED), None)
     if name is None:
         return []
     lead, other = f"{_LEAD}{name}", f"auroc_{name}"
-    schema = Schema([*estimate_columns(lead), *metric_columns(other)])
-    table = with_types(source, table, schema)
+    table = with_types(source, table, Schema(columns(f"estimate {lead}", f"metric {other}")))
     found = []
     for line in table.to_dict("records"):
         estimate = _estimate(line, lead)
@@ -350,9 +317,9 @@ def variant_rows(source: Path) -> list[SummaryRow]:
 
 
 def _prevalence(line: Line) -> str:
-    """The share of positives, where they are far from half of all: AUPRC and F1 depend on it."""
-    share = line["positives"] / max(line["n"], 1)
-    return f", {share:.0%} positive" if abs(share - 0.5) > _UNEVEN else ""
+    """The fraction of positives, where it is far from one half: AUPRC and F1 depend on it."""
+    fraction = line["positives"] / max(line["n"], 1)
+    return f", {fraction:.0%} positive" if abs(fraction - 0.5) > _UNEVEN else ""
 
 
 def _predictor_name(name: str) -> str:

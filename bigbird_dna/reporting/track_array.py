@@ -5,8 +5,7 @@ N rows, T tracks. Strings called `tracks`, beside the values or an attribute of 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -33,58 +32,57 @@ if TYPE_CHECKING:
 
 # Values of this many bytes are read at a time: they stay in a processor's cache while they are spread.
 CHUNK = 2 << 20
-Values = NDArray[Any]
-
-# Strings of this name, beside the values or an attribute of them, are the columns' names.
 NAMES = "tracks"
-
 # Bytes of a name of a track, as numpy keeps text: what has more is no name.
 _LONGEST_NAME = 4 * 4096
 
+Values = NDArray[Any]
+Chunks = Callable[[int, int], Iterator[Values]]
 
-class TrackArray(ABC):
-    """Values (N, T) that are read in row order; `path` is what messages call them."""
 
-    names: tuple[str, ...] | None = None
-    """Of the tracks; `None` where the file has none."""
-    intervals: pd.DataFrame | None = None
-    """Columns that say which interval a row is, where the file has any."""
+class TrackArray:
+    """Values (N, T) that are read in row order; `path` names them in messages.
 
-    def __init__(self, path: str, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
+    `chunks(first, last)` gives tracks `first` to `last` - 1 of all rows, (some rows, last - first) at a time.
+    `names` are those of the tracks, and columns of `intervals` tell which interval a row is, where the file
+    has them.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        dtype: np.dtype[Any],
+        shape: Sequence[int],
+        chunks: Chunks,
+        names: tuple[str, ...] | None = None,
+        intervals: pd.DataFrame | None = None,
+    ) -> None:
         """Refuse whatever isn't numbers of rows × tracks; an array of one axis has one track."""
         if dtype.kind not in "fiub":
             raise DataError(f"{path}: holds {dtype}, not numbers")
         if len(shape) not in (1, 2):
             raise DataError(f"{path}: an array of shape {tuple(shape)}, expected rows × tracks")
-        rows, tracks = (*shape, 1)[:2]
-        if not rows or not tracks:
-            raise DataError(f"{path}: {rows} rows × {tracks} tracks: nothing to judge")
-        self.path, self.dtype = path, dtype
-        self.rows, self.tracks = rows, tracks
-
-    @abstractmethod
-    def chunks(self, first: int, last: int) -> Iterator[Values]:
-        """Tracks `first` to `last` - 1 of all rows, (some rows, last - first) at a time, in order."""
-
-
-class MemoryArray(TrackArray):
-    """An array that is in memory already."""
-
-    def __init__(
-        self,
-        path: str,
-        values: Values,
-        names: tuple[str, ...] | None = None,
-        intervals: pd.DataFrame | None = None,
-    ) -> None:
-        super().__init__(path, values.dtype, values.shape)
+        self.rows, self.tracks = (*shape, 1)[:2]
+        if not self.rows or not self.tracks:
+            raise DataError(f"{path}: {self.rows} rows × {self.tracks} tracks: nothing to evaluate")
+        self.path, self.dtype, self.chunks = path, dtype, chunks
         self.names, self.intervals = names, intervals
-        self._values = as_rows(values)
 
-    def chunks(self, first: int, last: int) -> Iterator[Values]:
-        step = row_step(self.tracks, self.dtype)
-        for start in range(0, self.rows, step):
-            yield self._values[start : start + step, first:last]
+
+def memory_array(
+    path: str, values: Values, names: tuple[str, ...] | None = None, intervals: pd.DataFrame | None = None
+) -> TrackArray:
+    """An array that is in memory already, or mapped."""
+    return TrackArray(path, values.dtype, values.shape, _row_chunks(as_rows(values)), names, intervals)
+
+
+def _row_chunks(values: Values) -> Chunks:
+    def chunks(first: int, last: int) -> Iterator[Values]:
+        step = row_step(values.shape[1], values.dtype)
+        for start in range(0, len(values), step):
+            yield values[start : start + step, first:last]
+
+    return chunks
 
 
 def as_rows(values: Values) -> Values:
@@ -133,105 +131,94 @@ def track_names(path: str, values: Any, tracks: int) -> tuple[str, ...] | None:
     return names
 
 
-class Hdf5TrackArray(TrackArray):
-    """One data set of an HDF5 file."""
+def hdf5_array(path: Path, name: str, kind: str) -> TrackArray:
+    """One data set of an HDF5 file: the one of this name, or the one meant by `kind`."""
+    with open_hdf5(path) as stored:
+        arrays = dict(own_arrays(stored))
+        numbers = {key: item.ndim for key, item in arrays.items() if item.dtype.kind in "fiub"}
+        chosen = choose_array(path, name.strip("/"), kind, numbers)
+        data = arrays[chosen]
 
-    def __init__(self, path: Path, name: str, kind: str) -> None:
-
-        self._file = path
-        with open_hdf5(path) as stored:
-            arrays = dict(own_arrays(stored))
-            numbers = {key: item.ndim for key, item in arrays.items() if item.dtype.kind in "fiub"}
-            self._name = choose_array(path, name.strip("/"), kind, numbers)
-            data = arrays[self._name]
-            super().__init__(f"{path}::{self._name}", data.dtype, data.shape)
-            check_array(path, self._name, data)
+        def chunks(first: int, last: int) -> Iterator[Values]:
             # Whole chunks of the file, so that none is decompressed twice in one reading.
-            height = data.chunks[0] if data.chunks else 1
-            step = row_step(self.tracks, self.dtype)
-            self._step = -(-step // height) * height
-            names = read_text(path, data, NAMES)
-            if names is None and NAMES in arrays:
-                check_array(path, NAMES, arrays[NAMES])
-                names = read_text(path, arrays[NAMES])
-        self.names = track_names(self.path, names, self.tracks)
+            step = -(-row_step(array.tracks, array.dtype) // height) * height
+            with open_hdf5(path) as stored:
+                data = stored[chosen]
+                columns = () if data.ndim == 1 else (slice(first, last),)
+                for start in range(0, array.rows, step):
+                    yield as_rows(data[(slice(start, start + step), *columns)])
 
-    def chunks(self, first: int, last: int) -> Iterator[Values]:
-        with open_hdf5(self._file) as stored:
-            data = stored[self._name]
-            columns = () if data.ndim == 1 else (slice(first, last),)
-            for start in range(0, self.rows, self._step):
-                yield as_rows(data[(slice(start, start + self._step), *columns)])
+        array = TrackArray(f"{path}::{chosen}", data.dtype, data.shape, chunks)
+        check_array(path, chosen, data)
+        height = data.chunks[0] if data.chunks else 1
+        names = read_text(path, data, NAMES)
+        if names is None and NAMES in arrays:
+            check_array(path, NAMES, arrays[NAMES])
+            names = read_text(path, arrays[NAMES])
+    array.names = track_names(array.path, names, array.tracks)
+    return array
 
 
-class NumpyArray(TrackArray):
+def numpy_array(path: Path, member: str = "") -> TrackArray:
     """A .npy file, or one array of a .npz file, decompressed as it is read.
 
     Reading, unlike a map, leaves the file out of this process's memory. One in Fortran order is mapped, or
     of a .npz file read whole.
     """
 
-    def __init__(self, path: Path, member: str = "") -> None:
-        self._file, self._member = path, member
-        with (
-            reading(path, f"not readable as {path.suffix.lower()}", Exception),
-            self._open() as (header, stream),
-        ):
-            super().__init__(f"{path}::{member}" if member else str(path), header.dtype, header.shape)
-            self._fortran = header.fortran
-            needed = stream.tell() + header.nbytes
-        size = path.stat().st_size
-        if not member and size < needed:
-            raise DataError(f"{path}: truncated: {size:,} bytes, its header promises {needed:,}")
-
-    def chunks(self, first: int, last: int) -> Iterator[Values]:
-        step = row_step(self.tracks, self.dtype)
-        with reading(self.path, "damaged", Exception):
-            if self._fortran:
-                whole = self._whole()
-                for start in range(0, self.rows, step):
-                    yield whole[start : start + step, first:last]
-                return
-            with self._open() as (_, stream):
-                for start in range(0, self.rows, step):
-                    count = min(step, self.rows - start)
-                    wanted = count * self.tracks * self.dtype.itemsize
-                    data = stream.read(wanted)
-                    if len(data) < wanted:
-                        raise DataError(f"{self.path}: truncated in row {start + 1} or after it")
-                    values = np.frombuffer(data, self.dtype).reshape(count, self.tracks)
-                    yield values[:, first:last]
-
     @contextmanager
-    def _open(self) -> Iterator[tuple[Header, IO[bytes]]]:
+    def opened() -> Iterator[tuple[Header, IO[bytes]]]:
         """The header, and the stream of values that follows it."""
-        if not self._member:
-            with self._file.open("rb") as stream:
+        if not member:
+            with path.open("rb") as stream:
                 yield read_header(stream), stream
         else:
-            with open_npz(self._file) as stored, stored.open(self._member) as member:
-                yield stored.header(self._member), member
+            with open_npz(path) as stored, stored.open(member) as found:
+                yield found
 
-    def _whole(self) -> Values:
-        if not self._member:
-            return as_rows(np.asarray(np.load(self._file, mmap_mode="r")))
-        with open_npz(self._file) as stored:
-            return as_rows(stored.read(self._member))
+    def whole() -> Values:
+        if not member:
+            return as_rows(np.asarray(np.load(path, mmap_mode="r")))
+        with open_npz(path) as stored:
+            return as_rows(stored.read(member))
+
+    def chunks(first: int, last: int) -> Iterator[Values]:
+        with reading(array.path, "damaged", Exception):
+            if header.fortran:
+                yield from _row_chunks(whole())(first, last)
+                return
+            step = row_step(array.tracks, array.dtype)
+            with opened() as (_, stream):
+                for start in range(0, array.rows, step):
+                    count = min(step, array.rows - start)
+                    wanted = count * array.tracks * array.dtype.itemsize
+                    data = stream.read(wanted)
+                    if len(data) < wanted:
+                        raise DataError(f"{array.path}: truncated in row {start + 1} or after it")
+                    values = np.frombuffer(data, array.dtype).reshape(count, array.tracks)
+                    yield values[:, first:last]
+
+    with reading(path, f"not readable as {path.suffix.lower()}", Exception), opened() as (header, stream):
+        array = TrackArray(f"{path}::{member}" if member else str(path), header.dtype, header.shape, chunks)
+        needed = stream.tell() + header.nbytes
+    size = path.stat().st_size
+    if not member and size < needed:
+        raise DataError(f"{path}: truncated: {size:,} bytes, its header promises {needed:,}")
+    return array
 
 
-class _PackedArray(TrackArray):
+def packed_array(path: Path) -> TrackArray:
     """Labels of a chromatin data set, unpacked as they are read."""
+    labels = PackedLabels.load(path)
 
-    def __init__(self, path: Path) -> None:
-        self._labels = PackedLabels.load(path)
-        super().__init__(str(path), np.dtype(np.uint8), self._labels.shape)
-
-    def chunks(self, first: int, last: int) -> Iterator[Values]:
+    def chunks(first: int, last: int) -> Iterator[Values]:
         low = first // 8  # the byte that holds the first track
-        step = row_step(last - 8 * low, self.dtype)
-        for start in range(0, self.rows, step):
-            packed = self._labels.packed[start : start + step, low : -(-last // 8)]
+        step = row_step(last - 8 * low, np.dtype(np.uint8))
+        for start in range(0, labels.shape[0], step):
+            packed = labels.packed[start : start + step, low : -(-last // 8)]
             yield PackedLabels(packed, last - 8 * low).rows()[:, first - 8 * low :]
+
+    return TrackArray(str(path), np.dtype(np.uint8), labels.shape, chunks)
 
 
 def open_archive(path: Path, name: str, kind: str) -> TrackArray:
@@ -239,13 +226,13 @@ def open_archive(path: Path, name: str, kind: str) -> TrackArray:
     names = None
     with reading(path, "not readable as .npz", Exception), open_npz(path) as stored:
         if {"packed", NAMES} <= set(stored.names) and not name:
-            return _PackedArray(path)
+            return packed_array(path)
         headers = {member: stored.header(member) for member in stored.names}
         numbers = {member: len(one.shape) for member, one in headers.items() if one.dtype.kind in "fiub"}
         chosen = choose_array(path, name, kind, numbers)
         listed = headers.get(NAMES)
         if listed is not None and chosen != NAMES and listed.dtype.itemsize <= _LONGEST_NAME:
             names = stored.read(NAMES)
-    array = NumpyArray(path, chosen)
+    array = numpy_array(path, chosen)
     array.names = track_names(array.path, names, array.tracks)
     return array

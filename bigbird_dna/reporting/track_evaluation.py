@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.disk.tables import Schema, count_columns, estimate_columns, metric_columns, text_columns
+from bigbird_dna.disk.tables import Schema, columns
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_difference, auroc_note, auroc_of
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 # Sorting, copying and counting leave Python's lock, but more threads find nothing more to do.
 _THREADS = 4
 _LISTED = 5  # names in a message
-CURVE_POINTS = 80
-"""Of each track's curve: on either axis it is off by a 40th at most, mostly by far less."""
+CURVE_POINTS = 80  # of each track's curve: on either axis it is off by a 40th at most, mostly by far less
 
 # All slices in work at one time take about this many bytes.
 MEMORY = 1 << 30
-# A label that says the row was not measured in this track; NaN says it too.
+# A label of a row that was not measured in this track, as NaN is.
 UNMEASURED = -1
 
 # The row of `groups.tsv` over all groups, written where there are several.
@@ -53,7 +52,7 @@ class TrackComparison(NamedTuple):
 
 
 class EvaluatedTrack(NamedTuple):
-    """Figures of one track; NaN, and the reason in `note`, where they are not defined."""
+    """Metrics of one track; NaN, and the reason in `note`, where they are not defined."""
 
     positives: int
     negatives: int
@@ -70,7 +69,7 @@ class EvaluatedTrack(NamedTuple):
 
     @property
     def prevalence(self) -> float:
-        """The share of positives in the measured rows, which is the AUPRC of chance."""
+        """The fraction of positives in the measured rows, which is the AUPRC of chance."""
         rows = self.positives + self.negatives
         return self.positives / rows if rows else math.nan
 
@@ -82,20 +81,24 @@ def evaluate_tracks(
     names: tuple[str, ...],
     threads: int = 0,
 ) -> list[EvaluatedTrack]:
-    """Judge every track of `predictions`, and of `compare`, against that of `labels`.
+    """Evaluate every track of `predictions`, and of `compare`, by that of `labels`.
 
-    Rows whose label is -1 or NaN are left out of that track. `threads` 0: one a core, up to four.
-    Infinite scores rank first or last, and the log says so. Errors are those of `read_slice`.
+    Errors as of `read_slice`. Rows whose label is -1 or NaN are left out of that track. `threads` 0: one a
+    core, up to four. Infinite scores rank first or last, with a warning in the log.
     """
     threads = threads or min(len(os.sched_getaffinity(0)), _THREADS)
     predictors = [predictions, *compare.values()]
+
+    def evaluate_slice(first: int, last: int) -> tuple[list[EvaluatedTrack], list[NDArray[np.int64]]]:
+        read = read_slice(predictors, labels, first, last, names)
+        rows = zip(*read.scores, read.labels, strict=True)
+        return [_evaluate([*scores], own, tuple(compare)) for *scores, own in rows], read.infinite
+
     with ThreadPoolExecutor(threads) as pool:
-        slices = [
-            pool.submit(_evaluate_slice, predictors, labels, first, last, names, tuple(compare))
-            for first, last in slice_bounds(predictors, labels, threads)
-        ]
+        bounds = slice_bounds(predictors, labels, threads)
+        slices = [pool.submit(evaluate_slice, *ends) for ends in bounds]
         try:
-            for done in progress(as_completed(slices), "judging", len(slices), "slices of tracks"):
+            for done in progress(as_completed(slices), "evaluating", len(slices), "slices of tracks"):
                 done.result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
@@ -115,23 +118,6 @@ def _warn_of_infinities(path: str, counts: NDArray[np.int64], names: Sequence[st
             f"warning: {path}: {int(counts.sum()):,} predictions are infinite and rank before or behind all "
             f"others, in the tracks {', '.join(having[:_LISTED])}{more}"
         )
-
-
-def _evaluate_slice(
-    predictors: list[TrackArray],
-    labels: TrackArray,
-    first: int,
-    last: int,
-    names: tuple[str, ...],
-    others: Sequence[str],
-) -> tuple[list[EvaluatedTrack], list[NDArray[np.int64]]]:
-    """The tracks of a slice, and for each predictor how many scores of each are infinite."""
-    read = read_slice(predictors, labels, first, last, names)
-    evaluated = [
-        _evaluate([scores[row] for scores in read.scores], read.labels[row], others)
-        for row in range(last - first)
-    ]
-    return evaluated, read.infinite
 
 
 def _evaluate(scores: list[NDArray[Any]], labels: NDArray[np.int8], others: Sequence[str]) -> EvaluatedTrack:
@@ -189,11 +175,7 @@ def read_slice(
 ) -> TrackSlice:
     """Read and check the tracks `first` to `last` - 1; `names` are those of all tracks.
 
-    Raises
-    ------
-    DataError
-        A prediction is NaN where the label was measured, or a label is not one of 0, 1, -1 and NaN; the text
-        has file, row (from 1) and track.
+    `DataError`: a prediction is NaN where the label was measured, or a label is not one of 0, 1, -1 and NaN.
     """
     coded = np.empty((last - first, labels.rows), np.int8)
     row = 0
@@ -214,8 +196,7 @@ def _scores(
     names: tuple[str, ...],
     infinite: NDArray[np.int64],
 ) -> NDArray[Any]:
-    """Scores of a slice, whose labels are `coded` (C, N); how many of a track are infinite is added to
-    `infinite` (C,)."""
+    """Scores of a slice, whose labels are `coded` (C, N); infinite ones are counted in `infinite` (C,)."""
     values = np.empty(coded.shape, score_type(array.dtype))
     row = 0
     for chunk in array.chunks(first, first + len(coded)):
@@ -257,33 +238,21 @@ _NOT_COMPARED = TrackComparison(UNDEFINED, np.nan, UNDEFINED)
 
 def tracks_schema(others: Sequence[str]) -> Schema:
     """The columns of `tracks.tsv`; `others` are what AUROCs are compared with, `PUBLISHED` among them."""
-    columns = [
-        *text_columns("track", "group"),
-        *count_columns("positives", "negatives"),
-        *estimate_columns("auroc"),
-    ]
-    columns += [*metric_columns("auprc"), *text_columns("note"), *metric_columns("prevalence")]
+    groups = ["text track group", "count positives negatives", "estimate auroc", "metric auprc", "text note"]
+    groups.append("metric prevalence")
     for name in others:
         if name == PUBLISHED:
-            columns += metric_columns(other_auroc(name), f"delta_{name}")
+            groups.append(f"metric {other_auroc(name)} delta_{name}")
         else:
-            columns += [
-                *metric_columns(other_auroc(name), f"auprc_{name}"),
-                *estimate_columns(f"delta_{name}"),
-            ]
-    return Schema(columns, key=["track"])
+            groups += [f"metric {other_auroc(name)} auprc_{name}", f"estimate delta_{name}"]
+    return Schema(columns(*groups), key=["track"])
 
 
 def groups_schema(others: Sequence[str]) -> Schema:
     """The columns of `groups.tsv`; `others` as of `tracks_schema`."""
-    columns = [*text_columns("group"), *count_columns("tracks")]
-    columns += [
-        *metric_columns("median_auroc", "mean_auroc", "median_auprc", "mean_auprc"),
-        *count_columns("left_out"),
-    ]
-    for name in others:
-        columns += metric_columns(f"median_auroc_{name}", f"median_delta_{name}")
-    return Schema(columns, key=["group"])
+    medians = (f"metric median_auroc_{name} median_delta_{name}" for name in others)
+    own = "metric median_auroc mean_auroc median_auprc mean_auprc"
+    return Schema(columns("text group", "count tracks", own, "count left_out", *medians), key=["group"])
 
 
 def tracks_table(
@@ -293,11 +262,11 @@ def tracks_table(
     published: Sequence[float] | None = None,
     min_positives: int = 1,
 ) -> pd.DataFrame:
-    """One row a track, in order; figures that are not defined are NaN, `note` says why.
+    """One row a track, in order, with the columns of `tracks_schema`.
 
-    `delta_NAME` is the AUROC minus that of NAME (a predictor of `compare`, with DeLong's paired
-    interval, or "published"). The column `counted` says whether a track takes part in its group's
-    figures: both classes are there, and at least `min_positives` positives.
+    `delta_NAME` is the AUROC minus that of NAME (a predictor of `compare`, with DeLong's paired interval, or
+    "published"). A further column, `counted`, is true of tracks that take part in their group's metrics, with
+    both classes and at least `min_positives` positives.
     """
     import pandas as pd
 
@@ -328,11 +297,7 @@ def tracks_table(
 
 
 def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFrame:
-    """Medians and means by group, in order of first appearance, over the counted tracks.
-
-    Where there are several groups the last row, `all`, is over all tracks. A group none of whose
-    tracks counts has 0 tracks and NaN.
-    """
+    """Medians and means over the counted tracks by group, and of several groups over all tracks at last."""
     import pandas as pd
 
     groups = list(dict.fromkeys(table["group"]))
@@ -343,15 +308,10 @@ def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFra
     rows = []
     for group, part in parts:
         kept = part[part["counted"]]
-        row = {
-            "group": group,
-            "tracks": len(kept),
-            "median_auroc": kept["auroc"].median(),
-            "mean_auroc": kept["auroc"].mean(),
-            "median_auprc": kept["auprc"].median(),
-            "mean_auprc": kept["auprc"].mean(),
-            "left_out": len(part) - len(kept),
-        }
+        row: dict[str, Any] = {"group": group, "tracks": len(kept)}
+        for metric in ("auroc", "auprc"):
+            row |= {f"median_{metric}": kept[metric].median(), f"mean_{metric}": kept[metric].mean()}
+        row["left_out"] = len(part) - len(kept)
         for name in others:
             row[f"median_auroc_{name}"] = kept[other_auroc(name)].median()
             row[f"median_delta_{name}"] = kept[f"delta_{name}"].median()
@@ -365,7 +325,7 @@ def other_auroc(name: str) -> str:
 
 
 def excluded_tracks(table: pd.DataFrame) -> Mapping[str, list[str]]:
-    """Names of the tracks that take no part in their group's figures, by the reason."""
+    """Names of the tracks that take no part in their group's metrics, by the reason."""
     found: dict[str, list[str]] = {}
     for row in table[~table["counted"]].itertuples():
         found.setdefault(str(row.note), []).append(str(row.track))

@@ -1,8 +1,7 @@
 """The page of a track report: one HTML file that needs no network, and whose tables need no script.
 
-A template writes texts and tables; the page's script draws the figures from the data that the page
-carries. Everything that comes from a user is escaped, and the page's own policy lets no other script run
-and no address be fetched.
+The page's script draws the figures from data in it. Everything that comes from a user is escaped, and the
+page's own policy lets no other script run and no address be fetched.
 """
 
 from __future__ import annotations
@@ -10,25 +9,25 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bigbird_dna.disk.tables import json_rows
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.metrics.curves import Counts
 from bigbird_dna.reporting.track_evaluation import ALL, CURVE_POINTS, PUBLISHED, excluded_tracks, other_auroc
 
 if TYPE_CHECKING:
     import pandas as pd
-    from jinja2 import Environment
     from markupsafe import Markup
 
 
 # What the style sheet has: colors of groups, and of curves, which dashes tell apart too.
-GROUP_COLOURS, CURVE_COLOURS = 6, 8
+GROUP_COLORS, CURVE_COLORS = 6, 8
 MAX_STRIPS = 24  # a figure of more groups than this would fill screens
 LONG_LIST = 60  # tracks; a longer list is folded
 _FACTS = {"cell": 8.0, "target": 8.0, "treatment": 8.0, "description": 14.0}  # columns' widths, rem
@@ -69,12 +68,12 @@ class TrackPage:
 
     @property
     def others(self) -> list[str]:
-        """What the AUROCs are compared with."""
+        """Predictors that the AUROCs are compared with."""
         return [PUBLISHED] * ("published_auroc" in self.table) + list(self.compare)
 
     @property
     def facts(self) -> list[str]:
-        """What the table of tracks says of some track beyond its name."""
+        """Columns of the table of tracks that say more of some track than its name."""
         found = {
             fact
             for track in self.tracks
@@ -89,38 +88,43 @@ def resource(name: str) -> str:
     return files("bigbird_dna.reporting").joinpath(name).read_text(encoding="utf-8")
 
 
-def page_environment() -> Environment:
-    """What makes pages of templates: all values are escaped, and there must be one for each name."""
+def render_page(template: str, *, style: str, filters: Mapping[str, Any] | None = None, **values: Any) -> str:
+    """An HTML page by its template: all `values` are escaped, and there must be one for each name."""
     from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
 
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= filters or {}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    sheets = Markup(resource("page.css") + resource(style))
+    return environment.from_string(resource(template)).render(style=sheets, **values)
 
 
 def report_page(page: TrackPage) -> str:
     """The page as HTML text."""
     from markupsafe import Markup
 
-    template, style, script = (resource(f"track_page.{kind}") for kind in ("html", "css", "js"))
-    environment = page_environment()
-    environment.filters |= {"decimal": decimal, "signed": signed, "breakable": breakable}
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    context = {name: getattr(page, name) for name in ("group_numbers", "others", "facts")}
-    return environment.from_string(template).render(
-        context,
+    script = resource("track_page.js")
+    return render_page(
+        "track_page.html",
+        style="track_page.css",
+        filters={"decimal": decimal, "signed": signed, "breakable": breakable},
         page=page,
-        style=Markup(resource("page.css") + style),
+        **{name: getattr(page, name) for name in ("group_numbers", "others", "facts")},
         script=Markup(script),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data=_data(page),
         columns=_columns(page),
-        lines=_records(page.table),
-        groups=_records(page.groups),
+        lines=json_rows(page.table),
+        groups=json_rows(page.groups),
         counted=int(page.table["counted"].sum()),
         comparisons=[_compared(page.table, name) for name in page.others],
         left_out=excluded_tracks(page.table),
         all_tracks=ALL,
         published=PUBLISHED,
-        group_colours=GROUP_COLOURS,
+        group_colours=GROUP_COLORS,
         max_strips=MAX_STRIPS,
         long_list=LONG_LIST,
         curve_error=200 / CURVE_POINTS,
@@ -133,7 +137,7 @@ def default_tracks(page: TrackPage) -> list[int]:
     counted = page.table[page.table["counted"]]
     areas = counted["auroc"].to_numpy()
     rows = counted.index.to_numpy()
-    for group in list(page.group_numbers)[:GROUP_COLOURS]:
+    for group in list(page.group_numbers)[:GROUP_COLORS]:
         inside = (counted["group"] == group).to_numpy()
         if inside.any():
             nearest = np.abs(areas[inside] - np.median(areas[inside])).argmin()
@@ -161,60 +165,36 @@ def breakable(name: str) -> Markup:
     return Markup(re.sub(r"(?<=[|._/:])(?=[^|._/:])", "<wbr>", str(escape(name))))
 
 
-class _TableColumn(NamedTuple):
-    """Of the table of tracks; widths are fixed, so that browsers need not measure cells for each sort."""
-
-    heading: str
-    width: float  # rem
-    numeric: bool
-
-
-def _columns(page: TrackPage) -> list[_TableColumn]:
-    columns = [_TableColumn("Track", 13.0, False)]
-    if len(page.group_numbers) > 1:
-        columns.append(_TableColumn("Group", 5.5, False))
-    columns += [_TableColumn(fact.capitalize(), _FACTS[fact], False) for fact in page.facts]
-    columns += [
-        _TableColumn("AUROC (95 % interval)", 10.0, True),
-        _TableColumn("AUPRC", 5.0, True),
-        _TableColumn("Positives", 6.5, True),
-        _TableColumn("Prevalence", 7.4, True),
-    ]
+def _columns(page: TrackPage) -> list[dict[str, Any]]:
+    """Of the table of tracks; widths (rem) are fixed, so that browsers need no cells for each sort."""
+    texts = [("Group", 5.5)] * (len(page.group_numbers) > 1)
+    texts += [(fact.capitalize(), _FACTS[fact]) for fact in page.facts]
+    numbers = [("AUROC (95 % interval)", 10.0), ("AUPRC", 5.0), ("Positives", 6.5), ("Prevalence", 7.4)]
     for name in page.others:
         width = 6.5 if name == PUBLISHED else 12.5
-        columns.append(_TableColumn(f"AUROC, {name}", 6.5, True))
-        columns.append(_TableColumn(f"Difference to {name}", width, True))
-    return columns + [_TableColumn("Note", 12.0, False)] * any(page.table["note"])
+        numbers += [(f"AUROC, {name}", 6.5), (f"Difference to {name}", width)]
+    note = [("Note", 12.0)] * any(page.table["note"])
+    kinds = ((("Track", 13.0), *texts), False), (numbers, True), (note, False)
+    return [
+        {"heading": heading, "width": width, "numeric": numeric}
+        for group, numeric in kinds
+        for heading, width in group
+    ]
 
 
-class _AurocComparison(NamedTuple):
-    """How many counted tracks are better than by another predictor, of those it has a figure for."""
+def _compared(table: pd.DataFrame, name: str) -> dict[str, Any]:
+    """How many counted tracks are better than by another predictor, of those that it has an AUROC for.
 
-    name: str
-    tracks: int
-    better: int
-    median: float | None
-    above: int  # the interval of the difference lies above zero
-    below: int
-    without: int  # there is no interval of the difference
-
-
-def _compared(table: pd.DataFrame, name: str) -> _AurocComparison:
+    The interval of the difference lies above or below zero, or there is none.
+    """
     delta = f"delta_{name}"
     known = table[table["counted"] & table[delta].notna()]
-    median = float(known[delta].median()) if len(known) else None
-    above = below = without = 0
+    found = {"name": name, "tracks": len(known), "better": int((known[delta] > 0).sum())}
+    found["median"] = float(known[delta].median()) if len(known) else None
     if name != PUBLISHED:
         low, high = known[f"{delta}_low"], known[f"{delta}_high"]
-        above, below, without = (low > 0).sum(), (high < 0).sum(), low.isna().sum()
-    better = int((known[delta] > 0).sum())
-    return _AurocComparison(name, len(known), better, median, int(above), int(below), int(without))
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table, None in the place of NaN."""
-    columns = {str(name): _optional(table[name]) for name in table.columns}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        found |= {"above": (low > 0).sum(), "below": (high < 0).sum(), "without": low.isna().sum()}
+    return found
 
 
 def _optional(column: pd.Series[Any]) -> list[Any]:
@@ -222,7 +202,7 @@ def _optional(column: pd.Series[Any]) -> list[Any]:
 
 
 def _data(page: TrackPage) -> dict[str, Any]:
-    """What the script draws."""
+    """The data of the script."""
     table = page.table
     return {
         "groups": list(page.group_numbers),
@@ -245,7 +225,7 @@ def _data(page: TrackPage) -> dict[str, Any]:
             for curve in page.curves
         ],
         "chosen": default_tracks(page),
-        "groupColours": GROUP_COLOURS,
-        "curveColours": CURVE_COLOURS,
+        "groupColours": GROUP_COLORS,
+        "curveColours": CURVE_COLORS,
         "maxStrips": MAX_STRIPS,
     }

@@ -73,7 +73,7 @@ def auc_report(
     command: str = "",
     calibration: str | Path | None = None,
 ) -> AucReport:
-    """Judge predictions track by track; write tables and a page to `output`, whole or not at all.
+    """Evaluate predictions track by track; write tables and a page to `output`, whole or not at all.
 
     AUROC with DeLong's interval (`auroc`) and average precision; neither for a track of one class.
 
@@ -245,17 +245,10 @@ def _sources(arrays: Mapping[str, Array], *tables: Any) -> list[SourceFile]:
 
 
 def read_published(path: Path, names: Sequence[str]) -> list[float]:
-    """The published AUROC of each track in `names`, NaN where there is none.
+    """The published AUROC of each track in `names`, from a table with a header; NaN where there is none.
 
-    The table is tab-separated with a header. With a column `track` rows are found by name and others
-    are left out; without it there must be a row for each track, in order, and a column `index`, if
-    there is one, must count them from 0. Cells that are empty or begin with NA are no figure.
-
-    Raises
-    ------
-    DataError
-        The file can't be read as such a table, no name or no figure in it is of use, or a figure is
-        outside 0 to 1.
+    With a column `track` rows are found by name and others are left out; without it there must be a row for
+    each track, in order, and a column `index`, if there is one, must count them from 0.
     """
     table = read_text_table(path)
     column = _auroc_column(path, [str(name) for name in table.columns])
@@ -281,11 +274,8 @@ def read_published(path: Path, names: Sequence[str]) -> list[float]:
 
 
 def _auroc_column(path: Path, columns: Sequence[str]) -> str:
-    for name in _AUROC_COLUMNS:
-        if name in columns:
-            return name
     near = [name for name in columns if name.startswith(("auc", "auroc"))]
-    if len(near) == 1:
-        return near[0]
+    if known := [name for name in _AUROC_COLUMNS if name in columns] or near[: len(near) == 1]:
+        return known[0]
     listed = shortened(", ".join(columns), 300)
     raise DataError(f"{path}: no column 'published_auroc', 'auroc' or 'auc' (found: {listed})")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Held-out figures that get a panel of their own, and their axis labels.
+# Held-out metrics that get a panel of their own, and their axis labels.
 HELD_OUT = {"bits_per_base": "bits per base", "auroc": "AUROC"}
 
 
@@ -37,7 +37,7 @@ class LogCurve:
 
 @dataclass(frozen=True)
 class TrainingCurves:
-    """Training loss, and the held-out figures by name."""
+    """Training loss, and the held-out metrics by name."""
 
     loss: LogCurve
     evaluation: dict[str, LogCurve]
@@ -84,24 +84,17 @@ def read_training_log(path: Path) -> TrainingCurves:
 
 def _curve(points: dict[int, float], seconds: dict[int, float]) -> LogCurve:
     steps = sorted(points)
-    times = None
-    if steps and seconds.keys() >= points.keys():
-        times = np.array([seconds[step] for step in steps])
+    timed = steps and seconds.keys() >= points.keys()
+    times = np.array([seconds[step] for step in steps]) if timed else None
     return LogCurve(np.array(steps, dtype=np.int64), np.array([points[step] for step in steps]), times)
 
 
 def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
-    """Training loss of each run over steps, its held-out loss, and its held-out figures below.
-
-    The loss of single steps is drawn pale under its running mean.
-    """
+    """Training loss of each run over steps, pale under its running mean, and its held-out metrics below."""
     names = [name for name in HELD_OUT if any(name in run.evaluation for run in runs.values())]
     heights = [1.6, *[1.0] * len(names)]
-    height = 2.3 * sum(heights) / len(heights)
-    with panels(len(heights), 1, 7.2, height, sharex=True, gridspec_kw={"height_ratios": heights}) as (
-        figure,
-        axes,
-    ):
+    grid = {"sharex": True, "gridspec_kw": {"height_ratios": heights}}
+    with panels(len(heights), 1, 7.2, 2.3 * sum(heights) / len(heights), **grid) as (figure, axes):
         for (label, run), color in zip(runs.items(), cycle(SERIES), strict=False):
             _draw_loss(axes[0], label, run, color)
             for axis, name in zip(axes[1:], names, strict=True):
@@ -137,13 +130,6 @@ def _draw_loss(axis: Axes, label: str, run: TrainingCurves, color: str) -> None:
 
 def _draw_held_out(axis: Axes, curve: LogCurve, color: str, label: str | None) -> None:
     axis.plot(
-        curve.steps,
-        curve.values,
-        color=color,
-        linewidth=1.2,
-        linestyle=(0, (4, 2)),
-        marker="o",
-        markersize=4.5,
-        markerfacecolor="white",
-        label=label,
-    )
+        curve.steps, curve.values, color=color, linewidth=1.2, linestyle=(0, (4, 2)),
+        marker="o", markersize=4.5, markerfacecolor="white", label=label,
+    )  # fmt: skip

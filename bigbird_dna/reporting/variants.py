@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,14 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import (
-    Schema,
-    count_columns,
-    estimate_columns,
-    metric_columns,
-    text_columns,
-    write_table,
-)
+from bigbird_dna.disk.tables import Schema, columns, write_table
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.curves import Floats
 from bigbird_dna.reporting.known_effects import DEFAULT_FIELDS, Fields, KnownEffect, read_known_effects
@@ -30,18 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-VARIANTS = Schema(
-    [
-        *text_columns("subset"),
-        *count_columns("variants", "with_effect"),
-        *estimate_columns("auroc"),
-        *metric_columns("auroc_log_odds", "right_sign"),
-    ],
-    key=["subset"],
-)
+_METRICS = ("estimate auroc", "metric auroc_log_odds right_sign")
+VARIANTS = Schema(columns("text subset", "count variants with_effect", *_METRICS), key=["subset"])
 ALL, HELD_OUT = "all", "held-out"
+# The sign of a change that such an effect should have; other effects have no known direction.
 DIRECTIONS = {"gain": 1, "loss": -1}
-"""The sign of a change that such an effect should have; other effects have no known direction."""
 
 # Axes: n variants.
 Flags = NDArray[np.bool_]
@@ -70,23 +56,12 @@ def variant_report(
     no_effect: str = "none",
     held_out: Collection[str] = (),
 ) -> VariantReport:
-    """Judge predicted effects of variants by known ones: how well their size tells who has one.
+    """Evaluate predicted effects of variants by known ones.
 
-    Writes the table of `variant_table` and the figure of `variant_figure` to the directory `output`.
-
-    Parameters
-    ----------
-    scored, truth, fields, track
-        As in `read_known_effects`.
-    no_effect
-        What the effect's key says of variants without effect; upper and lower case count as the same.
-    held_out
-        Contigs that the model has not seen: further rows are for these alone.
-
-    Raises
-    ------
-    DataError, UsageError
-        As `read_known_effects`; or `output` can't be written.
+    How well their size separates those with an effect. Writes the table of `variant_table` and the figure of
+    `variant_figure` to the directory `output`. `no_effect` is the word, in any case, for variants without
+    effect; further rows are for the contigs of `held_out` alone. The other arguments, and errors, are those
+    of `read_known_effects`.
     """
     variants, left_out = read_known_effects(scored, truth, fields, track)
     none = no_effect.lower()
@@ -102,13 +77,11 @@ def variant_table(
 ) -> pd.DataFrame:
     """Rows of `VARIANTS`: all variants, each place, each track; then the same on the contigs of `held_out`.
 
-    `auroc` (with DeLong's 95 % interval) is the area under the ROC curve of the size of the change of
-    probability, for having an effect; `auroc_log_odds` that of the size of the change of log-odds. A place
-    whose variants all have an effect stands against all variants without one, and the other way round; one
-    with both stands for itself. `variants` and `with_effect` count the rows that the areas rest on.
-    `right_sign` is the share of variants known to gain or lose whose change has that sign, for a place of
-    its own variants. Figures that are not defined are NaN. A place or track that no variant is of has no
-    row, nor has one that all of them are of.
+    AUROCs are of the size of the change, for having an effect. A place whose variants all have an effect is
+    compared with all variants without one, and the other way round; one with both with itself. `variants` and
+    `with_effect` count the rows of the areas; `right_sign` is the fraction of those known to gain or lose
+    whose change has that sign, for a place of its own variants. A place or track of no or of all variants has
+    no row.
     """
     import pandas as pd
 
@@ -121,18 +94,25 @@ def variant_table(
     for prefix, whole, inside in scopes:
         subsets.append((whole, inside, inside))
         for kind in ("place", "track"):
-            for name, members in _parts(known[kind].to_numpy(object)):
-                own = inside & members
-                rows = inside & _against(members, has) if kind == "place" else own
+            values = known[kind].to_numpy(object)
+            names = sorted(set(values.tolist()) - {""})
+            for name in names if len(names) > 1 else ():
+                members = values == name
+                own, rows = inside & members, members
+                if kind == "place" and len(set(has[members])) == 1:  # and all rows of the other class
+                    rows = members | (has != has[members][0])
                 if own.any():
-                    subsets.append((f"{prefix}{kind}={name}", rows, own))
+                    subsets.append((f"{prefix}{kind}={name}", inside & rows, own))
     deltas, log_odds = known[["delta", "log_odds"]].to_numpy(np.float64).T
     directions = np.array([DIRECTIONS.get(effect, 0) for effect in known["effect"]], np.int64)
     table = []
     for name, rows, signs in subsets:
         areas = auroc(has[rows], np.abs(deltas[rows]))
         other = auroc(has[rows], np.abs(log_odds[rows])).value
-        right = _right_sign(deltas[signs], directions[signs])
+        directed = signs & (directions != 0)
+        right = math.nan
+        if directed.any():
+            right = float((np.sign(deltas[directed]) == directions[directed]).mean())
         table.append([name, int(rows.sum()), int(has[rows].sum()), *areas, other, right])
     return pd.DataFrame(table, columns=VARIANTS.names)
 
@@ -140,27 +120,6 @@ def variant_table(
 def has_effect(variants: Sequence[KnownEffect], no_effect: str = "none") -> Flags:
     """Which variants have an effect (n,)."""
     return np.array([variant.effect != no_effect for variant in variants], dtype=bool)
-
-
-def _parts(values: NDArray[np.object_]) -> Iterator[tuple[str, Flags]]:
-    """Each value in alphabetical order with its rows; nothing where all rows have the same."""
-    names = sorted(set(values.tolist()) - {""})
-    if len(names) > 1:
-        yield from ((name, values == name) for name in names)
-
-
-def _against(members: Flags, has: Flags) -> Flags:
-    """A place's rows, and if they are of one class all rows of the other."""
-    if has[members].all():
-        return members | ~has
-    return members if has[members].any() else members | has
-
-
-def _right_sign(deltas: NDArray[np.float64], directions: NDArray[np.int64]) -> float:
-    known = directions != 0
-    if not known.any():
-        return math.nan
-    return float((np.sign(deltas[known]) == directions[known]).mean())
 
 
 class _CategoryEffects(NamedTuple):
@@ -173,7 +132,7 @@ class _CategoryEffects(NamedTuple):
 def variant_figure(variants: Sequence[KnownEffect], path: Path, no_effect: str = "none") -> None:
     """A row for each place, or each effect where places are unknown: points, median, quartiles, 5 to 95 %.
 
-    Places whose variants have an effect stand above those whose variants have none.
+    Places whose variants have an effect are above those whose variants have none.
     """
     groups = _groups(variants, no_effect)
     with panels(1, 2, 4.6, 1.3 + 0.48 * len(groups), sharey=True) as (figure, axes):
@@ -205,9 +164,9 @@ def _groups(variants: Sequence[KnownEffect], no_effect: str) -> list[_CategoryEf
     for name in np.unique(names).tolist():
         rows = names == name
         deltas, log_odds = np.sort(sizes[rows], axis=0).T
-        share = float(has[rows].mean())
-        color = {0.0: ORANGE, 1.0: BLUE}.get(share, GREY)
-        found.append((-share, -float(np.median(deltas)), _CategoryEffects(name, color, deltas, log_odds)))
+        fraction = float(has[rows].mean())
+        color = {0.0: ORANGE, 1.0: BLUE}.get(fraction, GREY)
+        found.append((-fraction, -float(np.median(deltas)), _CategoryEffects(name, color, deltas, log_odds)))
     return [group for *_, group in sorted(found, key=lambda one: one[:2])]
 
 

@@ -153,7 +153,7 @@ def test_the_truth_of_other_variants(
 ) -> None:
     truth, _, tsv = genuine
     result = run("evaluate variants", scored, "--truth", truth, "-o", tmp_path / "r")
-    refused(result, 1, "no variant to judge (20 not among the scored, 11 without EFFECT)")
+    refused(result, 1, "no variant to evaluate (20 not among the scored, 11 without EFFECT)")
     # A variant that has effects on two tracks counts for each.
     lines = truth.read_text().splitlines(keepends=True)
     twice = lines[3].replace("TRACK=CTCF", "TRACK=open%20chromatin")
@@ -179,7 +179,7 @@ def test_the_truth_of_other_variants(
     [
         ("BBD_DELTA,", "OTHER,", ["the header has no BBD_DELTA", "--tracks '*'"]),
         ("BBD_LOGODDS=", "BBD_OTHER=", ["line 4: BBD_DELTA and BBD_LOGODDS are not of the same ALT"]),
-        ("EFFECT=", "EFECT=", ["no variant to judge (11 without EFFECT)"]),
+        ("EFFECT=", "EFECT=", ["no variant to evaluate (11 without EFFECT)"]),
         ("=-0.5,0.9;", "=-0.5;", ["line 4: 1 values, not one for each of 1 ALT and 2 tracks"]),
         ("=-0.5,0.9;", "=x,0.9;", ["line 4: CTCF: 'x' and '-5.0' are not numbers"]),
         ("=-0.5,0.9;", "=nan,0.9;", ["line 4: CTCF: 'nan' and"]),

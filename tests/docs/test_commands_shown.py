@@ -117,10 +117,8 @@ def _do(step: Step, run: Run) -> str:
     onwards = re.split(r"\s\|\s", step.command.replace("\\\n", " "), maxsplit=1)[1:]
     if not onwards:
         return result.out
-    done = subprocess.run(
-        ["bash", "-c", onwards[0]], input=result.out, check=True, capture_output=True, text=True
-    )
-    return done.stdout
+    shell = ["bash", "-c", onwards[0]]
+    return subprocess.run(shell, input=result.out, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.mark.parametrize("page", RUN)
@@ -141,14 +139,6 @@ def _header(text: str) -> list[str]:
     return line.split("\t")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/howto/notebook.md"])
-def test_the_python_shown_runs(page: str, toy_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(toy_home)
-    (block,) = blocks(page, "python")
-    assert block.text.count("\n") <= 16
-    exec(compile(block.text, f"{page}, line {block.line}", "exec"), {})
-
-
 # Run on the demo's results
 
 
@@ -158,17 +148,11 @@ def test_the_commands_print_what_is_shown(page: str, demo_home: Path) -> None:
     """Up to numbers, whose last digits other processors change, and the order that follows from them."""
     programs = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    options: dict[str, Any] = {"cwd": demo_home, "env": environment, "capture_output": True, "text": True}
     for step in _shown(page):
         if step.words[0] in ELSEWHERE:
             continue
-        done = subprocess.run(
-            ["bash", "-c", step.command],
-            cwd=demo_home,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run(["bash", "-c", step.command], check=False, **options)
         assert done.returncode == 0, (step.where, step.command, done.stderr)
         if step.output:
             assert _without_numbers(done.stdout) == _without_numbers(step.output), (step.where, step.command)

@@ -4,7 +4,6 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -13,77 +12,41 @@ import pytest
 
 import bigbird_dna
 from bigbird_dna.config import Config, Section
-
-
-class Page(HTMLParser):
-    """What a page of the site links to, loads, and has as anchors, and its text."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.links: list[str] = []
-        self.loads: list[str] = []
-        self.anchors: set[str] = {"", "__top"}
-        self.words: list[str] = []
-        self._skipped = False
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attributes}
-        self.anchors.update(values[name] for name in ("id", "name") if name in values)
-        self._skipped = tag in ("script", "style")
-        if tag == "a" and "href" in values:
-            self.links.append(values["href"])
-        for name in ("src", "href"):
-            if name in values and tag != "a" and values.get("rel") not in ("prev", "next", "canonical"):
-                self.loads.append(values[name])
-
-    def handle_endtag(self, tag: str) -> None:
-        self._skipped = False
-
-    def handle_data(self, data: str) -> None:
-        if not self._skipped:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
+from docs.generators.markdown import escaped
+from docs.generators.python_names import docstring_parts
+from docs.generators.root_pages import relinked
+from tests.html_pages import HtmlPage
 
 
 @pytest.fixture(scope="module")
-def pages(site: Path) -> dict[str, Page]:
+def pages(site: Path) -> dict[str, HtmlPage]:
     """Every page by its place; the theme's page for what is missing links from the server's root."""
-    return {
-        str(path.relative_to(site)): Page(path) for path in site.rglob("*.html") if path.name != "404.html"
-    }
+    found = [path for path in site.rglob("*.html") if path.name != "404.html"]
+    return {str(path.relative_to(site)): HtmlPage(path.read_text(encoding="utf-8")) for path in found}
 
 
-def test_the_menu_has_every_page(pages: dict[str, Page]) -> None:
-    wanted = {
-        "index",
-        "tutorial",
-        "notebook",
-        "formats",
-        "glossary",
-        "results",
-        "paper",
-        "attention",
-        "design",
+def test_the_menu_has_every_page(pages: dict[str, HtmlPage]) -> None:
+    folders = {
+        "": "index tutorial notebook formats glossary results paper attention design reliability "
+        "contributing security changelog cluster nlp theory",
+        "howto/": "genome sequences peaks notebook workflow streams probabilities pretraining generation",
+        "results/": "tables mechanisms",
+        "reference/": "commands configuration python",
     }
-    wanted |= {"reliability", "contributing", "security", "changelog"}
-    wanted |= {f"howto/{name}" for name in ("genome", "sequences", "peaks", "notebook", "workflow")}
-    wanted |= {f"howto/{name}" for name in ("streams", "probabilities", "pretraining", "generation")}
-    wanted |= {"cluster", "nlp", "theory", "results/tables", "results/mechanisms"}
-    wanted |= {f"reference/{name}" for name in ("commands", "configuration", "python")}
+    wanted = {f"{folder}{name}" for folder, names in folders.items() for name in names.split()}
     assert set(pages) == {f"{name}.html" for name in wanted}
-    home = pages["index.html"].links
+    home = pages["index.html"].values("href", "a")
     assert wanted - {"index"} <= {link.removesuffix(".html") for link in home}
 
 
-def test_no_link_of_the_site_is_broken(site: Path, pages: dict[str, Page]) -> None:
+def test_no_link_of_the_site_is_broken(site: Path, pages: dict[str, HtmlPage]) -> None:
     """Links to other sites can't be followed without a network; their form is checked."""
     checked = 0
+    anchors = {
+        place: {"", "__top", *page.values("id"), *page.values("name")} for place, page in pages.items()
+    }
     for place, page in pages.items():
-        for link in page.links:
+        for link in page.values("href", "a"):
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
                 assert parts.scheme == "https" and "." in parts.netloc, (place, link)
@@ -93,14 +56,16 @@ def test_no_link_of_the_site_is_broken(site: Path, pages: dict[str, Page]) -> No
             assert target.is_file(), (place, link)
             there = str(target.resolve().relative_to(site.resolve()))
             if there in pages:
-                assert unquote(parts.fragment) in pages[there].anchors, (place, link)
+                assert unquote(parts.fragment) in anchors[there], (place, link)
                 checked += 1
     assert checked > 500
 
 
-def test_nothing_comes_from_the_network(site: Path, pages: dict[str, Page]) -> None:
+def test_nothing_comes_from_the_network(site: Path, pages: dict[str, HtmlPage]) -> None:
     for place, page in pages.items():
-        for load in page.loads:
+        local = [values for tag, values in page.tags if tag != "a"]
+        local = [values for values in local if values.get("rel") not in ("prev", "next", "canonical")]
+        for load in [values[name] for values in local for name in ("src", "href") if name in values]:
             parts = urlsplit(load)
             assert not parts.netloc, (place, load)
             assert ((site / place).parent / unquote(parts.path)).exists(), (place, load)
@@ -149,7 +114,7 @@ def test_every_command_and_option_has_its_place(site: Path) -> None:
         )
 
 
-def test_a_default_and_a_help_text_are_shown_as_the_command_has_them(pages: dict[str, Page]) -> None:
+def test_a_default_and_a_help_text_are_shown_as_the_command_has_them(pages: dict[str, HtmlPage]) -> None:
     text = pages["reference/commands.html"].text
     assert "--stride BP Distance between windows. 10" in text
     assert "CPU cores; they change speed only. all" in text
@@ -219,7 +184,7 @@ def test_docstrings_are_read_in_their_parts(site: Path) -> None:
     assert not re.search(r">[^<]*----", text)
 
 
-def test_the_pages_of_the_root_are_the_repository_s(pages: dict[str, Page]) -> None:
+def test_the_pages_of_the_root_are_the_repository_s(pages: dict[str, HtmlPage]) -> None:
     for place, start in {
         "index.html": "You need Python 3.11 or later",
         "security.html": "Report a weakness",
@@ -227,4 +192,37 @@ def test_the_pages_of_the_root_are_the_repository_s(pages: dict[str, Page]) -> N
         "contributing.html": "Report a fault",
     }.items():
         assert start in pages[place].text
-    assert "tutorial.html" in pages["index.html"].links
+    assert "tutorial.html" in pages["index.html"].values("href", "a")
+
+
+# How pages are made
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "place", "wanted"),
+    [
+        ("[a](docs/formats.md#x)", "README.md", "index.md", "[a](formats.md#x)"),
+        ("![a](docs/images/y.png)", "README.md", "index.md", "![a](images/y.png)"),
+        ("[a](../SECURITY.md)", "docs/reliability.md", "reliability.md", "[a](security.md)"),
+        ("[a](../docs/formats.md)", "config/README.md", "howto/workflow.md", "[a](../formats.md)"),
+        ("[a](../paper.md#x)", "docs/howto/peaks.md", "howto/peaks.md", "[a](../paper.md#x)"),
+        ("[a](CITATION.cff)", "README.md", "index.md", "a"),
+        ("[a](docs/tutorial.ipynb)", "README.md", "index.md", "[a](notebook.md)"),
+        ("[a](missing.md)", "README.md", "index.md", "[a](missing.md)"),
+        ("[a](https://b.org/x)", "README.md", "index.md", "[a](https://b.org/x)"),
+        ("[a](#x)", "README.md", "index.md", "[a](#x)"),
+    ],
+)
+def test_a_link_leads_to_the_page_of_its_file(text: str, source: str, place: str, wanted: str) -> None:
+    assert relinked(text, source, place) == wanted
+
+
+def test_signs_stay_signs_and_options_become_code() -> None:
+    assert escaped("#contig < 3 *") == "\\#contig &lt; 3 \\*"
+    assert escaped("as of -o or `-x <y>`, not half-open") == "as of `-o` or `-x <y>`, not half-open"
+
+
+def test_a_docstring_s_parts() -> None:
+    parts = docstring_parts("One.\n\nTwo.\n\nParameters\n----------\na\n    A.\n\nRaises\n------\nE : why")
+    assert parts == [("", "One.\n\nTwo.\n"), ("Parameters", "a\n    A.\n"), ("Raises", "E : why")]
+    assert docstring_parts("Alone.") == [("", "Alone.")]

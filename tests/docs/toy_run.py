@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pysam
@@ -36,16 +37,9 @@ def make(home: Path) -> None:
     _write_checkpoint(home)
 
 
-def _encoder(position: str) -> EncoderConfig:
-    return EncoderConfig(
-        vocabulary=small_tokenizer().vocabulary,
-        layers=1,
-        hidden=16,
-        heads=2,
-        max_length=512,
-        position_encoding="rotary" if position == "rotary" else "learned",
-        block_size=16,
-    )
+def _encoder(position: Literal["rotary", "learned"]) -> EncoderConfig:
+    sizes = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 512, "block_size": 16}
+    return EncoderConfig(vocabulary=small_tokenizer().vocabulary, position_encoding=position, **sizes)
 
 
 def _write_models(place: Path) -> None:

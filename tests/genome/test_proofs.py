@@ -316,7 +316,7 @@ def test_a_memory_that_others_may_write_to_is_not_believed(tmp_path, remembered)
     prove(path)
     identity = proofs.Identity.of(path.stat())
     assert proofs.recall(path, identity) is not None
-    remembered.chmod(0o770)
+    remembered.chmod(0o777)
     assert proofs.recall(path, identity) is None
     remembered.chmod(0o700)
     real = remembered.rename(tmp_path / "moved")

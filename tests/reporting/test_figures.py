@@ -1,16 +1,18 @@
 """What figures draw, and how they are saved."""
 
 import xml.etree.ElementTree as ElementTree
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bigbird_dna.data.bits_per_base import language_model_table
 from bigbird_dna.data.predictions import AlignedPredictions
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.sequence import Locus
-from bigbird_dna.reporting import promoters, score_track, training_log
+from bigbird_dna.reporting import language_model, promoters, score_track, training_log
 from bigbird_dna.reporting.score_track import ScoreTrack
 from bigbird_dna.reporting.style import interval
 from bigbird_dna.reporting.training_log import LogCurve, TrainingCurves
@@ -35,6 +37,18 @@ def test_condensing_keeps_peaks_and_gaps():
     assert np.isnan(y[(x > 20_100) & (x < 29_900)]).all() and np.isnan(y).mean() < 0.26
 
 
+@given(st.lists(st.floats(0, 1), max_size=12).map(sorted), st.floats(0.001, 0.2))
+def test_labels_are_apart_and_near(places, gap):
+    places = np.array(places)
+    found = language_model.apart(places, gap)
+    assert found.shape == places.shape
+    assert (np.diff(found) >= gap * (1 - 1e-6)).all()
+    if len(places) and (np.diff(places) > gap * (1 + 1e-9)).all():
+        np.testing.assert_array_equal(found, places)
+    if len(places):  # as a whole they are moved nowhere
+        assert found.mean() == pytest.approx(places.mean())
+
+
 def comparison(name: str = "genomic", *, one_class: bool = False) -> AlignedPredictions:
     rng = np.random.default_rng(0)
     labels = np.ones(40, dtype=np.int64) if one_class else np.tile([0, 1], 20)
@@ -48,14 +62,9 @@ def curves(name: str) -> TrainingCurves:
     return TrainingCurves(LogCurve(steps, 1 / steps), {name: evaluation, "loss": evaluation})
 
 
-def draw_roc(path):
+def draw_curves(area, path):
     comparisons = [comparison(), comparison("permuted", one_class=True)]
-    promoters.roc_figure(comparisons, promoters.promoter_table(comparisons), path)
-
-
-def draw_precision_recall(path):
-    comparisons = [comparison(), comparison("permuted", one_class=True)]
-    promoters.precision_recall_figure(comparisons, promoters.promoter_table(comparisons), path)
+    promoters.curves_figure(comparisons, promoters.promoter_table(comparisons), area, path)
 
 
 def draw_scores(path):
@@ -65,12 +74,45 @@ def draw_scores(path):
     score_track.score_figure(track, [Locus(*place, "TSS") for place in places], path)
 
 
+RATES = {"model": 1.88, "uniform": 2.0, "n-gram": 1.95, "Markov": 1.93, "Markov, both sides": 1.929}
+
+
+def bits_table(blocks=40, rates=RATES):
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.arange(blocks), 20)
+    bases = rng.integers(1, 7, len(ids))
+    ease = rng.normal(0, 0.05, blocks)[ids]
+    bits = {
+        name: bases * (rate if name == "uniform" else rate + ease + rng.normal(0, 0.2, len(ids)))
+        for name, rate in rates.items()
+    }
+    return language_model_table(bits, bases, ids, {"uniform": "2 bits a base"})
+
+
+def run(*, timed=True, points=8):
+    steps = np.arange(1, points + 1) * 100
+    seconds = steps * 1.5 if timed else None
+    held_out = LogCurve(steps, 1.88 + 0.15 * np.exp(-steps / 200), seconds)
+    return TrainingCurves(LogCurve(steps, 1 / steps), {"bits_per_base": held_out} if points else {})
+
+
+ALONE = bits_table(9, {"model": 1.9})
 DRAWINGS = {
-    "roc": draw_roc,
-    "precision-recall": draw_precision_recall,
+    "roc": partial(draw_curves, "auroc"),
+    "precision-recall": partial(draw_curves, "auprc"),
     "histogram": lambda path: promoters.histogram_figure([comparison()], path),
     "loss": lambda path: training_log.loss_figure({"a": curves("bits_per_base"), "b": curves("auroc")}, path),
     "scores": draw_scores,
+    "bits": lambda path: language_model.bits_per_base_figure(bits_table(), path),
+    "bits, one block": lambda path: language_model.bits_per_base_figure(bits_table(1), path),
+    "bits, alone": lambda path: language_model.bits_per_base_figure(ALONE, path),
+    "held out": lambda path: language_model.held_out_figure(run(), bits_table(), path),
+    "held out, hours": lambda path: language_model.held_out_figure(run(points=80), bits_table(), path),
+    "held out, no time": lambda path: language_model.held_out_figure(run(timed=False), bits_table(), path),
+    "held out, no curve": lambda path: language_model.held_out_figure(run(points=0), bits_table(), path),
+    "held out, alone": lambda path: language_model.held_out_figure(
+        run(), bits_table(9, {"model": 1.9}), path
+    ),
 }
 
 
@@ -82,6 +124,19 @@ def test_svg_is_well_formed_and_the_same_each_time(tmp_path, name):
     root = ElementTree.parse(tmp_path / "a.svg").getroot()
     assert root.tag.endswith("svg") and len(list(root.iter())) > 50
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.svg", "b.svg"]
+
+
+def test_figures_say_what_they_show(tmp_path):
+    DRAWINGS["bits"](tmp_path / "bits.svg")
+    text = (tmp_path / "bits.svg").read_text()
+    row = bits_table().set_index("predictor").loc["n-gram"]
+    assert "the axis does not begin at 0" in text
+    assert f"{row['difference']:.3f}".replace("-", "−") in text
+    for name, unit in (("held out", "minutes"), ("held out, hours", "hours"), ("held out, no time", None)):
+        DRAWINGS[name](tmp_path / "held_out.svg")
+        text = (tmp_path / "held_out.svg").read_text()
+        assert ("training time" in text) is (unit is not None) and (unit or "") in text
+        assert "Markov, both sides" in text
 
 
 def test_sites_elsewhere_are_left_out(tmp_path):

@@ -1,7 +1,6 @@
 """The page of a run."""
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.reporting.run_page import PARTS, clock, run_report, shown_table
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
+from tests.html_pages import HtmlPage
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 SUMMARY = "section\tfigure\tvalue\tlow\thigh\tnote\ntokens\tvocabulary\t1024\t\t\t<b>\n"
@@ -22,35 +22,12 @@ CONFIG: dict[str, Any] = {
 }
 
 
-class Page(HTMLParser):
-    """Texts and attributes of a page, and whether its elements are closed in order."""
-
-    VOID = ("meta", "img", "wbr")
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.links: list[str] = []
-        self.ids: list[str] = []
-        self.images: list[str] = []
-        self.text = ""
-        self.feed(path.read_text())
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag != "script" and not any(name.startswith("on") for name, _ in attrs)
-        if tag not in self.VOID:
-            self.open.append(tag)
-        values = dict(attrs)
-        self.links += [values["href"] or ""] if tag == "a" else []
-        self.images += [values["src"] or ""] if tag == "img" else []
-        self.ids += [values["id"] or ""] if "id" in values else []
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
+def read(path: Path) -> HtmlPage:
+    page = HtmlPage(path.read_text())
+    assert page.closed_in_order and page.open == []
+    assert not any(name.startswith("on") for _, values in page.tags for name in values)
+    assert "script" not in [tag for tag, _ in page.tags]
+    return page
 
 
 @pytest.fixture
@@ -68,12 +45,14 @@ def files(tmp_path: Path) -> list[Path]:
 
 def test_the_page_has_every_file_in_order_and_nothing_runs(tmp_path: Path, files: list[Path]) -> None:
     run_report(parse_config(CONFIG), files, tmp_path / "report.html")
-    page = Page(tmp_path / "report.html")
-    assert page.ids == [*(title.lower().replace(" ", "-") for title in PARTS), "configuration"]
-    assert [link for link in page.links if link.startswith("#")] == [f"#{name}" for name in page.ids]
-    assert [link for link in page.links if not link.startswith("#")] == ["report/chromatin/report.html"]
-    assert len(page.images) == sum(path.suffix == ".svg" for path in files)
-    assert all(image.startswith("data:image/svg+xml;base64,") for image in page.images)
+    page = read(tmp_path / "report.html")
+    ids = [*(title.lower().replace(" ", "-") for title in PARTS), "configuration"]
+    links = [f"#{name}" for name in ids]
+    assert page.values("id") == ids
+    assert [*filter(None, page.values("href"))] == [*links, "report/chromatin/report.html"]
+    images = page.values("src", "img")
+    assert len(images) == sum(path.suffix == ".svg" for path in files)
+    assert all(image.startswith("data:image/svg+xml;base64,") for image in images)
     assert "x<script>" in page.text and "<b>" in page.text
     assert "Held out for the test: <demo6>, demo4:1-900." in page.text
     assert "somewhere/else" not in page.text
@@ -84,8 +63,8 @@ def test_what_a_run_has_not_is_left_out(tmp_path: Path, files: list[Path]) -> No
     values = {"genome": {"reference": "my.fa"}, "chromatin": {"data": {"tracks": "peaks"}}}
     shown = [path for path in files if path.name in ("tracks.tsv", "groups.tsv")]
     run_report(parse_config(values), shown, tmp_path / "report.html")
-    page = Page(tmp_path / "report.html")
-    assert page.ids == ["chromatin", "configuration"]
+    page = read(tmp_path / "report.html")
+    assert page.values("id") == ["chromatin", "configuration"]
     assert "promoters" not in page.text.partition("Configuration")[0]
 
 
@@ -116,17 +95,17 @@ def test_the_longest_steps_come_first(tmp_path: Path, files: list[Path]) -> None
 
 
 def test_bad_files(tmp_path: Path, files: list[Path]) -> None:
-    config, output = parse_config(CONFIG), tmp_path / "out.html"
-    (tmp_path / "else.tsv").write_text("a\n1\n")
-    with fails(UsageError):
-        run_report(config, [tmp_path / "else.tsv"], output)
-    with fails(UsageError):
-        run_report(config, [files[0], files[0]], output)
-    with fails(DataError):
-        run_report(config, [tmp_path / "roc.svg"], output)
-    with fails(DataError):
-        run_report(config, files[:1], output, benchmarks=[tmp_path / "else.tsv"])
-    assert not output.exists()
+    other = tmp_path / "else.tsv"
+    other.write_text("a\n1\n")
+    for error, paths, benchmarks, named in (
+        (UsageError, [other], [], other),
+        (UsageError, [files[0], files[0]], [], files[0]),
+        (DataError, [tmp_path / "roc.svg"], [], "roc.svg"),
+        (DataError, files[:1], [other], other),
+    ):
+        with fails(error, named):
+            run_report(parse_config(CONFIG), paths, tmp_path / "out.html", benchmarks=benchmarks)
+    assert not (tmp_path / "out.html").exists()
 
 
 def test_the_command(tmp_path: Path, files: list[Path], run: Run) -> None:
@@ -134,5 +113,5 @@ def test_the_command(tmp_path: Path, files: list[Path], run: Run) -> None:
     words = ("report run", tmp_path / "run.yaml", *files)
     assert run(*words, "-o", tmp_path / "page.html").code == 0
     assert "<h2>Summary</h2>" in (tmp_path / "page.html").read_text()
-    refused(run(*words, "-o", files[0]), 2, "is the input")
-    refused(run(*words, "-o", tmp_path / "p.html", "--benchmarks", files[0]), 2, "is not a directory")
+    refused(run(*words, "-o", files[0]), 2, files[0])
+    refused(run(*words, "-o", tmp_path / "p.html", "--benchmarks", files[0]), 2, files[0])

@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,9 @@ from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.reporting.samples import (
     LENGTH,
-    _segments,
     chain_samples,
     divergence,
+    draw_segments,
     gc,
     gc_of_windows,
     report_samples,
@@ -47,11 +48,8 @@ def test_divergence_is_shannon_s() -> None:
     assert divergence(one, 7 * one) == 0 and divergence(one, other) == pytest.approx(1)
     assert divergence(np.array([1, 1, 0, 0]), np.array([1, 0, 0, 0])) == pytest.approx(0.311278, abs=1e-6)
     assert divergence(one, np.array([1, 1, 1, 1])) == divergence(np.array([1, 1, 1, 1]), one)
-
-
-def test_no_runs_are_at_no_distance() -> None:
-    some, none = np.array([3, 1, 0, 0]), np.zeros(4, int)
-    assert all(math.isnan(divergence(*pair)) for pair in ((some, none), (none, some), (none, none)))
+    none = np.zeros(4, int)
+    assert all(math.isnan(divergence(*pair)) for pair in ((one, none), (none, one), (none, none)))
 
 
 def test_chains_have_as_many_bases_as_are_asked_for() -> None:
@@ -69,8 +67,8 @@ def test_gc_is_of_known_bases() -> None:
 
 
 def test_a_chain_of_the_source_s_order_has_its_runs() -> None:
-    learnt = spectrum([SOURCE.sample(400_000, 1)], 6)
-    of_order = shortened_counts(learnt, 6)
+    learned = spectrum([SOURCE.sample(400_000, 1)], 6)
+    of_order = shortened_counts(learned, 6)
     assert [len(counts) for counts in of_order] == [4**n for n in range(1, 7)]
     true = spectrum([SOURCE.sample(400_000, 2)], 4)
     apart = [
@@ -83,10 +81,10 @@ def test_a_chain_of_the_source_s_order_has_its_runs() -> None:
     assert apart[3] == pytest.approx(apart[2], abs=5e-4)
 
 
-def test_drawn_stretches_share_no_base() -> None:
+def test_drawn_segments_share_no_base() -> None:
     contigs = [np.arange(50), np.arange(50, 80), np.arange(80, 200)]
     for seed in range(50):
-        drawn = _segments(contigs, [30, 20, 40, 10], np.random.default_rng(seed))
+        drawn = draw_segments(contigs, [30, 20, 40, 10], np.random.default_rng(seed))
         places = np.concatenate(drawn)
         assert len(places) == len({*places.tolist()}) == 100
         assert all((np.diff(one) == 1).all() for one in drawn)
@@ -113,10 +111,8 @@ def test_true_sequence_is_as_near_as_true_sequence_and_other_is_not(genome: Path
         found[name] = report_samples(path, genome, ["two"], tmp_path / name, longest=4)
         table = pd.read_csv(tmp_path / name / "samples.tsv", sep="\t")
         assert list(table) == ["sequence", "k", "divergence", "low", "high"]
-        assert {*table["sequence"]} == {
-            *("samples", "held-out sequence"),
-            *(f"Markov chain of order {order}" for order in range(6)),
-        }
+        chains = (f"Markov chain of order {order}" for order in range(6))
+        assert {*table["sequence"]} == {"samples", "held-out sequence", *chains}
         assert (table["low"] <= table["divergence"]).all() and (table["divergence"] <= table["high"]).all()
         assert json.loads((tmp_path / name / "samples.json").read_text()) == found[name]
         contents = pd.read_csv(tmp_path / name / "gc.tsv", sep="\t").set_index("sequence")
@@ -134,52 +130,55 @@ def test_true_sequence_is_as_near_as_true_sequence_and_other_is_not(genome: Path
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "true" / name).read_bytes()
 
 
-def test_what_can_t_be_compared_is_told(genome: Path, tmp_path: Path) -> None:
-    small = fasta(tmp_path / "small.fa.gz", s=SOURCE.sample(500, 1))
-    large = fasta(tmp_path / "large.fa.gz", s=SOURCE.sample(31_000, 1))
-    cases = [
-        ((large, genome, ["two"]), {}, DataError, "the samples have 31,000 bp, the contigs 60,000"),
-        ((small, genome, ["three"]), {}, DataError, "has no contig 'three'; it has"),
-        ((small, genome, ["one", "two"]), {}, DataError, "Markov chains have nothing to learn from"),
-        ((small, genome, ["two"]), {"exclude": ["one"]}, DataError, "nothing to learn from"),
-        ((small, genome, ["two"]), {"longest": 11}, UsageError, "longest 11: must be at most 10"),
-        ((small, genome, []), {}, UsageError, "no contig to compare with"),
-    ]
-    for arguments, options, error, message in cases:
-        with fails(error):
-            report_samples(*arguments, tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists()
-
-
 def unknown(codes: np.ndarray, every: int) -> np.ndarray:
     return np.where(np.arange(len(codes)) % every == every - 1, 4, codes)
 
 
-def test_what_has_no_known_stretch_is_told(genome: Path, tmp_path: Path) -> None:
-    dotted = fasta(tmp_path / "dotted.fa.gz", s=unknown(SOURCE.sample(500, 1), 150))
-    empty = fasta(tmp_path / "empty.fa.gz", s=np.full(500, 4))
-    short = fasta(tmp_path / "short.fa.gz", s=SOURCE.sample(5, 1), t=SOURCE.sample(4, 2))
-    small = fasta(tmp_path / "small.fa.gz", s=SOURCE.sample(500, 1))
-    masked = fasta(
-        tmp_path / "masked.fa.gz", one=SOURCE.sample(9000, 1), two=unknown(SOURCE.sample(6000, 2), 150)
-    )
-    cases = [
-        (dotted, genome, f"{dotted}: every stretch of 200 bp has an N: there is no GC to compare"),
-        (empty, genome, f"{empty}: every stretch of 200 bp has an N"),
-        (small, masked, f"{masked}: two: every stretch of 200 bp has an N: there is no GC to compare"),
-        (short, genome, f"{short}: has no run of 6 known bases: longest must be at most 5"),
-    ]
-    for samples, reference, message in cases:
-        with fails(DataError):
-            report_samples(samples, reference, ["two"], tmp_path / "out")
+SAMPLES = {
+    "small": {"s": SOURCE.sample(500, 1)},
+    "large": {"s": SOURCE.sample(31_000, 1)},
+    "dotted": {"s": unknown(SOURCE.sample(500, 1), 150)},
+    "empty": {"s": np.full(500, 4)},
+    "short": {"s": SOURCE.sample(5, 1), "t": SOURCE.sample(4, 2)},
+    "masked": {"one": SOURCE.sample(9000, 1), "two": unknown(SOURCE.sample(6000, 2), 150)},
+}
+
+
+@pytest.mark.parametrize(
+    ("samples", "contigs", "options", "named"),
+    [
+        ("large", ["two"], {}, "60,000"),
+        ("small", ["three"], {}, "'three'"),
+        ("small", ["one", "two"], {}, "genome.fa.gz"),
+        ("small", ["two"], {"exclude": ["one"]}, "genome.fa.gz"),
+        ("small", ["two"], {"longest": 11}, "11"),
+        ("small", [], {}, ""),
+        ("dotted", ["two"], {}, "dotted.fa.gz"),
+        ("empty", ["two"], {}, "empty.fa.gz"),
+        ("small", ["two"], {"reference": "masked"}, "masked.fa.gz: two"),
+        ("short", ["two"], {}, "at most 5"),
+    ],
+)
+def test_what_cannot_be_compared(
+    genome: Path, tmp_path: Path, samples: str, contigs: list[str], options: dict[str, Any], named: str
+) -> None:
+    made = {name: fasta(tmp_path / f"{name}.fa.gz", **contents) for name, contents in SAMPLES.items()}
+    reference = made.get(options.get("reference", ""), genome)
+    options = {name: value for name, value in options.items() if name != "reference"}
+    with fails(UsageError if "longest" in options or not contigs else DataError, named):
+        report_samples(made[samples], reference, contigs, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
-    figures = report_samples(short, genome, ["two"], tmp_path / "out", longest=5)
-    assert figures["divergences"]["samples"]["5"]["mean"] < 1
+
+
+def test_short_samples_have_short_runs(genome: Path, tmp_path: Path) -> None:
+    short = fasta(tmp_path / "short.fa.gz", **SAMPLES["short"])
+    found = report_samples(short, genome, ["two"], tmp_path / "out", longest=5)
+    assert found["divergences"]["samples"]["5"]["mean"] < 1
     assert pd.read_csv(tmp_path / "out/gc.tsv", sep="\t").set_index("sequence")["bases"].nunique() == 2
 
 
 def test_draws_without_known_runs_do_not_count(tmp_path: Path) -> None:
-    """Half of the contig is unknown, so that a short stretch of it often is."""
+    """Half of the contig is unknown, so that a short segment of it often is."""
     half = np.concatenate([SOURCE.sample(10_000, 2), np.full(10_000, 4)])
     genome = fasta(tmp_path / "genome.fa.gz", one=SOURCE.sample(20_000, 1), two=half)
     sample = fasta(tmp_path / "sample.fa.gz", s=SOURCE.sample(500, 3))

@@ -9,8 +9,9 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.reporting import track_array
+from bigbird_dna.reporting import track_array, track_evaluation
 from bigbird_dna.reporting.arrays import open_array
+from bigbird_dna.reporting.track_evaluation import read_slice, score_type, slice_bounds
 from tests.golden.messages import fails
 
 NAMES = ("a", "b", "c d", "e", "f")
@@ -102,7 +103,7 @@ TABLE = (
 
 @pytest.mark.parametrize("ending", ["tsv", "csv", "parquet"])
 def test_a_table_with_notes_and_dots(tmp_path, ending):
-    """As `predict-tracks` writes it: the note is nothing to judge or to compare, a dot is no figure."""
+    """As `predict-tracks` writes it: the note is nothing to evaluate or to compare, a dot is no figure."""
     path = tmp_path / f"x.{ending}"
     if ending == "parquet":
         from io import StringIO
@@ -159,69 +160,124 @@ def test_packed_labels_of_a_data_set(tmp_path, tracks):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "named"),
     [
-        ("none.npy", None, "no such file"),
-        ("a.npy", b"", "the file is empty"),
-        *(
-            (f"a.{suffix}", b"nothing of the kind", f"not readable as {kind}")
-            for suffix, kind in {"npy": ".npy", "npz": ".npz", "h5": "HDF5", "parquet": "Parquet"}.items()
-        ),
-        ("a.xls", b"1,2", "its name ends in none of .npy, .npz"),
-        ("a.csv", b'a,"b,c"\n1,2\n3,x\n', "line 3: column 'b,c': 'x' is not a number"),
-        ("a.csv", b",a\n0,1\n0,2\n", "line 1: a column without a name, which doesn't number the rows"),
-        ("a.tsv", b"a\t\tb\n1\t2\t3\n", r"line 1: a column without a name.* \(column 2\)"),
-        ("a.tsv", b"a\tb\n1\t2\n3\tx\n", "line 3: column 'b': 'x' is not a number"),
-        ("a.tsv", b"a\ta\n1\t2\n", "line 1: two columns called 'a'"),
+        ("none.npy", None, ""),
+        ("a.npy", b"", ""),
+        *((f"a.{kind}", b"nothing of the kind", "") for kind in ("npy", "npz", "h5", "parquet", "xls")),
+        ("a.csv", b'a,"b,c"\n1,2\n3,x\n', "line 3: column 'b,c': 'x'"),
+        ("a.csv", b",a\n0,1\n0,2\n", "line 1"),
+        ("a.tsv", b"a\t\tb\n1\t2\t3\n", "column 2"),
+        ("a.tsv", b"a\tb\n1\t2\n3\tx\n", "line 3: column 'b': 'x'"),
+        ("a.tsv", b"a\ta\n1\t2\n", "'a'"),
         ("a.tsv", b"a\tb\n", "0 rows × 2 tracks"),
         ("a.tsv", b"contig\tstart\nI\t3\n", "1 rows × 0 tracks"),
-        ("a.tsv", b"a\tb\n1\t2\n1\t2\t3\n", "not readable as a table: .*Expected 2 columns, got 3"),
-        ("a.tsv", b"a\tb\n1\t2\n1\n", "not readable as a table: .*Expected 2 columns, got 1"),
-        ("a.tsv.gz", gzip.compress(b"a\n1\n2\n", mtime=0)[:-9], "truncated: the gzip stream ends too early"),
+        ("a.tsv", b"a\tb\n1\t2\n1\t2\t3\n", "3"),
+        ("a.tsv", b"a\tb\n1\t2\n1\n", "1"),
+        ("a.tsv.gz", gzip.compress(b"a\n1\n2\n", mtime=0)[:-9], "gzip"),
     ],
 )
-def test_bad_files(tmp_path, name, content, message):
+def test_bad_files(tmp_path, name, content, named):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
-    with fails(DataError, name, message):
+    with fails(DataError, name, named):
         open_array(path, "predictions")
 
 
-def test_bad_arrays(tmp_path, values):
-    def refused(name, message, **arrays):
-        np.savez(tmp_path / name, **arrays)
-        with fails(DataError):
-            open_array(tmp_path / name, "labels")
-
-    refused("a.npz", r"2 arrays of rows × tracks \(found: x, y\); name one", x=values, y=values)
-    refused("b.npz", "0 arrays of rows", x=values[None])
-    refused("b.npz", r"2 arrays of rows × tracks \(found: x, y\)", x=values[0], y=values[0])
-    refused("c.npz", "4 names of tracks beside 5 columns", x=values, tracks=np.array(NAMES[:4]))
-    packed = np.full((4, 1), 255, np.uint8)
-    refused("d.npz", "bits are set beyond track 5", packed=packed, tracks=np.array(5))
-    refused("e.npz", r"of 9 tracks are uint8 \(4, 2\), not uint8 \(4, 1\)", packed=packed, tracks=np.array(9))
-    np.save(tmp_path / "text.npy", np.array([["a"]]))
-    with fails(DataError):
-        open_array(tmp_path / "text.npy", "labels")
-    np.save(tmp_path / "deep.npy", values[None])
-    with fails(DataError):
-        open_array(tmp_path / "deep.npy", "labels")
+@pytest.mark.parametrize(
+    ("arrays", "named"),
+    [
+        (lambda values: {"x": values, "y": values}, "x, y"),
+        (lambda values: {"x": values[None]}, "x"),
+        (lambda values: {"x": values[0], "y": values[0]}, "x, y"),
+        (lambda values: {"x": values, "tracks": np.array(NAMES[:4])}, "4"),
+        (lambda values: {"packed": np.full((4, 1), 255, np.uint8), "tracks": np.array(5)}, "5"),
+        (lambda values: {"packed": np.full((4, 1), 255, np.uint8), "tracks": np.array(9)}, "9"),
+        (lambda values: np.array([["a"]]), "<U1"),
+        (lambda values: values[None], (1, 203, 5)),
+    ],
+)
+def test_bad_arrays(tmp_path, values, arrays, named):
+    found = arrays(values)
+    path = tmp_path / f"a.{'npz' if isinstance(found, dict) else 'npy'}"
+    np.savez(path, **found) if isinstance(found, dict) else np.save(path, found)
+    with fails(DataError, path, named):
+        open_array(path, "labels")
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
 def test_truncated(tmp_path, values, suffix):
+    """Before it is opened, and a .npy file also while it is read."""
     path = tmp_path / f"a.{suffix}"
     np.save(path, values) if suffix == "npy" else np.savez_compressed(path, values)
+    array = open_array(path, "predictions")
     path.write_bytes(path.read_bytes()[:-60])
-    with fails(DataError):
+    with fails(DataError, path):
         open_array(path, "predictions")
+    if suffix == "npy":
+        with fails(DataError, path):
+            whole(array)
 
 
-def test_truncated_while_read(tmp_path, monkeypatch, values):
-    monkeypatch.setattr(track_array, "CHUNK", 2000)
-    np.save(tmp_path / "a.npy", values)
-    array = open_array(tmp_path / "a.npy", "predictions")
-    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:3000])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_slices_cover_every_track_once(monkeypatch, threads):
+    array = open_array(np.zeros((203, 5), np.float32), "predictions")
+    for memory in (1, 4000, 1 << 30):
+        monkeypatch.setattr(track_evaluation, "MEMORY", memory)
+        bounds = slice_bounds([array], array, threads)
+        assert [t for first, last in bounds for t in range(first, last)] == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("f2", "f4"), (">f4", "f4"), ("f8", "f8"), ("u1", "f4"), ("i2", "f4"), ("i4", "f8"), ("?", "f4")],
+)
+def test_scores_keep_their_order(dtype, expected):
+    assert score_type(np.dtype(dtype)) == np.dtype(expected)
+
+
+@pytest.mark.parametrize(
+    ("labels", "coded"),
+    [
+        (np.array([[True, False]]), [[1], [0]]),
+        (np.array([[1, -1]], np.int8), [[1], [-1]]),
+        (np.array([[1.0, np.nan]]), [[1], [-1]]),
+        (np.array([[0, 1]], np.uint8), [[0], [1]]),
+    ],
+)
+def test_labels_that_were_not_measured(labels, coded):
+    scores = open_array(np.zeros((1, 2)), "predictions")
+    read = read_slice([scores], open_array(labels, "labels"), 0, 2, ("a", "b"))
+    assert read.labels.tolist() == coded
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(2, "u1"), (255, "u1"), (-2, "i1"), (0.5, "f4"), (np.inf, "f8"), (300, "i4")]
+)
+def test_other_labels_are_refused(value, dtype):
+    labels = np.zeros((9, 3), dtype)
+    labels[6, 2] = value
+    scores = open_array(np.zeros((9, 3)), "predictions")
     with fails(DataError):
-        whole(array)
+        read_slice([scores], open_array(labels, "labels"), 1, 3, ("a", "b", "c"))
+
+
+def test_a_missing_prediction_matters_where_the_label_was_measured():
+    labels = np.array([[1, 0], [-1, 1], [0, -1], [1, 1]], np.int8)
+    values = np.array([[0.5, 0.1], [np.nan, 0.2], [0.3, np.nan], [0.4, np.inf]])
+    scores, truth = open_array(values, "predictions"), open_array(labels, "labels")
+    read = read_slice([scores, scores], truth, 0, 2, ("a", "b"))
+    measured = read.labels >= 0
+    np.testing.assert_array_equal(read.scores[1][measured], values.T[measured])
+    assert [counts.tolist() for counts in read.infinite] == [[0, 1]] * 2
+    for row, track in ((0, 0), (3, 1)):
+        bad = values.copy()
+        bad[row, track] = np.nan
+        with fails(DataError, f"row {row + 1}, track {'ab'[track]!r}"):
+            read_slice([scores, open_array(bad, "predictions")], truth, 0, 2, ("a", "b"))
+    bad = open_array(np.full((4, 2), np.nan), "predictions")
+    with fails(DataError):
+        read_slice([bad], truth, 0, 2, ("a", "b"))
+    with fails(DataError):
+        read_slice([bad], truth, 1, 2, ("a", "b"))

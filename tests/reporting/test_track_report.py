@@ -5,7 +5,6 @@ import hashlib
 import html
 import json
 import re
-from html.parser import HTMLParser
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +17,11 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc_difference
 from bigbird_dna.reporting import track_array, track_evaluation
-from bigbird_dna.reporting.tracks import AucReport, auc_report
+from bigbird_dna.reporting.tracks import AucReport, auc_report, read_published
 from tests.golden.messages import fails
+from tests.html_pages import HtmlPage
 
+TABLES = ("tracks.tsv", "groups.tsv")
 EVIL = "<script>alert(1)</script>&\"'|</table><!--{{ 1 }}"
 
 
@@ -63,32 +64,21 @@ def made(tmp_path_factory) -> Made:
     np.save(folder / "l<img src=x>.npy", labels)
     out = folder / "out"
     write_tracks(folder / "t.tsv", table_of())
-    report = auc_report(
-        folder / "p.npy",
-        folder / "l<img src=x>.npy",
-        out,
-        tracks=folder / "t.tsv",
-        compare={"k-mer": other},
-        title=f"Title {EVIL}\u2028",
-        command="bigbird-dna auc-report <x>",
-        threads=2,
-    )
+    options = {"title": f"Title {EVIL}\u2028", "command": "bigbird-dna auc-report <x>", "threads": 2}
+    options |= {"tracks": folder / "t.tsv", "compare": {"k-mer": other}}
+    report = auc_report(folder / "p.npy", folder / "l<img src=x>.npy", out, **options)
     assert {path.name for path in out.iterdir()} == {"tracks.tsv", "groups.tsv", "report.html", MARKER}
-    return Made(
-        report,
-        pd.read_csv(out / "tracks.tsv", sep="\t", keep_default_na=False, na_values=[""]),
-        pd.read_csv(out / "groups.tsv", sep="\t"),
-        (out / "report.html").read_text(),
-        scores,
-        labels,
-        other,
-    )
+    tables = (pd.read_csv(out / name, sep="\t", keep_default_na=False, na_values=[""]) for name in TABLES)
+    return Made(report, *tables, (out / "report.html").read_text(), scores, labels, other)
 
 
-def test_figures_of_tracks(made):
-    assert " ".join(made.tracks.columns).startswith(
-        "track group positives negatives auroc auroc_low auroc_high auprc note "
-    )
+def embedded(page):
+    return page.split('id="data">')[1].split("</script>")[0]
+
+
+def test_metrics_of_tracks(made):
+    names = "track group positives negatives auroc auroc_low auroc_high auprc note"
+    assert " ".join(made.tracks.columns).startswith(names)
     assert made.tracks["track"].tolist() == [track.name for track in table_of()]
     for i, row in made.tracks.iterrows():
         measured = made.labels[:, i] >= 0
@@ -103,10 +93,8 @@ def test_figures_of_tracks(made):
         assert row["auprc"] == pytest.approx(average_precision_score(y, x), abs=1e-9)
         assert row["auroc_k-mer"] == pytest.approx(roc_auc_score(y, z), abs=1e-9)
         assert row["auprc_k-mer"] == pytest.approx(average_precision_score(y, z), abs=1e-9)
-        lead = auroc_difference(y, x, z)
-        np.testing.assert_allclose(
-            row[["delta_k-mer", "delta_k-mer_low", "delta_k-mer_high"]].astype(float), lead, atol=1e-9
-        )
+        lead = row[["delta_k-mer", "delta_k-mer_low", "delta_k-mer_high"]].astype(float)
+        np.testing.assert_allclose(lead, auroc_difference(y, x, z), atol=1e-9)
         if i == 5:
             assert "only one positive" in row["note"] and np.isnan(row["auroc_low"])
         else:
@@ -116,7 +104,7 @@ def test_figures_of_tracks(made):
     assert np.isnan(made.tracks["delta_published"][2])
 
 
-def test_figures_of_groups(made):
+def test_metrics_of_groups(made):
     assert " ".join(made.groups.columns).startswith("group tracks median_auroc mean_auroc median_auprc ")
     assert made.groups["group"].tolist() == ["TF", "DHS", "HM", "all"]
     for row in made.groups.itertuples():
@@ -130,28 +118,8 @@ def test_figures_of_groups(made):
         assert row.median_auroc_published == pytest.approx(published, abs=1e-9)
 
 
-class _Reader(HTMLParser):
-    """Tags, attributes and texts by the tag they stand in."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.texts, self.stack = [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        self.stack.append(tag)
-
-    def handle_endtag(self, tag):
-        while self.stack and self.stack.pop() != tag:
-            pass
-
-    def handle_data(self, data):
-        self.texts.append((self.stack[-1] if self.stack else "", data))
-
-
 def test_page_needs_no_network_and_runs_no_foreign_script(made):
-    reader = _Reader(made.page)
+    reader = HtmlPage(made.page)
     scripts = [attributes for tag, attributes in reader.tags if tag == "script"]
     assert len(scripts) == 2 and not any("src" in attributes for attributes in scripts)
     for tag, attributes in reader.tags:
@@ -169,15 +137,14 @@ def test_page_needs_no_network_and_runs_no_foreign_script(made):
 def test_names_are_escaped(made):
     assert "<script>alert" not in made.page and "</table>&" not in made.page
     assert "<img" not in made.page and "l&lt;img src=x&gt;.npy" in made.page, "the name of a file"
-    reader = _Reader(made.page)
+    reader = HtmlPage(made.page)
     assert ("title", f"Title {EVIL}\u2028") in reader.texts
-    labels = [a["aria-label"] for t, a in reader.tags if t == "input" and "aria-label" in a]
-    assert f"Curves of {EVIL}" in labels
+    assert f"Curves of {EVIL}" in reader.values("aria-label", "input")
     assert ("p", f"left out {EVIL}") in reader.texts
     assert "bigbird-dna auc-report &lt;x&gt;" in made.page
 
 
-def test_page_is_a_plain_table_without_script(made):
+def test_page_is_a_plain_table_without_script(made, tmp_path):
     body = made.page.split('<table id="table"')[1].split("</table>")[0]
     rows = re.findall(r"<tr data-i=.*?</tr>", body, flags=re.S)
     assert len(rows) == 9
@@ -187,14 +154,12 @@ def test_page_is_a_plain_table_without_script(made):
         if row.auroc == row.auroc:
             assert f"{row.auroc:.3f}" in text and f"{row.auprc:.3f}" in text
     assert "no positives: 1" in made.page
-
-
-def test_the_page_says_what_its_intervals_take_for_granted(made):
-    assert "Intervals count rows as independent: neighbouring bins of one peak are not" in made.page
+    np.save(tmp_path / "p.npy", made.predictions)
+    assert hashlib.sha256((tmp_path / "p.npy").read_bytes()).hexdigest() in made.page
 
 
 def test_embedded_data_is_that_of_the_tables(made):
-    text = made.page.split('id="data">')[1].split("</script>")[0]
+    text = embedded(made.page)
     assert not set("<>&'\u2028") & set(text)
     data = json.loads(text)
     assert data["name"] == made.tracks["track"].tolist() and data["name"][1] == EVIL
@@ -216,7 +181,7 @@ def test_embedded_data_is_that_of_the_tables(made):
 
 def test_curves_that_are_shown_at_first(made, tmp_path):
     """Of each group the track nearest its median; of a single group its best and its worst too."""
-    data = json.loads(made.page.split('id="data">')[1].split("</script>")[0])
+    data = json.loads(embedded(made.page))
     by_group = made.tracks.dropna(subset="auroc").groupby("group", sort=False)["auroc"]
     for row, (_, area) in zip(data["chosen"], by_group, strict=True):
         away = (area - area.median()).abs()
@@ -225,33 +190,18 @@ def test_curves_that_are_shown_at_first(made, tmp_path):
     page = (tmp_path / "out/report.html").read_text()
     area = report.tracks["auroc"]
     expected = [area.idxmax(), (area - area.median()).abs().idxmin(), area.idxmin()]
-    assert json.loads(page.split('id="data">')[1].split("</script>")[0])["chosen"] == expected
-
-
-def test_checksums_are_stated(made, tmp_path):
-    scores, _, _ = arrays()
-    np.save(tmp_path / "p.npy", scores)
-    assert hashlib.sha256((tmp_path / "p.npy").read_bytes()).hexdigest() in made.page
+    assert json.loads(embedded(page))["chosen"] == expected
 
 
 def test_slices_threads_and_chunks_change_nothing(made, tmp_path, monkeypatch):
     monkeypatch.setattr(track_evaluation, "MEMORY", 6000)
     monkeypatch.setattr(track_array, "CHUNK", 999)
     for threads in (1, 3):
-        report = auc_report(
-            made.predictions,
-            made.labels,
-            tmp_path / "out",
-            tracks=table_of(),
-            compare={"k-mer": made.other},
-            threads=threads,
-        )
+        options = {"tracks": table_of(), "compare": {"k-mer": made.other}, "threads": threads}
+        report = auc_report(made.predictions, made.labels, tmp_path / f"{threads}", **options)
         pd.testing.assert_frame_equal(report.tracks, made.report.tracks)
-    again = (tmp_path / "out/report.html").read_bytes()
-    auc_report(
-        made.predictions, made.labels, tmp_path / "out", tracks=table_of(), compare={"k-mer": made.other}
-    )
-    assert (tmp_path / "out/report.html").read_bytes() == again
+    pages = {(tmp_path / name / "report.html").read_bytes() for name in "13"}
+    assert len(pages) == 1
 
 
 def test_tracks_with_few_positives_take_no_part(made, tmp_path):
@@ -275,50 +225,36 @@ def test_a_difference_without_an_interval_is_not_counted_as_one(tmp_path):
     assert "difference lies above zero for 1, below it for 0; 2 have none." in text
 
 
-def test_no_track_can_be_judged(tmp_path):
-    report = auc_report(np.zeros((5, 2)), np.zeros((5, 2), bool), tmp_path / "out")
+def test_no_track_and_many_groups(tmp_path):
+    report = auc_report(np.zeros((5, 2)), np.zeros((5, 2), bool), tmp_path / "none")
     assert report.groups["tracks"].tolist() == [0]
     assert report.tracks["track"].tolist() == ["track 1", "track 2"]
-    assert "no positives: 2" in (tmp_path / "out/report.html").read_text()
-
-
-def test_many_groups(tmp_path):
+    assert "no positives: 2" in (tmp_path / "none/report.html").read_text()
     rng = np.random.default_rng(0)
-    labels = rng.random((60, 40)) < 0.3
-    tracks = [Track(f"t{i}", f"group {i}") for i in range(40)]
-    report = auc_report(rng.random((60, 40)), labels, tmp_path / "out", tracks=tracks)
+    labels, tracks = rng.random((60, 40)) < 0.3, [Track(f"t{i}", f"group {i}") for i in range(40)]
+    report = auc_report(rng.random((60, 40)), labels, tmp_path / "many", tracks=tracks)
     assert len(report.groups) == 41
-    assert "The 24 largest groups are shown" in (tmp_path / "out/report.html").read_text()
+    assert "The 24 largest groups are shown" in (tmp_path / "many/report.html").read_text()
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("changed", "change", "named"),
     [
-        ({"labels": lambda v: v[:, :8]}, "400 rows × 9 tracks, but labels: 400 × 8"),
-        ({"labels": lambda v: v.T}, r"400 rows × 9 tracks, .* 9 × 400 \(rows and tracks exchanged"),
-        ({"compare": lambda v: v[1:]}, "399 rows × 9 tracks, but"),
-        ({"tracks": lambda v: v[1:]}, "the table of tracks has 8, but labels: 9 columns"),
-        (
-            {"predictions": lambda v: np.where(v == v[11, 6], np.nan, v)},
-            r"predictions: row \d+, track '.*': the prediction is NaN or missing",
-        ),
-        ({"labels": lambda v: v + 1}, r"labels: row \d+, track '.*': label 2 is not one of 0, 1"),
+        ("labels", lambda v: v[:, :8], "400 × 8"),
+        ("labels", lambda v: v.T, "9 × 400"),
+        ("compare", lambda v: v[1:], "399 rows × 9"),
+        ("tracks", lambda v: v[1:], "8"),
+        ("predictions", lambda v: np.where(v == v[11, 6], np.nan, v), "predictions: row"),
+        ("labels", lambda v: v + 1, "label 2"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, change, message):
+def test_what_does_not_fit_is_refused(tmp_path, changed, change, named):
     scores, labels, other = arrays()
     values = {"predictions": scores, "labels": labels, "tracks": table_of(), "compare": other}
-    for name, function in change.items():
-        values[name] = function(values[name])
-    compare = {"k": values["compare"]}
-    with fails(DataError):
-        auc_report(
-            values["predictions"],
-            values["labels"],
-            tmp_path / "out",
-            tracks=values["tracks"],
-            compare=compare,
-        )
+    values[changed] = change(values[changed])
+    values["compare"] = {"k": values["compare"]}
+    with fails(DataError, named):
+        auc_report(output=tmp_path / "out", **values)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -343,15 +279,42 @@ def test_names_and_intervals_must_agree(tmp_path):
         auc_report(*files, tmp_path / "out")
 
 
-def test_a_directory_with_other_files_is_left_alone(tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/precious.txt").write_text("x")
-    with fails(UsageError):
-        auc_report(np.zeros((5, 2)), np.zeros((5, 2), bool), tmp_path / "out")
-    assert (tmp_path / "out/precious.txt").exists()
-
-
 @pytest.mark.parametrize("name", ["published", "a b", "", "a/b"])
 def test_names_of_predictors(tmp_path, name):
     with fails(UsageError):
         auc_report(np.zeros((5, 2)), np.zeros((5, 2)), tmp_path / "o", compare={name: np.zeros(1)})
+
+
+def published(path, text, names=("a", "b")):
+    path.write_text(text)
+    return read_published(path, names)
+
+
+def test_published_by_name_or_order(tmp_path):
+    path = tmp_path / "p.tsv"
+    by_name = published(path, "track\tx\tpublished_auroc\nb\t1\t0.9\nz\t1\t0.1\n")
+    np.testing.assert_array_equal(by_name, [np.nan, 0.9])
+    by_order = published(path, "index\tauc_deepsea\n0\t0.7\n1\tNA (No positive in Test region)\n")
+    np.testing.assert_array_equal(by_order, [0.7, np.nan])
+    assert published(path, "auc\n0.5\n1\n") == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("track\tscore\na\t1\n", "track, score"),
+        ("auc\n0.5\n", "1 rows"),
+        ("index\tauc\n1\t0.5\n0\t0.5\n", "line 2: index '1'"),
+        ("auc\n0.5\n1.5\n", "row 2: auc '1.5'"),
+        ("auc\nx\n1\n", "row 1: auc 'x'"),
+        ("track\tauc\na\t1\na\t1\n", "row 2: track a"),
+        ("track\tauc\nc\t1\n", "p.tsv"),
+        ("auc\nNA\nNA\n", "column 'auc'"),
+        ("", "p.tsv"),
+        ("track\tauroc\tauroc\na\t0.5\t0.6\n", "'auroc'"),
+        ("track\tauroc\na\t0.5\t\n", "line 2: 3"),
+    ],
+)
+def test_bad_published_tables(tmp_path, text, named):
+    with fails(DataError, named):
+        published(tmp_path / "p.tsv", text)

@@ -11,13 +11,8 @@ from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.reporting.known_effects import KnownEffect
 from bigbird_dna.reporting.variants import MOST_POINTS, VARIANTS, variant_figure, variant_table
 
-EFFECTS = {
-    "strong": ["loss"],
-    "repair": ["gain"],
-    "weak": ["none"],
-    "flank": ["none"],
-    "mixed": ["none", "loss"],
-}
+EFFECTS = {"strong": ["loss"], "repair": ["gain"], "weak": ["none"], "flank": ["none"]}
+EFFECTS["mixed"] = ["none", "loss"]
 
 
 @pytest.fixture
@@ -38,37 +33,23 @@ def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
     table = variant_table(variants, ["c2"])
     assert list(table.columns) == VARIANTS.names
     parts = [*(f"place={name}" for name in sorted(EFFECTS)), "track=T0", "track=T1"]
-    assert table["subset"].tolist() == [
-        *("all", *parts),
-        *("held-out", *(f"held-out {part}" for part in parts)),
-    ]
+    assert table["subset"].tolist() == ["all", *parts, "held-out", *(f"held-out {part}" for part in parts)]
+    against = {"strong": True, "repair": True, "weak": False, "flank": False}
     for row in table.to_dict("records"):
-        name = row["subset"]
-        rows = [v for v in variants if "held-out" not in name or v.contig == "c2"]
-        own = rows
-        if "track=" in name:
-            own = rows = [v for v in rows if v.track == name[-2:]]
-        if "place=" in name:
-            place = name.partition("=")[2]
-            own = [v for v in rows if v.place == place]
-            against = {"strong": True, "repair": True, "weak": False, "flank": False}
-            if place in against:
-                rows = own + [v for v in rows if (v.effect == "none") == against[place]]
-            else:
-                rows = own
+        name, value = row["subset"], row["subset"].partition("=")[2]
+        whole = [v for v in variants if "held-out" not in name or v.contig == "c2"]
+        own = rows = [v for v in whole if not value or value in (v.track, v.place)]
+        if value in against:
+            rows = own + [v for v in whole if (v.effect == "none") == against[value]]
         labels = [v.effect != "none" for v in rows]
         assert (row["variants"], row["with_effect"]) == (len(rows), sum(labels))
         sizes = [abs(v.delta) for v in rows]
         assert row["auroc"] == pytest.approx(roc_auc_score(labels, sizes))
         assert row["auroc_log_odds"] == pytest.approx(roc_auc_score(labels, [abs(v.log_odds) for v in rows]))
-        np.testing.assert_allclose(
-            [row["auroc_low"], row["auroc_high"]], auroc(labels, sizes)[1:], rtol=1e-12
-        )
+        assert (row["auroc_low"], row["auroc_high"]) == pytest.approx(auroc(labels, sizes)[1:], rel=1e-12)
         signs = [(v.delta > 0) == (v.effect == "gain") for v in own if v.effect in ("gain", "loss")]
-        if signs:
-            assert row["right_sign"] == pytest.approx(np.mean(signs))
-        else:
-            assert math.isnan(row["right_sign"])
+        expected = np.mean(signs) if signs else math.nan
+        assert row["right_sign"] == pytest.approx(expected, nan_ok=True)
 
 
 def test_what_is_not_defined_is_empty() -> None:
@@ -85,11 +66,8 @@ def test_what_is_not_defined_is_empty() -> None:
 
 
 def test_other_words_for_effects() -> None:
-    effects = ["functional", "functional", "silent", "silent"]
-    rows = [
-        KnownEffect("c", "T", "", effect, size, size)
-        for effect, size in zip(effects, (0.4, 0.1, 0.2, 0.0), strict=True)
-    ]
+    sizes = (("functional", 0.4), ("functional", 0.1), ("silent", 0.2), ("silent", 0.0))
+    rows = [KnownEffect("c", "T", "", effect, size, size) for effect, size in sizes]
     (row,) = variant_table(rows, no_effect="silent").to_dict("records")
     assert (row["with_effect"], row["auroc"]) == (2, 0.75)
     assert math.isnan(row["right_sign"])

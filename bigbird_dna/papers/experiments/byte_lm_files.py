@@ -83,7 +83,7 @@ def read_imagenet64(path: Path, most: int) -> Bytes:
                 f"{path}: data of shape {header.shape} and type {header.dtype} are not images of "
                 f"{width:,} bytes each"
             )
-        with arrays.open("data") as stream:
+        with arrays.open("data") as (_, stream):
             count = min(most, header.shape[0])
             read = stream.read(count * width)
     if len(read) < count * width:

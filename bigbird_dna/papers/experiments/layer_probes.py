@@ -13,7 +13,7 @@ from bigbird_dna.baselines.kmers import KmerLogistic, fit_probe
 from bigbird_dna.config import PRETRAINED, RANDOM, Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
-from bigbird_dna.disk.atomic import full_disk_told, scratch_directory
+from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError
@@ -106,7 +106,7 @@ def _windows(config: Config, negative_set: str, windows: Path, reference: Refere
 def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Probed]:
     """A probe for each layer of an encoder."""
     found = []
-    with scratch_directory() as scratch, full_disk_told(scratch, scratch):
+    with scratch_directory() as scratch, full_disk_reported(scratch, scratch):
         # Files that are written, not mapped: a mapped one on a full disk ends the process without a word.
         files = [scratch / f"layer-{layer}" for layer in range(frozen.layers)]
         starts = range(0, len(windows.sequences), ROWS_AT_ONCE)

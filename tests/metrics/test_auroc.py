@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import binomtest, norm, rankdata
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from bigbird_dna.metrics.auroc import Z95, auroc, auroc_difference, auroc_note
+from bigbird_dna.metrics.curves import Steps, average_precision
 from tests.golden.messages import fails
 
 # Few distinct scores, so that ties are common.
@@ -71,11 +72,14 @@ def test_area_and_interval_count_pairs(rows):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("digits", [0, 1, 9])
-@pytest.mark.parametrize(("m", "n"), [(1, 500), (40, 900), (700, 30), (300, 300)])
-def test_area_is_that_of_scikit_learn(m, n, digits, dtype):
+@pytest.mark.parametrize(("m", "n"), [(1, 500), (40, 900), (700, 30), (300, 300), (300_000, 300_000)])
+def test_areas_are_those_of_scikit_learn(m, n, digits, dtype):
     labels, scores = binormal(np.random.default_rng(m + digits), m, n, 0.76)
     scores = np.round(scores, digits).astype(dtype)
     assert auroc(labels, scores).value == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    steps = Steps.of_rows(labels, scores)
+    precision = float(average_precision(steps.true, steps.false))
+    assert precision == pytest.approx(average_precision_score(labels, scores), abs=1e-12)
 
 
 @PROPERTY
@@ -168,10 +172,6 @@ def test_where_the_variance_says_nothing(labels, scores, expected, note):
     assert bool(text) == bool(note)
 
 
-def test_difference_with_a_class_missing_is_undefined():
-    assert all(map(math.isnan, auroc_difference([1, 1], [0, 1], [1, 0])))
-
-
 @pytest.mark.parametrize(
     ("first", "second", "value", "ends"),
     [
@@ -185,30 +185,19 @@ def test_difference_with_a_class_missing_is_undefined():
 def test_a_difference_without_variance_is_certain_of_one_ranking_alone(first, second, value, ends):
     found = auroc_difference([1, 1, 0, 0], first, second)
     assert found == pytest.approx((value, ends, ends), nan_ok=True)
+    assert all(map(math.isnan, auroc_difference([1] * 4, first, second)))
 
 
 def test_infinite_scores_are_ranked():
-    scores = np.array([np.inf, 1.0, 0.0, -np.inf, np.inf], np.float32)
-    labels = np.array([1, 1, 0, 0, 0])
+    scores, labels = np.array([np.inf, 1.0, 0.0, -np.inf, np.inf], np.float32), np.array([1, 1, 0, 0, 0])
     expected = roc_auc_score(labels, np.clip(scores, -9, 9))
     assert auroc(labels, scores).value == pytest.approx(expected, abs=1e-12)
 
 
-def test_large_input_is_quick():
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 2, 1_000_000)
-    assert auroc(labels, rng.random(1_000_000)).value == pytest.approx(0.5, abs=0.005)
-
-
 @pytest.mark.parametrize(
-    ("labels", "scores", "message"),
-    [
-        ([0, 1], [0.1, math.nan], "scores hold NaN"),
-        ([0, 1], [0.1], r"labels \(2,\) and scores \(1,\) must be 1-D of one length"),
-        ([[0, 1]], [[0.1, 0.2]], "1-D"),
-    ],
+    ("labels", "scores"), [([0, 1], [0.1, math.nan]), ([0, 1], [0.1]), ([[0, 1]], [[0.1, 0.2]])]
 )
-def test_bad_rows(labels, scores, message):
+def test_bad_rows(labels, scores):
     for call in (auroc, lambda y, x: auroc_difference(y, x, x)):
         with fails(ValueError):
             call(labels, scores)

@@ -7,26 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.disk.tables import (
-    Column,
-    Schema,
-    count_columns,
-    estimate_columns,
-    metric_columns,
-    open_lines,
-    read_table,
-    text_columns,
-    write_table,
-)
+from bigbird_dna.disk.tables import Column, Schema, columns, open_lines, read_table, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.result import ResultTable, write_result
 from tests.golden.messages import fails
 
 SCHEMA = Schema(
     [
-        *text_columns("model"),
-        *count_columns("n"),
-        *estimate_columns("auroc"),
+        *columns("text model", "count n", "estimate auroc"),
         Column("fraction", low=0, high=1),
         Column("published_auroc", "published", missing=True),
     ],
@@ -37,16 +25,9 @@ FRAME = pd.DataFrame(
 )
 
 
-def test_columns_of_the_file():
-    assert SCHEMA.names == [
-        *("model", "n", "auroc", "auroc_low", "auroc_high"),
-        "fraction",
-        "published_auroc",
-    ]
-    assert SCHEMA.part("n", "auroc").names == ["n", "auroc", "auroc_low", "auroc_high"]
-
-
 def test_what_is_written_is_read(tmp_path):
+    assert SCHEMA.names == ["model", "n", "auroc", "auroc_low", "auroc_high", "fraction", "published_auroc"]
+    assert SCHEMA.part("n", "auroc").names == SCHEMA.names[1:5]
     write_table(tmp_path / "t.tsv", FRAME, SCHEMA)
     assert (tmp_path / "t.tsv").read_text().splitlines()[1] == "a\t3\t0.5\t0.25\t0.75\t0.125\t"
     found = read_table(tmp_path / "t.tsv", SCHEMA)
@@ -56,7 +37,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_other_columns_stay_text(tmp_path):
     (tmp_path / "t.tsv").write_text("x\tn\n1\t2\n")
-    assert read_table(tmp_path / "t.tsv", Schema(count_columns("n"))).loc[0].tolist() == ["1", 2]
+    assert read_table(tmp_path / "t.tsv", Schema(columns("count n"))).loc[0].tolist() == ["1", 2]
 
 
 def test_columns_that_are_not_declared_are_not_written(tmp_path):
@@ -78,15 +59,14 @@ def test_what_a_column_cannot_hold(tmp_path, column, cell):
     text = FRAME.astype(object).fillna("")
     text.loc[1, column] = cell
     text.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
-    with pytest.raises(DataError) as error:
+    with fails(DataError, "t.tsv", "row 2", column, repr(cell)[:50]):
         read_table(tmp_path / "t.tsv", SCHEMA)
-    assert all(part in str(error.value) for part in ("t.tsv", "row 2", column, repr(cell)[:50]))
 
 
 @pytest.mark.parametrize("cell", ["", "NA", "NaN", "nan", "-", ".", "NA, not measured"])
 def test_cells_without_a_value(tmp_path, cell):
     (tmp_path / "t.tsv").write_text(f"a\tb\n{cell}\tx\n")
-    assert math.isnan(read_table(tmp_path / "t.tsv", Schema(metric_columns("a")))["a"][0])
+    assert math.isnan(read_table(tmp_path / "t.tsv", Schema(columns("metric a")))["a"][0])
 
 
 def test_a_row_that_stands_twice_and_a_column_that_is_missing(tmp_path):
@@ -94,7 +74,7 @@ def test_a_row_that_stands_twice_and_a_column_that_is_missing(tmp_path):
     with fails(DataError):
         read_table(tmp_path / "t.tsv", SCHEMA)
     with fails(DataError):
-        read_table(tmp_path / "t.tsv", Schema(text_columns("more")))
+        read_table(tmp_path / "t.tsv", Schema(columns("text more")))
 
 
 def test_lines_of_a_table(tmp_path):
@@ -118,10 +98,8 @@ def test_a_result_in_all_its_forms(tmp_path):
     write_result(tmp_path, "r", result, lambda result, path: drawn.append(path.name))
     assert read_table(tmp_path / "r.tsv", SCHEMA)["n"].tolist() == [3, 4] and drawn == ["r.svg"]
     content = json.loads((tmp_path / "r.json").read_text())
-    assert (
-        content["note"] == "Of the test windows. Published by others." and content["rows"][1]["auroc"] is None
-    )
+    assert content["note"] == result.note and content["rows"][1]["auroc"] is None
     lines = (tmp_path / "r.md").read_text().splitlines()
-    assert lines[0] == "# Results" and lines[-1] == "† Of the test windows. Published by others."
+    assert lines[0] == "# Results" and lines[-1] == f"† {result.note}"
     assert lines[4] == "| a | 3 | 0.500 [0.250, 0.750] | 0.125 |  |"
     assert lines[5] == "| NA | 4 |  | 1.000 | 0.900 † |"

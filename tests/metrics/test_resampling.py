@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import norm, ttest_1samp
@@ -13,25 +13,14 @@ from bigbird_dna.metrics import resampling
 from bigbird_dna.metrics.auroc import auroc, auroc_difference
 from bigbird_dna.metrics.resampling import (
     FEWEST_TRACKS,
-    RankedRows,
+    bits_per_base,
     gain,
     mean_auroc,
     resampled_aurocs,
     resampled_medians,
     with_width,
 )
-
-
-@given(st.data())
-def test_weights_count_rows_as_often_as_repeating_them_does(data: st.DataObject) -> None:
-    """Whole weights, ties and rows that aren't drawn: the AUROC of the repeated rows."""
-    n = data.draw(st.integers(2, 12))
-    labels = data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
-    scores = data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n))
-    weights = data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
-    (found,) = RankedRows.of(labels, scores).aurocs(np.array(weights, float)[:, None])
-    repeated = auroc(np.repeat(labels, weights), np.repeat(scores, weights)).value
-    assert found == pytest.approx(repeated, abs=1e-12, nan_ok=True)
+from tests.golden.messages import fails
 
 
 def test_resamples_are_of_groups_and_the_same_for_all_models(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +38,7 @@ def test_resamples_are_of_groups_and_the_same_for_all_models(monkeypatch: pytest
     # However many are held at a time.
     monkeypatch.setattr(resampling, "CHUNK", 60 * 7)
     np.testing.assert_array_equal(resampled_aurocs(labels, scores, groups, seed=3, resamples=50), found)
+    assert np.isnan(resampled_aurocs(0 * labels, scores, groups, resamples=5)).tolist() == [[True] * 5] * 3
 
 
 def test_medians_are_of_the_same_tracks_for_all_models() -> None:
@@ -82,9 +72,14 @@ def test_where_rows_tell_all_the_interval_is_student_s() -> None:
 
 
 def test_a_gain_without_an_interval() -> None:
-    nothing = np.full((1, 5), np.nan)
-    found = gain([0.8], [0.7], nothing, nothing)
-    assert found.value == pytest.approx(0.1) and math.isnan(found.low)
+    """Of no resample, or of tracks too few to be resampled."""
+    values = np.random.default_rng(1).random((2, FEWEST_TRACKS))
+    assert resampled_medians(values).shape == (2, resampling.RESAMPLES)
+    few = resampled_medians(values[:, 1:])
+    for none in (np.full((2, 5), np.nan), few):
+        found = gain([0.8], [0.7], none[:1], none[1:])
+        assert found == pytest.approx((0.1, math.nan, math.nan), nan_ok=True)
+    assert few.shape == (2, 0)
 
 
 def test_resamples_that_are_all_alike_are_no_certainty() -> None:
@@ -96,15 +91,6 @@ def test_resamples_that_are_all_alike_are_no_certainty() -> None:
     labels = np.tile([1, 0], 20)
     moved = resampled_aurocs(labels, np.stack([labels, 2 * labels]), np.arange(40) // 2)
     assert math.isnan(with_width(gain([1.0], [1.0], moved[:1], moved[1:])).low)
-
-
-def test_few_tracks_are_not_resampled() -> None:
-    values = np.random.default_rng(1).random((2, FEWEST_TRACKS))
-    assert resampled_medians(values).shape == (2, resampling.RESAMPLES)
-    few = resampled_medians(values[:, 1:])
-    assert few.shape == (2, 0)
-    found = gain([0.8], [0.7], few[:1], few[1:])
-    assert found.value == pytest.approx(0.1) and math.isnan(found.low) and math.isnan(found.high)
 
 
 def test_the_interval_of_a_mean_auroc_is_symmetric_on_the_logit_scale() -> None:
@@ -170,3 +156,74 @@ def test_the_interval_covers_the_truth(pairs: int, seeds: int, deviation: float)
         found = gain(areas[:seeds], areas[seeds:], moved[:seeds], moved[seeds:])
         covered += found.low <= truth <= found.high
     assert covered / studies >= 0.88  # 0.95 less four of its deviations would be 0.87
+
+
+def tokens(blocks, seed, *, spread=0.2, each=30):
+    """Tokens of blocks that are easy or hard as a whole, seen by a model and a baseline a little above."""
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(blocks), each)
+    bases = rng.integers(1, 9, len(ids))
+    rate = 1.9 + rng.normal(0, spread, blocks)[ids] + rng.normal(0, 0.3, len(ids))
+    bits = {"model": bases * rate, "baseline": bases * (rate + 0.02 + rng.normal(0, 0.05, len(ids)))}
+    return bits, bases, ids
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 9), st.integers(0, 99), st.sampled_from([1, 20, 1 << 22]))
+def test_draws_are_those_made_one_by_one(blocks, seed, chunk):
+    bits, bases, ids = tokens(blocks, seed, each=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resampling, "CHUNK", chunk)
+        found = bits_per_base(bits, bases, ids * 7 - 3, "model", seed=seed, resamples=50)
+    rng = np.random.default_rng(seed)
+    rates = {name: [] for name in bits}
+    for _ in range(50):
+        drawn = rng.integers(blocks, size=blocks)
+        rows = np.concatenate([np.flatnonzero(ids == block) for block in drawn])
+        for name, row in bits.items():
+            rates[name].append(row[rows].sum() / bases[rows].sum())
+    for name, row in bits.items():
+        value, low, high = found[name].bits_per_base
+        assert value == pytest.approx(row.sum() / bases.sum())
+        assert (low, high) == pytest.approx(tuple(np.percentile(rates[name], [2.5, 97.5])))
+    paired = np.subtract(rates["model"], rates["baseline"])
+    assert found["baseline"].difference[1:] == pytest.approx(tuple(np.percentile(paired, [2.5, 97.5])))
+    assert all(map(math.isnan, found["model"].difference))
+
+
+def test_intervals_of_blocks_cover_the_truth():
+    """In about 95 % of samples, where tokens drawn one by one would do so in half of them."""
+    found = bits_per_base(*tokens(60, 1), "model")
+    width = found["model"].bits_per_base.high - found["model"].bits_per_base.low
+    paired = found["baseline"].difference  # narrower
+    assert paired.high - paired.low < width / 4 and paired.low < -0.02 < paired.high < 0
+    covered = alone = 0
+    for seed in range(200):
+        bits, bases, ids = tokens(50, seed, spread=0.3)
+        low, high = bits_per_base(bits, bases, ids, "model", resamples=200)["model"].bits_per_base[1:]
+        covered += low < 1.9 < high
+        rows = np.arange(len(ids))
+        low, high = bits_per_base(bits, bases, rows, "model", resamples=60)["model"].bits_per_base[1:]
+        alone += low < 1.9 < high
+    assert 178 <= covered <= 199
+    assert alone < 150
+
+
+def test_one_block_has_no_interval():
+    found = bits_per_base(*tokens(1, 0), "model")["baseline"]
+    for value in found:
+        assert value.value and math.isnan(value.low) and math.isnan(value.high)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (({"a": [1.0]}, [1], [0], "model"), "model"),
+        (({"a": [1.0, 2.0]}, [1], [0], "a"), "(2,)"),
+        (({"a": [math.nan]}, [1], [0], "a"), "a has"),
+        (({"a": []}, [], [], "a"), ""),
+    ],
+)
+def test_bits_that_make_no_rate(arguments, named):
+    with fails(ValueError, named):
+        bits_per_base(*arguments)

@@ -16,10 +16,14 @@ def test_bins_and_error_by_hand() -> None:
     curve = reliability(labels, [0.1, 0.2, 0.3, 0.6, 0.7, 0.9], bins=3)
     assert curve.rows.tolist() == [2, 2, 2]
     assert curve.probability == pytest.approx([0.15, 0.45, 0.8])
-    assert curve.share == pytest.approx([0.0, 0.5, 1.0])
+    assert curve.fraction == pytest.approx([0.0, 0.5, 1.0])
     found = calibration_metrics(labels, [0.1, 0.2, 0.3, 0.6, 0.7, 0.9], bins=3)
     assert found.ece == pytest.approx((0.15 + 0.05 + 0.2) / 3)
     assert (found.share_positive, found.mean_probability) == (0.5, pytest.approx(2.8 / 6))
+    rows = mixture(20_000, 0.1, seed=1)  # probabilities that hold
+    found = calibration_metrics(rows.labels, rows.true)
+    assert found.ece_debiased_low == 0 and found.ece < 0.01
+    assert found.mean_probability == pytest.approx(found.share_positive, abs=0.01)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=1, max_size=60), st.randoms())
@@ -62,12 +66,9 @@ def test_the_debiased_error_and_its_interval_hold_where_the_error_is_known(
     slope: float, lift: float, n: int, apart: float
 ) -> None:
     truth, samples = _error(slope, lift, apart), 120
-    found = [
-        calibration_metrics(rows.labels, rows.raw)
-        for rows in (
-            mixture(n, 0.5, seed, apart=apart, slope=slope, lift=lift) for seed in range(1, samples + 1)
-        )
-    ]
+    seeds = range(1, samples + 1)
+    sources = (mixture(n, 0.5, seed, apart=apart, slope=slope, lift=lift) for seed in seeds)
+    found = [calibration_metrics(rows.labels, rows.raw) for rows in sources]
     inside = np.mean([one.ece_debiased_low <= truth <= one.ece_debiased_high for one in found])
     assert inside >= 0.87  # 95 % less three deviations of 120 samples, and some for the approximation
     plain, debiased = (np.mean([getattr(one, name) for one in found]) for name in ("ece", "ece_debiased"))
@@ -82,12 +83,8 @@ def test_a_negative_that_stands_there_thrice_for_a_third_each_changes_no_figure(
     times = np.where(rows.labels == 1, 1, 3)
     groups = np.arange(300)
     once = calibration_metrics(rows.labels, rows.raw, groups=groups)
-    thrice = calibration_metrics(
-        np.repeat(rows.labels, times),
-        np.repeat(rows.raw, times),
-        groups=np.repeat(groups, times),
-        negative_weight=1 / 3,
-    )
+    labels, raw, ids = (np.repeat(column, times) for column in (rows.labels, rows.raw, groups))
+    thrice = calibration_metrics(labels, raw, groups=ids, negative_weight=1 / 3)
     for name, value in once._asdict().items():
         # What bins show by chance is less: it would be, if the three were not the same row.
         if name == "ece_perfect" or name.startswith("ece_debiased"):
@@ -113,13 +110,6 @@ def test_more_negatives_tell_the_error_of_as_many_of_both_with_less_noise(slope:
     assert chance < 0.85 * before
     if not truth > 1e-6:
         assert np.mean([one.ece for one in found]) == pytest.approx(chance, rel=0.1)
-
-
-def test_probabilities_that_hold_have_a_mean_near_the_share() -> None:
-    rows = mixture(20_000, 0.1, seed=1)
-    found = calibration_metrics(rows.labels, rows.true)
-    assert found.ece_debiased_low == 0 and found.ece < 0.01
-    assert found.mean_probability == pytest.approx(found.share_positive, abs=0.01)
 
 
 def test_few_rows_and_one_class() -> None:

@@ -38,8 +38,8 @@ def content(path: Path) -> dict[str, str]:
 def test_a_directory_is_replaced_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanges: bool
 ) -> None:
-    if not exchanges:
-        monkeypatch.setattr(directories, "_exchange", lambda *_: False)
+    if not exchanges:  # as where the file system can't
+        monkeypatch.setattr(directories.ctypes, "CDLL", lambda _: None)
     target = tmp_path / "model"
     for name in ("first", "second"):
         write(target, **{name: name})
@@ -67,42 +67,23 @@ def _umask() -> int:
     return mask
 
 
-def _added(target: Path) -> None:
-    (target / "thesis.txt").write_text("years")
-
-
-def _below(target: Path) -> None:
-    (target / "notes").mkdir()
-    (target / "notes/thesis.txt").write_text("years")
-
-
-def _empty_folder(target: Path) -> None:
-    (target / "photos").mkdir()
-
-
-def _hidden(target: Path) -> None:
-    (target / ".git").mkdir()
-
-
-def _changed(target: Path) -> None:
-    (target / "a").write_text("years")
-
-
 def _link(target: Path) -> None:
     (target / "a").rename(target.parent / "elsewhere")
     (target / "a").symlink_to(target.parent / "elsewhere")
 
 
-def _broken_list(target: Path) -> None:
-    (target / MARKER).write_text("{")
-
-
-def _no_list(target: Path) -> None:
-    (target / MARKER).unlink()
-
-
 @pytest.mark.parametrize(
-    "spoil", [_added, _below, _empty_folder, _hidden, _changed, _link, _broken_list, _no_list]
+    "spoil",
+    [
+        lambda target: (target / "thesis.txt").write_text("years"),
+        lambda target: ((target / "notes").mkdir(), (target / "notes/thesis.txt").write_text("years")),
+        lambda target: (target / "photos").mkdir(),
+        lambda target: (target / ".git").mkdir(),
+        lambda target: (target / "a").write_text("years"),
+        _link,
+        lambda target: (target / MARKER).write_text("{"),
+        lambda target: (target / MARKER).unlink(),
+    ],
 )
 def test_what_is_foreign_is_kept(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     target = tmp_path / "model"
@@ -126,7 +107,7 @@ def test_what_comes_while_work_goes_on_is_kept(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["model"]
 
 
-def test_places_that_are_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locations_that_are_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, link = tmp_path / "run/model", tmp_path / "link"
     write(model, a="a")
     link.symlink_to(model)
@@ -134,25 +115,15 @@ def test_places_that_are_never_replaced(tmp_path: Path, monkeypatch: pytest.Monk
     work = tmp_path / "run/inner/here"
     work.mkdir(parents=True)
     monkeypatch.chdir(work)
-    for path, reason in {
-        link: "symbolic link",
-        tmp_path / "file": "is a file",
-        Path(): "working directory",
-        Path(".."): "working directory",
-        Path("/"): "working directory",
-        work: "working directory",
-        model: "is the input",
-        tmp_path / "run": "working directory",
-        model / "new": "lies in the input",
-        model / "deeper/new": "lies in the input",
-    }.items():
-        with fails(UsageError):
+    inside = (model / "new", model / "deeper/new")
+    around = (Path(), Path(".."), Path("/"), work, tmp_path / "run")
+    for path in (link, tmp_path / "file", *around, model, *inside):
+        with fails(UsageError, path):
             check_directory(path, [model])
     monkeypatch.chdir("/")
-    with fails(UsageError):
-        check_directory(tmp_path / "run", [model])
-    with fails(UsageError):
-        check_directory(model, [link])
+    for path, given in ((tmp_path / "run", model), (model, link)):
+        with fails(UsageError, path, given):
+            check_directory(path, [given])
     assert content(model) == {"a": "a"}
 
 

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score, matthews_corrcoef, roc_auc_score
 
-from bigbird_dna.metrics.binary import CountedRows, binary_metrics
-from bigbird_dna.metrics.curves import Steps, average_precision
+from bigbird_dna.metrics.auroc import UNDEFINED, auroc, auroc_note
+from bigbird_dna.metrics.binary import binary_metrics, weighted_metrics
+from bigbird_dna.metrics.curves import Steps, WeightedRows
 from tests.golden.messages import fails
 
 # Few distinct scores, so that ties are common.
@@ -42,16 +43,6 @@ def test_point_figures_agree_with_scikit_learn(rows):
     assert found.mcc == pytest.approx(matthews_corrcoef(labels, called))
 
 
-@pytest.mark.parametrize("digits", [0, 1, 9])
-@pytest.mark.parametrize(("m", "n"), [(1, 500), (40, 900), (700, 30), (300, 300)])
-def test_average_precision_is_that_of_scikit_learn(m, n, digits):
-    labels = np.repeat([1, 0], [m, n])
-    scores = np.round(np.random.default_rng(m + digits).normal(size=m + n) + labels, digits)
-    steps = Steps.of_rows(labels, scores)
-    found = float(average_precision(steps.true, steps.false))
-    assert found == pytest.approx(average_precision_score(labels, scores), abs=1e-12)
-
-
 @settings(deadline=None)
 @given(ROWS, st.randoms(use_true_random=False))
 def test_figures_under_weights_are_those_of_repeated_rows(rows, random):
@@ -60,14 +51,16 @@ def test_figures_under_weights_are_those_of_repeated_rows(rows, random):
     weights[[labels.argmax(), labels.argmin()]] += 1
     y, p = np.repeat(labels, weights), np.repeat(scores, weights)
     expected = (
+        roc_auc_score(y, p),
         average_precision_score(y, p),
         f1_score(y, p >= 0.5, zero_division=0),
         matthews_corrcoef(y, p >= 0.5),
     )
-    counted = CountedRows.of(labels, scores, Steps.of_rows(labels, scores))
-    found = counted.figures(np.stack([weights, 0 * weights, ~labels * 1]).astype(float))
-    assert found[:, 0] == pytest.approx(expected)
-    assert np.isnan(found[:, 1:]).all()
+    counted = WeightedRows.of(labels, scores, Steps.of_rows(labels, scores))
+    some = np.stack([weights, 0 * weights, ~labels * 1]).astype(float)
+    found = [counted.aurocs(some), *weighted_metrics(counted, scores >= 0.5, some)]
+    assert [row[0] for row in found] == pytest.approx(expected)
+    assert np.isnan([row[1:] for row in found]).all()
 
 
 def test_bootstrap_agrees_with_a_slow_one():
@@ -99,55 +92,34 @@ def test_groups_are_drawn_together():
         assert widths[0] > 1.15 * widths[1]
 
 
-def test_same_seed_same_figures_and_another_seed_others():
-    labels, scores = simulated(np.random.default_rng(1), n=40)
-    assert binary_metrics(labels, scores, 1) == binary_metrics(labels, scores, 1)
-    assert binary_metrics(labels, scores, 1).f1_low != binary_metrics(labels, scores, 2).f1_low
-
-
-@pytest.mark.parametrize(
-    ("labels", "note"), [([1, 1, 1], "no negatives"), ([0, 0], "no positives"), ([], "no measured row")]
-)
-def test_one_class_has_no_figures_but_a_note(labels, note):
+@pytest.mark.parametrize("labels", [[1, 1, 1], [0, 0], []])
+def test_one_class_has_no_metrics_but_a_note(labels):
     found = binary_metrics(labels, np.full(len(labels), 0.7))
     assert found.n == len(labels) and found.positives == sum(labels)
-    assert found.note == note
+    assert found.note == auroc_note(sum(labels), len(labels) - sum(labels), UNDEFINED)
     assert all(math.isnan(value) for value in found[2:-1])
 
 
-def test_a_single_positive_has_an_auroc_without_interval():
-    found = binary_metrics([1, 0, 0, 0], [0.8, 0.9, 0.1, 0.2])
-    assert found.auroc == pytest.approx(2 / 3)
-    assert math.isnan(found.auroc_low)
-    assert found.note == "only one positive: no interval of AUROC"
-
-
-def test_perfect_separation_is_no_certainty():
-    found = binary_metrics([1, 1, 0, 0], [0.9, 0.8, 0.2, 0.1])
-    assert (found.auroc, found.auroc_low, found.auroc_high) == (1, pytest.approx(0.025**0.5), 1)
-    assert "separated" in found.note
-
-
-def test_nothing_called_positive_gives_zero():
-    found = binary_metrics([1, 0, 1, 0], [0.4, 0.3, 0.2, 0.1])
-    assert found.f1 == 0 and found.mcc == 0
-
-
-def test_without_resamples_only_auroc_has_an_interval():
-    found = binary_metrics([1, 0, 1, 0], [0.4, 0.3, 0.2, 0.1], resamples=0)
-    assert math.isnan(found.f1_low) and not math.isnan(found.auroc_low)
+@pytest.mark.parametrize("scores", [[0.8, 0.9, 0.1, 0.2], [0.4, 0.3, 0.2, 0.1], [0.9, 0.8, 0.2, 0.1]])
+@pytest.mark.parametrize("labels", [[1, 0, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]])
+def test_auroc_and_its_note_are_those_of_auroc(labels, scores):
+    """Also without resamples, where it alone has an interval; F1 is 0 if nothing is called positive."""
+    area = auroc(labels, scores)
+    found = binary_metrics(labels, scores, resamples=0)
+    assert found[2:5] == pytest.approx(area, nan_ok=True) and math.isnan(found.f1_low)
+    assert found.note == auroc_note(sum(labels), 4 - sum(labels), area)
+    assert max(scores) >= 0.5 or found.f1 == found.mcc == 0
 
 
 @pytest.mark.parametrize(
-    ("labels", "scores", "message"),
+    ("labels", "scores", "groups"),
     [
-        ([0, 2], [0.1, 0.2], "labels must be 0 or 1"),
-        ([0, 1], [0.1, math.nan], "NaN"),
-        ([0, 1], [0.1], "one length"),
+        ([0, 2], [0.1, 0.2], None),
+        ([0, 1], [0.1, math.nan], None),
+        ([0, 1], [0.1], None),
+        ([0, 1], [0.1, 0.2], [1]),
     ],
 )
-def test_bad_input(labels, scores, message):
+def test_bad_input(labels, scores, groups):
     with fails(ValueError):
-        binary_metrics(labels, scores)
-    with fails(ValueError):
-        binary_metrics([0, 1], [0.1, 0.2], groups=[1])
+        binary_metrics(labels, scores, groups=groups)
