@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from bigbird_dna.cli.build import runs, training
 from bigbird_dna.cli.options import (
     RESULTS,
     TRACK_TABLE,
@@ -35,14 +36,12 @@ HeldOut = Annotated[
 ]
 
 
+@runs("genome.chromatin.deepsea.unpack_bundle")
 def unpack_deepsea(
-    bundle: Annotated[Path, argument("DeepSEA's training bundle (.tar.gz).")],
-    output: Annotated[Path, output("DIR", "For the three files.")],
+    archive: Annotated[Path, argument("DeepSEA's training bundle (.tar.gz).", "bundle")],
+    directory: Annotated[Path, output("DIR", "For the three files.")],
 ) -> None:
     """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; prepare chromatin reads them."""
-    from bigbird_dna.genome.chromatin.deepsea import unpack_bundle
-
-    unpack_bundle(bundle, output)
 
 
 def prepare_chromatin(
@@ -124,18 +123,13 @@ def finetune_chromatin(
     """Train a chromatin model; resumes and stops as pretrain does."""
     from bigbird_dna.finetuning.chromatin import ChromatinTask
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.training.distributed import world
-    from bigbird_dna.training.stopping import time_of_end
     from bigbird_dna.training.task import train
 
-    ends = time_of_end(time_limit)
-    settings, paths = read_run(config, overrides)
-    bin_size = settings.chromatin.data.bin
-    size = settings.chromatin.data.window if window is None else window
-    if size < bin_size or (size - bin_size) % 2:
-        raise ConfigError(f"--window {size}: doesn't hold the bin of {bin_size} bp in its middle")
-    with cpu_threads(threads), world(device, ends) as here:
+    with training(config, overrides, device, threads, time_limit) as (settings, paths, here):
+        bin_size = settings.chromatin.data.bin
+        size = settings.chromatin.data.window if window is None else window
+        if size < bin_size or (size - bin_size) % 2:
+            raise ConfigError(f"--window {size}: doesn't hold the bin of {bin_size} bp in its middle")
         task = ChromatinTask(
             settings,
             size,
@@ -148,9 +142,10 @@ def finetune_chromatin(
         train(task, output or paths.combined_chromatin, checkpoints or paths.checkpoints, here)
 
 
+@runs("finetuning.calibrate.calibrate_chromatin", part="chromatin")
 def calibrate_chromatin(
     config: Config,
-    model_dir: ModelDirectory,
+    path: ModelDirectory,
     output: CalibratedModel = None,
     overrides: Set = None,
     data: ChromatinData = None,
@@ -164,22 +159,9 @@ def calibrate_chromatin(
     Commands that predict give the corrected probabilities with --calibrated. chromatin.calibration says how
     many bins, and how; chromatin.evaluation.middle whether neighbours share a window.
     """
-    from bigbird_dna.finetuning.calibrate import calibrate_chromatin as calibrate
-    from bigbird_dna.model.inference import cpu_threads
-
-    settings, paths = read_run(config, overrides)
-    with cpu_threads(threads):
-        calibrate(
-            settings.chromatin,
-            model_dir,
-            output,
-            data=data or paths.chromatin_data,
-            reference=reference or paths.reference,
-            batch_size=batch_size,
-            device=device,
-        )
 
 
+@runs("finetuning.evaluation.evaluate_models", part="chromatin.evaluation")
 def predict_bins(
     config: Config,
     models: Annotated[list[Path], argument("Chromatin models; their mean predicts.", "MODEL_DIR...")],
@@ -195,25 +177,9 @@ def predict_bins(
     threads: Threads = None,
 ) -> None:
     """Predict the test bins of the data set: what auc-report compares with their labels."""
-    from bigbird_dna.finetuning.evaluation import evaluate_models
-    from bigbird_dna.model.inference import cpu_threads
-
-    settings, paths = read_run(config, overrides)
-    with cpu_threads(threads):
-        evaluate_models(
-            models,
-            settings.chromatin.evaluation,
-            data=data or paths.chromatin_data,
-            reference=reference or paths.reference,
-            output=output,
-            labels=labels,
-            piece=piece,
-            precision=precision,
-            batch_size=batch_size,
-            device=device,
-        )
 
 
+@runs("finetuning.evaluation.evaluate_baseline", part="chromatin.evaluation")
 def fit_chromatin_baseline(
     config: Config,
     output: Array,
@@ -224,15 +190,3 @@ def fit_chromatin_baseline(
     threads: Threads = None,
 ) -> None:
     """Fit a logistic regression on k-mers to every track and predict the same test bins."""
-    from bigbird_dna.finetuning.evaluation import evaluate_baseline
-    from bigbird_dna.model.inference import cpu_threads
-
-    settings, paths = read_run(config, overrides)
-    with cpu_threads(threads):
-        evaluate_baseline(
-            settings.chromatin.evaluation,
-            data=data or paths.chromatin_data,
-            reference=reference or paths.reference,
-            output=output,
-            labels=labels,
-        )

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from bigbird_dna.cli.build import runs
 from bigbird_dna.cli.options import (
     TRACK_TABLE,
     ChromatinData,
@@ -19,7 +20,6 @@ from bigbird_dna.cli.options import (
     option,
     output,
     promoter_reference,
-    read_run,
 )
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
@@ -34,6 +34,7 @@ Bounds = Annotated[
 Table = Annotated[Path, output("FILE", "Table to write (TSV).")]
 
 
+@runs("finetuning.similar.find_nearest")
 def find_nearest(
     held_out: Annotated[Path, argument("FASTA of windows: plain, gzip or bgzip.", "HELD_OUT")],
     training: Annotated[Path, argument("FASTA of the windows that they are compared with.", "TRAINING")],
@@ -45,11 +46,9 @@ def find_nearest(
     (equal bases +1, others -1, a base without a partner -2) as a share of the held-out window: 1 for a copy,
     0.5 where half of it is one, or where three quarters of its bases are the same.
     """
-    from bigbird_dna.finetuning.similar import find_nearest as find
-
-    find(held_out, training, output)
 
 
+@runs("finetuning.similar.find_nearest_promoters", reference=promoter_reference)
 def find_nearest_promoters(
     config: Config,
     negative_set: NegativeSet,
@@ -70,19 +69,9 @@ def find_nearest_promoters(
     evaluate nearest-fasta. The predictions are a baseline: the label of the nearest window, as surely as that
     is similar.
     """
-    from bigbird_dna.finetuning.similar import find_nearest_promoters as find
-
-    settings, paths = read_run(config, overrides)
-    find(
-        settings,
-        negative_set,
-        windows=windows or paths.windows,
-        reference=reference or promoter_reference(settings),
-        output=output,
-        predictions=predictions,
-    )
 
 
+@runs("finetuning.similar.find_nearest_bins")
 def find_nearest_bins(
     config: Config,
     output: Table,
@@ -100,19 +89,9 @@ def find_nearest_bins(
     The test bins are those of evaluate test-bins, in their order; similarity is as of evaluate nearest-fasta.
     The predictions are a baseline: the labels of the nearest window, as surely as that is similar.
     """
-    from bigbird_dna.finetuning.similar import find_nearest_bins as find
-
-    settings, paths = read_run(config, overrides)
-    find(
-        settings,
-        data=data or paths.chromatin_data,
-        reference=reference or paths.reference,
-        output=output,
-        predictions=predictions,
-        window=window,
-    )
 
 
+@runs("finetuning.similar.drop_similar_bins")
 def drop_similar_bins(
     data: Annotated[Path, argument("Data set of prepare chromatin.", "DATA")],
     reference: Reference,
@@ -127,9 +106,6 @@ def drop_similar_bins(
     Similarity is as of evaluate nearest-bins. Tracks and held-out bins stay as they are, so that figures can
     be compared. In the workflow the key splits.similarity does this.
     """
-    from bigbird_dna.finetuning.similar import drop_similar_bins as drop
-
-    drop(data, reference, output, similarity, window=window)
 
 
 def report_promoter_similarity(

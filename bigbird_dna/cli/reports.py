@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bigbird_dna.cli.build import runs
 from bigbird_dna.cli.options import (
     TRACK_TABLE,
     Config,
@@ -225,6 +226,7 @@ def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
         log(f"{row['subset']}: AUROC {area} of {row['variants']:,} variants{signs}")
 
 
+@runs("reporting.language_model.pretraining_report")
 def report_pretraining(
     model_dir: Annotated[Path, argument("Pretrained model: training.jsonl is read.")],
     bits: Annotated[Path, option("TSV", "Table of evaluate pretraining.", "", "--bits-per-base")],
@@ -234,9 +236,6 @@ def report_pretraining(
 
     Writes loss.svg, bits_per_base.svg and .tsv, and held_out.svg, the bits per base over training.
     """
-    from bigbird_dna.reporting.language_model import pretraining_report
-
-    pretraining_report(model_dir, bits, output)
 
 
 Figure = Annotated[Path, output("FILE", "Figure: .svg, .png or .pdf.")]

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from bigbird_dna.cli.build import runs, training
 from bigbird_dna.cli.options import (
     RESULTS,
     CalibratedModel,
@@ -53,16 +54,11 @@ def pretrain(
     it saves one first and exits with 75. Under `torchrun --nproc-per-node N -m bigbird_dna.cli.main
     pretrain …` N processes train together.
     """
-    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.pretraining.task import PretrainingTask
-    from bigbird_dna.training.distributed import world
-    from bigbird_dna.training.stopping import time_of_end
     from bigbird_dna.training.task import train
 
-    ends = time_of_end(time_limit)
-    settings, paths = read_run(config, overrides)
-    tokens = tokens or paths.tokens
-    with cpu_threads(threads), world(device, ends) as here:
+    with training(config, overrides, device, threads, time_limit) as (settings, paths, here):
+        tokens = tokens or paths.tokens
         task = PretrainingTask(settings, tokens, tokenizer or tokens / paths.tokenizer.name)
         train(task, output or paths.pretrained, checkpoints or paths.checkpoints, here)
 
@@ -98,8 +94,9 @@ def fit_pretraining_baseline(
     )
 
 
+@runs("pretraining.evaluation.evaluate_pretraining", inputs=("path", "tokens", "baselines"))
 def evaluate_pretraining(
-    model: Annotated[Path, argument("Pretrained model.", "MODEL_DIR")],
+    path: Annotated[Path, argument("Pretrained model.", "MODEL_DIR")],
     tokens: Annotated[
         Path, option("DIR", "Token stores of its tokenizer, as tokenize writes them.", "", "--tokens")
     ],
@@ -108,7 +105,9 @@ def evaluate_pretraining(
     sequence_tokens: Annotated[
         int | None, option("N", "Tokens of an input.", "512, or as many as the model takes", least=16)
     ] = None,
-    ngram_order: Annotated[int, option("N", "The longest n-gram over tokens that is tried.", least=1)] = 6,
+    token_order: Annotated[
+        int, option("N", "The longest n-gram over tokens that is tried.", "", "--ngram-order", least=1)
+    ] = 6,
     baselines: Annotated[
         Path | None,
         option(
@@ -128,30 +127,20 @@ def evaluate_pretraining(
     training tokens and chosen on the validation contigs. A causal model is judged on the tokens of the second
     half of each input, beside predictors from the left.
     """
-    from bigbird_dna.disk.outputs import check_output
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.pretraining.evaluation import evaluate_pretraining as evaluate
-
-    check_output(output, [model, tokens, *([baselines] if baselines else [])])
-    with cpu_threads(threads):
-        evaluate(
-            model,
-            tokens,
-            output,
-            sequences=sequences,
-            sequence_tokens=sequence_tokens,
-            token_order=ngram_order,
-            baselines=baselines,
-            alone=alone,
-            device=device,
-        )
 
 
+@runs("pretraining.across_tokenizers.compare_pretraining", inputs=("models", "reference"))
 def compare_pretraining(
     models: Annotated[list[Path], argument("Pretrained models.", "MODEL_DIR...")],
     reference: Reference,
-    contig: Annotated[
-        list[str], option("NAME", "Contig to compare on, which no model should have learnt from; repeatable.")
+    contigs: Annotated[
+        list[str],
+        option(
+            "NAME",
+            "Contig to compare on, which no model should have learnt from; repeatable.",
+            "",
+            "--contig",
+        ),
     ],
     output: Annotated[Path, output("FILE", "Table to write (TSV).")],
     exclude: Annotated[
@@ -175,24 +164,6 @@ def compare_pretraining(
     models stand Markov models over bases, from the left and from both sides, which learn from the
     reference's other contigs and are chosen there. What evaluate pretraining hides depends on the tokenizer.
     """
-    from bigbird_dna.disk.outputs import check_output
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.pretraining.across_tokenizers import compare_pretraining as compare
-
-    check_output(output, [*models, reference])
-    with cpu_threads(threads):
-        compare(
-            models,
-            reference,
-            contig,
-            output,
-            exclude=exclude,
-            span=span,
-            context=context,
-            spans=spans,
-            seed=seed,
-            device=device,
-        )
 
 
 def finetune_promoter(
@@ -217,14 +188,9 @@ def finetune_promoter(
     """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does."""
     from bigbird_dna.finetuning.promoters import PromoterTask
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.training.distributed import world
-    from bigbird_dna.training.stopping import time_of_end
     from bigbird_dna.training.task import train
 
-    ends = time_of_end(time_limit)
-    settings, paths = read_run(config, overrides)
-    with cpu_threads(threads), world(device, ends) as here:
+    with training(config, overrides, device, threads, time_limit) as (settings, paths, here):
         task = PromoterTask(
             settings,
             negative_set,
@@ -238,8 +204,9 @@ def finetune_promoter(
         train(task, output or usual, checkpoints or paths.checkpoints, here)
 
 
+@runs("finetuning.calibrate.calibrate_promoter", choices=("method",))
 def calibrate_promoter(
-    model_dir: ModelDirectory,
+    path: ModelDirectory,
     output: CalibratedModel = None,
     predictions: ModelPredictions = None,
     method: Annotated[
@@ -256,14 +223,6 @@ def calibrate_promoter(
     finetune-promoter does the same by itself; this is for models of before, or another method. Commands that
     score give the corrected probabilities with --calibrated.
     """
-    from typing import cast
-
-    from bigbird_dna.config import CALIBRATION_METHODS, CalibrationMethod
-    from bigbird_dna.errors import check_choice
-    from bigbird_dna.finetuning.calibrate import calibrate_promoter as calibrate
-
-    check_choice("method", method, CALIBRATION_METHODS)
-    calibrate(model_dir, output, predictions=predictions, method=cast(CalibrationMethod, method))
 
 
 def fit_promoter_baseline(

@@ -11,6 +11,7 @@ Places on a genome: stretches (`Interval`) and single bases (`Locus`).
 Where a model's input lies: windows around a locus and tiles along a contig.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -190,9 +191,10 @@ def centred_tiles(length: int, size: int, stride: int) -> Iterator[int]:
         yield from some
 
 
-def count_tiles(length: int, size: int, stride: int) -> int:
-    """How many windows `centred_tiles` gives."""
-    return sum(map(len, _tiles(length, size, stride)))
+def count_tiles(length: int, size: int, stride: int, below: int | None = None) -> int:
+    """How many windows `centred_tiles` gives, or how many of them start before `below`."""
+    stop = length if below is None else below
+    return sum(bisect_left(some, stop) for some in _tiles(length, size, stride))
 
 
 def _tiles(length: int, size: int, stride: int) -> tuple[Sequence[int], ...]:

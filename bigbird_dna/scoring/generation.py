@@ -23,41 +23,27 @@ def generate_samples(
     length: int = 1000,
     left: Path | None = None,
     right: Path | None = None,
-    sampling: Sampling | None = None,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
     rounds: int = 30,
     seed: int = 1,
     device: str = "auto",
     threads: int | None = None,
 ) -> int:
-    """Write samples of a pretrained model as FASTA; returns how many.
+    """Write samples of a pretrained model as FASTA (see `Model.generate`); returns how many.
 
     A record's header says what it is: `sample_N`, then words `key=value`: how it was made (`by=causal` or
-    `by=masked`), the checksum of the weights, seed and settings, and the names of the flanks.
-
-    Parameters
-    ----------
-    model
-        A model directory, or the name of a bundled model.
-    output
-        Bgzip if it ends in `.gz`; None: standard output.
-    number
-        Samples for each flank, or each pair of flanks; without flanks in all.
-    left, right
-        FASTA of flanks, which are not part of samples. With both, the first stands with the first and so on.
-
-    Raises
-    ------
-    ModelError, UsageError
-        As `Model.generate`.
-    DataError
-        A file of flanks can't be used, or both have different numbers of records.
+    `by=masked`), the checksum of the weights, seed and settings, and the names of the flanks. There are
+    `number` samples for each flank, or each pair of flanks: the first of `left` stands with the first of
+    `right` and so on. `DataError` if a file of flanks can't be used, or both have different numbers.
     """
     out = named_output(output)
     check_output(out, [model, *(path for path in (left, right) if path)])
     chosen = choose_device(device)
     opened = load(model)
     check_generating(opened, right=right is not None)
-    sampling = (sampling or Sampling()).checked()
+    sampling = Sampling(temperature, top_k, top_p).checked()
     flanks, names = _flanks(left, right)
     origin = _origin(sampling, seed, None if opened.config.causal else rounds)
     by = "causal" if opened.config.causal else "masked"

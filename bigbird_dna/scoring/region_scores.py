@@ -7,16 +7,13 @@ TSS.
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import ALIAS_HINT, shown
-from bigbird_dna.genome.chromatin.peaks import read_bed
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.region_filter import Places
 from bigbird_dna.genome.sequence import (
     Interval,
     Locus,
@@ -26,35 +23,15 @@ from bigbird_dna.genome.sequence import (
     inside,
     window_around,
 )
-from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.model.shared_windows import Predictor, share_windows
+from bigbird_dna.scoring.regions import Region
 from bigbird_dna.scoring.scan import BOTH_STRANDS
 
 # Axes: W windows, K bins in the middle of a window, T tracks.
 
 Summary = Literal["max", "mean"]
-_SHOWN = 5  # names in a message
-
-
-UNKNOWN, BEYOND = "contig_unknown", "beyond_contig"
-"""Notes of regions that can't be predicted: the reference lacks their contig, or they end beyond it."""
 
 _FIRST_WINDOWS, _MOST_WINDOWS = 16, 256  # of the bins that are predicted together
-
-
-class Region(NamedTuple):
-    """A region of a contig; `start` and `end` are 0-based, half-open.
-
-    `contig` is the reference's name, or the one that was given where the reference has no such contig. The
-    strand is None where none was given, or it doesn't count. `fault` is "" or why the region can't be scored.
-    """
-
-    contig: str
-    start: int
-    end: int
-    name: str
-    strand: Strand | None = None
-    fault: str = ""
 
 
 class PredictedRegion(NamedTuple):
@@ -63,52 +40,6 @@ class PredictedRegion(NamedTuple):
     region: Region
     probabilities: npt.NDArray[np.float32] | None
     note: str
-
-
-def read_regions(path: Path, reference: Reference) -> list[Region]:
-    """Read a BED file (three columns or more, plain or compressed) in its order, as `each_region`."""
-    return list(each_region(path, reference))
-
-
-def each_region(
-    path: Path, reference: Reference, places: Places | None = None, stream: IO[bytes] | None = None
-) -> Iterator[Region]:
-    """The regions of a BED file (three columns or more, plain or compressed), in its order.
-
-    Parameters
-    ----------
-    places
-        Only regions that share a base with them; None: all.
-    stream
-        The file's bytes, where they were opened already: `path` is what messages call it.
-
-    Raises
-    ------
-    DataError
-        A line is not an interval; at the end: there was no line, or the reference has the contig of none.
-    """
-    find = contig_finder(reference.contigs, reference.names)
-    unknown: dict[str, None] = {}
-    count = fits = 0
-    for _, fields, start, end in read_bed(path, stream):
-        contig = find(fields[0])
-        count += 1
-        fits += contig is not None
-        if contig is None and len(unknown) < _SHOWN:
-            unknown[fields[0]] = None
-        if places is not None and not places.overlaps(contig or fields[0], start, end):
-            continue
-        fault = UNKNOWN if contig is None else BEYOND if end > reference.contigs[contig] else ""
-        contig = contig or fields[0]
-        label = fields[3].strip() if len(fields) > 3 else ""
-        yield Region(contig, start, end, label or f"{contig}:{start}-{end}", fault=fault)
-    if not count:
-        raise DataError(f"{path}: no regions in the file")
-    if not fits:
-        raise DataError(
-            f"{path}: none of its contigs ({shown(unknown)}) is in the reference "
-            f"({shown(reference.contigs)}); {ALIAS_HINT}"
-        )
 
 
 def check_disjoint(path: Path, regions: Iterable[Region]) -> None:

@@ -18,7 +18,7 @@ from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
 from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.scan import ScoredWindow
-from bigbird_dna.scoring.scorer import OutputHeader
+from bigbird_dna.scoring.formats import OutputHeader
 from tests.calibration.sources import mixture, write_predictions
 from tests.cli.command import Run, refused
 

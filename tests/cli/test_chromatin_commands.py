@@ -399,7 +399,7 @@ def test_regions_that_will_not_do(run: Run, home: Path, bed: Path, tmp_path: Pat
     out.write_text("former")
     further = ("--reference", home / "reference.fa.gz", "-o", out)
     for text, message in {
-        "chr77\t0\t40\n": "none of its contigs (chr77) is in the reference (a, b, c)",
+        "chr77\t0\t40\n": f"none of its contigs (chr77) is in {further[1]} (a, b, c)",
         "c\t40\tx\n": "line 1",
         "c\t40\t80\nc\t50\t50\n": "line 2: interval 50-50 is empty",
         "c\t40\t80\nc\t50\t40\n": "line 2: interval 50-40 ends before it starts",

@@ -152,7 +152,7 @@ def test_options_of_the_other_kind_of_model_are_refused(
         (promoter, ("--offsets", 4), 2, "offsets 4: "),
         (promoter, ("--stride", 0), 2, "stride 0: must be at least 1"),
         (promoter, ("--stride", 5, "--tss", bed), 2, "sites that are given have no stride"),
-        (promoter, ("--tss", bed), 1, "sites.bed: no site lies on"),
+        (promoter, ("--tss", bed), 1, "sites.bed: none of its contigs (q) is in"),
         (chromatin, ("--stride", 5), 2, "is a chromatin model, which has no such option"),
         (chromatin, ("--tss", bed), 2, "is a chromatin model, which has no such option"),
     ]

@@ -13,7 +13,8 @@ from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import Strand, reverse_complement
 from bigbird_dna.genome.variants import Note
 from bigbird_dna.genome.vcf import VcfRecord
-from bigbird_dna.scoring.variant_sites import NO_SITE, PromoterEffect, SiteWindows, TssSites, promoter_effects
+from bigbird_dna.scoring.variant_effects import score_records
+from bigbird_dna.scoring.variant_sites import NO_SITE, PromoterEffect, SiteEffects, TssSites
 from tests.golden.messages import fails
 from tests.scoring.test_variant_effects import record, variants
 from tests.toys import random_dna, texts
@@ -33,9 +34,8 @@ def effects(
     stride: int = 1,
     **options: Any,
 ) -> list[PromoterEffect]:
-    windows = SiteWindows(UP, DOWN, stride, sites)
     options = {"predict": hashed, "max_n": 1.0, **options}
-    found = promoter_effects(records, reference, windows, **options)
+    found = score_records(records, reference, SiteEffects(UP, DOWN, stride, sites), **options)
     return [effect for row in found for effect in row.effects]
 
 

@@ -18,9 +18,16 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import Note, window_offsets
 from bigbird_dna.genome.vcf import VcfRecord, open_vcf
-from bigbird_dna.scoring.alleles import LAYOUTS, ScoredRecord, VcfHead
 from bigbird_dna.scoring.formats import write_index, write_lines
-from bigbird_dna.scoring.variant_effects import AlleleEffect, TrackFields, escape, variant_effects
+from bigbird_dna.scoring.variant_effects import (
+    LAYOUTS,
+    AlleleEffect,
+    ScoredRecord,
+    TrackEffects,
+    VcfHead,
+    escape,
+    score_records,
+)
 from bigbird_dna.simulate.motifs import FACTORS, find_sites
 from bigbird_dna.simulate.writing import simulate
 from tests.golden.messages import fails
@@ -46,7 +53,8 @@ def record(contig: str, pos: int, ref: str, alt: str, **other: Any) -> VcfRecord
 
 def score(records: Sequence[VcfRecord], reference: Any, **options: Any) -> list[ScoredRecord]:
     options = {"window": WINDOW, "predict": hashed, "offsets": OFFSETS, "max_n": 1.0, **options}
-    return list(variant_effects(records, reference, **options))
+    kind = TrackEffects(options.pop("window"), options.pop("offsets"))
+    return list(score_records(records, reference, kind, **options))
 
 
 def same(first: AlleleEffect, second: AlleleEffect, sign: int = 1) -> bool:
@@ -204,9 +212,7 @@ def test_records_stream() -> None:
 
     for ref in (sequence[100], "ACGT".replace(sequence[100], "")[0]):
         read = 0
-        rows = variant_effects(
-            records(ref), texts(c=sequence), window=WINDOW, predict=hashed, offsets=OFFSETS
-        )
+        rows = score_records(records(ref), texts(c=sequence), TrackEffects(WINDOW, OFFSETS), hashed)
         next(rows)
         assert read < 1000
 
@@ -297,7 +303,7 @@ COMMAND = "bigbird-dna score-variants m x.vcf"
 HEAD = VcfHead(META, COLUMN_LINE, {"bigbird-dna": "1.2", "model": "abcd", "command": COMMAND})
 
 
-def write(path: Path, scored: list[ScoredRecord], format: str, fields: TrackFields, head: VcfHead) -> None:
+def write(path: Path, scored: list[ScoredRecord], format: str, fields: TrackEffects, head: VcfHead) -> None:
     """A file of effects."""
     layout = LAYOUTS[format]
     lines = [line for row in scored for line in layout.lines(row, fields)]
@@ -323,7 +329,7 @@ def example() -> tuple[list[VcfRecord], list[ScoredRecord]]:
 def test_vcf_is_read_by_htslib(tmp_path: Path, per_track: bool) -> None:
     records, scored = example()
     path = tmp_path / "x.vcf"
-    write(path, scored, "vcf", TrackFields(NAMES, per_track), HEAD)
+    write(path, scored, "vcf", TrackEffects(WINDOW, OFFSETS, NAMES, per_track), HEAD)
     lines = path.read_text().splitlines()
     assert [line for line in lines if line in META] == [*META[:2], *META[4:]]
     assert lines[4:7] == [
@@ -377,7 +383,7 @@ def test_vcf_is_read_by_htslib(tmp_path: Path, per_track: bool) -> None:
 def test_table(tmp_path: Path) -> None:
     _, scored = example()
     path = tmp_path / "x.tsv"
-    write(path, scored, "tsv", TrackFields(NAMES, True), HEAD)
+    write(path, scored, "tsv", TrackEffects(WINDOW, OFFSETS, NAMES, True), HEAD)
     lines = path.read_text().splitlines()
     assert lines[:3] == [
         "## bigbird-dna 1.2",
@@ -404,7 +410,7 @@ def test_table(tmp_path: Path) -> None:
         values = np.array(fields[8:], np.float64).reshape(3, 2)
         np.testing.assert_allclose(values[:, 0], effect.delta, rtol=1e-5)
         np.testing.assert_allclose(values[:, 1], effect.log_odds, rtol=1e-5)
-    write(path, scored, "tsv", TrackFields(NAMES, False), HEAD)
+    write(path, scored, "tsv", TrackEffects(WINDOW, OFFSETS, NAMES, False), HEAD)
     short = [line.split("\t") for line in path.read_text().splitlines()[3:]]
     assert short == [fields[:8] for fields in (header, *rows)]
 
@@ -414,7 +420,7 @@ def test_bgzip_by_its_name_and_its_index(tmp_path: Path, format: str) -> None:
     _, scored = example()
     plain, packed = tmp_path / "x", tmp_path / "x.gz"
     for path in (plain, packed):
-        write(path, scored, format, TrackFields(NAMES, True), HEAD)
+        write(path, scored, format, TrackEffects(WINDOW, OFFSETS, NAMES, True), HEAD)
     assert packed.read_bytes()[12:14] == b"BC", "bgzip's extra field"
     assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
     for ending in ("tbi", "csi"):
@@ -449,9 +455,9 @@ def test_simulated_variants_have_the_effects_they_were_made_with(tmp_path: Path)
         return counts[:, None] / 10
 
     genome, source = tmp_path / "genome.fa.gz", tmp_path / "variants.vcf.gz"
-    options: Any = {"window": 301, "predict": sites, "offsets": window_offsets(3)}
+    kind = TrackEffects(301, window_offsets(3))
     with Reference(genome) as reference, open_vcf(source) as vcf:
-        scored = list(variant_effects(vcf.records, reference, **options))
+        scored = list(score_records(vcf.records, reference, kind, sites))
     seen = set()
     for row, (effect,) in scored:
         info = dict(part.split("=") for part in row.columns[7].split(";"))
@@ -474,15 +480,14 @@ def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Pa
     path = hg19 / "chr22_17442913-17680545.1000G_sites.vcf.gz"
     output = tmp_path / "x.vcf.gz"
     with Reference(tmp_path / "chr22.fa.gz") as reference, open_vcf(path) as vcf:
-        scored = list(
-            variant_effects(vcf.records, reference, window=1000, predict=hashed, offsets=window_offsets(4))
-        )
+        kind = TrackEffects(1000, window_offsets(4))
+        scored = list(score_records(vcf.records, reference, kind, hashed))
         head = VcfHead(vcf.meta, vcf.column_line, ORIGIN)
     assert len(scored) == 2185
     for _, effects in scored:
         for effect in effects:
             assert effect.notes == () and effect.delta is not None and np.ptp(effect.delta) > 0
-    write(output, scored, "vcf", TrackFields(["a", "b", "c"], True), head)
+    write(output, scored, "vcf", TrackEffects(WINDOW, OFFSETS, ["a", "b", "c"], True), head)
     write_index(output, tmp_path / "x.vcf.gz.tbi", "vcf")
     with pysam.VariantFile(str(output)) as found, pysam.VariantFile(str(path)) as given:
         assert all(row.info["BBD_MAX"] for row in found.fetch("22", 17_500_000, 17_510_000))

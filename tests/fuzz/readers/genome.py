@@ -22,7 +22,7 @@ from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.variants import find_change
 from bigbird_dna.genome.vcf import open_vcf, scan_vcf
 from bigbird_dna.reporting.known_effects import read_known_effects
-from bigbird_dna.scoring.region_scores import read_regions
+from bigbird_dna.scoring.regions import bed_regions
 from tests.fuzz.containers import GZIP
 from tests.fuzz.reader import Container, Reader
 from tests.genome.test_flat_files import EMBL, GENBANK
@@ -253,7 +253,7 @@ READERS = [
     Reader(
         "regions",
         ".bed",
-        lambda path: read_regions(path, texts(**SEQUENCES)),
+        lambda path: list(bed_regions(path, texts(**SEQUENCES))),
         lambda: [b"chr1\t5\t90\tone\nchr2 3 40\n"],
         tokens=NUMBERS + TEXT,
     ),
