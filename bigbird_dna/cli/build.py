@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 Report = Callable[[Any, dict[str, Any]], Iterable[str]]
-"""The lines of the log about what a function returned, and what it was given."""
+"""The lines about what a function returned, and what it was given."""
 
 
 def runs(
@@ -35,6 +35,7 @@ def runs(
     inputs: Sequence[str] = (),
     choices: Sequence[str] = (),
     report: Report | None = None,
+    say: Callable[[str], None] = log,
     **usual: Callable[[Config], object],
 ) -> Callable[[Command], Command]:
     """Make a command of its declaration: it calls `work`, a function by its module and name.
@@ -43,7 +44,8 @@ def runs(
     `overrides` are read to settings, of which the function gets the `part`; a path that stands in RESULTS is
     then the run's, and `usual` has what others are. `workers` are CPU cores; `threads` are those of the whole
     call, unless the function has such an argument. The output may not be one of `inputs`, nor lie in one;
-    `choices` are arguments whose values are the words of their help.
+    `choices` are arguments whose values are the words of their help. Lines of `report` go to the log, or to
+    `say`.
     """
     module, _, name = f"bigbird_dna.{work}".rpartition(".")
 
@@ -76,8 +78,9 @@ def runs(
             with computing:
                 result = function(**words)
             for line in report(result, given) if report is not None else ():
-                log(line)
+                say(line)
 
+        vars(command)["work"] = module, name
         return command
 
     return declare

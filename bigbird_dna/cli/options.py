@@ -42,10 +42,7 @@ def argument(help: str, metavar: str | None = None) -> Any:
 def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
     """The files of an option's `NAME=FILE` values by name, in their order.
 
-    Raises
-    ------
-    UsageError
-        A value of another form, or a name that is given twice.
+    `UsageError` for a value of another form, or a name that is given twice.
     """
     named: dict[str, Path] = {}
     for value in values:

@@ -6,9 +6,9 @@ Commands that show a run: single figures, the summary and the page; they read a 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -104,12 +104,13 @@ def auc_report(
         calibration=calibration,
     )
     for row in made.groups.to_dict("records"):
-        out, count = row["left_out"], row["tracks"]
-        medians = f"median AUROC {row['median_auroc']:.4f}, AUPRC {row['median_auprc']:.4f} of "
-        log(
-            f"{row['group']}: {medians if count else ''}{count:,} tracks"
-            + (f", {out:,} left out" if out else "")
-        )
+        log(_medians(row))
+
+
+def _medians(row: dict[Hashable, Any]) -> str:
+    medians = f"median AUROC {row['median_auroc']:.4f}, AUPRC {row['median_auprc']:.4f} of "
+    out = f", {row['left_out']:,} left out" if row["left_out"] else ""
+    return f"{row['group']}: {medians if row['tracks'] else ''}{row['tracks']:,} tracks{out}"
 
 
 def report_promoters(
@@ -324,13 +325,16 @@ def draw_attention(
     save_attention_figure(shown, output, block_size=encoder.block_size, title=graph.title)
 
 
+@runs("reporting.summary.summarize", report=lambda text, _: [text], say=typer.echo)
 def summarize(
     pretraining: Annotated[Path | None, option(None, "metrics.json of the pretrained model.")] = None,
     bits: Annotated[
         Path | None, option("TSV", "Table of evaluate pretraining.", "", "--bits-per-base")
     ] = None,
     promoters: Annotated[Path | None, option(None, "promoters.tsv of evaluate promoters.")] = None,
-    promoter_counts: Annotated[Path | None, option(None, "promoters.json of prepare promoters.")] = None,
+    loci: Annotated[
+        Path | None, option(None, "promoters.json of prepare promoters.", "", "--promoter-counts")
+    ] = None,
     statistics: Annotated[Path | None, option(None, "statistics.json of prepare token-stats.")] = None,
     groups: Annotated[Path | None, option(None, "groups.tsv of auc-report.")] = None,
     tracks: Annotated[Path | None, option(None, "tracks.tsv of auc-report.", "", *TRACK_TABLE)] = None,
@@ -342,22 +346,6 @@ def summarize(
     output: Annotated[Path | None, output("FILE", "TSV of the same figures.")] = None,
 ) -> None:
     """Print the run's figures with their intervals as one table."""
-    from bigbird_dna.reporting.summary import summarize
-
-    text = summarize(
-        loci=promoter_counts,
-        statistics=statistics,
-        pretraining=pretraining,
-        bits=bits,
-        promoters=promoters,
-        groups=groups,
-        tracks=tracks,
-        variants=variants,
-        calibration=calibration,
-        report=report,
-        output=output,
-    )
-    typer.echo(text)
 
 
 def report_run(

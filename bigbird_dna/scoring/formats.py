@@ -217,14 +217,8 @@ def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[st
     """Write values, in the order of `contigs` and positions and none upon another, with six digits.
 
     pybigtools prints what goes wrong inside its iterator and carries on, so the values are complete, in a
-    temporary file, before it sees the first of them.
-
-    Raises
-    ------
-    DataError
-        There are no values: no `what` has a score.
-    OSError
-        A disk has less room than it may take.
+    temporary file, before it sees the first of them. `DataError` if there are none: no `what` has a score;
+    `OSError` if a disk has less room than it may take.
     """
     import pybigtools
 

@@ -1,6 +1,7 @@
 """The data sets for training elsewhere, through a `DataLoader` with workers."""
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,48 +129,17 @@ def test_what_does_not_fit_is_one_sentence(tracks: Path, tiny_config: Path, tmp_
     genome, data = tracks / "reference.fa.gz", tracks / "data"
     paths = load_config(tiny_config).paths
     write_fasta(tmp_path / "other.fa.gz", [("z", "ACGT" * 50)])
-    cases: list[tuple[type[Exception], str, Any]] = [
-        (
-            UsageError,
-            "split 'dev': choose one of",
-            lambda: bigbird_dna.TrackWindows(data, genome, window=9, split="dev"),
-        ),  # type: ignore[arg-type]
-        (
-            UsageError,
-            "form 'kmers': choose one of",
-            lambda: bigbird_dna.TrackWindows(data, genome, window=9, form="kmers"),
-        ),  # type: ignore[arg-type]
-        (
-            UsageError,
-            "window 0: must be at least 1",
-            lambda: bigbird_dna.TrackWindows(data, genome, window=0),
-        ),
-        (
-            UsageError,
-            "form 'tokens' needs a tokenizer",
-            lambda: bigbird_dna.TrackWindows(data, genome, window=9, form="tokens"),
-        ),
-        (
-            DataError,
-            "is it of another genome?",
-            lambda: bigbird_dna.TrackWindows(data, tmp_path / "other.fa.gz", window=9),
-        ),
-        (
-            DataError,
-            "is .* a chromatin data set",
-            lambda: bigbird_dna.TrackWindows(tmp_path, genome, window=9),
-        ),
-        (
-            UsageError,
-            "negatives 'permuted' are made from",
-            lambda: bigbird_dna.PromoterWindows(paths.windows, paths.reference, negative_set="permuted"),
-        ),
-        (
-            DataError,
-            "has no negative set 'given'",
-            lambda: bigbird_dna.PromoterWindows(paths.windows, paths.reference, negative_set="given"),
-        ),
+    tracks, promoters = bigbird_dna.TrackWindows, bigbird_dna.PromoterWindows
+    cases: list[tuple[type[Exception], Any]] = [
+        (UsageError, partial(tracks, data, genome, window=9, split="dev")),
+        (UsageError, partial(tracks, data, genome, window=9, form="kmers")),
+        (UsageError, partial(tracks, data, genome, window=0)),
+        (UsageError, partial(tracks, data, genome, window=9, form="tokens")),
+        (DataError, partial(tracks, data, tmp_path / "other.fa.gz", window=9)),
+        (DataError, partial(tracks, tmp_path, genome, window=9)),
+        (UsageError, partial(promoters, paths.windows, paths.reference, negative_set="permuted")),
+        (DataError, partial(promoters, paths.windows, paths.reference, negative_set="given")),
     ]
-    for kind, said, call in cases:
+    for kind, call in cases:
         with fails(kind):
             call()

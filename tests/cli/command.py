@@ -6,6 +6,7 @@ from typing import NamedTuple
 from typer.testing import CliRunner
 
 from bigbird_dna.cli.app import app
+from tests.golden.messages import message
 
 
 class Result(NamedTuple):
@@ -43,8 +44,8 @@ def silent(run: Run) -> Run:
     return call
 
 
-def refused(result: Result, code: int, *parts: object, after_log: bool = False) -> str:
-    """Assert that a command gave up with one sentence that has these parts, and said nothing else.
+def refused(result: Result, code: int, *named: object, after_log: bool = False) -> str:
+    """Assert that a command gave up with its stored sentence, which names these values, and no other word.
 
     With `after_log` lines of the log may come before it. Gives the sentence.
     """
@@ -53,5 +54,4 @@ def refused(result: Result, code: int, *parts: object, after_log: bool = False) 
     assert sentence.startswith("bigbird-dna: error: "), sentence
     assert result.err.count("bigbird-dna: error: ") == 1, result.err
     assert after_log or not log, result.err
-    assert all(str(part) in sentence for part in parts), sentence
-    return sentence
+    return message(sentence, *named)

@@ -118,18 +118,16 @@ def test_summary_of_tracks_without_comparison(report: Path, summary: Summary, tm
 
 
 @pytest.mark.parametrize(
-    ("option", "text", "message"),
+    ("option", "text"),
     [
-        ("--groups", "group\ttracks\n", "no column 'median_auroc'"),
-        ("--groups", "group\ttracks\tmedian_auroc\nTF\t2\thigh\n", "median_auroc 'high'"),
-        ("--tracks", "track\tauroc\tnote\tdelta_a\nX\t1\t\t0\n", "no column 'delta_a_low'"),
-        ("--variants", "subset\tvariants\n", "no column 'with_effect'"),
-        ("--variants", "", "the file is empty"),
+        ("--groups", "group\ttracks\n"),
+        ("--groups", "group\ttracks\tmedian_auroc\nTF\t2\thigh\n"),
+        ("--tracks", "track\tauroc\tnote\tdelta_a\nX\t1\t\t0\n"),
+        ("--variants", "subset\tvariants\n"),
+        ("--variants", ""),
     ],
 )
-def test_summary_refuses_other_tables(
-    summary: Summary, tmp_path: Path, option: str, text: str, message: str
-) -> None:
+def test_summary_refuses_other_tables(summary: Summary, tmp_path: Path, option: str, text: str) -> None:
     path = tmp_path / "input.tsv"
     path.write_text(text)
     with fails(DataError):

