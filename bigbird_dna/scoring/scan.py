@@ -11,8 +11,9 @@ with the paper's 5,000 + 3,000 bp it is 1 kb from it, to the right on "+" and to
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, groupby, islice, pairwise, tee
-from operator import attrgetter
+from heapq import merge
+from itertools import chain, count, groupby, islice, pairwise, tee
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -261,7 +262,7 @@ def signal_spans(
             _segments(copy, strand, centre[strand], contigs[contig], stride)
             for strand, copy in zip(strands, tee(rows, len(strands)), strict=True)
         ]
-        yield from _joined(_larger(contig, segments))
+        yield from _larger(contig, segments)
 
 
 class _Segment(NamedTuple):
@@ -298,34 +299,21 @@ def _bound(quadruple: int, length: int) -> int:
     return min(max(outward, 0), length)
 
 
-def _larger(contig: str, strands: Sequence[Iterator[_Segment]]) -> Iterator[SignalSpan]:
-    """The larger score wherever at least one strand has a segment with a score."""
-    heads = [next(segments, None) for segments in strands]
-    position = 0
-    while waiting := [head for head in heads if head is not None]:
-        position = max(position, min(head.start for head in waiting))
-        covering = [head for head in waiting if head.start <= position]
-        ahead = [head.start for head in waiting if head.start > position]
-        stop = min([head.end for head in covering] + ahead)
-        scores = [head.score for head in covering if head.score is not None]
-        if scores:
-            yield SignalSpan(contig, position, stop, max(scores))
-        position = stop
-        heads = [
-            next(segments, None) if head is not None and head.end <= stop else head
-            for head, segments in zip(heads, strands, strict=True)
-        ]
+def _larger(contig: str, strands: Iterable[Iterable[_Segment]]) -> Iterator[SignalSpan]:
+    """The larger score wherever at least one strand has one; what touches and has the same score is one."""
 
+    def edges(strand: int, segments: Iterable[_Segment]) -> Iterator[tuple[int, int, float | None]]:
+        for start, end, score in segments:
+            yield start, strand, score
+            yield end, strand, None
 
-def _joined(spans: Iterable[SignalSpan]) -> Iterator[SignalSpan]:
-    """Spans of one contig, with those that touch and have the same score as one."""
-    last: SignalSpan | None = None
-    for span in spans:
-        if last is not None and last.end == span.start and last.score == span.score:
-            last = last._replace(end=span.end)
-            continue
-        if last is not None:
-            yield last
-        last = span
-    if last is not None:
-        yield last
+    place = itemgetter(0)
+    known: dict[int, float | None] = {}
+    start, score = 0, None
+    for here, changes in groupby(merge(*map(edges, count(), strands), key=place), place):
+        known.update((strand, value) for _, strand, value in changes)
+        larger = max((value for value in known.values() if value is not None), default=None)
+        if larger != score:
+            if score is not None:
+                yield SignalSpan(contig, start, here, score)
+            start, score = here, larger
