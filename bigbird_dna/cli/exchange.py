@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.build import runs
-from bigbird_dna.cli.options import ModelDirectory, NewModel, NewModelArgument, argument, option, output
+from bigbird_dna.cli.options import argument, option, output
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
@@ -27,7 +28,7 @@ def _imported(model: "LoadedModel", given: dict[str, Any]) -> list[str]:
 @runs("huggingface.importing.import_huggingface", choices=("compatibility",), report=_imported)
 def import_hf(
     directory: Annotated[Path, argument("Checkpoint directory of a HuggingFace BigBird.")],
-    output: NewModelArgument,
+    output: opt.NewModelArgument,
     compatibility: Annotated[
         str,
         option(
@@ -48,7 +49,7 @@ def import_hf(
 
 @runs("huggingface.exporting.export_huggingface", report=lambda said, given: [f"{given['output']}: {said}"])
 def export_hf(
-    path: ModelDirectory, output: Annotated[Path, argument("Checkpoint directory to write.")]
+    path: opt.ModelDirectory, output: Annotated[Path, argument("Checkpoint directory to write.")]
 ) -> None:
     """Turn a model directory into a checkpoint that HuggingFace's from_pretrained loads.
 
@@ -64,8 +65,8 @@ def export_hf(
     ],
 )
 def extend_positions(
-    path: ModelDirectory,
-    output: NewModelArgument,
+    path: opt.ModelDirectory,
+    output: opt.NewModelArgument,
     positions: Annotated[int, option(None, "Longest input of the new model, tokens.", least=1)],
     method: Annotated[
         str,
@@ -83,7 +84,8 @@ def extend_positions(
 
 @runs("registry.change.combine_models")
 def combine_models(
-    paths: Annotated[list[Path], argument("Two or more chromatin models.", "MODEL_DIR...")], output: NewModel
+    paths: Annotated[list[Path], argument("Two or more chromatin models.", "MODEL_DIR...")],
+    output: opt.NewModel,
 ) -> None:
     """Make one model of several that were trained independently: it predicts their mean probability."""
 
@@ -126,7 +128,7 @@ def _compacted(made: "Compacted", given: dict[str, Any]) -> list[str]:
 
 
 @runs("registry.change.compact_model", report=_compacted)
-def compact_model(path: ModelDirectory, output: NewModel) -> None:
+def compact_model(path: opt.ModelDirectory, output: opt.NewModel) -> None:
     """Write a model in half the room: matrices in float16, where they lose little by it.
 
     It is computed with in float32 as before. The log and provenance.json say how much its outputs change on
@@ -135,7 +137,7 @@ def compact_model(path: ModelDirectory, output: NewModel) -> None:
 
 
 def publish_model(
-    model_dir: ModelDirectory,
+    model_dir: opt.ModelDirectory,
     output: Annotated[Path, output("FILE", "Archive to write, as NAME.tar.")],
     licence: Annotated[str, option("TEXT", "Licence of the weights.")],
     description: Annotated[str, option("TEXT", "What the model is, in one line.")],

@@ -3,24 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
+from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.build import runs
-from bigbird_dna.cli.options import (
-    TRACK_TABLE,
-    ChromatinData,
-    Config,
-    Directory,
-    NegativeSet,
-    Reference,
-    RunReference,
-    Set,
-    Threads,
-    Windows,
-    argument,
-    named_files,
-    option,
-    output,
-    promoter_reference,
-)
+from bigbird_dna.cli.options import argument, option, output
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
@@ -48,14 +33,14 @@ def find_nearest(
     """
 
 
-@runs("finetuning.similar.find_nearest_promoters", reference=promoter_reference)
+@runs("finetuning.similar.find_nearest_promoters", reference=opt.promoter_reference)
 def find_nearest_promoters(
-    config: Config,
-    negative_set: NegativeSet,
+    config: opt.Config,
+    negative_set: opt.NegativeSet,
     output: Table,
-    overrides: Set = None,
-    windows: Windows = None,
-    reference: RunReference = None,
+    overrides: opt.Set = None,
+    windows: opt.Windows = None,
+    reference: opt.RunReference = None,
     predictions: Annotated[
         Path | None,
         option(
@@ -73,11 +58,11 @@ def find_nearest_promoters(
 
 @runs("finetuning.similar.find_nearest_bins")
 def find_nearest_bins(
-    config: Config,
+    config: opt.Config,
     output: Table,
-    overrides: Set = None,
-    data: ChromatinData = None,
-    reference: RunReference = None,
+    overrides: opt.Set = None,
+    data: opt.ChromatinData = None,
+    reference: opt.RunReference = None,
     window: BinWindow = None,
     predictions: Annotated[
         Path | None,
@@ -94,7 +79,7 @@ def find_nearest_bins(
 @runs("finetuning.similar.drop_similar_bins")
 def drop_similar_bins(
     data: Annotated[Path, argument("Data set of prepare chromatin.", "DATA")],
-    reference: Reference,
+    reference: opt.Reference,
     similarity: Annotated[
         float, option("FRACTION", "Training bins to which a held-out one is so similar are left out.")
     ],
@@ -109,7 +94,7 @@ def drop_similar_bins(
 
 
 def report_promoter_similarity(
-    output: Directory,
+    output: opt.Directory,
     predictions: Annotated[
         list[str],
         option("SET/NAME=FILE", "Predictions (Parquet) of a predictor on a negative set; repeatable."),
@@ -127,13 +112,13 @@ def report_promoter_similarity(
     from bigbird_dna.reporting.similarity import promoter_similarity_report
 
     sets: dict[str, dict[str, Path]] = {}
-    for name, path in named_files("--predictions", predictions).items():
+    for name, path in opt.named_files("--predictions", predictions).items():
         negative_set, slash, predictor = name.partition("/")
         if not (negative_set and slash and predictor):
             raise UsageError(f"--predictions {name}={path}: expected SET/NAME=FILE")
         sets.setdefault(negative_set, {})[predictor] = path
     table = promoter_similarity_report(
-        sets, named_files("--nearest", nearest), output, bounds=_bounds(bounds)
+        sets, opt.named_files("--nearest", nearest), output, bounds=_bounds(bounds)
     )
     said = table[table["similarity"].isin(table["similarity"].unique()[:2])]
     for row in said[said["auroc"].notna()].itertuples():
@@ -146,13 +131,13 @@ def report_bin_similarity(
     predictions: Annotated[
         list[str], option("NAME=FILE", "A predictor's array of the same bins, bins × tracks; repeatable.")
     ],
-    tracks: Annotated[Path, option("FILE", "Table of tracks: track, group.", "", *TRACK_TABLE)],
+    tracks: Annotated[Path, option("FILE", "Table of tracks: track, group.", "", *opt.TRACK_TABLE)],
     output: Table,
     min_positives: Annotated[
         int, option(None, "Tracks with fewer in a stratum take no part in its figures.", least=1)
     ] = 1,
     bounds: Bounds = "",
-    threads: Threads = None,
+    threads: opt.Threads = None,
 ) -> None:
     """Judge chromatin models on the test bins by how similar these are to the training.
 
@@ -161,7 +146,7 @@ def report_bin_similarity(
     from bigbird_dna.reporting.similarity import bin_similarity_report
 
     table = bin_similarity_report(
-        named_files("--predictions", predictions),
+        opt.named_files("--predictions", predictions),
         labels,
         nearest,
         output,

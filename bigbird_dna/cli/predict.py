@@ -4,28 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.build import runs
-from bigbird_dna.cli.options import (
-    Aliases,
-    BatchSize,
-    Calibrated,
-    Contigs,
-    Device,
-    Directory,
-    MaxN,
-    ModelDirectory,
-    ModelPredictions,
-    PieceOption,
-    Precision,
-    Prior,
-    Reference,
-    Regions,
-    ResultFile,
-    Threads,
-    Tracks,
-    argument,
-    option,
-)
+from bigbird_dna.cli.options import argument, option
 from bigbird_dna.cli.options import output as result
 from bigbird_dna.scoring.formats import SCORE_FORMATS, STRANDS, TRACK_FORMATS, VARIANT_FORMATS
 
@@ -46,24 +27,24 @@ def _scanned(counts: "ScanCounts", given: dict[str, Any]) -> Iterator[str]:
 
 @runs("scoring.promoters.score_promoters", report=_scanned)
 def score_promoters(
-    model: ModelDirectory,
+    model: opt.ModelDirectory,
     fasta: Annotated[Path, argument("FASTA, plain, gzip or bgzip; - reads standard input.")],
-    output: ResultFile = None,
+    output: opt.ResultFile = None,
     format: Annotated[
         str | None, option("|".join(SCORE_FORMATS), "What to write.", "by the ending of -o, or tsv")
     ] = None,
     stride: Annotated[int, option("BP", "Distance between windows.")] = 10,
     strand: Annotated[str, option("|".join(STRANDS), "Strands to score.")] = "both",
-    contigs: Contigs = None,
-    regions: Regions = None,
-    max_n: MaxN = 0.25,
-    calibrated: Calibrated = False,
-    prior: Prior = None,
-    piece: PieceOption = None,
-    precision: Precision = "float32",
-    batch_size: BatchSize = 32,
-    device: Device = "auto",
-    threads: Threads = None,
+    contigs: opt.Contigs = None,
+    regions: opt.Regions = None,
+    max_n: opt.MaxN = 0.25,
+    calibrated: opt.Calibrated = False,
+    prior: opt.Prior = None,
+    piece: opt.PieceOption = None,
+    precision: opt.Precision = "float32",
+    batch_size: opt.BatchSize = 32,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Score windows of the model's size along every record of a FASTA file, on both strands.
 
@@ -82,13 +63,13 @@ def _predicted(counts: "PredictionCounts", _: dict[str, Any]) -> Iterator[str]:
 
 @runs("scoring.tracks.predict_tracks", report=_predicted)
 def predict_tracks(
-    model: ModelDirectory,
+    model: opt.ModelDirectory,
     regions: Annotated[Path, argument("Regions: BED, plain or compressed; - reads standard input.")],
-    reference: Reference,
-    aliases: Aliases = None,
-    tracks: Tracks = None,
-    contigs: Contigs = None,
-    output: ResultFile = None,
+    reference: opt.Reference,
+    aliases: opt.Aliases = None,
+    tracks: opt.Tracks = None,
+    contigs: opt.Contigs = None,
+    output: opt.ResultFile = None,
     format: Annotated[
         str | None,
         option("|".join(TRACK_FORMATS), "What to write; bigWig of one track.", "by the ending of -o, or tsv"),
@@ -106,13 +87,13 @@ def predict_tracks(
             "--center-fraction",
         ),
     ] = 0.0,
-    max_n: MaxN = 0.25,
-    calibrated: Calibrated = False,
-    piece: PieceOption = None,
-    precision: Precision = "float32",
-    batch_size: BatchSize = 16,
-    device: Device = "auto",
-    threads: Threads = None,
+    max_n: opt.MaxN = 0.25,
+    calibrated: opt.Calibrated = False,
+    piece: opt.PieceOption = None,
+    precision: opt.Precision = "float32",
+    batch_size: opt.BatchSize = 16,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Predict the probability that each region is in a peak of each track, mean of both strands.
 
@@ -141,14 +122,14 @@ def _with_effects(counts: "VariantCounts", given: dict[str, Any]) -> Iterator[st
 
 @runs("scoring.variants.score_variants", report=_with_effects)
 def score_variants(
-    model: ModelDirectory,
+    model: opt.ModelDirectory,
     vcf: Annotated[Path, argument("VCF, plain, gzip or bgzip; - reads standard input.")],
-    reference: Reference,
-    aliases: Aliases = None,
-    tracks: Tracks = None,
-    contigs: Contigs = None,
-    regions: Regions = None,
-    output: ResultFile = None,
+    reference: opt.Reference,
+    aliases: opt.Aliases = None,
+    tracks: opt.Tracks = None,
+    contigs: opt.Contigs = None,
+    regions: opt.Regions = None,
+    output: opt.ResultFile = None,
     format: Annotated[
         str | None, option("|".join(VARIANT_FORMATS), "What to write.", "by the ending of -o, or vcf")
     ] = None,
@@ -165,14 +146,14 @@ def score_variants(
             "BED", "Promoter models: TSS positions to look at instead, 5' ends of the lines.", "", "--tss"
         ),
     ] = None,
-    max_n: MaxN = 0.25,
-    calibrated: Calibrated = False,
-    prior: Prior = None,
-    piece: PieceOption = None,
-    precision: Precision = "float32",
-    batch_size: BatchSize = 32,
-    device: Device = "auto",
-    threads: Threads = None,
+    max_n: opt.MaxN = 0.25,
+    calibrated: opt.Calibrated = False,
+    prior: opt.Prior = None,
+    piece: opt.PieceOption = None,
+    precision: opt.Precision = "float32",
+    batch_size: opt.BatchSize = 32,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Score how the variants of a VCF change the probabilities of chromatin tracks, or of promoters.
 
@@ -190,7 +171,7 @@ def score_variants(
 
 @runs("finetuning.calibrate.choose_threshold")
 def choose_threshold(
-    path: ModelDirectory,
+    path: opt.ModelDirectory,
     rates: Annotated[
         list[float] | None,
         option("SHARE", "Wanted share of false calls; repeatable.", "0.01, 0.05, 0.1, 0.2 and 0.5", "--fdr"),
@@ -203,8 +184,8 @@ def choose_threshold(
             "as among validation windows",
         ),
     ] = None,
-    predictions: ModelPredictions = None,
-    output: ResultFile = None,
+    predictions: opt.ModelPredictions = None,
+    output: opt.ResultFile = None,
 ) -> None:
     """Say from which calibrated score on to call promoters, for a wanted false-discovery rate.
 
@@ -239,8 +220,8 @@ def merge_shards(
     report=lambda count, given: [f"{count:,} samples of {given['length']:,} bp"],
 )
 def generate(
-    model: ModelDirectory,
-    output: ResultFile = None,
+    model: opt.ModelDirectory,
+    output: opt.ResultFile = None,
     number: Annotated[
         int, option("N", "Samples, of each flank if there are several.", "", "--num-samples", least=1)
     ] = 10,
@@ -271,8 +252,8 @@ def generate(
         option("N", "Rounds in which a gap is filled; not of a causal model.", "", "--iterations", least=1),
     ] = 30,
     seed: Annotated[int, option("N", "Of the samples: the same one, the same bytes.", least=0)] = 1,
-    device: Device = "auto",
-    threads: Threads = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Write new DNA, drawn from what a pretrained model says, as FASTA.
 
@@ -286,14 +267,14 @@ def generate(
 @runs("reporting.samples.report_samples")
 def report_samples(
     samples: Annotated[Path, argument("Samples (FASTA), as generate writes them.")],
-    reference: Reference,
+    reference: opt.Reference,
     contigs: Annotated[
         list[str],
         option(
             "NAME", "Contig to compare with, which the model has not learnt from; repeatable.", "", "--contig"
         ),
     ],
-    output: Directory,
+    output: opt.Directory,
     exclude: Annotated[
         list[str], option("NAME", "Contig that Markov chains don't learn from either; repeatable.", "none")
     ] = [],  # noqa: B006

@@ -6,21 +6,9 @@ from typing import Annotated
 
 import typer
 
+from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.build import runs
-from bigbird_dna.cli.options import (
-    RESULTS,
-    Aliases,
-    Assembly,
-    Config,
-    Reference,
-    RunReference,
-    RunTokenizer,
-    Set,
-    Workers,
-    argument,
-    option,
-    output,
-)
+from bigbird_dna.cli.options import argument, option, output
 from bigbird_dna.config import Config as RunConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
@@ -33,7 +21,7 @@ def check_config(
             metavar="FILE...", help="Configuration (YAML); of several, later ones override earlier ones."
         ),
     ] = None,
-    overrides: Set = None,
+    overrides: opt.Set = None,
     schema: Annotated[
         bool, option(None, "Print the JSON Schema of configurations, for editors, instead.", "", "--schema")
     ] = False,
@@ -85,8 +73,8 @@ def fetch(
 def prepare_reference(
     genome: Annotated[Path, argument("FASTA, GenBank or EMBL: plain, gzip or bgzip.")],
     output: Annotated[Path, output("FILE", "bgzip FASTA to write, with its indices.")],
-    assembly: Assembly = "custom",
-    aliases: Aliases = None,
+    assembly: opt.Assembly = "custom",
+    aliases: opt.Aliases = None,
 ) -> None:
     """Check a genome and write it as bgzip FASTA with .fai and .gzi: upper-case, A C G T N.
 
@@ -107,10 +95,10 @@ def prepare_promoters(
     promoters: Annotated[
         Path, argument("EPDnew's .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz.")
     ],
-    reference: Reference,
+    reference: opt.Reference,
     output: Annotated[Path, output("FILE", "TSV to write; the counts go into a .json beside it.")],
-    assembly: Assembly = "custom",
-    aliases: Aliases = None,
+    assembly: opt.Assembly = "custom",
+    aliases: opt.Aliases = None,
     chain: Annotated[Path | None, option(None, "liftOver chain onto the reference's assembly.")] = None,
     from_assembly: Annotated[str | None, option(None, "Assembly the chain starts from.")] = None,
 ) -> None:
@@ -190,8 +178,8 @@ def extract(
     exclude: Annotated[
         list[str], option("NAME", "Contig, or pattern of contigs, that is passed over; repeatable.", "none")
     ] = [],  # noqa: B006
-    assembly: Assembly = "custom",
-    aliases: Aliases = None,
+    assembly: opt.Assembly = "custom",
+    aliases: opt.Aliases = None,
 ) -> None:
     """Write one contig of a reference, or a part of it, as a FASTA file: coordinates stay the same.
 
@@ -212,12 +200,12 @@ def _annotation(settings: RunConfig) -> Path | None:
 
 @runs("data.promoter_windows.prepare_windows", annotation=_annotation)
 def prepare_windows(
-    config: Config,
-    overrides: Set = None,
-    reference: RunReference = None,
+    config: opt.Config,
+    overrides: opt.Set = None,
+    reference: opt.RunReference = None,
     promoters: Annotated[
         Path | None,
-        option("TSV", "Start sites, as prepare promoters writes them.", RESULTS.promoters, "--promoters"),
+        option("TSV", "Start sites, as prepare promoters writes them.", opt.RESULTS.promoters, "--promoters"),
     ] = None,
     annotation: Annotated[
         Path | None,
@@ -228,7 +216,7 @@ def prepare_windows(
             "the file of promoters.annotation, or none",
         ),
     ] = None,
-    output: Annotated[Path | None, output("DIR", "Data set to write.", RESULTS.windows)] = None,
+    output: Annotated[Path | None, output("DIR", "Data set to write.", opt.RESULTS.windows)] = None,
 ) -> None:
     """Build the promoter data set: windows around every TSS and their named negative sets."""
 
@@ -239,10 +227,10 @@ def _corpus(settings: RunConfig) -> Path:
 
 @runs("tokens.encode.train_tokenizer", reference=_corpus)
 def train_tokenizer(
-    config: Config,
-    reference: RunReference = None,
-    output: Annotated[Path | None, output("FILE", "Tokenizer to write.", RESULTS.tokenizer)] = None,
-    overrides: Set = None,
+    config: opt.Config,
+    reference: opt.RunReference = None,
+    output: Annotated[Path | None, output("FILE", "Tokenizer to write.", opt.RESULTS.tokenizer)] = None,
+    overrides: opt.Set = None,
 ) -> None:
     """Learn a BPE vocabulary from the training contigs, or without a genome from the training sequences.
 
@@ -254,12 +242,12 @@ def train_tokenizer(
 
 @runs("tokens.encode.tokenize")
 def tokenize(
-    config: Config,
-    reference: RunReference = None,
-    tokenizer: RunTokenizer = None,
-    output: Annotated[Path | None, output("DIR", "Directory of the stores.", RESULTS.tokens)] = None,
-    workers: Workers = None,
-    overrides: Set = None,
+    config: opt.Config,
+    reference: opt.RunReference = None,
+    tokenizer: opt.RunTokenizer = None,
+    output: Annotated[Path | None, output("DIR", "Directory of the stores.", opt.RESULTS.tokens)] = None,
+    workers: opt.Workers = None,
+    overrides: opt.Set = None,
 ) -> None:
     """Cut the genome into documents and write the token stores train, valid and test.
 
@@ -278,21 +266,21 @@ def _known_promoters(settings: RunConfig) -> Path | None:
 
 @runs("tokens.encode.write_token_statistics", promoters=_known_promoters)
 def describe_tokens(
-    config: Config,
-    reference: RunReference = None,
-    tokenizer: RunTokenizer = None,
+    config: opt.Config,
+    reference: opt.RunReference = None,
+    tokenizer: opt.RunTokenizer = None,
     promoters: Annotated[
         Path | None,
         option(
             "TSV",
             "Start sites, as prepare promoters writes them; without a file no such region.",
-            RESULTS.promoters,
+            opt.RESULTS.promoters,
             "--promoters",
         ),
     ] = None,
-    output: Annotated[Path | None, output("FILE", "JSON to write.", RESULTS.token_statistics)] = None,
-    workers: Workers = None,
-    overrides: Set = None,
+    output: Annotated[Path | None, output("FILE", "JSON to write.", opt.RESULTS.token_statistics)] = None,
+    workers: opt.Workers = None,
+    overrides: opt.Set = None,
 ) -> None:
     """Write bases a token of the genome, each split, contig and the promoters, as JSON.
 

@@ -3,48 +3,27 @@
 from pathlib import Path
 from typing import Annotated
 
+from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.build import runs, training
-from bigbird_dna.cli.options import (
-    RESULTS,
-    CalibratedModel,
-    Checkpoints,
-    Config,
-    Device,
-    ModelDirectory,
-    ModelPredictions,
-    NegativeSet,
-    Pretrained,
-    Reference,
-    RunReference,
-    RunTokenizer,
-    Set,
-    Threads,
-    TimeLimit,
-    Windows,
-    argument,
-    option,
-    output,
-    promoter_reference,
-    read_run,
-)
+from bigbird_dna.cli.options import argument, option, output
 
 TokenStores = Annotated[
-    Path | None, option("DIR", "Directory of the token stores.", RESULTS.tokens, "--tokens")
+    Path | None, option("DIR", "Directory of the token stores.", opt.RESULTS.tokens, "--tokens")
 ]
 
 
 def pretrain(
-    config: Config,
-    overrides: Set = None,
+    config: opt.Config,
+    overrides: opt.Set = None,
     tokens: TokenStores = None,
-    tokenizer: RunTokenizer = None,
+    tokenizer: opt.RunTokenizer = None,
     output: Annotated[
-        Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.pretrained)
+        Path | None, output("MODEL_DIR", "Model directory to write.", opt.RESULTS.pretrained)
     ] = None,
-    checkpoints: Checkpoints = None,
-    time_limit: TimeLimit = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    checkpoints: opt.Checkpoints = None,
+    time_limit: opt.TimeLimit = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Pretrain the encoder on masked tokens, and on next sentences if the configuration asks for them.
 
@@ -64,13 +43,13 @@ def pretrain(
 
 
 def fit_pretraining_baseline(
-    config: Config,
-    overrides: Set = None,
+    config: opt.Config,
+    overrides: opt.Set = None,
     tokens: TokenStores = None,
-    tokenizer: RunTokenizer = None,
+    tokenizer: opt.RunTokenizer = None,
     sequences: Annotated[int, option("N", "Inputs of each split that are judged, at most.", least=1)] = 1000,
     output: Annotated[
-        Path | None, output("FILE", "File to write (.npz).", RESULTS.pretraining_baselines)
+        Path | None, output("FILE", "File to write (.npz).", opt.RESULTS.pretraining_baselines)
     ] = None,
 ) -> None:
     """Fit n-grams and Markov models, and let them tell the hidden tokens that a model is judged on.
@@ -81,7 +60,7 @@ def fit_pretraining_baseline(
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.pretraining.baselines import fit_rivals
 
-    settings, paths = read_run(config, overrides)
+    settings, paths = opt.read_run(config, overrides)
     tokens, output = tokens or paths.tokens, output or paths.pretraining_baselines
     check_output(output, [tokens])
     fit_rivals(
@@ -117,8 +96,8 @@ def evaluate_pretraining(
     alone: Annotated[
         bool, option(None, "Judge the model without the predictors.", "", "--model-only")
     ] = False,
-    device: Device = "auto",
-    threads: Threads = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Judge a pretrained model and simple predictors on the same hidden tokens of held-out contigs.
 
@@ -132,7 +111,7 @@ def evaluate_pretraining(
 @runs("pretraining.across_tokenizers.compare_pretraining", inputs=("models", "reference"))
 def compare_pretraining(
     models: Annotated[list[Path], argument("Pretrained models.", "MODEL_DIR...")],
-    reference: Reference,
+    reference: opt.Reference,
     contigs: Annotated[
         list[str],
         option(
@@ -154,8 +133,8 @@ def compare_pretraining(
     ] = 3,
     context: Annotated[int, option("BP", "What is known on both sides.", least=1)] = 100,
     seed: Annotated[int, option("N", "Of the places.", least=0)] = 1,
-    device: Device = "auto",
-    threads: Threads = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Compare pretrained models of any tokenizers of DNA on the same hidden bases.
 
@@ -167,23 +146,23 @@ def compare_pretraining(
 
 
 def finetune_promoter(
-    config: Config,
-    negative_set: NegativeSet,
-    overrides: Set = None,
+    config: opt.Config,
+    negative_set: opt.NegativeSet,
+    overrides: opt.Set = None,
     shuffle_labels: Annotated[
         bool, option(None, "The control: labels at random.", "", "--shuffle-labels")
     ] = False,
-    windows: Windows = None,
-    reference: RunReference = None,
-    tokenizer: RunTokenizer = None,
-    pretrained: Pretrained = None,
+    windows: opt.Windows = None,
+    reference: opt.RunReference = None,
+    tokenizer: opt.RunTokenizer = None,
+    pretrained: opt.Pretrained = None,
     output: Annotated[
-        Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.promoter_model("SET"))
+        Path | None, output("MODEL_DIR", "Model directory to write.", opt.RESULTS.promoter_model("SET"))
     ] = None,
-    checkpoints: Checkpoints = None,
-    time_limit: TimeLimit = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    checkpoints: opt.Checkpoints = None,
+    time_limit: opt.TimeLimit = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does."""
     from bigbird_dna.finetuning.promoters import PromoterTask
@@ -196,7 +175,7 @@ def finetune_promoter(
             negative_set,
             shuffle_labels,
             windows or paths.windows,
-            Reference(reference or promoter_reference(settings)),
+            Reference(reference or opt.promoter_reference(settings)),
             tokenizer or paths.tokenizer,
             pretrained or paths.pretrained,
         )
@@ -206,9 +185,9 @@ def finetune_promoter(
 
 @runs("finetuning.calibrate.calibrate_promoter", choices=("method",))
 def calibrate_promoter(
-    path: ModelDirectory,
-    output: CalibratedModel = None,
-    predictions: ModelPredictions = None,
+    path: opt.ModelDirectory,
+    output: opt.CalibratedModel = None,
+    predictions: opt.ModelPredictions = None,
     method: Annotated[
         str,
         option(
@@ -226,17 +205,17 @@ def calibrate_promoter(
 
 
 def fit_promoter_baseline(
-    config: Config,
-    negative_set: NegativeSet,
-    overrides: Set = None,
-    windows: Windows = None,
-    reference: RunReference = None,
+    config: opt.Config,
+    negative_set: opt.NegativeSet,
+    overrides: opt.Set = None,
+    windows: opt.Windows = None,
+    reference: opt.RunReference = None,
     output: Annotated[
         Path | None,
         output(
             "FILE",
             "Predictions to write (Parquet).",
-            f"{RESULTS.promoter_baseline('k-mer', 'SET')}, or position-SET.parquet",
+            f"{opt.RESULTS.promoter_baseline('k-mer', 'SET')}, or position-SET.parquet",
         ),
     ] = None,
     baseline: Annotated[
@@ -254,12 +233,12 @@ def fit_promoter_baseline(
     from bigbird_dna.genome.reference import Reference
 
     check_choice("baseline", baseline, BASELINES)
-    settings, paths = read_run(config, overrides)
+    settings, paths = opt.read_run(config, overrides)
     promoter_baseline(
         settings,
         negative_set,
         baseline=baseline,
         windows=windows or paths.windows,
-        reference=Reference(reference or promoter_reference(settings)),
+        reference=Reference(reference or opt.promoter_reference(settings)),
         output=output or paths.promoter_baseline(baseline, negative_set),
     )
