@@ -25,7 +25,7 @@ from bigbird_dna.genome.sequence import (
 )
 from bigbird_dna.model.shared_windows import Predictor, share_windows
 from bigbird_dna.scoring.regions import Region
-from bigbird_dna.scoring.scan import BOTH_STRANDS
+from bigbird_dna.scoring.scan import BOTH_STRANDS, growing_batches
 
 # Axes: W windows, K bins in the middle of a window, T tracks.
 
@@ -88,7 +88,10 @@ def predict_regions(
     `bins_at_once` bins at most are predicted together; the first are fewer, so that they come soon.
     """
     reduce, initial = (np.maximum, -np.inf) if summary == "max" else (np.add, 0.0)
-    for batch in _batches(regions, bin_size, together, bins_at_once):
+    binned = ((region, [] if region.fault else bins_of(region, bin_size)) for region in regions)
+    most = min(_MOST_WINDOWS * together, bins_at_once)
+    first = _FIRST_WINDOWS * together
+    for batch in growing_batches(binned, lambda one: len(one[1]), first, most, bins_at_once):
         owner = np.repeat(np.arange(len(batch)), [len(starts) for _, starts in batch])
         contigs = [region.contig for region, starts in batch for _ in starts]
         all_starts = np.array([start for _, starts in batch for start in starts], np.int64)
@@ -111,25 +114,6 @@ def predict_regions(
                 row = found[number] / (scored[number] if summary == "mean" else 1)
                 row = row.astype(np.float32)
             yield PredictedRegion(region, row, ";".join(notes) or ".")
-
-
-def _batches(
-    regions: Iterable[Region], bin_size: int, together: int, bins_at_once: int
-) -> Iterator[list[tuple[Region, list[int]]]]:
-    """Regions with the starts of their bins, so many together that they fill some windows or have
-    `bins_at_once`."""
-    batch: list[tuple[Region, list[int]]] = []
-    count, windows = 0, _FIRST_WINDOWS
-    for region in regions:
-        starts = [] if region.fault else bins_of(region, bin_size)
-        batch.append((region, starts))
-        count += len(starts)
-        if count >= min(windows * together, bins_at_once) or len(batch) >= bins_at_once:
-            yield batch
-            batch, count = [], 0
-            windows = min(2 * windows, _MOST_WINDOWS)
-    if batch:
-        yield batch
 
 
 class RegionScore(NamedTuple):
@@ -163,18 +147,15 @@ def score_regions(
     or the TSS positions, of a region. Windows with a larger fraction of N than `max_n`, what is beyond the
     contig included, don't count.
     """
-    batch: list[tuple[Region, list[Interval]]] = []
-    count = 0
-    for region in regions:
+
+    def windows(region: Region) -> list[Interval]:
         strands = BOTH_STRANDS if region.strand is None else (region.strand,)
         parts = [Interval(region.contig, region.start, region.end, strand) for strand in strands]
-        windows = [window for part in parts for window in _tss_windows(part, upstream, downstream, stride)]
-        batch.append((region, [] if region.fault else windows))
-        count += len(batch[-1][1])
-        if count >= windows_at_once:
-            yield from _best_windows(batch, reference, predict, upstream, max_n)
-            batch, count = [], 0
-    yield from _best_windows(batch, reference, predict, upstream, max_n)
+        return [window for part in parts for window in _tss_windows(part, upstream, downstream, stride)]
+
+    tiled = ((region, [] if region.fault else windows(region)) for region in regions)
+    for batch in growing_batches(tiled, lambda one: len(one[1]), windows_at_once, windows_at_once):
+        yield from _best_windows(batch, reference, predict, upstream, max_n)
 
 
 def _tss_windows(region: Interval, upstream: int, downstream: int, stride: int) -> Iterator[Interval]:

@@ -9,13 +9,13 @@ window's start, in the direction of transcription. A score belongs to that place
 with the paper's 5,000 + 3,000 bp it is 1 kb from it, to the right on "+" and to the left on "-".
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import merge
 from itertools import chain, count, groupby, islice, pairwise, tee
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
@@ -29,6 +29,11 @@ SHORT = "short"
 _FIRST_BATCH = 32  # sequences
 KEPT_BASES = 1 << 24
 """Most bases of the windows whose scores are remembered: a repeat, or one more tiny record, costs no run."""
+
+
+T = TypeVar("T")
+_Asked = tuple[str, int, int, Strand, str, str]
+"""A window of one strand: contig, start, end, strand, note, and sequence, "" if it isn't scored."""
 
 
 class ScoredWindow(NamedTuple):
@@ -90,25 +95,42 @@ def scan_promoters(
     if window < 1 or stride < 1 or not 0 <= max_n <= 1:
         raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of its range")
     scores = _Scores(window, predict, kept_bases)
-    batch: list[tuple[str, int, int, Strand, str, str]] = []
-    enough = min(_FIRST_BATCH, batch_sequences)
-    grid = _Grid(window, stride, places)
-    for contig, start, sequence in _windows(fasta, contigs, grid, numbers, chunk_bases):
-        end, missing = start + len(sequence), window - len(sequence)
-        notes = [SHORT] if missing else []
-        beyond = missing if beyond_is_n else 0
-        n_fraction = (sequence.count("N") + beyond) / (len(sequence) + beyond)
-        if n_fraction > max_n:
-            notes.append(f"n_fraction={n_fraction:.4g}")
-            sequence = ""
-        for strand in strands:
-            text = sequence if strand == "+" else reverse_complement(sequence)
-            batch.append((contig, start, end, strand, ";".join(notes), text))
-        if len(batch) >= enough:
-            yield from scores.of(batch)
-            batch = []
-            enough = min(2 * enough, batch_sequences)
-    yield from scores.of(batch)
+
+    def asked() -> Iterator[_Asked]:
+        grid = _Grid(window, stride, places)
+        for contig, start, sequence in _windows(fasta, contigs, grid, numbers, chunk_bases):
+            end, missing = start + len(sequence), window - len(sequence)
+            notes = [SHORT] if missing else []
+            beyond = missing if beyond_is_n else 0
+            n_fraction = (sequence.count("N") + beyond) / (len(sequence) + beyond)
+            if n_fraction > max_n:
+                notes.append(f"n_fraction={n_fraction:.4g}")
+                sequence = ""
+            for strand in strands:
+                text = sequence if strand == "+" else reverse_complement(sequence)
+                yield contig, start, end, strand, ";".join(notes), text
+
+    for batch in growing_batches(asked(), lambda _: 1, _FIRST_BATCH, batch_sequences):
+        yield from scores.of(batch)
+
+
+def growing_batches(
+    items: Iterable[T], size: Callable[[T], int], first: int, most: int, longest: int | None = None
+) -> Iterator[list[T]]:
+    """Items that are predicted together: of about the size `first`, then of twice that, in the end of `most`.
+
+    So the first results come soon. No batch has more than `longest` items.
+    """
+    batch: list[T] = []
+    total, enough = 0, min(first, most)
+    for item in items:
+        batch.append(item)
+        total += size(item)
+        if total >= enough or len(batch) == longest:
+            yield batch
+            batch, total, enough = [], 0, min(2 * enough, most)
+    if batch:
+        yield batch
 
 
 def count_windows(
@@ -210,7 +232,7 @@ class _Scores:
         self.known: dict[str, float] = {}
         self.bases = 0  # of the windows in `known`
 
-    def of(self, batch: Sequence[tuple[str, int, int, Strand, str, str]]) -> Iterator[ScoredWindow]:
+    def of(self, batch: Sequence[_Asked]) -> Iterator[ScoredWindow]:
         """Windows with their scores; they may be shorter than `size`, and empty where they have none."""
         if self.bases > self.most:
             self.known, self.bases = {}, 0

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -35,6 +36,7 @@ from bigbird_dna.genome.vcf import PREFIX, VcfRecord
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import calibration_of
 from bigbird_dna.model.shared_windows import Predictor
+from bigbird_dna.scoring.scan import growing_batches
 
 LOWEST = 1e-6
 """Log-odds are those of a probability from here to 1 less this."""
@@ -131,35 +133,31 @@ def score_records(
     first, most = kind.batches
     most = batch_sequences or most
     find_contig = contig_finder(reference.contigs, reference.names)
-    batch: list[tuple[VcfRecord, list[tuple[tuple[str, ...], R | None]]]] = []
-    rows: dict[str, int] = {}
+    rows: dict[str, int] = {}  # of the sequences that are predicted together
 
     def place(sequences: Iterable[str]) -> list[int]:
         return [rows.setdefault(sequence, len(rows)) for sequence in sequences]
 
     def allele(record: VcfRecord, alt: str) -> tuple[tuple[str, ...], R | None]:
         change = find_change(find_contig(record.contig), record.start, record.ref, alt, reference)
-        return (
-            ((change,), None) if isinstance(change, Note) else kind.windows(change, reference, max_n, place)
-        )
+        if isinstance(change, Note):
+            return (change,), None
+        return kind.windows(change, reference, max_n, place)
 
-    def scored() -> Iterator[ScoredRecord[E]]:
+    def placed() -> Iterator[tuple[VcfRecord, list[tuple[tuple[str, ...], R | None]], int]]:
+        for record in records:
+            before = len(rows)
+            alleles = [allele(record, alt) for alt in record.alts]
+            yield record, alleles, len(rows) - before
+
+    for batch in growing_batches(placed(), itemgetter(2), first, most, _RECORDS):
         texts = list(rows)
         calls = (texts[start : start + most] for start in range(0, len(texts), most))
         parts = [kind.values(_predicted(predict, sequences)) for sequences in calls]
         values = np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
-        for record, alleles in batch:
+        for record, alleles, _ in batch:
             yield ScoredRecord(record, tuple(kind.effect(notes, found, values) for notes, found in alleles))
-        batch.clear()
         rows.clear()
-
-    enough = min(first, most)
-    for record in records:
-        batch.append((record, [allele(record, alt) for alt in record.alts]))
-        if len(rows) >= enough or len(batch) >= _RECORDS:
-            yield from scored()
-            enough = min(2 * enough, most)
-    yield from scored()
 
 
 def _predicted(predict: Predictor, sequences: Sequence[str]) -> NDArray[np.float32]:

@@ -25,12 +25,16 @@ def words_of_command(*words: object) -> list[str]:
     return [*str(words[0]).split(), *map(str, words[1:])]
 
 
-def invoke(*words: object) -> None:
-    """Run a command that must succeed, where no fixture can be had; an error of its is the test's."""
+def invoke(*words: object) -> str:
+    """Run a command that must succeed, where no fixture can be had; an error of its is the test's.
+
+    Gives what it printed to standard output.
+    """
     outcome = CliRunner().invoke(app, words_of_command(*words))
     if outcome.exception and not isinstance(outcome.exception, SystemExit):
         raise outcome.exception
     assert outcome.exit_code == 0, outcome.output
+    return outcome.stdout
 
 
 def silent(run: Run) -> Run:

@@ -17,7 +17,7 @@ def run(*arguments: object) -> str:
     result = CliRunner().invoke(app, ["auc-report", *map(str, arguments)])
     if result.exception is not None:
         raise result.exception
-    return result.output
+    return result.output  # the log as well
 
 
 @pytest.fixture

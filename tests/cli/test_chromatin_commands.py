@@ -9,9 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from bigbird_dna.cli.app import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.genome.chromatin.labels import PackedLabels
@@ -20,7 +18,7 @@ from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
-from tests.cli.command import Run, refused, words_of_command
+from tests.cli.command import Run, invoke, refused
 from tests.toys import MOTIFS, random_model, write_motif_genome
 
 LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}
@@ -46,8 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     (home / "config.yaml").write_text(yaml.safe_dump(values))
     words = ["prepare chromatin", home / "config.yaml", "--reference", home / "reference.fa.gz"]
-    result = CliRunner().invoke(app, words_of_command(*words, "-o", home / "data"))
-    assert result.exit_code == 0, result.output
+    invoke(*words, "-o", home / "data")
     _write_models(home)
     return home
 

@@ -48,20 +48,8 @@ def records(text: str) -> list[tuple[str, str]]:
 
 def test_each_flank_is_continued(run: Run, causal: Path, flanks: Path, tmp_path: Path) -> None:
     out = tmp_path / "samples.fa"
-    words = (
-        "generate",
-        causal,
-        "--num-samples",
-        3,
-        "--length",
-        130,
-        "--left-flank",
-        flanks,
-        "--seed",
-        4000000007,
-        "--top-k",
-        9,
-    )
+    options = "--num-samples 3 --length 130 --seed 4000000007 --top-k 9 --left-flank"
+    words = ("generate", causal, *options.split(), flanks)
     result = run(*words, "--temperature", 0.8, "-o", out)
     assert (result.code, result.out) == (0, "")
     assert "from left to right; attention bigbird: keys and values are kept" in result.err
@@ -79,18 +67,8 @@ def test_each_flank_is_continued(run: Run, causal: Path, flanks: Path, tmp_path:
 
 def test_gaps_are_filled(run: Run, masked: Path, flanks: Path, tmp_path: Path) -> None:
     out = tmp_path / "samples.fa.gz"
-    words = (
-        "--num-samples",
-        2,
-        "--length",
-        40,
-        "--iterations",
-        3,
-        "--left-flank",
-        flanks,
-        "--right-flank",
-        flanks,
-    )
+    options = "--num-samples 2 --length 40 --iterations 3 --left-flank"
+    words = (*options.split(), flanks, "--right-flank", flanks)
     result = run("generate", masked, *words, "-o", out)
     assert result.code == 0 and "by filling gaps in 3 rounds" in result.err
     prepare_reference(out, tmp_path / "read.fa.gz")  # a FASTA file that others can read

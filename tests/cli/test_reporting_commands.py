@@ -7,14 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.cli.app import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from tests.cli.command import words_of_command
+from tests.cli.command import invoke as run
 from tests.golden.messages import fails
 from tests.toys import predictions
 
@@ -30,13 +28,6 @@ METRICS = {
     "tokens_seen": 5_123_456_789,
     "split": "valid",
 }
-
-
-def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, words_of_command(*arguments))
-    if result.exception is not None:
-        raise result.exception
-    return result.stdout
 
 
 @pytest.fixture
@@ -116,13 +107,8 @@ def test_promoter_report_is_repeatable(files, tmp_path):
 def test_single_class_has_empty_figures_and_a_note(files, tmp_path):
     frame = pd.read_parquet(files["permuted"])
     frame[frame["label"] == 0].to_parquet(tmp_path / "negatives.parquet")
-    run(
-        "evaluate promoters",
-        "--predictions",
-        f"permuted={tmp_path / 'negatives.parquet'}",
-        "-o",
-        tmp_path / "r",
-    )
+    words = ("--predictions", f"permuted={tmp_path / 'negatives.parquet'}", "-o", tmp_path / "r")
+    run("evaluate promoters", *words)
     header, line = (tmp_path / "r" / "promoters.tsv").read_text().splitlines()
     row = dict(zip(header.split("\t"), line.split("\t"), strict=True))
     assert row["note"] == "no positives" and row["auroc"] == row["f1_high"] == ""
@@ -204,18 +190,8 @@ def test_score_figure(tmp_path):
     promoters = tmp_path / "promoters.tsv"
     promoters.write_text("contig\tposition\tstrand\tname\nII\t500\t+\tA\nII\t900\t-\tB\nIV\t1\t+\tC\n")
     run("report plot-scores", scores, "--promoters", promoters, "--upstream", 300, "-o", tmp_path / "a.svg")
-    run(
-        "report plot-scores",
-        scores,
-        "--contig",
-        "II",
-        "--start",
-        100,
-        "--end",
-        2000,
-        "-o",
-        tmp_path / "b.svg",
-    )
+    part = ("--contig", "II", "--start", 100, "--end", 2000, "-o", tmp_path / "b.svg")
+    run("report plot-scores", scores, *part)
     assert (tmp_path / "a.svg").read_bytes() != (tmp_path / "b.svg").read_bytes()
     with fails(UsageError):
         run("report plot-scores", scores, "--start", 10, "--end", 5, "-o", tmp_path / "c.svg")

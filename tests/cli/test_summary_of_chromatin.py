@@ -7,14 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import binomtest
-from typer.testing import CliRunner
 
-from bigbird_dna.cli.app import app
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.known_effects import KnownEffect
 from bigbird_dna.reporting.variants import variant_table
-from tests.cli.command import words_of_command
+from tests.cli.command import invoke
 from tests.golden.messages import fails
 
 Summary = Callable[..., tuple[str, pd.DataFrame]]
@@ -43,8 +41,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["auc-report", home / "wide.npy", home / "labels.npy", "--tracks", home / "tracks.tsv"]
     words += ["--compare", f"window_1000={home / 'narrow.npy'}", "--min-positives", 20]
     words += ["--compare", f"kmers={home / 'kmers.npy'}", "-o", home / "chromatin"]
-    result = CliRunner().invoke(app, words_of_command(*words))
-    assert result.exit_code == 0, result.output
+    invoke(*words)
     variants = [
         KnownEffect(f"c{n % 2}", "NEAR", "", ("loss", "none")[n < 6], (-1) ** n * n / 20, n)
         for n in range(12)
@@ -59,11 +56,9 @@ def summary(tmp_path: Path) -> Summary:
 
     def run(*words: object) -> tuple[str, pd.DataFrame]:
         out = tmp_path / "summary.tsv"
-        result = CliRunner().invoke(app, words_of_command("report summary", *words, "-o", out))
-        if result.exception is not None:
-            raise result.exception
+        text = invoke("report summary", *words, "-o", out)
         table = pd.read_csv(out, sep="\t", dtype={"note": str}).set_index(["section", "figure"])
-        return result.stdout, table
+        return text, table
 
     return run
 
