@@ -63,7 +63,6 @@ def read_run(config: Path, overrides: Sequence[str] | None) -> tuple[RunConfig, 
 
 Device = Annotated[str, option("auto|cpu|cuda", "Where the model runs.")]
 Threads = Annotated[int | None, option(None, "CPU cores; they change speed only.", "all", "--threads")]
-Workers = Annotated[int | None, option(None, "CPU cores; they change speed only.", "all", "--threads")]
 BatchSize = Annotated[int, option(None, "Windows run together; changes speed and memory only.")]
 Precision = Annotated[
     str,

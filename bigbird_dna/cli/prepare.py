@@ -246,7 +246,7 @@ def tokenize(
     reference: opt.RunReference = None,
     tokenizer: opt.RunTokenizer = None,
     output: Annotated[Path | None, output("DIR", "Directory of the stores.", opt.RESULTS.tokens)] = None,
-    workers: opt.Workers = None,
+    workers: opt.Threads = None,
     overrides: opt.Set = None,
 ) -> None:
     """Cut the genome into documents and write the token stores train, valid and test.
@@ -279,7 +279,7 @@ def describe_tokens(
         ),
     ] = None,
     output: Annotated[Path | None, output("FILE", "JSON to write.", opt.RESULTS.token_statistics)] = None,
-    workers: opt.Workers = None,
+    workers: opt.Threads = None,
     overrides: opt.Set = None,
 ) -> None:
     """Write bases a token of the genome, each split, contig and the promoters, as JSON.

@@ -33,15 +33,7 @@ from bigbird_dna.scoring.formats import (
     write_bigwig,
 )
 from bigbird_dna.scoring.scan import ScoredWindow, SignalSpan, count_windows, scan_promoters, signal_spans
-from bigbird_dna.scoring.scorer import (
-    ComputeOptions,
-    Job,
-    Output,
-    Scorer,
-    Target,
-    calibrated_predictor,
-    write_scores,
-)
+from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, write_scores
 
 ROW_GROUP = 65_536
 """Rows of a Parquet row group, the part of a scan that its writer holds."""
@@ -126,8 +118,7 @@ def score_promoters(
     scorer = PromoterScorer(
         model, fasta, max_n, calibrated, stride, strand, contig_names(contigs), regions, prior
     )
-    compute = ComputeOptions(precision, batch_size, device, threads)
-    counts = write_scores(scorer, Output(output, format, piece), compute)
+    counts = write_scores(scorer, output, format, piece, precision, batch_size, device, threads)
     return ScanCounts(counts["records"], counts["scored"], counts["not scored"], counts["short"])
 
 

@@ -60,23 +60,6 @@ _MERGED = {
 """What shards are of → the module, and the scorer if they are rows, whose `merge` makes the whole result."""
 
 
-class Output(NamedTuple):
-    """Where results go: a file (None, "-": standard output), in which format, and which shard of a job."""
-
-    path: Path | str | None = None
-    format: str | None = None
-    shard: str | None = None
-
-
-class ComputeOptions(NamedTuple):
-    """What a model computes in, and how fast: only `precision` changes what is written."""
-
-    precision: str = "float32"
-    batch_size: int = 32
-    device: str = "auto"
-    threads: int | None = None
-
-
 @dataclass(frozen=True)
 class Job(Generic[Row]):
     """A scorer's work once its files are open and checked.
@@ -191,23 +174,35 @@ class Scorer(ABC, Generic[M, Row]):
         return sum(shard.rows for shard in shards)
 
 
-def write_scores(scorer: Scorer[M, Row], output: Output, compute: ComputeOptions) -> Counter[str]:
-    """Score, and write the result whole or not at all, or as it is made; gives the scorer's counts."""
-    path = named_output(output.path)
+def write_scores(
+    scorer: Scorer[M, Row],
+    output: Path | str | None,
+    format: str | None,
+    piece: str | None,
+    precision: str,
+    batch_size: int,
+    device: str,
+    threads: int | None,
+) -> Counter[str]:
+    """Score, and write the result whole or not at all, or as it is made; gives the scorer's counts.
+
+    The arguments are those of `score_promoters`; of how a model computes `precision` alone changes a result.
+    """
+    path = named_output(output)
     check_output(path, [scorer.model, scorer.source, *scorer.inputs()])
-    check_at_least_one({"batch_size": compute.batch_size, "threads": compute.threads})
-    shard = find_shard(output.shard, path)
-    format = output.format or format_for(None if shard else path, scorer.formats, scorer.default_format)
+    check_at_least_one({"batch_size": batch_size, "threads": threads})
+    shard = find_shard(piece, path)
+    format = format or format_for(None if shard else path, scorer.formats, scorer.default_format)
     check_choice("format", format, scorer.formats)
-    target = Target(path, format, shard, compute.precision)
+    target = Target(path, format, shard, precision)
     scorer.check(target)
-    check_choice("precision", compute.precision, PRECISIONS)
+    check_choice("precision", precision, PRECISIONS)
     if shard is None:
         check_format(format, scorer.formats, path)
-    computing = inference(compute.precision, choose_device(compute.device))
+    computing = inference(precision, choose_device(device))
     model = scorer.load()
-    predict = scorer.predictor(model, compute.batch_size, compute.device)
-    with cpu_threads(compute.threads), computing, scorer.open(model, target) as job:
+    predict = scorer.predictor(model, batch_size, device)
+    with cpu_threads(threads), computing, scorer.open(model, target) as job:
         if shard is None or path is None:
             with scorer.destination(path, format, job.header) as opened:
                 rows = _counted(scorer, job, flushing(predict, opened), None)

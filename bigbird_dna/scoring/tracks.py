@@ -40,16 +40,7 @@ from bigbird_dna.scoring.region_scores import (
     predict_regions,
 )
 from bigbird_dna.scoring.regions import Region, bed_regions
-from bigbird_dna.scoring.scorer import (
-    ComputeOptions,
-    Job,
-    Output,
-    Scorer,
-    Target,
-    calibrated_predictor,
-    open_source,
-    write_scores,
-)
+from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
 
 _GROUP_VALUES = 1 << 22  # of a Parquet row group, the part of the result that its writer holds
 
@@ -122,8 +113,7 @@ def predict_tracks(
     names = None if aliases is None else Path(aliases)
     own = (names, tracks, summary, middle, contig_names(contigs))
     scorer = TrackScorer(model, regions, max_n, calibrated, reference, *own)
-    compute = ComputeOptions(precision, batch_size, device, threads)
-    counts = write_scores(scorer, Output(output, format, piece), compute)
+    counts = write_scores(scorer, output, format, piece, precision, batch_size, device, threads)
     return PredictionCounts(counts["regions"], counts["tracks"], counts["not scored"])
 
 

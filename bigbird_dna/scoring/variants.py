@@ -33,16 +33,7 @@ from bigbird_dna.scoring.formats import (
     write_lines,
 )
 from bigbird_dna.scoring.regions import Fit, bed_rows, each_region, tss_sites
-from bigbird_dna.scoring.scorer import (
-    ComputeOptions,
-    Job,
-    Output,
-    Scorer,
-    Target,
-    calibrated_predictor,
-    open_source,
-    write_scores,
-)
+from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
 from bigbird_dna.scoring.variant_effects import (
     LAYOUTS,
     EffectKind,
@@ -139,8 +130,7 @@ def score_variants(
     names = None if aliases is None else Path(aliases)
     own = (tracks, contig_names(contigs), regions, names, offsets, stride, sites, prior)
     scorer = VariantScorer(model, vcf, max_n, calibrated, reference, *own)
-    compute = ComputeOptions(precision, batch_size, device, threads)
-    counts = write_scores(scorer, Output(output, format, piece), compute)
+    counts = write_scores(scorer, output, format, piece, precision, batch_size, device, threads)
     notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
     return VariantCounts(counts["records"], counts["scored"], counts["not scored"], notes)
 

@@ -1,11 +1,15 @@
 """Scanning a FASTA against an oracle that slices whole strings, with predictors simple enough to follow."""
 
+import errno
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pybigtools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +17,7 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.sequence import centred_tiles, clean, reverse_complement
-from bigbird_dna.scoring.formats import OutputHeader
+from bigbird_dna.scoring.formats import OutputHeader, write_bigwig
 from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.scan import ScoredWindow, SignalSpan, count_windows, scan_promoters, signal_spans
 from tests.golden.messages import fails
@@ -407,3 +411,32 @@ def test_parquet_reads_back_in_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
         assert stored_row["strand"] == row.strand
         assert stored_row["note"] == (row.note or None)
         assert stored_row["score"] == pytest.approx(row.score, abs=1e-7)
+
+
+# Disks with little room
+
+VALUES = [("one", 10 * place, 10 * place + 10, place / 8) for place in range(300)]
+
+
+class Usage(NamedTuple):
+    """Of a disk."""
+
+    free: int
+
+
+@pytest.mark.parametrize("full", ["output", "temporary"])
+def test_a_disk_with_little_room_is_told_of_before_anything_is_lost(
+    full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk for temporary files pybigtools would end well, with a file that can't be read."""
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "output").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    path = tmp_path / "output/x.bw"
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda place: Usage(10_000 if place.name == full else 1 << 30))
+        with fails(OSError) as caught:
+            write_bigwig(path, VALUES, {"one": 5000}, "window")
+    assert caught.value.errno == errno.ENOSPC and not [*path.parent.iterdir()]
+    write_bigwig(path, VALUES, {"one": 5000}, "window")
+    assert [*pybigtools.open(str(path)).records("one")] == [value[1:] for value in VALUES]
