@@ -172,7 +172,7 @@ def table_writers(
             first = str(round(1000 * (score or 0))) if is_bed else text
             cells = [first, strand, text][: len(scored)]
             tracks = ["."] * len(header.columns) if values is None else map("{:.6f}".format, values.tolist())
-            yield "\t".join([contig, str(start), str(end), name, *cells, note or ".", *tracks])
+            yield "\t".join([f"{contig}\t{start}\t{end}\t{name}", *cells, note or ".", *tracks])
 
     def write_parquet(path: Destination, rows: Iterable[R], header: OutputHeader) -> None:
         import numpy as np

@@ -213,7 +213,6 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place
     ) -> tuple[tuple[str, ...], tuple[list[int], list[int]] | None]:
-        """Rows of all windows of the reference's and of the alternative allele."""
         windows = allele_windows(change, reference, self.window, self.offsets)
         if windows is None:
             return (Note.TOO_LONG,), None
@@ -223,14 +222,12 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
         return edge, (place(_both_strands(windows.ref)), place(_both_strands(windows.alt)))
 
     def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The chosen tracks (N, T)."""
         assert predicted.ndim == 3 and predicted.shape[1] == 1, f"{predicted.shape} predictions of a bin"
         return predicted[:, 0] if self.outputs is None else predicted[:, 0, self.outputs]
 
     def effect(
         self, notes: tuple[str, ...], rows: tuple[list[int], list[int]] | None, values: NDArray[np.float32]
     ) -> AlleleEffect:
-        """The difference of the means over an allele's windows."""
         if rows is None:
             return AlleleEffect(notes, None, None)
         ref, alt = (values[some].mean(axis=0, dtype=np.float64) for some in rows)  # (W, T) → (T,)
@@ -260,7 +257,6 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
         return keys
 
     def row(self, effect: AlleleEffect) -> Iterator[str]:
-        """The largest change and its track, then the values track by track."""
         if effect.delta is None or effect.log_odds is None:
             yield from ["NA"] * len(self.columns)
             return
@@ -271,10 +267,11 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
     def info(self, effect: AlleleEffect) -> Iterator[str]:
         """The largest change and its track, then the changes of all, and those of the log-odds of all."""
         if effect.delta is None or effect.log_odds is None:
-            yield from [".", ".", *([",".join("." * len(self.names))] * 2)]
+            yield from (".", ".", *([",".join("." * len(self.names))] * 2 if self.per_track else []))
             return
         yield from (decimal(float(effect.delta[effect.largest])), self._escaped[effect.largest])
-        yield from (",".join(map(decimal, one.tolist())) for one in (effect.delta, effect.log_odds))
+        if self.per_track:
+            yield from (",".join(map(decimal, one.tolist())) for one in (effect.delta, effect.log_odds))
 
     @cached_property
     def _escaped(self) -> list[str]:
@@ -364,7 +361,7 @@ def _vcf_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequenc
     if any(effect.delta is not None for effect in effects):
         values = zip(*map(kind.info, effects), strict=True)
         info += [
-            f"{PREFIX}{key.name}={','.join(texts)}" for key, texts in zip(kind.keys, values, strict=False)
+            f"{PREFIX}{key.name}={','.join(texts)}" for key, texts in zip(kind.keys, values, strict=True)
         ]
     if any(effect.notes for effect in effects):
         info.append(f"{PREFIX}NOTE={','.join('&'.join(effect.notes) or '.' for effect in effects)}")

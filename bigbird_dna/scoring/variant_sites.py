@@ -149,7 +149,6 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
         return (edge, found) if found else ((Note.TOO_MANY_N, *edge), None)
 
     def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The scores (N,)."""
         assert predicted.ndim == 1, f"{predicted.shape} scores of sequences"
         return predicted
 
@@ -165,11 +164,9 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
         return PromoterEffect(notes, largest)
 
     def row(self, effect: PromoterEffect) -> Sequence[str]:
-        """Both scores, their difference, and the site."""
         return self._cells(effect, "NA")
 
     def info(self, effect: PromoterEffect) -> Sequence[str]:
-        """The same, as INFO has them."""
         return self._cells(effect, ".")
 
     def _cells(self, effect: PromoterEffect, missing: str) -> Sequence[str]:
