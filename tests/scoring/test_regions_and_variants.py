@@ -31,16 +31,6 @@ def sequence(genome: Path) -> str:
         return opened.fetch(Interval("a", 0, 900))
 
 
-@pytest.fixture(scope="module")
-def promoter(home: Path) -> Any:
-    return bigbird_dna.load(home / "promoter")
-
-
-@pytest.fixture(scope="module")
-def chromatin(home: Path) -> Any:
-    return bigbird_dna.load(home / "chromatin")
-
-
 def other(base: str) -> str:
     return "A" if base != "A" else "C"
 
@@ -59,11 +49,9 @@ def test_regions_have_the_rows_of_predict_tracks(
     assert chosen["two"][0] == found["two"][0] and chosen["two"][1] != found["two"][1]
 
 
-@pytest.mark.parametrize("task", ["promoter", "chromatin"])
 def test_a_file_a_list_and_a_table_of_regions_are_one(
-    request: pytest.FixtureRequest, home: Path, genome: Path, task: str, tmp_path: Path
+    model: Any, home: Path, genome: Path, tmp_path: Path
 ) -> None:
-    model = request.getfixturevalue(task)
     bed = tmp_path / "x.bed"
     bed.write_text("# three\na\t100\t160\tfirst\t0\t-\na\t300\t371\tsecond\t0\t+\na\t500\t501\tthird\t0\t.\n")
     rows = [("a", 100, 160, "-"), ("a", 300, 371, "+"), ("a", 500, 501)]
@@ -194,11 +182,7 @@ def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home:
         )
 
 
-@pytest.mark.parametrize("task", ["promoter", "chromatin"])
-def test_variants_are_one_however_they_are_given(
-    request: pytest.FixtureRequest, home: Path, genome: Path, sequence: str, task: str
-) -> None:
-    model = request.getfixturevalue(task)
+def test_variants_are_one_however_they_are_given(model: Any, home: Path, genome: Path, sequence: str) -> None:
     ref, alt = sequence[449], other(sequence[449])
     expected = model.variant_effects(home / "x.vcf", genome)
     assert expected.iloc[0, :5].tolist() == ["a", 450, ref, alt, "."]
@@ -268,11 +252,9 @@ def test_an_effect_on_promoters_is_that_of_the_windows_by_hand(
     assert far["note"].tolist() == ["NO_SITE"] and far["delta"].isna().all() and far["site"].isna().all()
 
 
-@pytest.mark.parametrize("task", ["promoter", "chromatin"])
 def test_an_alias_file_tells_the_names_of_contigs(
-    request: pytest.FixtureRequest, genome: Path, sequence: str, task: str, tmp_path: Path
+    model: Any, genome: Path, sequence: str, tmp_path: Path
 ) -> None:
-    model = request.getfixturevalue(task)
     aliases = tmp_path / "names.tsv"
     aliases.write_text("NC_1\ta\n")
     change = f"450:{sequence[449]}:{other(sequence[449])}"
@@ -290,7 +272,7 @@ def test_an_alias_file_tells_the_names_of_contigs(
             found = model.variant_effects(f"NC_1:{change}", reference, **named)
             assert found["contig"].tolist() == ["NC_1"], "as it was given"
             pd.testing.assert_frame_equal(found.drop(columns="contig"), effects.drop(columns="contig"))
-            if task == "promoter":
+            if model.task == "promoter":
                 at = model.variant_effects(f"NC_1:{change}", reference, sites=[("NC_1", 440, 441)], **named)
                 assert at["note"].tolist() == ["."] and at["site"].tolist() == [441]
         with fails(UsageError):
@@ -337,11 +319,7 @@ def test_faults_of_a_bed_file_have_its_line(promoter: Any, genome: Path, tmp_pat
             promoter.predict_regions(bed, genome)
 
 
-@pytest.mark.parametrize("task", ["promoter", "chromatin"])
-def test_a_region_beside_the_reference_is_noted(
-    request: pytest.FixtureRequest, genome: Path, tmp_path: Path, task: str
-) -> None:
-    model = request.getfixturevalue(task)
+def test_a_region_beside_the_reference_is_noted(model: Any, genome: Path, tmp_path: Path) -> None:
     rows = [("a", 300, 320), ("zz", 1, 5), ("a", 890, 901), ("a", 100, 160)]
     (tmp_path / "x.bed").write_text("".join(f"{c}\t{s}\t{e}\n" for c, s, e in rows))
     for given in (rows, tmp_path / "x.bed"):
@@ -349,7 +327,8 @@ def test_a_region_beside_the_reference_is_noted(
         assert found["note"].tolist() == [".", "contig_unknown", "beyond_contig", "."]
         alone = model.predict_regions([rows[0], rows[3]], genome)
         pd.testing.assert_frame_equal(found.iloc[[0, 3]].reset_index(drop=True), alone)
-        assert found["score" if task == "promoter" else "one"].isna().tolist() == [False, True, True, False]
+        column = "score" if model.task == "promoter" else "one"
+        assert found[column].isna().tolist() == [False, True, True, False]
 
 
 # Effects on promoters in files

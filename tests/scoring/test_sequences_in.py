@@ -20,21 +20,6 @@ from tests.toys import random_dna, random_model, small_tokenizer
 WINDOWS = {"promoter": 60, "chromatin": 120}
 
 
-@pytest.fixture(scope="module", params=list(WINDOWS))
-def model(request: pytest.FixtureRequest, home: Path) -> Any:
-    return bigbird_dna.load(home / request.param)
-
-
-@pytest.fixture(scope="module")
-def promoter(home: Path) -> Any:
-    return bigbird_dna.load(home / "promoter")
-
-
-@pytest.fixture(scope="module")
-def chromatin(home: Path) -> Any:
-    return bigbird_dna.load(home / "chromatin")
-
-
 def window(model: Any, seed: int = 0) -> str:
     return random_dna(WINDOWS[model.task], seed)
 
