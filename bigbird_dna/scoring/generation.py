@@ -62,23 +62,19 @@ def generate_samples(
 
 def _flanks(left: Path | None, right: Path | None) -> tuple[list[Flanks], list[str]]:
     """Flanks in their order, and what headers say of each."""
-    read = {
-        side: read_records(path).sequences if path else {}
-        for side, path in (("left", left), ("right", right))
-    }
-    if left and right and len(read["left"]) != len(read["right"]):
+    read = [[*read_records(path).sequences.items()] if path else [] for path in (left, right)]
+    if left and right and len(read[0]) != len(read[1]):
         raise DataError(
-            f"{right}: has {len(read['right']):,} flanks, {left} has {len(read['left']):,}: they come in "
-            "pairs"
+            f"{right}: has {len(read[1]):,} flanks, {left} has {len(read[0]):,}: they come in pairs"
         )
-    count = max(1, *map(len, read.values()))
-    names = {side: [*records] or [""] * count for side, records in read.items()}
-    texts = {side: [*records.values()] or [""] * count for side, records in read.items()}
-    said = [
-        "".join(f" {side}={names[side][place]}" for side in names if names[side][place])
-        for place in range(count)
-    ]
-    return [Flanks(*pair) for pair in zip(texts["left"], texts["right"], strict=True)], said
+    count = max(1, *map(len, read))
+    flanks, named = [], []
+    for (first, before), (second, after) in zip(*(one or [("", "")] * count for one in read), strict=True):
+        flanks.append(Flanks(before, after))
+        named.append(
+            "".join(f" {side}={name}" for side, name in (("left", first), ("right", second)) if name)
+        )
+    return flanks, named
 
 
 def _origin(sampling: Sampling, seed: int, rounds: int | None) -> str:
