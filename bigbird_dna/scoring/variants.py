@@ -48,6 +48,9 @@ OFFSETS = 4
 """Windows that effects on tracks are averaged over."""
 
 
+ScoringModel = LoadedPromoterModel | LoadedChromatinModel
+
+
 class VariantCounts(NamedTuple):
     """Records read, alternative alleles scored and not, and how often each note was given."""
 
@@ -151,7 +154,7 @@ def _write(path: Destination, rows: Iterable[EffectLines], header: OutputHeader)
 
 
 @dataclass(frozen=True)
-class VariantScorer(Scorer[LoadedPromoterModel | LoadedChromatinModel, EffectLines]):
+class VariantScorer(Scorer[ScoringModel, EffectLines]):
     """The records of a VCF; see `score_variants`. Shards have lines as they are in the result."""
 
     kind: ClassVar[str] = "effects of variants"
@@ -180,7 +183,7 @@ class VariantScorer(Scorer[LoadedPromoterModel | LoadedChromatinModel, EffectLin
         if target.output is not None and target.output.suffix == ".bcf":
             raise UsageError(f"{target.output}: BCF isn't written; name a .vcf.gz")
 
-    def load(self) -> LoadedPromoterModel | LoadedChromatinModel:
+    def load(self) -> ScoringModel:
         model = load_scoring_model(self.model)
         check_calibrated(self.calibrated, self.prior)
         if isinstance(model, LoadedPromoterModel):
@@ -194,9 +197,7 @@ class VariantScorer(Scorer[LoadedPromoterModel | LoadedChromatinModel, EffectLin
             self._on_tracks(model)
         return model
 
-    def predictor(
-        self, model: LoadedPromoterModel | LoadedChromatinModel, batch_size: int, device: str
-    ) -> Predictor:
+    def predictor(self, model: ScoringModel, batch_size: int, device: str) -> Predictor:
         """A chromatin model's are of one strand, and calibrated once they were averaged."""
         options: dict[str, Any] = {"batch_size": batch_size, "device": device}
         if isinstance(model, LoadedPromoterModel):
@@ -207,7 +208,7 @@ class VariantScorer(Scorer[LoadedPromoterModel | LoadedChromatinModel, EffectLin
         return track_effects(model, self.tracks, self.offsets or OFFSETS, self.calibrated)
 
     def _effects(
-        self, model: LoadedPromoterModel | LoadedChromatinModel, reference: Reference
+        self, model: ScoringModel, reference: Reference
     ) -> tuple[EffectKind[Any, Any], dict[str, object]]:
         """How effects are found, and the options of the model's kind that decide them."""
         if isinstance(model, LoadedChromatinModel):
@@ -224,9 +225,7 @@ class VariantScorer(Scorer[LoadedPromoterModel | LoadedChromatinModel, EffectLin
         return kind, {**own, "--prior": self.prior}
 
     @contextmanager
-    def open(
-        self, model: LoadedPromoterModel | LoadedChromatinModel, target: Target
-    ) -> Iterator[Job[EffectLines]]:
+    def open(self, model: ScoringModel, target: Target) -> Iterator[Job[EffectLines]]:
         with (
             Reference(Path(self.reference), self.aliases) as reference,
             open_source(self.source, target) as (path, stream),
@@ -314,7 +313,7 @@ class VariantScorer(Scorer[LoadedPromoterModel | LoadedChromatinModel, EffectLin
         return indexed_destination(output, format, header.extra["furthest"])
 
 
-def load_scoring_model(model: LoadedModel | Path | str) -> LoadedPromoterModel | LoadedChromatinModel:
+def load_scoring_model(model: LoadedModel | Path | str) -> ScoringModel:
     """`load` a model that `score-variants` takes, or take one; `ModelError` if it is of another task."""
     opened = model if isinstance(model, LoadedModel) else load(model)
     if isinstance(opened, LoadedPromoterModel | LoadedChromatinModel):
