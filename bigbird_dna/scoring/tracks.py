@@ -119,7 +119,7 @@ def predict_tracks(
 
 def _table_row(row: PredictedRegion) -> TableRow:
     contig, start, end, name, *_ = row.region
-    largest = None if row.probabilities is None else float(row.probabilities.max())
+    largest = None if row.probabilities is None else float(row.probabilities.max(initial=0))
     return TableRow(contig, start, end, name, largest, ".", row.note, row.probabilities)
 
 
