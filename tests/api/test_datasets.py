@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_one_sentence(tracks: Path, tiny_config: Path, tmp_
         (DataError, partial(tracks, data, tmp_path / "other.fa.gz", window=9)),
         (DataError, partial(tracks, tmp_path, genome, window=9)),
         (UsageError, partial(promoters, paths.windows, paths.reference, negative_set="permuted")),
-        (DataError, partial(promoters, paths.windows, paths.reference, negative_set="given")),
+        (DataError, partial(promoters, paths.windows, paths.reference, negative_set="user")),
     ]
     for kind, call in cases:
         with fails(kind):

@@ -76,8 +76,8 @@ DATA_FILES = {
         ("description", "dataset.json"),
     )
 }
-# Where bins get their labels; with splits.similarity what is like held-out ones is left out afterwards.
-LABELLED = PATHS.chromatin_data if CONFIG.splits.similarity is None else PATHS.labelled_bins
+# Where bins get their labels; with splits.max_train_test_similarity what is like held-out ones is left out afterwards.
+LABELLED = PATHS.chromatin_data if CONFIG.splits.max_train_test_similarity is None else PATHS.labelled_bins
 LABELLED_FILES = {name: LABELLED / path.name for name, path in DATA_FILES.items()}
 
 
@@ -115,7 +115,7 @@ def sequence_options():
         "length": SEQUENCES.length,
         "upstream": windows.upstream,
         "negatives-per-positive": windows.negatives,
-        "similarity": SEQUENCES.similarity,
+        "similarity": SEQUENCES.min_shared_kmers,
         "seed": CONFIG.seed,
     }
     options = [f"--{name}={value}" for name, value in named.items() if value is not None]
@@ -134,11 +134,11 @@ def pieces_of(file, of):
 
 def study_settings(wildcards, section):
     """What a model of a study has otherwise than the task's own: words for the command that trains it."""
-    study = CONFIG.study
-    steps = study.longer_steps if wildcards.start == "longer" else study.steps
+    study = CONFIG.pretraining_study
+    steps = study.random_long_steps if wildcards.start == "random_long" else study.steps
     values = {
         "model.initial": "pretrained" if wildcards.start == "pretrained" else "random",
-        "training.examples": wildcards.share,
+        "training.train_fraction": wildcards.share,
         "training.seed": wildcards.seed,
         "training.steps": steps,
         "training.evaluate_every": study.evaluate_every,
@@ -151,13 +151,13 @@ def study_settings(wildcards, section):
 
 def study_models(task):
     """The model directories of a study's task; none without a study of it."""
-    study = CONFIG.study
+    study = CONFIG.pretraining_study
     if study is None or task not in study.tasks:
         return []
     return [
         PATHS.study_model(task, start, share_name(share), seed)
-        for start in study.starts
-        for share in study.shares
+        for start in study.initializations
+        for share in study.train_fractions
         for seed in study.seeds
     ]
 
