@@ -21,7 +21,6 @@ from bigbird_dna.model.directory import save
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
-from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.toys import random_dna, random_model
 
@@ -71,48 +70,14 @@ def test_every_public_name_is_there_and_says_what_it_is() -> None:
         bigbird_dna.nothing  # noqa: B018
 
 
-def test_a_function_and_its_command_write_the_same_bytes(run: Run, home: Path, tmp_path: Path) -> None:
-    genome = home / "genome.fa.gz"
-    promoter, chromatin = home / "promoter", home / "chromatin"
-    command, function = tmp_path / "command", tmp_path / "function"
-
-    assert run("score-promoters", promoter, genome, "-o", command, "--stride", 30).code == 0
-    scans = bigbird_dna.score_promoters(promoter, genome, function, stride=30)
-    assert command.read_bytes() == function.read_bytes()
+def test_functions_count_what_they_did(home: Path, tmp_path: Path) -> None:
+    genome, out = home / "genome.fa.gz", tmp_path / "x"
+    scans = bigbird_dna.score_promoters(home / "promoter", genome, out, stride=30)
     assert (scans.records, scans.scored, scans.not_scored) == (1, 2 * 29, 0)
-
-    words = ("--reference", genome, "--tracks", "two", "-o", command)
-    assert run("predict-tracks", chromatin, home / "regions.bed", *words).code == 0
-    found = bigbird_dna.predict_tracks(chromatin, home / "regions.bed", genome, function, tracks="two")
-    assert command.read_bytes() == function.read_bytes() and found == (2, 1, 0)
-
-    assert run("score-variants", chromatin, home / "x.vcf", *words).code == 0
-    effects = bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, function, tracks="two")
-    assert command.read_bytes() == function.read_bytes()
+    chromatin, tracks = home / "chromatin", {"tracks": "two"}
+    assert bigbird_dna.predict_tracks(chromatin, home / "regions.bed", genome, out, **tracks) == (2, 1, 0)
+    effects = bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, out, **tracks)
     assert (effects.records, effects.scored, effects.notes) == (1, 1, {})
-
-
-def test_functions_have_the_options_of_their_commands(run: Run, home: Path, tmp_path: Path) -> None:
-    genome, promoter, chromatin = home / "genome.fa.gz", home / "promoter", home / "chromatin"
-    command, function = tmp_path / "command", tmp_path / "function"
-    (home / "some.bed").write_text("a\t90\t130\na\t440\t460\n")
-    places = {"contigs": ["a"], "regions": home / "some.bed"}
-    words = ("--contig", "a", "--regions", home / "some.bed", "-o", command, "--format")
-    for format in ("tsv", "bigwig"):
-        assert run("score-promoters", promoter, genome, *words, format).code == 0
-        bigbird_dna.score_promoters(promoter, genome, function, format=format, **places)
-        assert command.read_bytes() == function.read_bytes()
-    for format in ("bed", "parquet", "bigwig"):
-        assert run(
-            *("predict-tracks", chromatin, home / "regions.bed", "--reference", genome, "--contig", "a"),
-            *("--tracks", "two", "-o", command, "--format", format),
-        ).code == 0  # fmt: skip
-        options = {"contigs": "a", "tracks": "two", "format": format}
-        bigbird_dna.predict_tracks(chromatin, home / "regions.bed", genome, function, **options)
-        assert command.read_bytes() == function.read_bytes()
-    assert run("score-variants", chromatin, home / "x.vcf", "--reference", genome, *words, "tsv").code == 0
-    found = bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, function, format="tsv", **places)
-    assert command.read_bytes() == function.read_bytes() and found.records == 1
 
 
 @pytest.mark.parametrize("format", ["tsv", "parquet"])
@@ -125,7 +90,7 @@ def test_what_predict_tracks_writes_can_be_judged(home: Path, tmp_path: Path, fo
     assert counts.not_scored == 1
     labels = np.arange(2 * len(places)).reshape(-1, 2) % 3 % 2
     with fails(DataError):
-        bigbird_dna.auc_report(table, labels, tmp_path / "report")
+        bigbird_dna.auc_report(table, labels, tmp_path / "report", threads=1)
     labels[-1] = -1
     # Beside another table of the same regions, whose notes are others.
     other = tmp_path / "other.tsv"
@@ -157,34 +122,7 @@ def test_tracks_that_are_called_as_columns_of_a_table(home: Path, tmp_path: Path
         assert bigbird_dna.predict_tracks(model, *words, tmp_path / "x.bw", tracks=name).tracks == 1
 
 
-def test_an_unknown_ending_is_an_error_of_every_scorer(run: Run, home: Path, tmp_path: Path) -> None:
-    genome, chromatin = home / "genome.fa.gz", home / "chromatin"
-    for words in (
-        ("score-promoters", home / "promoter", genome),
-        ("predict-tracks", chromatin, home / "regions.bed", "--reference", genome),
-        ("score-variants", chromatin, home / "x.vcf", "--reference", genome),
-    ):
-        known = ".vcf, .tsv, .txt" if words[0] == "score-variants" else ".tsv, .txt, .bed"
-        refused(run(*words, "-o", tmp_path / "x.csv"), 2, "x.csv: .csv is not the ending of a format", known)
-        assert list(tmp_path.iterdir()) == []
-        assert run(*words, "-o", tmp_path / "x.csv", "--format", "tsv").code == 0
-        assert (tmp_path / "x.csv").read_text().startswith("## bigbird-dna")
-        assert run(*words, "-o", tmp_path / "plain").code == 0
-        (tmp_path / "x.csv").unlink(), (tmp_path / "plain").unlink()
-
-
-def test_a_loaded_model_serves_as_its_directory_does(home: Path, tmp_path: Path) -> None:
-    model = bigbird_dna.load(home / "promoter")
-    assert isinstance(model, LoadedPromoterModel)
-    for name, given in (("loaded", model), ("path", home / "promoter"), ("text", str(home / "promoter"))):
-        bigbird_dna.score_promoters(given, home / "genome.fa.gz", tmp_path / name)
-    texts = {path.read_text() for path in tmp_path.iterdir()}
-    assert len(texts) == 1
-    with fails(ModelError):
-        bigbird_dna.predict_tracks(model, home / "regions.bed", home / "genome.fa.gz")
-
-
-def test_shapes_of_predictions(home: Path) -> None:
+def test_predictions_and_embeddings_depend_on_the_sequence_alone(home: Path) -> None:
     promoter, chromatin = bigbird_dna.load(home / "promoter"), bigbird_dna.load(home / "chromatin")
     assert isinstance(promoter, LoadedPromoterModel) and isinstance(chromatin, LoadedChromatinModel)
     assert promoter.predict(["A" * 60]).shape == (1,) and promoter.predict([]).shape == (0,)

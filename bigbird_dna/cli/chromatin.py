@@ -3,29 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from bigbird_dna.cli.options import (
-    RESULTS,
-    TRACK_TABLE,
-    BatchSize,
-    CalibratedModel,
-    Checkpoints,
-    ChromatinData,
-    Config,
-    Device,
-    ModelDirectory,
-    PieceOption,
-    Precision,
-    Pretrained,
-    RunReference,
-    RunTokenizer,
-    Set,
-    Threads,
-    TimeLimit,
-    argument,
-    option,
-    output,
-    read_run,
-)
+from bigbird_dna.cli import options as opt
+from bigbird_dna.cli.build import runs, training
+from bigbird_dna.cli.options import argument, option, output
 from bigbird_dna.config import DEEPSEA
 from bigbird_dna.errors import ConfigError, UsageError
 
@@ -35,29 +15,27 @@ HeldOut = Annotated[
 ]
 
 
+@runs("genome.chromatin.deepsea.unpack_bundle")
 def unpack_deepsea(
-    bundle: Annotated[Path, argument("DeepSEA's training bundle (.tar.gz).")],
-    output: Annotated[Path, output("DIR", "For the three files.")],
+    archive: Annotated[Path, argument("DeepSEA's training bundle (.tar.gz).", "bundle")],
+    directory: Annotated[Path, output("DIR", "For the three files.")],
 ) -> None:
     """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; prepare chromatin reads them."""
-    from bigbird_dna.genome.chromatin.deepsea import unpack_bundle
-
-    unpack_bundle(bundle, output)
 
 
 def prepare_chromatin(
-    config: Config,
-    overrides: Set = None,
+    config: opt.Config,
+    overrides: opt.Set = None,
     tracks: Annotated[
         Path | None,
-        option("FILE|DIR", "Track table or folder of peak files.", "chromatin.data.tracks", *TRACK_TABLE),
+        option("FILE|DIR", "Track table or folder of peak files.", "chromatin.data.tracks", *opt.TRACK_TABLE),
     ] = None,
     bundle: Annotated[
         Path | None,
         option(
             "FILE|DIR",
             "DeepSEA's training bundle, the archive or unpacked: bins and labels are taken from it.",
-            RESULTS.download("deepsea_train_bundle.v0.9.tar.gz"),
+            opt.RESULTS.download("deepsea_train_bundle.v0.9.tar.gz"),
             "--deepsea-bundle",
         ),
     ] = None,
@@ -66,16 +44,16 @@ def prepare_chromatin(
         option(
             "FILE",
             "The bundle's bins, also compressed.",
-            RESULTS.download("allTFs.pos.bed.tar.gz"),
+            opt.RESULTS.download("allTFs.pos.bed.tar.gz"),
             "--deepsea-bins",
         ),
     ] = None,
     blacklist: Annotated[
         Path | None, option("BED", "Regions whose bins are left out.", "chromatin.data.blacklist")
     ] = None,
-    reference: RunReference = None,
-    piece: PieceOption = None,
-    output: Annotated[Path | None, output("DIR", "Data set to write.", RESULTS.chromatin_data)] = None,
+    reference: opt.RunReference = None,
+    piece: opt.PieceOption = None,
+    output: Annotated[Path | None, output("DIR", "Data set to write.", opt.RESULTS.chromatin_data)] = None,
 ) -> None:
     """Label the bins of the reference with the peaks of every track, and divide them into splits.
 
@@ -85,7 +63,7 @@ def prepare_chromatin(
     from bigbird_dna.data.chromatin import prepare_data
 
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
-    settings, paths = read_run(config, [*(overrides or ()), *published])
+    settings, paths = opt.read_run(config, [*(overrides or ()), *published])
     if piece is not None and output is None:
         raise UsageError("--shard: name a file for it with -o")
     prepare_data(
@@ -101,41 +79,36 @@ def prepare_chromatin(
 
 
 def finetune_chromatin(
-    config: Config,
-    overrides: Set = None,
+    config: opt.Config,
+    overrides: opt.Set = None,
     window: Annotated[
         int | None, option("BP", "Sequence that the model sees.", "chromatin.data.window")
     ] = None,
     ensemble_index: Annotated[
         int, option(None, "Number in an ensemble: another seed for each.", least=0)
     ] = 0,
-    data: ChromatinData = None,
-    reference: RunReference = None,
-    tokenizer: RunTokenizer = None,
-    pretrained: Pretrained = None,
+    data: opt.ChromatinData = None,
+    reference: opt.RunReference = None,
+    tokenizer: opt.RunTokenizer = None,
+    pretrained: opt.Pretrained = None,
     output: Annotated[
-        Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.combined_chromatin)
+        Path | None, output("MODEL_DIR", "Model directory to write.", opt.RESULTS.combined_chromatin)
     ] = None,
-    checkpoints: Checkpoints = None,
-    time_limit: TimeLimit = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    checkpoints: opt.Checkpoints = None,
+    time_limit: opt.TimeLimit = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Train a chromatin model; resumes and stops as pretrain does."""
     from bigbird_dna.finetuning.chromatin import ChromatinTask
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.training.distributed import world
-    from bigbird_dna.training.stopping import time_of_end
     from bigbird_dna.training.task import train
 
-    ends = time_of_end(time_limit)
-    settings, paths = read_run(config, overrides)
-    bin_size = settings.chromatin.data.bin
-    size = settings.chromatin.data.window if window is None else window
-    if size < bin_size or (size - bin_size) % 2:
-        raise ConfigError(f"--window {size}: doesn't hold the bin of {bin_size} bp in its middle")
-    with cpu_threads(threads), world(device, ends) as here:
+    with training(config, overrides, device, threads, time_limit) as (settings, paths, here):
+        bin_size = settings.chromatin.data.bin
+        size = settings.chromatin.data.window if window is None else window
+        if size < bin_size or (size - bin_size) % 2:
+            raise ConfigError(f"--window {size}: doesn't hold the bin of {bin_size} bp in its middle")
         task = ChromatinTask(
             settings,
             size,
@@ -148,91 +121,51 @@ def finetune_chromatin(
         train(task, output or paths.combined_chromatin, checkpoints or paths.checkpoints, here)
 
 
+@runs("finetuning.calibrate.calibrate_chromatin", part="chromatin")
 def calibrate_chromatin(
-    config: Config,
-    model_dir: ModelDirectory,
-    output: CalibratedModel = None,
-    overrides: Set = None,
-    data: ChromatinData = None,
-    reference: RunReference = None,
-    batch_size: BatchSize = 16,
-    device: Device = "auto",
-    threads: Threads = None,
+    config: opt.Config,
+    path: opt.ModelDirectory,
+    output: opt.CalibratedModel = None,
+    overrides: opt.Set = None,
+    data: opt.ChromatinData = None,
+    reference: opt.RunReference = None,
+    batch_size: opt.BatchSize = 16,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Fit what makes a chromatin model's probabilities hold, track by track on validation bins.
 
     Commands that predict give the corrected probabilities with --calibrated. chromatin.calibration says how
     many bins, and how; chromatin.evaluation.middle whether neighbours share a window.
     """
-    from bigbird_dna.finetuning.calibrate import calibrate_chromatin as calibrate
-    from bigbird_dna.model.inference import cpu_threads
-
-    settings, paths = read_run(config, overrides)
-    with cpu_threads(threads):
-        calibrate(
-            settings.chromatin,
-            model_dir,
-            output,
-            data=data or paths.chromatin_data,
-            reference=reference or paths.reference,
-            batch_size=batch_size,
-            device=device,
-        )
 
 
+@runs("finetuning.evaluation.evaluate_models", part="chromatin.evaluation")
 def predict_bins(
-    config: Config,
+    config: opt.Config,
     models: Annotated[list[Path], argument("Chromatin models; their mean predicts.", "MODEL_DIR...")],
     output: Array,
-    overrides: Set = None,
-    data: ChromatinData = None,
-    reference: RunReference = None,
+    overrides: opt.Set = None,
+    data: opt.ChromatinData = None,
+    reference: opt.RunReference = None,
     labels: HeldOut = None,
-    piece: PieceOption = None,
-    precision: Precision = "float32",
-    batch_size: BatchSize = 16,
-    device: Device = "auto",
-    threads: Threads = None,
+    piece: opt.PieceOption = None,
+    precision: opt.Precision = "float32",
+    batch_size: opt.BatchSize = 16,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Predict the test bins of the data set: what auc-report compares with their labels."""
-    from bigbird_dna.finetuning.evaluation import evaluate_models
-    from bigbird_dna.model.inference import cpu_threads
-
-    settings, paths = read_run(config, overrides)
-    with cpu_threads(threads):
-        evaluate_models(
-            models,
-            settings.chromatin.evaluation,
-            data=data or paths.chromatin_data,
-            reference=reference or paths.reference,
-            output=output,
-            labels=labels,
-            piece=piece,
-            precision=precision,
-            batch_size=batch_size,
-            device=device,
-        )
 
 
+@runs("finetuning.evaluation.evaluate_baseline", part="chromatin.evaluation")
 def fit_chromatin_baseline(
-    config: Config,
+    config: opt.Config,
     output: Array,
-    overrides: Set = None,
-    data: ChromatinData = None,
-    reference: RunReference = None,
+    overrides: opt.Set = None,
+    data: opt.ChromatinData = None,
+    reference: opt.RunReference = None,
     labels: HeldOut = None,
-    threads: Threads = None,
+    threads: opt.Threads = None,
 ) -> None:
     """Fit a logistic regression on k-mers to every track and predict the same test bins."""
-    from bigbird_dna.finetuning.evaluation import evaluate_baseline
-    from bigbird_dna.model.inference import cpu_threads
-
-    settings, paths = read_run(config, overrides)
-    with cpu_threads(threads):
-        evaluate_baseline(
-            settings.chromatin.evaluation,
-            data=data or paths.chromatin_data,
-            reference=reference or paths.reference,
-            output=output,
-            labels=labels,
-        )

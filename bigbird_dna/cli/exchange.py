@@ -6,25 +6,33 @@ Commands that make models small, publish them, and fetch published ones.
 """
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bigbird_dna.cli.options import ModelDirectory, NewModel, NewModelArgument, argument, option, output
+from bigbird_dna.cli import options as opt
+from bigbird_dna.cli.build import runs
+from bigbird_dna.cli.options import argument, option, output
 from bigbird_dna.console import log
-from bigbird_dna.errors import UsageError, check_choice
+from bigbird_dna.errors import UsageError
 
-COMPATIBILITIES = ("huggingface", "none")
+if TYPE_CHECKING:
+    from bigbird_dna.model.model import LoadedModel
+    from bigbird_dna.registry.change import Compacted
 
 
+def _imported(model: "LoadedModel", given: dict[str, Any]) -> list[str]:
+    return [f"{given['output']}: a {model.task} model of {model.parameters:,} parameters"]
+
+
+@runs("huggingface.importing.import_huggingface", choices=("compatibility",), report=_imported)
 def import_hf(
     directory: Annotated[Path, argument("Checkpoint directory of a HuggingFace BigBird.")],
-    output: NewModelArgument,
+    output: opt.NewModelArgument,
     compatibility: Annotated[
         str,
         option(
-            "|".join(COMPATIBILITIES),
-            "Attention as HuggingFace evaluates it, or the paper's with random blocks.",
+            "huggingface|none", "Attention as HuggingFace evaluates it, or the paper's with random blocks."
         ),
     ] = "huggingface",
     tokenizer: Annotated[
@@ -37,31 +45,28 @@ def import_hf(
     BigBirdForQuestionAnswering and BigBirdModel, from safetensors or PyTorch files. No code of the checkpoint
     is run.
     """
-    from bigbird_dna.huggingface.configuration import Compatibility
-    from bigbird_dna.huggingface.importing import import_huggingface
-
-    check_choice("compatibility", compatibility, COMPATIBILITIES)
-    chosen = cast(Compatibility, compatibility)
-    model = import_huggingface(directory, output, chosen, tokenizer)
-    parameters = sum(p.numel() for p in model.network.parameters())
-    log(f"{output}: a {model.task} model of {parameters:,} parameters")
 
 
+@runs("huggingface.exporting.export_huggingface", report=lambda said, given: [f"{given['output']}: {said}"])
 def export_hf(
-    model_dir: ModelDirectory, output: Annotated[Path, argument("Checkpoint directory to write.")]
+    path: opt.ModelDirectory, output: Annotated[Path, argument("Checkpoint directory to write.")]
 ) -> None:
     """Turn a model directory into a checkpoint that HuggingFace's from_pretrained loads.
 
     A promoter model becomes a BigBirdForSequenceClassification with one output, the logit of a promoter.
     """
-    from bigbird_dna.huggingface.exporting import export_huggingface
-
-    log(f"{output}: {export_huggingface(model_dir, output)}")
 
 
+@runs(
+    "registry.change.extend_model",
+    choices=("method",),
+    report=lambda _, given: [
+        f"{given['output']}: takes {given['positions']:,} tokens; nothing has been measured at that length"
+    ],
+)
 def extend_positions(
-    model_dir: ModelDirectory,
-    output: NewModelArgument,
+    path: opt.ModelDirectory,
+    output: opt.NewModelArgument,
     positions: Annotated[int, option(None, "Longest input of the new model, tokens.", least=1)],
     method: Annotated[
         str,
@@ -75,21 +80,14 @@ def extend_positions(
 
     Fine-tune and evaluate the new model at the length that it is meant for.
     """
-    from bigbird_dna.model.longer_inputs import METHODS, Extension
-    from bigbird_dna.registry.change import extend_model
-
-    check_choice("method", method, METHODS)
-    extend_model(model_dir, output, positions, cast(Extension, method))
-    log(f"{output}: takes {positions:,} tokens; nothing has been measured at that length")
 
 
+@runs("registry.change.combine_models")
 def combine_models(
-    models: Annotated[list[Path], argument("Two or more chromatin models.", "MODEL_DIR...")], output: NewModel
+    paths: Annotated[list[Path], argument("Two or more chromatin models.", "MODEL_DIR...")],
+    output: opt.NewModel,
 ) -> None:
     """Make one model of several that were trained independently: it predicts their mean probability."""
-    from bigbird_dna.registry.change import combine_models as combine
-
-    combine(models, output)
 
 
 Catalogue = Annotated[
@@ -124,22 +122,22 @@ def fetch_model(
     fetch(name, output, catalogue)
 
 
-def compact_model(model_dir: ModelDirectory, output: NewModel) -> None:
+def _compacted(made: "Compacted", given: dict[str, Any]) -> list[str]:
+    parts = f"{made.half:,} of {made.tensors:,} tensors in float16; {made.change or 'nothing measured'}"
+    return [f"{given['output']}: {parts}"]
+
+
+@runs("registry.change.compact_model", report=_compacted)
+def compact_model(path: opt.ModelDirectory, output: opt.NewModel) -> None:
     """Write a model in half the room: matrices in float16, where they lose little by it.
 
     It is computed with in float32 as before. The log and provenance.json say how much its outputs change on
     random sequences.
     """
-    from bigbird_dna.registry.change import compact_model as compact
-
-    made = compact(model_dir, output)
-    log(
-        f"{output}: {made.half:,} of {made.tensors:,} tensors in float16; {made.change or 'nothing measured'}"
-    )
 
 
 def publish_model(
-    model_dir: ModelDirectory,
+    model_dir: opt.ModelDirectory,
     output: Annotated[Path, output("FILE", "Archive to write, as NAME.tar.")],
     licence: Annotated[str, option("TEXT", "Licence of the weights.")],
     description: Annotated[str, option("TEXT", "What the model is, in one line.")],

@@ -3,24 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from bigbird_dna.cli.options import (
-    TRACK_TABLE,
-    ChromatinData,
-    Config,
-    Directory,
-    NegativeSet,
-    Reference,
-    RunReference,
-    Set,
-    Threads,
-    Windows,
-    argument,
-    named_files,
-    option,
-    output,
-    promoter_reference,
-    read_run,
-)
+from bigbird_dna.cli import options as opt
+from bigbird_dna.cli.build import runs
+from bigbird_dna.cli.options import argument, option, output
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
@@ -34,6 +19,7 @@ Bounds = Annotated[
 Table = Annotated[Path, output("FILE", "Table to write (TSV).")]
 
 
+@runs("finetuning.similar.find_nearest")
 def find_nearest(
     held_out: Annotated[Path, argument("FASTA of windows: plain, gzip or bgzip.", "HELD_OUT")],
     training: Annotated[Path, argument("FASTA of the windows that they are compared with.", "TRAINING")],
@@ -45,18 +31,16 @@ def find_nearest(
     (equal bases +1, others -1, a base without a partner -2) as a share of the held-out window: 1 for a copy,
     0.5 where half of it is one, or where three quarters of its bases are the same.
     """
-    from bigbird_dna.finetuning.similar import find_nearest as find
-
-    find(held_out, training, output)
 
 
+@runs("finetuning.similar.find_nearest_promoters", reference=opt.promoter_reference)
 def find_nearest_promoters(
-    config: Config,
-    negative_set: NegativeSet,
+    config: opt.Config,
+    negative_set: opt.NegativeSet,
     output: Table,
-    overrides: Set = None,
-    windows: Windows = None,
-    reference: RunReference = None,
+    overrides: opt.Set = None,
+    windows: opt.Windows = None,
+    reference: opt.RunReference = None,
     predictions: Annotated[
         Path | None,
         option(
@@ -70,25 +54,15 @@ def find_nearest_promoters(
     evaluate nearest-fasta. The predictions are a baseline: the label of the nearest window, as surely as that
     is similar.
     """
-    from bigbird_dna.finetuning.similar import find_nearest_promoters as find
-
-    settings, paths = read_run(config, overrides)
-    find(
-        settings,
-        negative_set,
-        windows=windows or paths.windows,
-        reference=reference or promoter_reference(settings),
-        output=output,
-        predictions=predictions,
-    )
 
 
+@runs("finetuning.similar.find_nearest_bins")
 def find_nearest_bins(
-    config: Config,
+    config: opt.Config,
     output: Table,
-    overrides: Set = None,
-    data: ChromatinData = None,
-    reference: RunReference = None,
+    overrides: opt.Set = None,
+    data: opt.ChromatinData = None,
+    reference: opt.RunReference = None,
     window: BinWindow = None,
     predictions: Annotated[
         Path | None,
@@ -100,22 +74,12 @@ def find_nearest_bins(
     The test bins are those of evaluate test-bins, in their order; similarity is as of evaluate nearest-fasta.
     The predictions are a baseline: the labels of the nearest window, as surely as that is similar.
     """
-    from bigbird_dna.finetuning.similar import find_nearest_bins as find
-
-    settings, paths = read_run(config, overrides)
-    find(
-        settings,
-        data=data or paths.chromatin_data,
-        reference=reference or paths.reference,
-        output=output,
-        predictions=predictions,
-        window=window,
-    )
 
 
+@runs("finetuning.similar.drop_similar_bins")
 def drop_similar_bins(
     data: Annotated[Path, argument("Data set of prepare chromatin.", "DATA")],
-    reference: Reference,
+    reference: opt.Reference,
     similarity: Annotated[
         float, option("FRACTION", "Training bins to which a held-out one is so similar are left out.")
     ],
@@ -127,13 +91,10 @@ def drop_similar_bins(
     Similarity is as of evaluate nearest-bins. Tracks and held-out bins stay as they are, so that figures can
     be compared. In the workflow the key splits.max_train_test_similarity does this.
     """
-    from bigbird_dna.finetuning.similar import drop_similar_bins as drop
-
-    drop(data, reference, output, similarity, window=window)
 
 
 def report_promoter_similarity(
-    output: Directory,
+    output: opt.Directory,
     predictions: Annotated[
         list[str],
         option("SET/NAME=FILE", "Predictions (Parquet) of a predictor on a negative set; repeatable."),
@@ -151,13 +112,13 @@ def report_promoter_similarity(
     from bigbird_dna.reporting.similarity import promoter_similarity_report
 
     sets: dict[str, dict[str, Path]] = {}
-    for name, path in named_files("--predictions", predictions).items():
+    for name, path in opt.named_files("--predictions", predictions).items():
         negative_set, slash, predictor = name.partition("/")
         if not (negative_set and slash and predictor):
             raise UsageError(f"--predictions {name}={path}: expected SET/NAME=FILE")
         sets.setdefault(negative_set, {})[predictor] = path
     table = promoter_similarity_report(
-        sets, named_files("--nearest", nearest), output, bounds=_bounds(bounds)
+        sets, opt.named_files("--nearest", nearest), output, bounds=_bounds(bounds)
     )
     said = table[table["similarity"].isin(table["similarity"].unique()[:2])]
     for row in said[said["auroc"].notna()].itertuples():
@@ -170,13 +131,13 @@ def report_bin_similarity(
     predictions: Annotated[
         list[str], option("NAME=FILE", "A predictor's array of the same bins, bins × tracks; repeatable.")
     ],
-    tracks: Annotated[Path, option("FILE", "Table of tracks: track, group.", "", *TRACK_TABLE)],
+    tracks: Annotated[Path, option("FILE", "Table of tracks: track, group.", "", *opt.TRACK_TABLE)],
     output: Table,
     min_positives: Annotated[
         int, option(None, "Tracks with fewer in a stratum take no part in its figures.", least=1)
     ] = 1,
     bounds: Bounds = "",
-    threads: Threads = None,
+    threads: opt.Threads = None,
 ) -> None:
     """Judge chromatin models on the test bins by how similar these are to the training.
 
@@ -185,7 +146,7 @@ def report_bin_similarity(
     from bigbird_dna.reporting.similarity import bin_similarity_report
 
     table = bin_similarity_report(
-        named_files("--predictions", predictions),
+        opt.named_files("--predictions", predictions),
         labels,
         nearest,
         output,

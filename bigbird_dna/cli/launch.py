@@ -36,19 +36,9 @@ def command_line(
 ) -> list[str]:
     """The command that runs `bigbird-dna` with these words as `processes` processes on `nodes` nodes.
 
-    Parameters
-    ----------
-    cpus
-        CPUs of the job on each of several nodes.
-    meeting
-        HOST:PORT where processes on several nodes find each other.
-    inside
-        Words before a command that run it in a container, which has a `python` of its own; none: in none.
-
-    Raises
-    ------
-    UsageError
-        The processes can't be shared evenly by the nodes, or several nodes are no job of Slurm's.
+    `cpus` are the job's on each of several nodes, which find each other at `meeting`, HOST:PORT. `inside` are
+    words before a command that run it in a container, which has a `python` of its own. `UsageError` if nodes
+    can't have the same number of processes, or several nodes are no job of Slurm's.
     """
     if processes < 1 or nodes < 1 or processes % nodes:
         raise UsageError(

@@ -1,6 +1,5 @@
 """Options that several commands have, each declared once and with one meaning."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +8,7 @@ import typer
 
 from bigbird_dna.config import Config as RunConfig
 from bigbird_dna.config import RunPaths, load_config
-from bigbird_dna.errors import UsageError, check_at_least_one
+from bigbird_dna.errors import UsageError
 
 RESULTS = RunPaths(Path("RESULTS"))
 """A run's files as help texts show them."""
@@ -21,8 +20,13 @@ TRACK_TABLE = ("--track-table", "--tracks")
 def option(
     metavar: str | None, help: str, default: str | Path = "", *names: str, least: int | None = None
 ) -> Any:
-    """An option; `default` says in the help what holds without it, where its value doesn't."""
-    return typer.Option(*names, metavar=metavar, help=help, show_default=str(default) or True, min=least)
+    """An option; `default` says in the help what holds without it, where its value doesn't.
+
+    One in RESULTS is a file of the run (`run_path`), under its own directory.
+    """
+    made = typer.Option(*names, metavar=metavar, help=help, show_default=str(default) or True, min=least)
+    made.run_path = default.relative_to(RESULTS.results) if isinstance(default, Path) else None
+    return made
 
 
 def output(metavar: str, help: str, default: str | Path = "") -> Any:
@@ -38,10 +42,7 @@ def argument(help: str, metavar: str | None = None) -> Any:
 def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
     """The files of an option's `NAME=FILE` values by name, in their order.
 
-    Raises
-    ------
-    UsageError
-        A value of another form, or a name that is given twice.
+    `UsageError` for a value of another form, or a name that is given twice.
     """
     named: dict[str, Path] = {}
     for value in values:
@@ -60,14 +61,8 @@ def read_run(config: Path, overrides: Sequence[str] | None) -> tuple[RunConfig, 
     return settings, settings.paths
 
 
-def cores(threads: int | None) -> int:
-    """How many CPU cores to use: those asked for, or all that this process may have."""
-    check_at_least_one({"threads": threads})
-    return threads or len(os.sched_getaffinity(0))
-
-
 Device = Annotated[str, option("auto|cpu|cuda", "Where the model runs.")]
-Threads = Annotated[int | None, option(None, "CPU cores; they change speed only.", "all")]
+Threads = Annotated[int | None, option(None, "CPU cores; they change speed only.", "all", "--threads")]
 BatchSize = Annotated[int, option(None, "Windows run together; changes speed and memory only.")]
 Precision = Annotated[
     str,
@@ -112,7 +107,7 @@ Aliases = Annotated[
 ]
 ResultFile = Annotated[Path | None, output("FILE", "File to write, whole or not at all.", "standard output")]
 Contigs = Annotated[
-    list[str],
+    list[str] | None,
     option("NAME", "Only this contig, by any name that its assembly knows; repeatable.", "all", "--contig"),
 ]
 Regions = Annotated[

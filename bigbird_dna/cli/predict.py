@@ -1,61 +1,50 @@
-"""Commands that use a model: on sequences, regions and variants, and to write new DNA.
+"""Commands that use a model: on sequences, regions and variants, and to write new DNA."""
 
-Commands that use a trained model: promoters along sequences, tracks of regions, effects of variants.
-
-Commands that write DNA by a model, and look at what it wrote.
-"""
-
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from bigbird_dna.cli.options import (
-    Aliases,
-    BatchSize,
-    Calibrated,
-    Contigs,
-    Device,
-    Directory,
-    MaxN,
-    ModelDirectory,
-    ModelPredictions,
-    PieceOption,
-    Precision,
-    Prior,
-    Reference,
-    Regions,
-    ResultFile,
-    Threads,
-    Tracks,
-    argument,
-    option,
-)
+from bigbird_dna.cli import options as opt
+from bigbird_dna.cli.build import runs
+from bigbird_dna.cli.options import argument, option
 from bigbird_dna.cli.options import output as result
-from bigbird_dna.console import log
 from bigbird_dna.scoring.formats import SCORE_FORMATS, STRANDS, TRACK_FORMATS, VARIANT_FORMATS
 
 if TYPE_CHECKING:
+    from bigbird_dna.scoring.promoters import ScanCounts
+    from bigbird_dna.scoring.tracks import PredictionCounts
     from bigbird_dna.scoring.variants import VariantCounts
 
 
+def _scanned(counts: "ScanCounts", given: dict[str, Any]) -> Iterator[str]:
+    text = f"{counts.scored:,} scores along {counts.records:,} records"
+    if counts.not_scored:
+        text += f"; {counts.not_scored:,} not scored (more than {given['max_n']:g} N)"
+    if counts.in_short_records:
+        text += f"; {counts.in_short_records:,} in records shorter than the window"
+    yield text
+
+
+@runs("scoring.promoters.score_promoters", report=_scanned)
 def score_promoters(
-    model_dir: ModelDirectory,
+    model: opt.ModelDirectory,
     fasta: Annotated[Path, argument("FASTA, plain, gzip or bgzip; - reads standard input.")],
-    output: ResultFile = None,
+    output: opt.ResultFile = None,
     format: Annotated[
         str | None, option("|".join(SCORE_FORMATS), "What to write.", "by the ending of -o, or tsv")
     ] = None,
     stride: Annotated[int, option("BP", "Distance between windows.")] = 10,
     strand: Annotated[str, option("|".join(STRANDS), "Strands to score.")] = "both",
-    contig: Contigs = [],  # noqa: B006
-    regions: Regions = None,
-    max_n: MaxN = 0.25,
-    calibrated: Calibrated = False,
-    prior: Prior = None,
-    piece: PieceOption = None,
-    precision: Precision = "float32",
-    batch_size: BatchSize = 32,
-    device: Device = "auto",
-    threads: Threads = None,
+    contigs: opt.Contigs = None,
+    regions: opt.Regions = None,
+    max_n: opt.MaxN = 0.25,
+    calibrated: opt.Calibrated = False,
+    prior: opt.Prior = None,
+    piece: opt.PieceOption = None,
+    precision: opt.Precision = "float32",
+    batch_size: opt.BatchSize = 32,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Score windows of the model's size along every record of a FASTA file, on both strands.
 
@@ -65,42 +54,22 @@ def score_promoters(
     --max-n of their window is N or lies beyond them; tables note them as short. With --regions these are the
     windows that share a base with a region; of bedGraph and bigWig what lies in the regions.
     """
-    from bigbird_dna.scoring.promoters import score_promoters as score
-
-    counts = score(
-        model_dir,
-        fasta,
-        output,
-        format=format,
-        stride=stride,
-        strand=strand,
-        contigs=contig,
-        regions=regions,
-        max_n=max_n,
-        calibrated=calibrated,
-        prior=prior,
-        piece=piece,
-        precision=precision,
-        batch_size=batch_size,
-        device=device,
-        threads=threads,
-    )
-    parts = [f"{counts.scored:,} scores along {counts.records:,} records"]
-    if counts.not_scored:
-        parts.append(f"{counts.not_scored:,} not scored (more than {max_n:g} N)")
-    if counts.in_short_records:
-        parts.append(f"{counts.in_short_records:,} in records shorter than the window")
-    log("; ".join(parts))
 
 
+def _predicted(counts: "PredictionCounts", _: dict[str, Any]) -> Iterator[str]:
+    text = f"{counts.regions:,} regions, {counts.tracks:,} tracks"
+    yield f"{text}; {counts.not_scored:,} regions not scored" if counts.not_scored else text
+
+
+@runs("scoring.tracks.predict_tracks", report=_predicted)
 def predict_tracks(
-    model_dir: ModelDirectory,
+    model: opt.ModelDirectory,
     regions: Annotated[Path, argument("Regions: BED, plain or compressed; - reads standard input.")],
-    reference: Reference,
-    aliases: Aliases = None,
-    tracks: Tracks = None,
-    contig: Contigs = [],  # noqa: B006
-    output: ResultFile = None,
+    reference: opt.Reference,
+    aliases: opt.Aliases = None,
+    tracks: opt.Tracks = None,
+    contigs: opt.Contigs = None,
+    output: opt.ResultFile = None,
     format: Annotated[
         str | None,
         option("|".join(TRACK_FORMATS), "What to write; bigWig of one track.", "by the ending of -o, or tsv"),
@@ -108,22 +77,23 @@ def predict_tracks(
     summary: Annotated[
         str, option("max|mean", "Of the bins of a region longer than the model's bin.")
     ] = "max",
-    center_fraction: Annotated[
+    middle: Annotated[
         float,
         option(
             "FRACTION",
             "Predict all bins in this central fraction of a window at once: many times as fast where regions "
             "are close, but bins see less on one side.",
             "each in the center of its own window",
+            "--center-fraction",
         ),
     ] = 0.0,
-    max_n: MaxN = 0.25,
-    calibrated: Calibrated = False,
-    piece: PieceOption = None,
-    precision: Precision = "float32",
-    batch_size: BatchSize = 16,
-    device: Device = "auto",
-    threads: Threads = None,
+    max_n: opt.MaxN = 0.25,
+    calibrated: opt.Calibrated = False,
+    piece: opt.PieceOption = None,
+    precision: opt.Precision = "float32",
+    batch_size: opt.BatchSize = 16,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Predict the probability that each region is in a peak of each track, mean of both strands.
 
@@ -132,40 +102,34 @@ def predict_tracks(
     refused. A region that can't be predicted (its contig is not
     in the reference, or it ends beyond it) has no figures, and a note that says why.
     """
-    from bigbird_dna.scoring.tracks import predict_tracks as predict
-
-    counts = predict(
-        model_dir,
-        regions,
-        reference,
-        output,
-        aliases=aliases,
-        tracks=tracks,
-        contigs=contig,
-        format=format,
-        summary=summary,
-        middle=center_fraction,
-        max_n=max_n,
-        calibrated=calibrated,
-        piece=piece,
-        precision=precision,
-        batch_size=batch_size,
-        device=device,
-        threads=threads,
-    )
-    text = f"{counts.regions:,} regions, {counts.tracks:,} tracks"
-    log(f"{text}; {counts.not_scored:,} regions not scored" if counts.not_scored else text)
 
 
+def _with_effects(counts: "VariantCounts", given: dict[str, Any]) -> Iterator[str]:
+    from bigbird_dna.genome.assembly import ALIAS_HINT
+    from bigbird_dna.genome.variants import Note
+
+    text = f"{counts.records:,} records: {counts.scored:,} alternative alleles scored"
+    if counts.not_scored:
+        text += f", {counts.not_scored:,} not"
+    if counts.notes:
+        text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
+    if counts.seem_foreign:
+        text += "; warning: most of them don't fit the reference: is it of another assembly?"
+    if counts.seem_foreign and given["aliases"] is None and Note.CONTIG_UNKNOWN in counts.notes:
+        text += f" If the contigs have other names there, {ALIAS_HINT}"
+    yield text
+
+
+@runs("scoring.variants.score_variants", report=_with_effects)
 def score_variants(
-    model_dir: ModelDirectory,
+    model: opt.ModelDirectory,
     vcf: Annotated[Path, argument("VCF, plain, gzip or bgzip; - reads standard input.")],
-    reference: Reference,
-    aliases: Aliases = None,
-    tracks: Tracks = None,
-    contig: Contigs = [],  # noqa: B006
-    regions: Regions = None,
-    output: ResultFile = None,
+    reference: opt.Reference,
+    aliases: opt.Aliases = None,
+    tracks: opt.Tracks = None,
+    contigs: opt.Contigs = None,
+    regions: opt.Regions = None,
+    output: opt.ResultFile = None,
     format: Annotated[
         str | None, option("|".join(VARIANT_FORMATS), "What to write.", "by the ending of -o, or vcf")
     ] = None,
@@ -176,17 +140,20 @@ def score_variants(
     stride: Annotated[
         int | None, option("BP", "Promoter models: distance between the TSS positions looked at.", "20")
     ] = None,
-    tss: Annotated[
-        Path | None, option("BED", "Promoter models: TSS positions to look at instead, 5' ends of the lines.")
+    sites: Annotated[
+        Path | None,
+        option(
+            "BED", "Promoter models: TSS positions to look at instead, 5' ends of the lines.", "", "--tss"
+        ),
     ] = None,
-    max_n: MaxN = 0.25,
-    calibrated: Calibrated = False,
-    prior: Prior = None,
-    piece: PieceOption = None,
-    precision: Precision = "float32",
-    batch_size: BatchSize = 32,
-    device: Device = "auto",
-    threads: Threads = None,
+    max_n: opt.MaxN = 0.25,
+    calibrated: opt.Calibrated = False,
+    prior: opt.Prior = None,
+    piece: opt.PieceOption = None,
+    precision: opt.Precision = "float32",
+    batch_size: opt.BatchSize = 32,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Score how the variants of a VCF change the probabilities of chromatin tracks, or of promoters.
 
@@ -200,54 +167,14 @@ def score_variants(
     header lacks are added: of a stream, from standard input to standard output, by the names that its first
     records have. A name in .gz is written as bgzip, with an index if the input is sorted.
     """
-    from bigbird_dna.scoring.variants import score_variants as score
-
-    counts = score(
-        model_dir,
-        vcf,
-        reference,
-        output,
-        tracks=tracks,
-        contigs=contig,
-        regions=regions,
-        aliases=aliases,
-        format=format,
-        offsets=offsets,
-        stride=stride,
-        sites=tss,
-        max_n=max_n,
-        calibrated=calibrated,
-        prior=prior,
-        piece=piece,
-        precision=precision,
-        batch_size=batch_size,
-        device=device,
-        threads=threads,
-    )
-    log(_told(counts, aliases))
 
 
-def _told(counts: "VariantCounts", aliases: Path | None) -> str:
-    from bigbird_dna.genome.assembly import ALIAS_HINT
-    from bigbird_dna.genome.variants import Note
-
-    text = f"{counts.records:,} records: {counts.scored:,} alternative alleles scored"
-    if counts.not_scored:
-        text += f", {counts.not_scored:,} not"
-    if counts.notes:
-        text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
-    if counts.seem_foreign:
-        text += "; warning: most of them don't fit the reference: is it of another assembly?"
-    if counts.seem_foreign and aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
-        text += f" If the contigs have other names there, {ALIAS_HINT}"
-    return text
-
-
+@runs("finetuning.calibrate.choose_threshold")
 def choose_threshold(
-    model_dir: ModelDirectory,
-    fdr: Annotated[
+    path: opt.ModelDirectory,
+    rates: Annotated[
         list[float] | None,
-        option("SHARE", "Wanted share of false calls; repeatable.", "0.01, 0.05, 0.1, 0.2 and 0.5"),
+        option("SHARE", "Wanted share of false calls; repeatable.", "0.01, 0.05, 0.1, 0.2 and 0.5", "--fdr"),
     ] = None,
     prior: Annotated[
         float | None,
@@ -257,8 +184,8 @@ def choose_threshold(
             "as among validation windows",
         ),
     ] = None,
-    predictions: ModelPredictions = None,
-    output: ResultFile = None,
+    predictions: opt.ModelPredictions = None,
+    output: opt.ResultFile = None,
 ) -> None:
     """Say from which calibrated score on to call promoters, for a wanted false-discovery rate.
 
@@ -268,14 +195,14 @@ def choose_threshold(
     its 95 % interval; promoters and negatives are the validation windows at or above the threshold. Rates are
     of windows: neighbouring windows of a scan may be called for one promoter.
     """
-    from bigbird_dna.finetuning.calibrate import RATES
-    from bigbird_dna.finetuning.calibrate import choose_threshold as choose
-
-    choose(model_dir, output, rates=fdr or RATES, prior=prior, predictions=predictions)
 
 
+@runs(
+    "scoring.scorer.merge_shards",
+    report=lambda counts, _: [f"{counts.shards:,} pieces, {counts.rows:,} {counts.kind}"],
+)
 def merge_shards(
-    pieces: Annotated[list[Path], argument("All pieces of a job, in any order.", "PIECE...")],
+    shards: Annotated[list[Path], argument("All pieces of a job, in any order.", "PIECE...")],
     output: Annotated[
         Path | None, result("FILE|DIR", "What the job would have written.", "standard output")
     ] = None,
@@ -286,34 +213,32 @@ def merge_shards(
     The format is the one that the pieces were made for (--format there). Refused are pieces of different
     jobs (another model, reference, option or number of pieces), and sets that lack one or have one twice.
     """
-    from bigbird_dna.scoring.scorer import merge_shards as merge
-
-    counts = merge(pieces, output)
-    log(f"{counts.shards:,} pieces, {counts.rows:,} {counts.kind}")
 
 
-LeftFlanks = Annotated[
-    Path | None,
-    option("FASTA", "What stands before samples, each record by itself.", "nothing", "--left-flank"),
-]
-RightFlanks = Annotated[
-    Path | None,
-    option(
-        "FASTA",
-        "What stands behind, with --left-flank record by record; not of a causal model.",
-        "nothing",
-        "--right-flank",
-    ),
-]
-
-
+@runs(
+    "scoring.generation.generate_samples",
+    report=lambda count, given: [f"{count:,} samples of {given['length']:,} bp"],
+)
 def generate(
-    model_dir: ModelDirectory,
-    output: ResultFile = None,
-    num_samples: Annotated[int, option("N", "Samples, of each flank if there are several.", least=1)] = 10,
+    model: opt.ModelDirectory,
+    output: opt.ResultFile = None,
+    number: Annotated[
+        int, option("N", "Samples, of each flank if there are several.", "", "--num-samples", least=1)
+    ] = 10,
     length: Annotated[int, option("BP", "Of a sample.", least=1)] = 1000,
-    left: LeftFlanks = None,
-    right: RightFlanks = None,
+    left: Annotated[
+        Path | None,
+        option("FASTA", "What stands before samples, each record by itself.", "nothing", "--left-flank"),
+    ] = None,
+    right: Annotated[
+        Path | None,
+        option(
+            "FASTA",
+            "What stands behind, with --left-flank record by record; not of a causal model.",
+            "nothing",
+            "--right-flank",
+        ),
+    ] = None,
     temperature: Annotated[
         float, option("T", "Below 1 likely pieces are drawn still more often, above 1 less often.")
     ] = 1.0,
@@ -322,12 +247,13 @@ def generate(
         float | None,
         option("SHARE", "Draw from the fewest likeliest pieces that have this share together.", "all"),
     ] = None,
-    iterations: Annotated[
-        int, option("N", "Rounds in which a gap is filled; not of a causal model.", least=1)
+    rounds: Annotated[
+        int,
+        option("N", "Rounds in which a gap is filled; not of a causal model.", "", "--iterations", least=1),
     ] = 30,
     seed: Annotated[int, option("N", "Of the samples: the same one, the same bytes.", least=0)] = 1,
-    device: Device = "auto",
-    threads: Threads = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Write new DNA, drawn from what a pretrained model says, as FASTA.
 
@@ -336,36 +262,23 @@ def generate(
     part of samples. Every sample has exactly that many bases: the last piece is cut. On a CPU a sample is the
     same however many are asked for, and with any --threads.
     """
-    from bigbird_dna.model.decoding import Sampling
-    from bigbird_dna.scoring.generation import generate_samples
-
-    count = generate_samples(
-        model_dir,
-        output,
-        number=num_samples,
-        length=length,
-        left=left,
-        right=right,
-        sampling=Sampling(temperature, top_k, top_p),
-        rounds=iterations,
-        seed=seed,
-        device=device,
-        threads=threads,
-    )
-    log(f"{count:,} samples of {length:,} bp")
 
 
+@runs("reporting.samples.report_samples")
 def report_samples(
     samples: Annotated[Path, argument("Samples (FASTA), as generate writes them.")],
-    reference: Reference,
-    contig: Annotated[
-        list[str], option("NAME", "Contig to compare with, which the model has not learnt from; repeatable.")
+    reference: opt.Reference,
+    contigs: Annotated[
+        list[str],
+        option(
+            "NAME", "Contig to compare with, which the model has not learnt from; repeatable.", "", "--contig"
+        ),
     ],
-    output: Directory,
+    output: opt.Directory,
     exclude: Annotated[
         list[str], option("NAME", "Contig that Markov chains don't learn from either; repeatable.", "none")
     ] = [],  # noqa: B006
-    max_k: Annotated[int, option("K", "Of k-mers, from 1 on.", least=1)] = 6,
+    longest: Annotated[int, option("K", "Of k-mers, from 1 on.", "", "--max-k", least=1)] = 6,
     seed: Annotated[int, option("N", "Of drawn sequence and of Markov chains.", least=0)] = 1,
 ) -> None:
     """Compare samples with held-out contigs: how often each k-mer stands there, and GC.
@@ -374,6 +287,3 @@ def report_samples(
     samples.svg. Two rulers stand beside the samples: as much sequence of the contigs themselves, and Markov
     chains of order 0 to 5 that have learnt from the reference's other contigs.
     """
-    from bigbird_dna.reporting.samples import report_samples as report
-
-    report(samples, reference, contig, output, exclude=exclude, longest=max_k, seed=seed)

@@ -6,22 +6,10 @@ from typing import Annotated
 
 import typer
 
-from bigbird_dna.cli.options import (
-    RESULTS,
-    Aliases,
-    Assembly,
-    Config,
-    Reference,
-    RunReference,
-    RunTokenizer,
-    Set,
-    Threads,
-    argument,
-    cores,
-    option,
-    output,
-    read_run,
-)
+from bigbird_dna.cli import options as opt
+from bigbird_dna.cli.build import runs
+from bigbird_dna.cli.options import argument, option, output
+from bigbird_dna.config import Config as RunConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
@@ -33,7 +21,7 @@ def check_config(
             metavar="FILE...", help="Configuration (YAML); of several, later ones override earlier ones."
         ),
     ] = None,
-    overrides: Set = None,
+    overrides: opt.Set = None,
     schema: Annotated[
         bool, option(None, "Print the JSON Schema of configurations, for editors, instead.", "", "--schema")
     ] = False,
@@ -57,6 +45,7 @@ def check_config(
     log(f"{', '.join(map(str, files))}: valid; the results go to {config.results}")
 
 
+@runs("simulate.writing.simulate")
 def simulate(
     out_dir: Annotated[Path, argument("Directory for the files; made if missing.", "OUT_DIR")],
     seed: Annotated[int, option(None, "The same seed gives the same bytes.")] = 1,
@@ -68,11 +57,9 @@ def simulate(
     in INFO), loci.bed.gz and truth.json. Of the contigs demo1 to demo6, demo5 is meant for validation and
     demo6 for the test.
     """
-    from bigbird_dna.simulate.writing import simulate as write
-
-    write(out_dir, seed, megabases)
 
 
+@runs("genome.sources.fetching.fetch")
 def fetch(
     key: Annotated[str, argument("Key of a public file, such as GRCh37.reference.")],
     output: Annotated[Path, output("FILE", "File to write.")],
@@ -81,16 +68,13 @@ def fetch(
     ] = None,
 ) -> None:
     """Fetch a public file: resumed when cut, from a mirror where needed, checked before it is used."""
-    from bigbird_dna.genome.sources.fetching import fetch
-
-    fetch(key, output, data_dir)
 
 
 def prepare_reference(
     genome: Annotated[Path, argument("FASTA, GenBank or EMBL: plain, gzip or bgzip.")],
     output: Annotated[Path, output("FILE", "bgzip FASTA to write, with its indices.")],
-    assembly: Assembly = "custom",
-    aliases: Aliases = None,
+    assembly: opt.Assembly = "custom",
+    aliases: opt.Aliases = None,
 ) -> None:
     """Check a genome and write it as bgzip FASTA with .fai and .gzi: upper-case, A C G T N.
 
@@ -111,10 +95,10 @@ def prepare_promoters(
     promoters: Annotated[
         Path, argument("EPDnew's .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz.")
     ],
-    reference: Reference,
+    reference: opt.Reference,
     output: Annotated[Path, output("FILE", "TSV to write; the counts go into a .json beside it.")],
-    assembly: Assembly = "custom",
-    aliases: Aliases = None,
+    assembly: opt.Assembly = "custom",
+    aliases: opt.Aliases = None,
     chain: Annotated[Path | None, option(None, "liftOver chain onto the reference's assembly.")] = None,
     from_assembly: Annotated[str | None, option(None, "Assembly the chain starts from.")] = None,
 ) -> None:
@@ -194,8 +178,8 @@ def extract(
     exclude: Annotated[
         list[str], option("NAME", "Contig, or pattern of contigs, that is passed over; repeatable.", "none")
     ] = [],  # noqa: B006
-    assembly: Assembly = "custom",
-    aliases: Aliases = None,
+    assembly: opt.Assembly = "custom",
+    aliases: opt.Aliases = None,
 ) -> None:
     """Write one contig of a reference, or a part of it, as a FASTA file: coordinates stay the same.
 
@@ -208,13 +192,20 @@ def extract(
     extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, exclude)
 
 
+def _annotation(settings: RunConfig) -> Path | None:
+    from bigbird_dna.genome.sources.inputs import annotation_file
+
+    return annotation_file(settings)
+
+
+@runs("data.promoter_windows.prepare_windows", annotation=_annotation)
 def prepare_windows(
-    config: Config,
-    overrides: Set = None,
-    reference: RunReference = None,
+    config: opt.Config,
+    overrides: opt.Set = None,
+    reference: opt.RunReference = None,
     promoters: Annotated[
         Path | None,
-        option("TSV", "Start sites, as prepare promoters writes them.", RESULTS.promoters, "--promoters"),
+        option("TSV", "Start sites, as prepare promoters writes them.", opt.RESULTS.promoters, "--promoters"),
     ] = None,
     annotation: Annotated[
         Path | None,
@@ -225,27 +216,21 @@ def prepare_windows(
             "the file of promoters.annotation, or none",
         ),
     ] = None,
-    output: Annotated[Path | None, output("DIR", "Data set to write.", RESULTS.windows)] = None,
+    output: Annotated[Path | None, output("DIR", "Data set to write.", opt.RESULTS.windows)] = None,
 ) -> None:
     """Build the promoter data set: windows around every TSS and their named negative sets."""
-    from bigbird_dna.data.promoter_windows import prepare_windows as build
-    from bigbird_dna.genome.sources.inputs import annotation_file
-
-    settings, paths = read_run(config, overrides)
-    build(
-        settings,
-        reference or paths.reference,
-        promoters or paths.promoters,
-        output or paths.windows,
-        annotation or annotation_file(settings),
-    )
 
 
+def _corpus(settings: RunConfig) -> Path:
+    return settings.paths.reference if settings.has_genome else settings.paths.training_sequences
+
+
+@runs("tokens.encode.train_tokenizer", reference=_corpus)
 def train_tokenizer(
-    config: Config,
-    reference: RunReference = None,
-    output: Annotated[Path | None, output("FILE", "Tokenizer to write.", RESULTS.tokenizer)] = None,
-    overrides: Set = None,
+    config: opt.Config,
+    reference: opt.RunReference = None,
+    output: Annotated[Path | None, output("FILE", "Tokenizer to write.", opt.RESULTS.tokenizer)] = None,
+    overrides: opt.Set = None,
 ) -> None:
     """Learn a BPE vocabulary from the training contigs, or without a genome from the training sequences.
 
@@ -253,20 +238,16 @@ def train_tokenizer(
     tokens.corpus_megabases in all. Training holds it in memory: about 80 MB a megabase. Sentences
     of which more than half is N are left out. The seed is the configuration's.
     """
-    from bigbird_dna.tokens.encode import train_tokenizer as train
-
-    settings, paths = read_run(config, overrides)
-    corpus = paths.reference if settings.has_genome else paths.training_sequences
-    train(settings, reference or corpus, output or paths.tokenizer)
 
 
+@runs("tokens.encode.tokenize")
 def tokenize(
-    config: Config,
-    reference: RunReference = None,
-    tokenizer: RunTokenizer = None,
-    output: Annotated[Path | None, output("DIR", "Directory of the stores.", RESULTS.tokens)] = None,
-    threads: Threads = None,
-    overrides: Set = None,
+    config: opt.Config,
+    reference: opt.RunReference = None,
+    tokenizer: opt.RunTokenizer = None,
+    output: Annotated[Path | None, output("DIR", "Directory of the stores.", opt.RESULTS.tokens)] = None,
+    workers: opt.Threads = None,
+    overrides: opt.Set = None,
 ) -> None:
     """Cut the genome into documents and write the token stores train, valid and test.
 
@@ -274,47 +255,35 @@ def tokenize(
     Sentences of which more than half is N are left out; store.json counts them. Each store
     appears whole or not at all.
     """
-    from bigbird_dna.tokens.encode import tokenize as write_stores
-
-    settings, paths = read_run(config, overrides)
-    genome, pieces = reference or paths.reference, tokenizer or paths.tokenizer
-    write_stores(settings, genome, pieces, output or paths.tokens, cores(threads))
 
 
+def _known_promoters(settings: RunConfig) -> Path | None:
+    if settings.paths.promoters.exists():
+        return settings.paths.promoters
+    log(f"no promoters ({settings.paths.promoters} is missing): statistics without that region")
+    return None
+
+
+@runs("tokens.encode.write_token_statistics", promoters=_known_promoters)
 def describe_tokens(
-    config: Config,
-    reference: RunReference = None,
-    tokenizer: RunTokenizer = None,
+    config: opt.Config,
+    reference: opt.RunReference = None,
+    tokenizer: opt.RunTokenizer = None,
     promoters: Annotated[
         Path | None,
         option(
             "TSV",
             "Start sites, as prepare promoters writes them; without a file no such region.",
-            RESULTS.promoters,
+            opt.RESULTS.promoters,
             "--promoters",
         ),
     ] = None,
-    output: Annotated[Path | None, output("FILE", "JSON to write.", RESULTS.token_statistics)] = None,
-    threads: Threads = None,
-    overrides: Set = None,
+    output: Annotated[Path | None, output("FILE", "JSON to write.", opt.RESULTS.token_statistics)] = None,
+    workers: opt.Threads = None,
+    overrides: opt.Set = None,
 ) -> None:
     """Write bases a token of the genome, each split, contig and the promoters, as JSON.
 
     Promoters are 500 bp before to 500 bp after each start site. The file also has the rate of unknown
     tokens and how much the pieces of the vocabulary are used.
     """
-    from bigbird_dna.tokens.encode import write_token_statistics as describe
-
-    settings, paths = read_run(config, overrides)
-    if promoters is None and paths.promoters.exists():
-        promoters = paths.promoters
-    elif promoters is None:
-        log(f"no promoters ({paths.promoters} is missing): statistics without that region")
-    describe(
-        settings,
-        reference or paths.reference,
-        tokenizer or paths.tokenizer,
-        output or paths.token_statistics,
-        promoters=promoters,
-        workers=cores(threads),
-    )

@@ -6,23 +6,15 @@ Commands that show a run: single figures, the summary and the page; they read a 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bigbird_dna.cli.options import (
-    TRACK_TABLE,
-    Config,
-    Directory,
-    Threads,
-    argument,
-    check_benchmarks,
-    named_files,
-    option,
-    output,
-)
+from bigbird_dna.cli import options as opt
+from bigbird_dna.cli.build import runs
+from bigbird_dna.cli.options import argument, option, output
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_array
 from bigbird_dna.disk.outputs import check_output, command_line
@@ -56,7 +48,7 @@ def auc_report(
             "FILE",
             "Table of tracks in the columns' order: track, group, and more.",
             "the columns' names, one group",
-            *TRACK_TABLE,
+            *opt.TRACK_TABLE,
         ),
     ] = None,
     published: Annotated[
@@ -76,7 +68,7 @@ def auc_report(
         Path | None,
         option("FILE", "calibration.json of the model: also judge its probabilities, before and after it."),
     ] = None,
-    threads: Threads = None,
+    threads: opt.Threads = None,
 ) -> None:
     """AUROC with DeLong's interval and AUPRC of each track, medians by group, and a page to look at.
 
@@ -85,7 +77,7 @@ def auc_report(
     """
     from bigbird_dna.reporting import tracks as report
 
-    others = named_files("--compare", compare or ())
+    others = opt.named_files("--compare", compare or ())
     options: dict[str, object] = {"--tracks": tracks, "--published": published, "--compare": compare}
     options |= {"--min-positives": min_positives, "--title": title, "--calibration": calibration}
     log(f"{predictions}: judging every track; figures appear in {output}")
@@ -103,16 +95,17 @@ def auc_report(
         calibration=calibration,
     )
     for row in made.groups.to_dict("records"):
-        out, count = row["left_out"], row["tracks"]
-        medians = f"median AUROC {row['median_auroc']:.4f}, AUPRC {row['median_auprc']:.4f} of "
-        log(
-            f"{row['group']}: {medians if count else ''}{count:,} tracks"
-            + (f", {out:,} left out" if out else "")
-        )
+        log(_medians(row))
+
+
+def _medians(row: dict[Hashable, Any]) -> str:
+    medians = f"median AUROC {row['median_auroc']:.4f}, AUPRC {row['median_auprc']:.4f} of "
+    out = f", {row['left_out']:,} left out" if row["left_out"] else ""
+    return f"{row['group']}: {medians if row['tracks'] else ''}{row['tracks']:,} tracks{out}"
 
 
 def report_promoters(
-    output: Directory,
+    output: opt.Directory,
     predictions: Annotated[
         list[str] | None,
         option("NAME=FILE", "Negative set and the model's predictions (Parquet); repeatable."),
@@ -142,9 +135,9 @@ def report_promoters(
 
     if not predictions:
         raise UsageError("--predictions NAME=FILE: name the predictions of one negative set at least")
-    files = named_files("--predictions", predictions)
+    files = opt.named_files("--predictions", predictions)
     others = {
-        name: named_files(name, values or ())
+        name: opt.named_files(name, values or ())
         for name, values in (("--baseline", baselines), ("--position", positions))
     }
     missing = [name for name in others["--baseline"] if name not in others["--position"]]
@@ -162,7 +155,7 @@ def report_variants(
     scored: Annotated[
         Path, argument("VCF or table that score-variants wrote, with --tracks '*'; FILTER doesn't count.")
     ],
-    output: Directory,
+    output: opt.Directory,
     truth: Annotated[
         Path | None, option("VCF", "VCF with the known effects.", "INFO of the scored VCF")
     ] = None,
@@ -225,18 +218,16 @@ def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
         log(f"{row['subset']}: AUROC {area} of {row['variants']:,} variants{signs}")
 
 
+@runs("reporting.language_model.pretraining_report")
 def report_pretraining(
     model_dir: Annotated[Path, argument("Pretrained model: training.jsonl is read.")],
     bits: Annotated[Path, option("TSV", "Table of evaluate pretraining.", "", "--bits-per-base")],
-    output: Directory,
+    output: opt.Directory,
 ) -> None:
     """Draw a pretraining: its loss, and its bits per base beside those of simpler predictors.
 
     Writes loss.svg, bits_per_base.svg and .tsv, and held_out.svg, the bits per base over training.
     """
-    from bigbird_dna.reporting.language_model import pretraining_report
-
-    pretraining_report(model_dir, bits, output)
 
 
 Figure = Annotated[Path, output("FILE", "Figure: .svg, .png or .pdf.")]
@@ -248,7 +239,7 @@ def draw_loss(
     """Draw the loss of one or more runs over their steps, with what was measured on held-out data."""
     from bigbird_dna.reporting.training_log import loss_figure, read_training_log
 
-    named = named_files("LABEL=FILE", logs)
+    named = opt.named_files("LABEL=FILE", logs)
     loss_figure({label: read_training_log(path) for label, path in named.items()}, output)
 
 
@@ -325,16 +316,19 @@ def draw_attention(
     save_attention_figure(shown, output, block_size=encoder.block_size, title=graph.title)
 
 
+@runs("reporting.summary.summarize", report=lambda text, _: [text], say=typer.echo)
 def summarize(
     pretraining: Annotated[Path | None, option(None, "metrics.json of the pretrained model.")] = None,
     bits: Annotated[
         Path | None, option("TSV", "Table of evaluate pretraining.", "", "--bits-per-base")
     ] = None,
     promoters: Annotated[Path | None, option(None, "promoters.tsv of evaluate promoters.")] = None,
-    promoter_counts: Annotated[Path | None, option(None, "promoters.json of prepare promoters.")] = None,
+    loci: Annotated[
+        Path | None, option(None, "promoters.json of prepare promoters.", "", "--promoter-counts")
+    ] = None,
     statistics: Annotated[Path | None, option(None, "statistics.json of prepare token-stats.")] = None,
     groups: Annotated[Path | None, option(None, "groups.tsv of auc-report.")] = None,
-    tracks: Annotated[Path | None, option(None, "tracks.tsv of auc-report.", "", *TRACK_TABLE)] = None,
+    tracks: Annotated[Path | None, option(None, "tracks.tsv of auc-report.", "", *opt.TRACK_TABLE)] = None,
     variants: Annotated[Path | None, option(None, "variants.tsv of evaluate variants.")] = None,
     calibration: Annotated[
         Path | None, option(None, "calibration.tsv of evaluate promoters.", "", "--calibration")
@@ -343,26 +337,10 @@ def summarize(
     output: Annotated[Path | None, output("FILE", "TSV of the same figures.")] = None,
 ) -> None:
     """Print the run's figures with their intervals as one table."""
-    from bigbird_dna.reporting.summary import summarize
-
-    text = summarize(
-        loci=promoter_counts,
-        statistics=statistics,
-        pretraining=pretraining,
-        bits=bits,
-        promoters=promoters,
-        groups=groups,
-        tracks=tracks,
-        variants=variants,
-        calibration=calibration,
-        report=report,
-        output=output,
-    )
-    typer.echo(text)
 
 
 def report_run(
-    config: Config,
+    config: opt.Config,
     files: Annotated[
         list[Path],
         argument(
@@ -380,6 +358,6 @@ def report_run(
     from bigbird_dna.reporting.run_page import run_report
 
     check_output(output, [config, *files])
-    check_benchmarks(benchmarks)
+    opt.check_benchmarks(benchmarks)
     steps = sorted(benchmarks.glob("*.tsv")) if benchmarks is not None else []
     run_report(load_config(config), files, output, benchmarks=steps)

@@ -3,47 +3,27 @@
 from pathlib import Path
 from typing import Annotated
 
-from bigbird_dna.cli.options import (
-    RESULTS,
-    CalibratedModel,
-    Checkpoints,
-    Config,
-    Device,
-    ModelDirectory,
-    ModelPredictions,
-    NegativeSet,
-    Pretrained,
-    Reference,
-    RunReference,
-    RunTokenizer,
-    Set,
-    Threads,
-    TimeLimit,
-    Windows,
-    argument,
-    option,
-    output,
-    promoter_reference,
-    read_run,
-)
+from bigbird_dna.cli import options as opt
+from bigbird_dna.cli.build import runs, training
+from bigbird_dna.cli.options import argument, option, output
 
 TokenStores = Annotated[
-    Path | None, option("DIR", "Directory of the token stores.", RESULTS.tokens, "--tokens")
+    Path | None, option("DIR", "Directory of the token stores.", opt.RESULTS.tokens, "--tokens")
 ]
 
 
 def pretrain(
-    config: Config,
-    overrides: Set = None,
+    config: opt.Config,
+    overrides: opt.Set = None,
     tokens: TokenStores = None,
-    tokenizer: RunTokenizer = None,
+    tokenizer: opt.RunTokenizer = None,
     output: Annotated[
-        Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.pretrained)
+        Path | None, output("MODEL_DIR", "Model directory to write.", opt.RESULTS.pretrained)
     ] = None,
-    checkpoints: Checkpoints = None,
-    time_limit: TimeLimit = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    checkpoints: opt.Checkpoints = None,
+    time_limit: opt.TimeLimit = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Pretrain the encoder on masked tokens, and on next sentences if the configuration asks for them.
 
@@ -53,28 +33,23 @@ def pretrain(
     it saves one first and exits with 75. Under `torchrun --nproc-per-node N -m bigbird_dna.cli.main
     pretrain …` N processes train together.
     """
-    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.pretraining.task import PretrainingTask
-    from bigbird_dna.training.distributed import world
-    from bigbird_dna.training.stopping import time_of_end
     from bigbird_dna.training.task import train
 
-    ends = time_of_end(time_limit)
-    settings, paths = read_run(config, overrides)
-    tokens = tokens or paths.tokens
-    with cpu_threads(threads), world(device, ends) as here:
+    with training(config, overrides, device, threads, time_limit) as (settings, paths, here):
+        tokens = tokens or paths.tokens
         task = PretrainingTask(settings, tokens, tokenizer or tokens / paths.tokenizer.name)
         train(task, output or paths.pretrained, checkpoints or paths.checkpoints, here)
 
 
 def fit_pretraining_baseline(
-    config: Config,
-    overrides: Set = None,
+    config: opt.Config,
+    overrides: opt.Set = None,
     tokens: TokenStores = None,
-    tokenizer: RunTokenizer = None,
+    tokenizer: opt.RunTokenizer = None,
     sequences: Annotated[int, option("N", "Inputs of each split that are judged, at most.", least=1)] = 1000,
     output: Annotated[
-        Path | None, output("FILE", "File to write (.npz).", RESULTS.pretraining_baselines)
+        Path | None, output("FILE", "File to write (.npz).", opt.RESULTS.pretraining_baselines)
     ] = None,
 ) -> None:
     """Fit n-grams and Markov models, and let them tell the hidden tokens that a model is judged on.
@@ -85,7 +60,7 @@ def fit_pretraining_baseline(
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.pretraining.baselines import fit_baselines
 
-    settings, paths = read_run(config, overrides)
+    settings, paths = opt.read_run(config, overrides)
     tokens, output = tokens or paths.tokens, output or paths.pretraining_baselines
     check_output(output, [tokens])
     fit_baselines(
@@ -98,8 +73,9 @@ def fit_pretraining_baseline(
     )
 
 
+@runs("pretraining.evaluation.evaluate_pretraining", inputs=("path", "tokens", "baselines"))
 def evaluate_pretraining(
-    model: Annotated[Path, argument("Pretrained model.", "MODEL_DIR")],
+    path: Annotated[Path, argument("Pretrained model.", "MODEL_DIR")],
     tokens: Annotated[
         Path, option("DIR", "Token stores of its tokenizer, as tokenize writes them.", "", "--tokens")
     ],
@@ -108,7 +84,9 @@ def evaluate_pretraining(
     sequence_tokens: Annotated[
         int | None, option("N", "Tokens of an input.", "512, or as many as the model takes", least=16)
     ] = None,
-    ngram_order: Annotated[int, option("N", "The longest n-gram over tokens that is tried.", least=1)] = 6,
+    token_order: Annotated[
+        int, option("N", "The longest n-gram over tokens that is tried.", "", "--ngram-order", least=1)
+    ] = 6,
     baselines: Annotated[
         Path | None,
         option(
@@ -118,8 +96,8 @@ def evaluate_pretraining(
     alone: Annotated[
         bool, option(None, "Judge the model without the predictors.", "", "--model-only")
     ] = False,
-    device: Device = "auto",
-    threads: Threads = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Judge a pretrained model and simple predictors on the same hidden tokens of held-out contigs.
 
@@ -128,30 +106,20 @@ def evaluate_pretraining(
     training tokens and chosen on the validation contigs. A causal model is judged on the tokens of the second
     half of each input, beside predictors from the left.
     """
-    from bigbird_dna.disk.outputs import check_output
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.pretraining.evaluation import evaluate_pretraining as evaluate
-
-    check_output(output, [model, tokens, *([baselines] if baselines else [])])
-    with cpu_threads(threads):
-        evaluate(
-            model,
-            tokens,
-            output,
-            sequences=sequences,
-            sequence_tokens=sequence_tokens,
-            token_order=ngram_order,
-            baselines=baselines,
-            alone=alone,
-            device=device,
-        )
 
 
+@runs("pretraining.spans.compare_pretraining", inputs=("models", "reference"))
 def compare_pretraining(
     models: Annotated[list[Path], argument("Pretrained models.", "MODEL_DIR...")],
-    reference: Reference,
-    contig: Annotated[
-        list[str], option("NAME", "Contig to compare on, which no model should have learnt from; repeatable.")
+    reference: opt.Reference,
+    contigs: Annotated[
+        list[str],
+        option(
+            "NAME",
+            "Contig to compare on, which no model should have learnt from; repeatable.",
+            "",
+            "--contig",
+        ),
     ],
     output: Annotated[Path, output("FILE", "Table to write (TSV).")],
     exclude: Annotated[
@@ -165,8 +133,8 @@ def compare_pretraining(
     ] = 3,
     context: Annotated[int, option("BP", "What is known on both sides.", least=1)] = 100,
     seed: Annotated[int, option("N", "Of the places.", least=0)] = 1,
-    device: Device = "auto",
-    threads: Threads = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Compare pretrained models of any tokenizers of DNA on the same hidden bases.
 
@@ -175,62 +143,39 @@ def compare_pretraining(
     models stand Markov models over bases, from the left and from both sides, which learn from the
     reference's other contigs and are chosen there. What evaluate pretraining hides depends on the tokenizer.
     """
-    from bigbird_dna.disk.outputs import check_output
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.pretraining.spans import compare_pretraining as compare
-
-    check_output(output, [*models, reference])
-    with cpu_threads(threads):
-        compare(
-            models,
-            reference,
-            contig,
-            output,
-            exclude=exclude,
-            span=span,
-            context=context,
-            spans=spans,
-            seed=seed,
-            device=device,
-        )
 
 
 def finetune_promoter(
-    config: Config,
-    negative_set: NegativeSet,
-    overrides: Set = None,
+    config: opt.Config,
+    negative_set: opt.NegativeSet,
+    overrides: opt.Set = None,
     shuffle_labels: Annotated[
         bool, option(None, "The control: labels at random.", "", "--shuffle-labels")
     ] = False,
-    windows: Windows = None,
-    reference: RunReference = None,
-    tokenizer: RunTokenizer = None,
-    pretrained: Pretrained = None,
+    windows: opt.Windows = None,
+    reference: opt.RunReference = None,
+    tokenizer: opt.RunTokenizer = None,
+    pretrained: opt.Pretrained = None,
     output: Annotated[
-        Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.promoter_model("SET"))
+        Path | None, output("MODEL_DIR", "Model directory to write.", opt.RESULTS.promoter_model("SET"))
     ] = None,
-    checkpoints: Checkpoints = None,
-    time_limit: TimeLimit = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    checkpoints: opt.Checkpoints = None,
+    time_limit: opt.TimeLimit = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
 ) -> None:
     """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does."""
     from bigbird_dna.finetuning.promoters import PromoterTask
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.training.distributed import world
-    from bigbird_dna.training.stopping import time_of_end
     from bigbird_dna.training.task import train
 
-    ends = time_of_end(time_limit)
-    settings, paths = read_run(config, overrides)
-    with cpu_threads(threads), world(device, ends) as here:
+    with training(config, overrides, device, threads, time_limit) as (settings, paths, here):
         task = PromoterTask(
             settings,
             negative_set,
             shuffle_labels,
             windows or paths.windows,
-            Reference(reference or promoter_reference(settings)),
+            Reference(reference or opt.promoter_reference(settings)),
             tokenizer or paths.tokenizer,
             pretrained or paths.pretrained,
         )
@@ -238,10 +183,11 @@ def finetune_promoter(
         train(task, output or usual, checkpoints or paths.checkpoints, here)
 
 
+@runs("finetuning.calibrate.calibrate_promoter", choices=("method",))
 def calibrate_promoter(
-    model_dir: ModelDirectory,
-    output: CalibratedModel = None,
-    predictions: ModelPredictions = None,
+    path: opt.ModelDirectory,
+    output: opt.CalibratedModel = None,
+    predictions: opt.ModelPredictions = None,
     method: Annotated[
         str,
         option(
@@ -256,28 +202,20 @@ def calibrate_promoter(
     finetune-promoter does the same by itself; this is for models of before, or another method. Commands that
     score give the corrected probabilities with --calibrated.
     """
-    from typing import cast
-
-    from bigbird_dna.config import CALIBRATION_METHODS, CalibrationMethod
-    from bigbird_dna.errors import check_choice
-    from bigbird_dna.finetuning.calibrate import calibrate_promoter as calibrate
-
-    check_choice("method", method, CALIBRATION_METHODS)
-    calibrate(model_dir, output, predictions=predictions, method=cast(CalibrationMethod, method))
 
 
 def fit_promoter_baseline(
-    config: Config,
-    negative_set: NegativeSet,
-    overrides: Set = None,
-    windows: Windows = None,
-    reference: RunReference = None,
+    config: opt.Config,
+    negative_set: opt.NegativeSet,
+    overrides: opt.Set = None,
+    windows: opt.Windows = None,
+    reference: opt.RunReference = None,
     output: Annotated[
         Path | None,
         output(
             "FILE",
             "Predictions to write (Parquet).",
-            f"{RESULTS.promoter_baseline('k-mer', 'SET')}, or position-SET.parquet",
+            f"{opt.RESULTS.promoter_baseline('k-mer', 'SET')}, or position-SET.parquet",
         ),
     ] = None,
     baseline: Annotated[
@@ -295,12 +233,12 @@ def fit_promoter_baseline(
     from bigbird_dna.genome.reference import Reference
 
     check_choice("baseline", baseline, BASELINES)
-    settings, paths = read_run(config, overrides)
+    settings, paths = opt.read_run(config, overrides)
     promoter_baseline(
         settings,
         negative_set,
         baseline=baseline,
         windows=windows or paths.windows,
-        reference=Reference(reference or promoter_reference(settings)),
+        reference=Reference(reference or opt.promoter_reference(settings)),
         output=output or paths.promoter_baseline(baseline, negative_set),
     )

@@ -22,7 +22,7 @@ from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.batching import bin_rows, bins_shown, pad, whole_bins
+from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, pad, whole_bins
 from bigbird_dna.model.chromatin import bin_logits
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack

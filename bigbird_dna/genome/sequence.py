@@ -6,6 +6,7 @@ error: a sequence with them is not what its user takes it for.
 """
 
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -248,9 +249,10 @@ def centred_tiles(length: int, size: int, stride: int) -> Iterator[int]:
         yield from some
 
 
-def count_tiles(length: int, size: int, stride: int) -> int:
-    """How many windows `centred_tiles` gives."""
-    return sum(map(len, _tiles(length, size, stride)))
+def count_tiles(length: int, size: int, stride: int, below: int | None = None) -> int:
+    """How many windows `centred_tiles` gives, or how many of them start before `below`."""
+    stop = length if below is None else below
+    return sum(bisect_left(some, stop) for some in _tiles(length, size, stride))
 
 
 def _tiles(length: int, size: int, stride: int) -> tuple[Sequence[int], ...]:

@@ -8,11 +8,11 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from bigbird_dna.disk.atomic import atomic_path, quiet_htslib
 from bigbird_dna.disk.outputs import (
@@ -21,12 +21,16 @@ from bigbird_dna.disk.outputs import (
     format_for,
     is_special,
     open_text,
+    provenance,
     provenance_lines,
     text_destination,
 )
 from bigbird_dna.errors import DataError, UsageError, check_choice
 
 if TYPE_CHECKING:  # the help is light
+    import numpy as np
+    from numpy.typing import NDArray
+
     from bigbird_dna.genome.sequence import Strand
 
 R = TypeVar("R")
@@ -57,6 +61,34 @@ Value = tuple[str, int, int, float]
 """Contig, start and end (0-based, half-open), and the value there."""
 
 _SPARE = 1 << 20  # bytes: every contig's parts have blocks of their own on a disk
+
+
+class OutputHeader(NamedTuple):
+    """All that writers need beside the rows.
+
+    `origin` goes to the head of the file; `contigs` are lengths in bp; `columns` are the tracks that rows
+    have values of. `extra` is the scorer's own, of values that JSON has.
+    """
+
+    origin: Mapping[str, str]
+    contigs: Mapping[str, int] = {}
+    columns: Sequence[str] = ()
+    extra: Mapping[str, Any] = {}
+
+    def stored(self) -> dict[str, Any]:
+        """What a shard keeps of it, beside `command` and `model`."""
+        own = {"contigs": dict(self.contigs), "columns": list(self.columns), "extra": dict(self.extra)}
+        return {"command": self.origin["command"], "model": self.origin["model"], **own}
+
+    @classmethod
+    def read(cls, job: Mapping[str, Any]) -> Self:
+        """The header that a shard keeps."""
+        origin = provenance(job["model"], job["command"])
+        return cls(origin, job["contigs"], job["columns"], job["extra"])
+
+
+Writer = Callable[[Destination, Iterable[R], OutputHeader], None]
+"""Writes rows as a format; it takes a stream and holds a bounded part of it."""
 
 
 def check_format(format: str, formats: Formats, output: Path | None) -> None:
@@ -100,76 +132,93 @@ def write_lines(path: Destination, lines: Iterable[str], errors: str = "strict")
             stream.write(f"{line}\n")
 
 
-def write_table(
-    path: Destination, origin: Mapping[str, str], columns: Iterable[str], rows: Iterable[str]
-) -> None:
-    """Write a table as text: its origin as `##` lines, then `#` and the columns' names, and the rows."""
+class TableRow(NamedTuple):
+    """A row of a table: its place, the score there (of tracks: the largest), and values of tracks.
 
-    def lines() -> Iterator[str]:
-        yield from provenance_lines(origin)
-        yield "#" + "\t".join(columns)
-        yield from rows
+    Of a row that was not scored both are None. `note` is "" or ".", or says what was special.
+    """
 
-    write_lines(path, lines())
+    contig: str
+    start: int
+    end: int
+    name: str
+    score: float | None
+    strand: str
+    note: str
+    values: "NDArray[np.float32] | None" = None
 
 
-def bed_fields(place: str, probability: float | None, strand: str) -> str:
-    """BED6 after the fields of a place: 1000 × probability, as UCSC asks for (0 where there is none)."""
-    return f"{place}\t{round(1000 * (probability or 0))}\t{strand}"
+PLACE: Mapping[str, type] = {"contig": str, "start": int, "end": int, "name": str}
+"""The columns that every table begins with."""
+
+
+def table_writers(
+    fields: Callable[[R], TableRow], group: Callable[[int], int], *, has_score: bool
+) -> dict[str, Writer[R]]:
+    """Writers of tables as text, as BED and as Parquet, of rows that `fields` makes fields of.
+
+    Columns are the place, with `has_score` score and strand, then the note and the tracks. BED has 1000 ×
+    score and the strand, as UCSC asks for, after the place (0 where there is none), and then the rest.
+    `group` gives the rows of a Parquet row group, which its writer holds, by the number of tracks.
+    """
+
+    def lines(rows: Iterable[R], is_bed: bool, header: OutputHeader) -> Iterator[str]:
+        more = ["probability"] if is_bed and has_score else []
+        scored = ["score", "strand", *more] if is_bed or has_score else []
+        yield from provenance_lines(header.origin)
+        yield "#" + "\t".join([*PLACE, *scored, "note", *header.columns])
+        for contig, start, end, name, score, strand, note, values in map(fields, rows):
+            text = "NA" if score is None else f"{score:.6f}"
+            first = str(round(1000 * (score or 0))) if is_bed else text
+            cells = [first, strand, text][: len(scored)]
+            tracks = ["."] * len(header.columns) if values is None else map("{:.6f}".format, values.tolist())
+            yield "\t".join([f"{contig}\t{start}\t{end}\t{name}", *cells, note or ".", *tracks])
+
+    def write_parquet(path: Destination, rows: Iterable[R], header: OutputHeader) -> None:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        assert isinstance(path, Path), "a Parquet file ends with its index"
+        kinds = {str: pa.string(), int: pa.int64(), float: pa.float32()}
+        scored = {"score": float, "strand": str} if has_score else {}
+        columns = {**PLACE, **scored, "note": str, **dict.fromkeys(header.columns, float)}
+        schema = pa.schema(
+            [(name, kinds[kind]) for name, kind in columns.items()], metadata=dict(header.origin)
+        )
+        unscored = np.full(len(header.columns), np.nan, np.float32)
+        upcoming = map(fields, rows)
+        with pq.ParquetWriter(path, schema) as writer:
+            while some := list(islice(upcoming, group(len(header.columns)))):
+                own = [[getattr(row, name) for row in some] for name in (*PLACE, *scored)]
+                notes = [None if row.note in ("", ".") else row.note for row in some]
+                found = [
+                    pa.array(values, kind) for values, kind in zip([*own, notes], schema.types, strict=False)
+                ]
+                if header.columns:
+                    missing = np.array([row.values is None for row in some])
+                    tracks = np.stack([unscored if row.values is None else row.values for row in some])
+                    found += [pa.array(column, kinds[float], mask=missing) for column in tracks.T]
+                writer.write_table(pa.Table.from_arrays(found, schema=schema))
+
+    return {
+        "tsv": lambda path, rows, header: write_lines(path, lines(rows, False, header)),
+        "bed": lambda path, rows, header: write_lines(path, lines(rows, True, header)),
+        "parquet": write_parquet,
+    }
 
 
 def write_bedgraph(path: Destination, origin: Mapping[str, str], values: Iterable[Value]) -> None:
     """Write values with six digits, after their origin as `##` lines."""
-
-    def lines() -> Iterator[str]:
-        yield from provenance_lines(origin)
-        yield from map(_bedgraph_line, values)
-
-    write_lines(path, lines())
-
-
-def write_parquet(
-    path: Destination,
-    origin: Mapping[str, str],
-    columns: Mapping[str, type],
-    rows: Iterable[R],
-    height: int,
-    arrays: Callable[[list[R]], Iterable[tuple[Any, Any]]],
-) -> None:
-    """Write a table with types; its origin is metadata.
-
-    `columns` are names with str, int or float (32 bits); `arrays` makes of at most `height` rows each
-    column's values, and a mask of those that are missing or None. A row group has `height` rows.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    assert isinstance(path, Path), "a Parquet file ends with its index"
-    kinds = {str: pa.string(), int: pa.int64(), float: pa.float32()}
-    types = [kinds[kind] for kind in columns.values()]
-    schema = pa.schema(list(zip(columns, types, strict=True)), metadata=dict(origin))
-    upcoming = iter(rows)
-    with pq.ParquetWriter(path, schema) as writer:
-        while group := list(islice(upcoming, height)):
-            found = [
-                pa.array(values, kind, mask=missing)
-                for (values, missing), kind in zip(arrays(group), types, strict=True)
-            ]
-            writer.write_table(pa.Table.from_arrays(found, schema=schema))
+    write_lines(path, chain(provenance_lines(origin), map(_bedgraph_line, values)))
 
 
 def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[str, int], what: str) -> None:
     """Write values, in the order of `contigs` and positions and none upon another, with six digits.
 
     pybigtools prints what goes wrong inside its iterator and carries on, so the values are complete, in a
-    temporary file, before it sees the first of them.
-
-    Raises
-    ------
-    DataError
-        There are no values: no `what` has a score.
-    OSError
-        A disk has less room than it may take.
+    temporary file, before it sees the first of them. `DataError` if there are none: no `what` has a score;
+    `OSError` if a disk has less room than it may take.
     """
     import pybigtools
 

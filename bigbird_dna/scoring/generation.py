@@ -23,41 +23,27 @@ def generate_samples(
     length: int = 1000,
     left: Path | None = None,
     right: Path | None = None,
-    sampling: Sampling | None = None,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
     rounds: int = 30,
     seed: int = 1,
     device: str = "auto",
     threads: int | None = None,
 ) -> int:
-    """Write samples of a pretrained model as FASTA; returns how many.
+    """Write samples of a pretrained model as FASTA (see `Model.generate`); returns how many.
 
     A record's header says what it is: `sample_N`, then words `key=value`: how it was made (`by=causal` or
-    `by=masked`), the checksum of the weights, seed and settings, and the names of the flanks.
-
-    Parameters
-    ----------
-    model
-        A model directory, or the name of a bundled model.
-    output
-        Bgzip if it ends in `.gz`; None: standard output.
-    number
-        Samples for each flank, or each pair of flanks; without flanks in all.
-    left, right
-        FASTA of flanks, which are not part of samples. With both, the first stands with the first and so on.
-
-    Raises
-    ------
-    ModelError, UsageError
-        As `Model.generate`.
-    DataError
-        A file of flanks can't be used, or both have different numbers of records.
+    `by=masked`), the checksum of the weights, seed and settings, and the names of the flanks. There are
+    `number` samples for each flank, or each pair of flanks: the first of `left` stands with the first of
+    `right` and so on. `DataError` if a file of flanks can't be used, or both have different numbers.
     """
     out = named_output(output)
     check_output(out, [model, *(path for path in (left, right) if path)])
     chosen = choose_device(device)
     opened = load(model)
     check_generating(opened, right=right is not None)
-    sampling = (sampling or Sampling()).checked()
+    sampling = Sampling(temperature, top_k, top_p).checked()
     flanks, names = _flanks(left, right)
     origin = _origin(sampling, seed, None if opened.config.causal else rounds)
     by = "causal" if opened.config.causal else "masked"
@@ -76,23 +62,19 @@ def generate_samples(
 
 def _flanks(left: Path | None, right: Path | None) -> tuple[list[Flanks], list[str]]:
     """Flanks in their order, and what headers say of each."""
-    read = {
-        side: read_records(path).sequences if path else {}
-        for side, path in (("left", left), ("right", right))
-    }
-    if left and right and len(read["left"]) != len(read["right"]):
+    read = [[*read_records(path).sequences.items()] if path else [] for path in (left, right)]
+    if left and right and len(read[0]) != len(read[1]):
         raise DataError(
-            f"{right}: has {len(read['right']):,} flanks, {left} has {len(read['left']):,}: they come in "
-            "pairs"
+            f"{right}: has {len(read[1]):,} flanks, {left} has {len(read[0]):,}: they come in pairs"
         )
-    count = max(1, *map(len, read.values()))
-    names = {side: [*records] or [""] * count for side, records in read.items()}
-    texts = {side: [*records.values()] or [""] * count for side, records in read.items()}
-    said = [
-        "".join(f" {side}={names[side][place]}" for side in names if names[side][place])
-        for place in range(count)
-    ]
-    return [Flanks(*pair) for pair in zip(texts["left"], texts["right"], strict=True)], said
+    count = max(1, *map(len, read))
+    flanks, named = [], []
+    for (first, before), (second, after) in zip(*(one or [("", "")] * count for one in read), strict=True):
+        flanks.append(Flanks(before, after))
+        named.append(
+            "".join(f" {side}={name}" for side, name in (("left", first), ("right", second)) if name)
+        )
+    return flanks, named
 
 
 def _origin(sampling: Sampling, seed: int, rounds: int | None) -> str:

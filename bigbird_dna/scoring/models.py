@@ -4,8 +4,9 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
+import numpy as np
 import pandas as pd
 
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice, check_fraction, shortened
@@ -14,24 +15,22 @@ from bigbird_dna.model.decoding import Sampling
 from bigbird_dna.model.generation import Flanks, generate
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.longer_inputs import Extension
-from bigbird_dna.model.model import finish_of
 from bigbird_dna.scoring.region_scores import Summary, predict_regions, score_regions
 from bigbird_dna.scoring.regions import (
     Genome,
     Regions,
     Variants,
+    allele_table,
     opened,
     read_regions,
     read_variants,
     region_table,
-    site_effect_table,
-    site_table,
-    track_effect_table,
-    track_region_table,
+    tss_sites,
+    with_tracks,
 )
 from bigbird_dna.scoring.scorer import calibrated_predictor
-from bigbird_dna.scoring.variant_effects import offsets_for, variant_effects
-from bigbird_dna.scoring.variant_sites import STRIDE, SiteWindows, TssSites, promoter_effects
+from bigbird_dna.scoring.variant_effects import score_records, track_effects
+from bigbird_dna.scoring.variant_sites import STRIDE, SiteEffects
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,17 +162,16 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         check_fraction("max_n", max_n)
         predict = calibrated_predictor(self, calibrated, prior, batch_size=batch_size, device=device)
         with opened(reference, aliases) as genome:
-            given = read_regions(regions, genome)
-            scores = score_regions(
-                given.regions,
-                genome,
-                predict,
-                upstream=self.settings.upstream,
-                downstream=self.settings.downstream,
-                stride=int(stride),
-                max_n=max_n,
-            )
-            return region_table(given, list(scores))
+            given, labels = read_regions(regions, genome)
+            sizes = {"upstream": self.settings.upstream, "downstream": self.settings.downstream}
+            scores = list(score_regions(given, genome, predict, **sizes, stride=int(stride), max_n=max_n))
+        table = region_table(given, labels)
+        strands = [score.strand or one.strand or "." for one, score in zip(given, scores, strict=True)]
+        table["strand"] = pd.Series(strands, labels, dtype=object)
+        table["score"] = np.array([score.score for score in scores], np.float32)
+        table["site"] = pd.array([score.site for score in scores], dtype="Int64")
+        table["note"] = pd.Series([score.note for score in scores], labels, dtype=object)
+        return table
 
     def variant_effects(
         self,
@@ -227,10 +225,18 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         check_fraction("max_n", max_n)
         predict = calibrated_predictor(self, calibrated, prior, batch_size=batch_size, device=device)
         with opened(reference, aliases) as genome, read_variants(variants) as (records, labels):
-            places = None if sites is None else TssSites(site_table(sites, genome))
-            windows = SiteWindows(self.settings.upstream, self.settings.downstream, int(stride), places)
-            found = promoter_effects(records, genome, windows, predict, max_n=max_n)
-            return site_effect_table(found, labels)
+            chosen = None if sites is None else tss_sites(read_regions(sites, genome)[0], genome, sites)
+            kind = SiteEffects(self.settings.upstream, self.settings.downstream, int(stride), chosen)
+            table, effects = allele_table(score_records(records, genome, kind, predict, max_n=max_n), labels)
+        largest = [effect.largest for effect in effects]
+        for name, field in (("ref_score", "ref"), ("alt_score", "alt"), ("delta", "delta")):
+            values = [np.nan if one is None else getattr(one, field) for one in largest]
+            table[name] = np.array(values, np.float64)
+        places = [None if one is None else one.position + 1 for one in largest]
+        table["site"] = pd.array(places, dtype="Int64")
+        strands = ["." if one is None else one.strand for one in largest]
+        table["strand"] = pd.Series(strands, table.index, dtype=object)
+        return table
 
 
 @dataclass(frozen=True, repr=False)
@@ -287,18 +293,14 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         predict = calibrated_predictor(self, calibrated, middle=middle, batch_size=batch_size, device=device)
         columns, together = self.columns(tracks), self.bins_together(middle)
         with opened(reference, aliases) as genome:
-            given = read_regions(regions, genome)
-            predicted = predict_regions(
-                given.regions,
-                genome,
-                predict,
-                window=self.settings.window,
-                bin_size=self.settings.bin,
-                together=together,
-                summary=cast(Summary, summary),
-                max_n=max_n,
-            )
-            return track_region_table(given, predicted, self.tracks, columns)
+            given, labels = read_regions(regions, genome)
+            bins: dict[str, Any] = {"bin_size": self.settings.bin, "together": together, "summary": summary}
+            window = self.settings.window
+            found = list(predict_regions(given, genome, predict, window=window, **bins, max_n=max_n))
+        table = region_table(given, labels)
+        table["note"] = pd.Series([one.note for one in found], labels, dtype=object)
+        rows = (one.probabilities for one in found)
+        return with_tracks(table, rows, np.float32, self.tracks, columns)
 
     def variant_effects(
         self,
@@ -345,19 +347,12 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         check_at_least_one({"batch_size": batch_size})
         check_choice("values", values, ("delta", "log_odds"))
         check_fraction("max_n", max_n)
-        columns, places = self.columns(tracks), offsets_for(offsets, self.settings.window)
+        columns, kind = self.columns(tracks), track_effects(self, None, offsets, calibrated)
         predict = partial(self.window_probabilities, both_strands=False, batch_size=batch_size, device=device)
         with opened(reference, aliases) as genome, read_variants(variants) as (records, labels):
-            found = variant_effects(
-                records,
-                genome,
-                window=self.settings.window,
-                predict=predict,
-                offsets=places,
-                max_n=max_n,
-                finish=finish_of(self, calibrated),
-            )
-            return track_effect_table(found, labels, values, self.tracks, columns)
+            table, effects = allele_table(score_records(records, genome, kind, predict, max_n=max_n), labels)
+        rows = (getattr(effect, values) for effect in effects)
+        return with_tracks(table, rows, np.float64, self.tracks, columns)
 
 
 def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> Model:

@@ -11,14 +11,11 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.disk.outputs import Destination, command_line, provenance
-from bigbird_dna.disk.shards import contents
 from bigbird_dna.errors import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
 from bigbird_dna.genome.region_filter import Places, contig_names, find_places
 from bigbird_dna.genome.sequence import Intervals, Strand
 from bigbird_dna.model.directory import load_promoter_model
-from bigbird_dna.model.inference import said_precision
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.shared_windows import Predictor
@@ -26,35 +23,16 @@ from bigbird_dna.scoring.formats import (
     SCORE_FORMATS,
     STRANDS,
     Formats,
-    bed_fields,
+    OutputHeader,
+    TableRow,
+    Writer,
     check_contig,
+    table_writers,
     write_bedgraph,
     write_bigwig,
-    write_parquet,
-    write_table,
 )
-from bigbird_dna.scoring.scan import (
-    ScoredWindow,
-    SignalSpan,
-    count_windows,
-    expected_windows,
-    lies_beyond,
-    scan_promoters,
-    signal_spans,
-)
-from bigbird_dna.scoring.scorer import (
-    ComputeOptions,
-    Job,
-    Output,
-    OutputHeader,
-    Scorer,
-    Target,
-    Writer,
-    calibrated_predictor,
-    merge_rows,
-    write_scores,
-)
-from bigbird_dna.training.initialization import model_files
+from bigbird_dna.scoring.scan import ScoredWindow, SignalSpan, count_windows, scan_promoters, signal_spans
+from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, write_scores
 
 ROW_GROUP = 65_536
 """Rows of a Parquet row group, the part of a scan that its writer holds."""
@@ -137,104 +115,40 @@ def score_promoters(
         there is no promoter model, or it has no calibration.
     """
     scorer = PromoterScorer(
-        model, fasta, stride, strand, contig_names(contigs), regions, max_n, calibrated, prior
+        model, fasta, max_n, calibrated, stride, strand, contig_names(contigs), regions, prior
     )
-    compute = ComputeOptions(precision, batch_size, device, threads)
-    counts = write_scores(scorer, Output(output, format, piece), compute)
+    counts = write_scores(scorer, output, format, piece, precision, batch_size, device, threads)
     return ScanCounts(counts["records"], counts["scored"], counts["not scored"], counts["short"])
 
 
-# Files. What is left out in signals is noted in tables: a window without a score, as `NA` and `.`.
-
-
-def _write_tsv(path: Destination, windows: Iterable[ScoredWindow], header: OutputHeader) -> None:
-    columns = ("contig", "start", "end", "name", "score", "strand", "note")
-    rows = (f"{_place(row)}\t{_decimal(row.score)}\t{row.strand}\t{row.note or '.'}" for row in windows)
-    write_table(path, header.origin, columns, rows)
-
-
-def _write_bed(path: Destination, windows: Iterable[ScoredWindow], header: OutputHeader) -> None:
-    columns = ("contig", "start", "end", "name", "score", "strand", "probability", "note")
-    rows = (
-        f"{bed_fields(_place(row), row.score, row.strand)}\t{_decimal(row.score)}\t{row.note or '.'}"
-        for row in windows
-    )
-    write_table(path, header.origin, columns, rows)
-
-
-def _write_parquet(path: Destination, windows: Iterable[ScoredWindow], header: OutputHeader) -> None:
-    columns = {"contig": str, "start": int, "end": int, "name": str, "score": float, "strand": str}
-
-    def arrays(group: list[ScoredWindow]) -> Iterator[tuple[Any, None]]:
-        for values in zip(
-            *((r.contig, r.start, r.end, r.name, r.score, r.strand, r.note or None) for r in group),
-            strict=True,
-        ):
-            yield values, None
-
-    write_parquet(path, header.origin, {**columns, "note": str}, windows, ROW_GROUP, arrays)
-
-
-def _place(row: ScoredWindow) -> str:
-    return f"{row.contig}\t{row.start}\t{row.end}\t{row.name}"
-
-
-def _decimal(score: float | None) -> str:
-    return "NA" if score is None else f"{score:.6f}"
+def table_row(row: ScoredWindow) -> TableRow:
+    """A window in a table."""
+    return TableRow(row.contig, row.start, row.end, row.name, row.score, row.strand, row.note)
 
 
 def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[SignalSpan]:
     """The signal of windows, of which only what is in the regions that were asked for is written."""
     upstream, downstream, stride = header.extra["sizes"]
-    spans = signal_spans(
-        windows,
-        header.contigs,
-        upstream=upstream,
-        downstream=downstream,
-        stride=stride,
-        strands=header.extra["strands"],
-    )
-    places = _places(header.extra["places"])
-    if places is None:
+    sizes = {"upstream": upstream, "downstream": downstream, "stride": stride}
+    spans = signal_spans(windows, header.contigs, **sizes, strands=header.extra["strands"])
+    stored = header.extra["places"]
+    if stored is None:
         yield from spans
         return
+    regions = {
+        contig: None if found is None else Intervals(*(np.array(part, np.int64) for part in found))
+        for contig, found in stored.items()
+    }
+    places = Places(regions, str)  # a record goes by its own name there
     for span in spans:
         for start, end in places.clipped(span.contig, span.start, span.end):
             yield span._replace(start=start, end=end)
 
 
-Stored = dict[str, list[list[int]] | None]
-"""Regions by contig, as JSON has them."""
-
-
-def _stored(places: Places | None) -> Stored | None:
-    if places is None:
-        return None
-    return {
-        contig: None if found is None else [found.starts.tolist(), found.ends.tolist()]
-        for contig, found in places.regions.items()
-    }
-
-
-def _places(stored: Stored | None) -> Places | None:
-    """What was stored; a record goes by its own name there."""
-    if stored is None:
-        return None
-    return Places(
-        {
-            contig: None if found is None else Intervals(*(np.array(part, np.int64) for part in found))
-            for contig, found in stored.items()
-        },
-        str,
-    )
-
-
 WRITERS: dict[str, Writer[ScoredWindow]] = {
-    "tsv": _write_tsv,
-    "bed": _write_bed,
+    **table_writers(table_row, lambda _: ROW_GROUP, has_score=True),
     "bedgraph": lambda path, rows, header: write_bedgraph(path, header.origin, _spans(rows, header)),
     "bigwig": lambda path, rows, header: write_bigwig(path, _spans(rows, header), header.contigs, "window"),
-    "parquet": _write_parquet,
 }
 
 
@@ -243,22 +157,18 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     """Windows along the records of a FASTA file; see `score_promoters`."""
 
     kind: ClassVar[str] = "scored windows"
+    command: ClassVar[str] = "score-promoters"
     formats: ClassVar[Formats] = SCORE_FORMATS
-    default_format: ClassVar[str] = "tsv"
     writers: ClassVar[Mapping[str, Writer[Any]]] = WRITERS
 
-    model: LoadedModel | Path | str
-    fasta: Path | str
     stride: int
     strand: str
     contigs: tuple[str, ...]
     regions: Path | str | None
-    max_n: float
-    calibrated: bool
     prior: float | None
 
     def inputs(self) -> Sequence[object]:
-        return self.model, self.fasta, self.regions
+        return (self.regions,)
 
     def check(self, target: Target) -> None:
         check_at_least_one({"stride": self.stride})
@@ -277,73 +187,62 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
         settings, stride, strands = model.settings, int(self.stride), STRANDS[self.strand]
         is_signal = target.format in SIGNALS
         streams = target.is_live and not self.contigs and self.regions is None
-        where = "standard input" if str(self.fasta) == "-" else self.fasta
-        check = partial(check_contig, format=target.format, where=where)
-        with readable(self.fasta) as path:
+        check = partial(check_contig, format=target.format, where=self.source_name)
+        with readable(self.source) as path:
             # Faults are known before any work is done, unless scores go out before the file's end.
             contigs = LengthsAhead(path, check) if streams else scan_fasta(path)
-            places = find_places(self.contigs, self.regions, contigs, where, names=None)
-            grid: dict[str, Any] = {"window": settings.window, "stride": stride}
-            grid["places"] = places.widened(stride) if places and is_signal else places
-            if not streams:
-                for contig in contigs:
-                    if places is None or places.on(contig):
-                        check(contig)
-                self._warn_of_short(contigs, settings.window, places, target.format)
+            places = find_places(self.contigs, self.regions, contigs, self.source_name, names=None)
+            shown = places.widened(stride) if places and is_signal else places
+            grid: dict[str, Any] = {"window": settings.window, "stride": stride, "places": shown}
 
             def rows(predict: Predictor, numbers: range | None) -> Iterator[ScoredWindow]:
                 def expected() -> int:
                     known = contigs.all() if isinstance(contigs, LengthsAhead) else contigs
-                    count = expected_windows(known, **grid) if numbers is None else len(numbers)
-                    return len(strands) * count
+                    return len(strands) * (count_windows(known, **grid) if numbers is None else len(numbers))
 
                 given = {**grid, "strands": strands, "max_n": self.max_n, "beyond_is_n": is_signal}
                 found = scan_promoters(path, contigs, predict=predict, numbers=numbers, **given)
                 return progress(found, "scoring", expected if streams else expected(), "scores")
 
-            def content() -> dict[str, str]:
-                return contents(
-                    path, self.regions, *model_files(model, self.calibrated), names={path: str(where)}
-                )
-
+            records = 0
+            if not streams:
+                for contig in contigs:
+                    if places is None or places.on(contig):
+                        check(contig)
+                records = self._count_records(contigs, places, settings.window, target.format)
+            options: dict[str, object | None] = {"--format": target.format, "--stride": self.stride}
+            options |= {"--strand": self.strand, "--contig": list(self.contigs), "--regions": self.regions}
+            origin = self.origin(model, target, {**options, "--max-n": self.max_n, "--prior": self.prior})
             extra = {
                 "sizes": [settings.upstream, settings.downstream, stride],
                 "strands": list(strands),
                 "places": _stored(places) if is_signal else None,
             }
-            origin = provenance(model.sha256, self._command(model, target))
             header = OutputHeader(origin, contigs, extra=extra)
+            content = partial(self.content, model, path, self.regions)
             job = Job(header, content, partial(count_windows, contigs, **grid), rows)
             yield job
             if streams:
-                self._warn_of_short(contigs, settings.window, places, target.format)
-            job.counts["records"] = sum(1 for contig in contigs if places is None or places.on(contig))
+                records = self._count_records(contigs, places, settings.window, target.format)
+            job.counts["records"] = records
 
-    def _warn_of_short(
-        self, contigs: Mapping[str, int], window: int, places: Places | None, format: str
-    ) -> None:
-        """Say how many records fill so little of a window that a model's answer means little.
+    def _count_records(
+        self, contigs: Mapping[str, int], places: Places | None, window: int, format: str
+    ) -> int:
+        """How many records were asked for; the log has those that fill little of a window.
 
-        It may well be high: no window of the training had so much N. Signals, which have no notes, leave such
-        records out.
+        A model's answer means little there, however high: no window of the training had so much N. Signals,
+        which have no notes, leave such records out.
         """
-        count = sum(
-            lies_beyond(length, window, self.max_n) and (places is None or places.on(contig))
-            for contig, length in contigs.items()
-        )
+        asked = [length for contig, length in contigs.items() if places is None or places.on(contig)]
+        short = sum((window - length) / window > self.max_n for length in asked)
         what = f"{format} leaves them out" if format in SIGNALS else "their scores say little"
-        if count:
+        if short:
             log(
-                f"warning: {count:,} records are so short that more than {self.max_n:g} of their window lies "
+                f"warning: {short:,} records are so short that more than {self.max_n:g} of their window lies "
                 f"beyond them: {what}"
             )
-
-    def _command(self, model: LoadedPromoterModel, target: Target) -> str:
-        options: dict[str, object | None] = {"--format": target.format, "--stride": self.stride}
-        options |= {"--strand": self.strand, "--contig": list(self.contigs), "--regions": self.regions}
-        options |= {"--max-n": self.max_n, "--prior": self.prior, **said_precision(target.precision)}
-        flags = {"--calibrated": self.calibrated}
-        return command_line("score-promoters", [model.path, self.fasta], options, flags)
+        return len(asked)
 
     def count(self, row: ScoredWindow, counts: Counter[str]) -> None:
         counts["not scored" if row.score is None else "scored"] += 1
@@ -357,10 +256,15 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     @staticmethod
     def parse(line: str, header: OutputHeader) -> ScoredWindow:
         contig, start, end, strand, score, note = line.split("\t")
-        return ScoredWindow(
-            contig, int(start), int(end), cast(Strand, strand), float(score) if score else None, note
-        )
+        number = float(score) if score else None
+        return ScoredWindow(contig, int(start), int(end), cast(Strand, strand), number, note)
 
 
-merge = partial(merge_rows, PromoterScorer)
-"""The result of all shards of a scan."""
+def _stored(places: Places | None) -> dict[str, list[list[int]] | None] | None:
+    """Regions by contig, as JSON has them."""
+    if places is None:
+        return None
+    return {
+        contig: None if found is None else [found.starts.tolist(), found.ends.tolist()]
+        for contig, found in places.regions.items()
+    }

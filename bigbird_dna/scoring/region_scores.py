@@ -7,16 +7,13 @@ TSS.
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import ALIAS_HINT, shown
-from bigbird_dna.genome.chromatin.peaks import read_bed
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.region_filter import Places
 from bigbird_dna.genome.sequence import (
     Interval,
     Locus,
@@ -26,35 +23,15 @@ from bigbird_dna.genome.sequence import (
     inside,
     window_around,
 )
-from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.model.shared_windows import Predictor, share_windows
-from bigbird_dna.scoring.scan import BOTH_STRANDS
+from bigbird_dna.scoring.regions import Region
+from bigbird_dna.scoring.scan import BOTH_STRANDS, growing_batches
 
 # Axes: W windows, K bins in the middle of a window, T tracks.
 
 Summary = Literal["max", "mean"]
-_SHOWN = 5  # names in a message
-
-
-UNKNOWN, BEYOND = "contig_unknown", "beyond_contig"
-"""Notes of regions that can't be predicted: the reference lacks their contig, or they end beyond it."""
 
 _FIRST_WINDOWS, _MOST_WINDOWS = 16, 256  # of the bins that are predicted together
-
-
-class Region(NamedTuple):
-    """A region of a contig; `start` and `end` are 0-based, half-open.
-
-    `contig` is the reference's name, or the one that was given where the reference has no such contig. The
-    strand is None where none was given, or it doesn't count. `fault` is "" or why the region can't be scored.
-    """
-
-    contig: str
-    start: int
-    end: int
-    name: str
-    strand: Strand | None = None
-    fault: str = ""
 
 
 class PredictedRegion(NamedTuple):
@@ -63,52 +40,6 @@ class PredictedRegion(NamedTuple):
     region: Region
     probabilities: npt.NDArray[np.float32] | None
     note: str
-
-
-def read_regions(path: Path, reference: Reference) -> list[Region]:
-    """Read a BED file (three columns or more, plain or compressed) in its order, as `each_region`."""
-    return list(each_region(path, reference))
-
-
-def each_region(
-    path: Path, reference: Reference, places: Places | None = None, stream: IO[bytes] | None = None
-) -> Iterator[Region]:
-    """The regions of a BED file (three columns or more, plain or compressed), in its order.
-
-    Parameters
-    ----------
-    places
-        Only regions that share a base with them; None: all.
-    stream
-        The file's bytes, where they were opened already: `path` is what messages call it.
-
-    Raises
-    ------
-    DataError
-        A line is not an interval; at the end: there was no line, or the reference has the contig of none.
-    """
-    find = contig_finder(reference.contigs, reference.names)
-    unknown: dict[str, None] = {}
-    count = fits = 0
-    for _, fields, start, end in read_bed(path, stream):
-        contig = find(fields[0])
-        count += 1
-        fits += contig is not None
-        if contig is None and len(unknown) < _SHOWN:
-            unknown[fields[0]] = None
-        if places is not None and not places.overlaps(contig or fields[0], start, end):
-            continue
-        fault = UNKNOWN if contig is None else BEYOND if end > reference.contigs[contig] else ""
-        contig = contig or fields[0]
-        label = fields[3].strip() if len(fields) > 3 else ""
-        yield Region(contig, start, end, label or f"{contig}:{start}-{end}", fault=fault)
-    if not count:
-        raise DataError(f"{path}: no regions in the file")
-    if not fits:
-        raise DataError(
-            f"{path}: none of its contigs ({shown(unknown)}) is in the reference "
-            f"({shown(reference.contigs)}); {ALIAS_HINT}"
-        )
 
 
 def check_disjoint(path: Path, regions: Iterable[Region]) -> None:
@@ -157,7 +88,10 @@ def predict_regions(
     `bins_at_once` bins at most are predicted together; the first are fewer, so that they come soon.
     """
     reduce, initial = (np.maximum, -np.inf) if summary == "max" else (np.add, 0.0)
-    for batch in _batches(regions, bin_size, together, bins_at_once):
+    binned = ((region, [] if region.fault else bins_of(region, bin_size)) for region in regions)
+    most = min(_MOST_WINDOWS * together, bins_at_once)
+    first = _FIRST_WINDOWS * together
+    for batch in growing_batches(binned, lambda one: len(one[1]), first, most, bins_at_once):
         owner = np.repeat(np.arange(len(batch)), [len(starts) for _, starts in batch])
         contigs = [region.contig for region, starts in batch for _ in starts]
         all_starts = np.array([start for _, starts in batch for start in starts], np.int64)
@@ -180,25 +114,6 @@ def predict_regions(
                 row = found[number] / (scored[number] if summary == "mean" else 1)
                 row = row.astype(np.float32)
             yield PredictedRegion(region, row, ";".join(notes) or ".")
-
-
-def _batches(
-    regions: Iterable[Region], bin_size: int, together: int, bins_at_once: int
-) -> Iterator[list[tuple[Region, list[int]]]]:
-    """Regions with the starts of their bins, so many together that they fill some windows or have
-    `bins_at_once`."""
-    batch: list[tuple[Region, list[int]]] = []
-    count, windows = 0, _FIRST_WINDOWS
-    for region in regions:
-        starts = [] if region.fault else bins_of(region, bin_size)
-        batch.append((region, starts))
-        count += len(starts)
-        if count >= min(windows * together, bins_at_once) or len(batch) >= bins_at_once:
-            yield batch
-            batch, count = [], 0
-            windows = min(2 * windows, _MOST_WINDOWS)
-    if batch:
-        yield batch
 
 
 class RegionScore(NamedTuple):
@@ -232,18 +147,15 @@ def score_regions(
     or the TSS positions, of a region. Windows with a larger fraction of N than `max_n`, what is beyond the
     contig included, don't count.
     """
-    batch: list[tuple[Region, list[Interval]]] = []
-    count = 0
-    for region in regions:
+
+    def windows(region: Region) -> list[Interval]:
         strands = BOTH_STRANDS if region.strand is None else (region.strand,)
         parts = [Interval(region.contig, region.start, region.end, strand) for strand in strands]
-        windows = [window for part in parts for window in _tss_windows(part, upstream, downstream, stride)]
-        batch.append((region, [] if region.fault else windows))
-        count += len(batch[-1][1])
-        if count >= windows_at_once:
-            yield from _best_windows(batch, reference, predict, upstream, max_n)
-            batch, count = [], 0
-    yield from _best_windows(batch, reference, predict, upstream, max_n)
+        return [window for part in parts for window in _tss_windows(part, upstream, downstream, stride)]
+
+    tiled = ((region, [] if region.fault else windows(region)) for region in regions)
+    for batch in growing_batches(tiled, lambda one: len(one[1]), windows_at_once, windows_at_once):
+        yield from _best_windows(batch, reference, predict, upstream, max_n)
 
 
 def _tss_windows(region: Interval, upstream: int, downstream: int, stride: int) -> Iterator[Interval]:

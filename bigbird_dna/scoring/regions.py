@@ -1,4 +1,4 @@
-"""Regions, sites and variants as a Python user gives them (a file, a list or a table), and result tables."""
+"""Regions, sites and variants as a user gives them (a file, a list or a table), and result tables."""
 
 import os
 import re
@@ -6,25 +6,24 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.errors import DataError, UsageError, shortened
+from bigbird_dna.genome.assembly import ALIAS_HINT, shown
 from bigbird_dna.genome.chromatin.peaks import read_bed, strand_column
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.fields import FURTHEST, check_name, whole_number
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.region_filter import warn_of_absent
+from bigbird_dna.genome.region_filter import Places, warn_of_absent
 from bigbird_dna.genome.sequence import OPPOSITE, Strand
 from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.genome.vcf import VcfRecord, open_vcf
-from bigbird_dna.scoring.alleles import ScoredRecord
-from bigbird_dna.scoring.region_scores import BEYOND, UNKNOWN, PredictedRegion, Region, RegionScore
-from bigbird_dna.scoring.variant_effects import AlleleEffect
-from bigbird_dna.scoring.variant_sites import PromoterEffect
+from bigbird_dna.scoring.variant_effects import ScoredRecord
+from bigbird_dna.scoring.variant_sites import TssSites
 
 Genome = Reference | str | os.PathLike[str]
 """An indexed FASTA file, plain or bgzip, or one that is open already."""
@@ -37,15 +36,56 @@ Variants = str | os.PathLike[str] | pd.DataFrame | Sequence[Any]
 """A VCF file; a table with the columns `contig` (or `chrom`), `position` (or `pos`), `ref` and `alt`; or a
 list of texts "chr1:12345:A:G" or of (contig, position, ref, alt). Positions are the VCF's, from 1 on."""
 
+UNKNOWN, BEYOND = "contig_unknown", "beyond_contig"
+"""Notes of regions that can't be predicted: the reference lacks their contig, or they end beyond it."""
+
 _VARIANT = re.compile(r"(?P<contig>\S+):(?P<position>\d+):(?P<ref>[^:\s]+):(?P<alt>[^:\s]+)", re.ASCII)
 _COLUMNS = {"chrom": "contig", "#chrom": "contig", "#contig": "contig", "pos": "position"}
 
+Row = tuple[str, str, int, int, Strand | None, str]
+"""Where a region was given, for messages; contig, start, end, strand, and name or ""."""
 
-class GivenRegions(NamedTuple):
-    """Regions as they were given, and the labels that the rows of a result get."""
 
-    regions: list[Region]
-    labels: "pd.Index[Any]"
+class Region(NamedTuple):
+    """A region of a contig; `start` and `end` are 0-based, half-open.
+
+    `contig` is the reference's name, or the one that was given where the reference has no such contig. The
+    strand is None where none was given, or it doesn't count. `fault` is "" or why the region can't be scored.
+    """
+
+    contig: str
+    start: int
+    end: int
+    name: str
+    strand: Strand | None = None
+    fault: str = ""
+
+
+class Fit:
+    """The contigs of what was read, and whether the reference has any of them."""
+
+    def __init__(self, where: Path | str, reference: Reference) -> None:
+        self.names: dict[str, str | None] = {}
+        """As they were read, in their order, and as the reference calls them."""
+        self.finder = contig_finder(reference.contigs, reference.names)
+        """Gives the reference's name of any contig, which isn't taken for one that was read."""
+        self._where, self._reference = where, reference
+
+    def find(self, contig: str) -> str | None:
+        """The reference's name of a contig that was read."""
+        if contig not in self.names:
+            self.names[contig] = self.finder(contig)
+        return self.names[contig]
+
+    def check(self, contigs: Iterable[str] = ()) -> None:
+        """`DataError` if there were contigs, these among them, and the reference has none of them."""
+        for contig in contigs:
+            self.find(contig)
+        if self.names and all(name is None for name in self.names.values()):
+            raise DataError(
+                f"{self._where}: none of its contigs ({shown(self.names)}) is in "
+                f"{self._reference.path} ({shown(self._reference.contigs)}); {ALIAS_HINT}"
+            )
 
 
 @contextmanager
@@ -64,63 +104,88 @@ def opened(reference: Genome, aliases: str | os.PathLike[str] | None = None) -> 
         yield genome
 
 
-def read_regions(given: Regions, reference: Reference) -> GivenRegions:
-    """Regions, with the reference's names of their contigs; one that isn't on it has a fault.
+def each_region(
+    rows: Iterable[Row],
+    reference: Reference,
+    where: Path | str,
+    places: Places | None = None,
+    *,
+    needed: bool = False,
+) -> Iterator[Region]:
+    """Regions on a reference, in their order; only those that share a base with `places`, None: all.
 
-    Raises
-    ------
-    UsageError, DataError
-        What was given is not regions; the message has the line of the file, or the index in the list or
-        table. Or the reference has none of their contigs.
+    `DataError` for one that is none, and in the end if the reference has none of their contigs, or, where one
+    is `needed`, if there were none.
     """
-    find = contig_finder(reference.contigs, reference.names)
-    found = []
-    rows, labels = _bed_rows(given) if isinstance(given, str | os.PathLike) else _region_rows(given)
-    for where, fields in rows:
-        name, start, end, strand, label = fields
-        contig = find(name)
+    fit = Fit(where, reference)
+    for line, name, start, end, strand, label in rows:
         if not 0 <= start < end:
-            raise DataError(f"{where}: start {start} and end {end} are not those of a region")
-        fault = UNKNOWN if contig is None else BEYOND if end > reference.contigs[contig] else ""
-        contig = contig or name
-        found.append(Region(contig, start, end, label or f"{contig}:{start}-{end}", strand, fault))
-    if found and all(one.fault == UNKNOWN for one in found):
-        raise DataError(
-            f"regions: the reference has none of their contigs ({found[0].contig!r:.60}); it has "
-            f"{', '.join(list(reference.contigs)[:3])} …"
-        )
-    return GivenRegions(found, pd.RangeIndex(len(found)) if labels is None else labels)
+            raise DataError(f"{line}: start {start} and end {end} are not those of a region")
+        found = fit.find(name)
+        contig = found or name
+        if places is None or places.overlaps(contig, start, end):
+            fault = UNKNOWN if found is None else BEYOND if end > reference.contigs[found] else ""
+            yield Region(contig, start, end, label or f"{contig}:{start}-{end}", strand, fault)
+    fit.check()
+    if needed and not fit.names:
+        raise DataError(f"{where}: no regions in the file")
 
 
-def site_table(given: Regions, reference: Reference) -> dict[str, list[tuple[int, Strand]]]:
+def bed_rows(
+    path: Path, stream: IO[bytes] | None = None, wrong: type[Exception] | None = UsageError
+) -> Iterator[Row]:
+    """The regions of a BED file, or of its bytes in `stream`; `wrong` is the error of what is no strand.
+
+    None: strands don't count. `DataError` where a line isn't an interval.
+    """
+    for number, fields, start, end in read_bed(path, stream):
+        line = f"{path}: line {number}"
+        strand = _strand(line, strand_column(fields), wrong) if wrong else None
+        yield line, fields[0], start, end, strand, fields[3].strip() if len(fields) > 3 else ""
+
+
+def bed_regions(
+    path: Path, reference: Reference, places: Places | None = None, stream: IO[bytes] | None = None
+) -> Iterator[Region]:
+    """The regions of a BED file, which must have one; strands don't count."""
+    return each_region(bed_rows(path, stream, None), reference, path, places, needed=True)
+
+
+def read_regions(given: Regions, reference: Reference) -> tuple[list[Region], "pd.Index[Any]"]:
+    """Regions as a Python user gives them, and the labels that the rows of a result get.
+
+    `UsageError` or `DataError`, with the line of the file, or the index in the list or table, for what is no
+    region; `DataError` if the reference has none of their contigs.
+    """
+    if isinstance(given, str | os.PathLike):
+        path = _path(given, "regions")
+        regions = list(each_region(bed_rows(path), reference, path))
+        return regions, pd.RangeIndex(len(regions))
+    regions = list(each_region(_region_rows(given), reference, "regions"))
+    return regions, given.index if isinstance(given, pd.DataFrame) else pd.RangeIndex(len(regions))
+
+
+def tss_sites(regions: Iterable[Region], reference: Reference, where: object) -> TssSites:
     """The first base of each region in transcription order, by contig; without a strand on either.
 
-    Regions that aren't on the reference are passed over, and the log says how many. Errors are those of
-    `read_regions`.
+    Regions that aren't on the reference are passed over, and the log says how many.
     """
-    sites = defaultdict(list)
+    sites: dict[str, list[tuple[int, Strand]]] = defaultdict(list)
     absent: dict[str, Counter[str]] = {UNKNOWN: Counter(), BEYOND: Counter()}
-    for region in read_regions(given, reference).regions:
+    for region in regions:
         if region.fault:
             absent[region.fault][region.contig] += 1
             continue
         for strand in OPPOSITE if region.strand is None else (region.strand,):
             sites[region.contig].append((region.start if strand == "+" else region.end - 1, strand))
-    path = given if isinstance(given, str | os.PathLike) else "sites"
-    warn_of_absent(os.fspath(path), "sites", reference.path, absent[UNKNOWN], absent[BEYOND])
-    return dict(sites)
+    path = os.fspath(where) if isinstance(where, str | os.PathLike) else "sites"
+    warn_of_absent(path, "sites", reference.path, absent[UNKNOWN], absent[BEYOND])
+    return TssSites(sites)
 
 
 @contextmanager
 def read_variants(given: Variants) -> Iterator[tuple[Iterable[VcfRecord], "pd.Index[Any] | None"]]:
-    """Variants as records, and the labels of the rows of a table.
-
-    Raises
-    ------
-    UsageError, DataError
-        What was given is not variants; the message has the line of the file, or the index in the list or
-        table.
-    """
+    """Variants as records, and the labels of the rows of a table; errors are as of `read_regions`."""
     if isinstance(given, str) and (match := _VARIANT.fullmatch(given)):
         yield [_record("the variant", *match.groups())], None
     elif isinstance(given, str | os.PathLike):
@@ -159,32 +224,15 @@ def _record(where: str, contig: Any, position: Any, ref: Any, alt: Any) -> VcfRe
     return VcfRecord(0, contig, place - 1, ref, alts, (contig, str(place), ".", ref, alt, ".", ".", "."), "")
 
 
-def _bed_rows(given: str | os.PathLike[str]) -> tuple[Iterator[tuple[str, tuple[Any, ...]]], None]:
-    path = _path(given, "regions")
-
-    def rows() -> Iterator[tuple[str, tuple[Any, ...]]]:
-        for number, fields, start, end in read_bed(path):
-            label = fields[3].strip() if len(fields) > 3 else ""
-            where = f"{path}: line {number}"
-            yield where, (fields[0], start, end, _strand(where, strand_column(fields)), label)
-
-    return rows(), None
-
-
-def _region_rows(given: Any) -> tuple[Iterator[tuple[str, tuple[Any, ...]]], "pd.Index[Any] | None"]:
-    rows = _table_rows(given, "regions", ("contig", "start", "end"), ("strand", "name"))
-
-    def checked() -> Iterator[tuple[str, tuple[Any, ...]]]:
-        for where, row in rows:
-            if isinstance(row, str) or not isinstance(row, Sequence) or not 3 <= len(row) <= 5:
-                raise UsageError(f"{where}: {_shown(row)} is not (contig, start, end) or with a strand")
-            contig, start, end, strand, label = [*row, None, None][:5]
-            if not isinstance(contig, str):
-                raise UsageError(f"{where}: contig {_shown(contig)} is not a text")
-            ends = _whole(where, "start", start), _whole(where, "end", end)
-            yield where, (contig, *ends, _strand(where, strand), label if isinstance(label, str) else "")
-
-    return checked(), given.index if isinstance(given, pd.DataFrame) else None
+def _region_rows(given: Any) -> Iterator[Row]:
+    for where, row in _table_rows(given, "regions", ("contig", "start", "end"), ("strand", "name")):
+        if isinstance(row, str) or not isinstance(row, Sequence) or not 3 <= len(row) <= 5:
+            raise UsageError(f"{where}: {_shown(row)} is not (contig, start, end) or with a strand")
+        contig, start, end, strand, label = [*row, None, None][:5]
+        if not isinstance(contig, str):
+            raise UsageError(f"{where}: contig {_shown(contig)} is not a text")
+        ends = _whole(where, "start", start), _whole(where, "end", end)
+        yield where, contig, *ends, _strand(where, strand), label if isinstance(label, str) else ""
 
 
 def _table_rows(
@@ -206,18 +254,13 @@ def _table_rows(
         yield f"{what}[{number}]", tuple(row) if isinstance(row, np.ndarray) else row
 
 
-def _strand(where: str, given: Any) -> Strand | None:
+def _strand(where: str, given: Any, wrong: type[Exception] = UsageError) -> Strand | None:
     if given in OPPOSITE:
         strand: Strand = given
         return strand
-    if (
-        given is None
-        or given in ("", ".")
-        or (isinstance(given, float) and np.isnan(given))
-        or given is pd.NA
-    ):
+    if given is None or given is pd.NA or given in ("", ".") or given != given:  # NaN is not itself
         return None
-    raise UsageError(f"{where}: strand {_shown(given)} is not '+', '-' or '.'")
+    raise wrong(f"{where}: strand {_shown(given)} is not '+', '-' or '.'")
 
 
 def _whole(where: str, name: str, given: Any) -> int:
@@ -239,19 +282,10 @@ def _shown(given: object) -> str:
     return shortened(repr(given))
 
 
-def region_table(given: GivenRegions, scores: Sequence[RegionScore] | None = None) -> pd.DataFrame:
-    """Where regions are, a row for each, with their own labels; and the promoter scores of each."""
-    columns = [(one.contig, one.start, one.end, one.name) for one in given.regions]
-    table = pd.DataFrame(columns, index=given.labels, columns=["contig", "start", "end", "name"])
-    if scores is not None:
-        strands = [
-            score.strand or one.strand or "." for one, score in zip(given.regions, scores, strict=True)
-        ]
-        table["strand"] = pd.Series(strands, table.index, dtype=object)
-        table["score"] = np.array([score.score for score in scores], np.float32)
-        table["site"] = pd.array([score.site for score in scores], dtype="Int64")
-        table["note"] = pd.Series([score.note for score in scores], table.index, dtype=object)
-    return table
+def region_table(regions: Iterable[Region], labels: "pd.Index[Any]") -> pd.DataFrame:
+    """Where regions are, a row for each, with their own labels."""
+    columns = [(one.contig, one.start, one.end, one.name) for one in regions]
+    return pd.DataFrame(columns, index=labels, columns=["contig", "start", "end", "name"])
 
 
 def allele_table(
@@ -269,50 +303,16 @@ def allele_table(
     return pd.DataFrame(rows, index=index, columns=["contig", "position", "ref", "alt", "note"]), effects
 
 
-def site_effect_table(
-    found: Iterable[ScoredRecord[PromoterEffect]], labels: "pd.Index[Any] | None"
-) -> pd.DataFrame:
-    """Effects on promoters, a row for each alternative allele."""
-    table, effects = allele_table(found, labels)
-    largest = [effect.largest for effect in effects]
-    for name, field in (("ref_score", "ref"), ("alt_score", "alt"), ("delta", "delta")):
-        values = [np.nan if one is None else getattr(one, field) for one in largest]
-        table[name] = np.array(values, np.float64)
-    table["site"] = pd.array([None if one is None else one.position + 1 for one in largest], dtype="Int64")
-    strands = ["." if one is None else one.strand for one in largest]
-    table["strand"] = pd.Series(strands, table.index, dtype=object)
-    return table
-
-
-def track_region_table(
-    given: GivenRegions, predicted: Iterable[PredictedRegion], tracks: Sequence[Track], columns: Sequence[int]
-) -> pd.DataFrame:
-    """Probabilities of the tracks of `columns`, a row for each region."""
-    found = list(predicted)
-    table = region_table(given)
-    table["note"] = pd.Series([one.note for one in found], table.index, dtype=object)
-    missing = np.full(len(tracks), np.nan, np.float32)
-    values = [missing if one.probabilities is None else one.probabilities for one in found]
-    return _with_tracks(table, np.array(values, np.float32), tracks, columns)
-
-
-def track_effect_table(
-    found: Iterable[ScoredRecord[AlleleEffect]],
-    labels: "pd.Index[Any] | None",
-    values: str,
+def with_tracks(
+    table: pd.DataFrame,
+    rows: Iterable[npt.NDArray[Any] | None],
+    kind: type[np.floating[Any]],
     tracks: Sequence[Track],
     columns: Sequence[int],
 ) -> pd.DataFrame:
-    """Effects (`values` of `AlleleEffect`) on the tracks of `columns`, a row for each alternative allele."""
-    table, effects = allele_table(found, labels)
+    """A table with the values of the tracks of `columns`, of rows that have those of all tracks or none."""
     missing = np.full(len(tracks), np.nan)
-    rows = [missing if (row := getattr(effect, values)) is None else row for effect in effects]
-    return _with_tracks(table, np.array(rows, np.float64), tracks, columns)
-
-
-def _with_tracks(
-    table: pd.DataFrame, rows: npt.NDArray[Any], tracks: Sequence[Track], columns: Sequence[int]
-) -> pd.DataFrame:
-    values = rows.reshape(len(rows), len(tracks))[:, columns]
+    values = np.array([missing if row is None else row for row in rows], kind)
+    chosen = values.reshape(len(values), len(tracks))[:, columns]
     names = [tracks[column].name for column in columns]
-    return pd.concat([table, pd.DataFrame(values, index=table.index, columns=names)], axis=1)
+    return pd.concat([table, pd.DataFrame(chosen, index=table.index, columns=names)], axis=1)

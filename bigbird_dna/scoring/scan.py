@@ -9,16 +9,19 @@ window's start, in the direction of transcription. A score belongs to that place
 with the paper's 5,000 + 3,000 bp it is 1 kb from it, to the right on "+" and to the left on "-".
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice, tee
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from heapq import merge
+from itertools import chain, count, groupby, islice, pairwise, tee
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
 from bigbird_dna.genome.region_filter import Places
 from bigbird_dna.genome.sequence import Strand, centred_tiles, count_tiles, reverse_complement
+from bigbird_dna.model.promoter import filled
 from bigbird_dna.model.shared_windows import Predictor
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
@@ -26,6 +29,11 @@ SHORT = "short"
 _FIRST_BATCH = 32  # sequences
 KEPT_BASES = 1 << 24
 """Most bases of the windows whose scores are remembered: a repeat, or one more tiny record, costs no run."""
+
+
+T = TypeVar("T")
+_Asked = tuple[str, int, int, Strand, str, str]
+"""A window of one strand: contig, start, end, strand, note, and sequence, "" if it isn't scored."""
 
 
 class ScoredWindow(NamedTuple):
@@ -54,19 +62,6 @@ class ScoredWindow(NamedTuple):
         return self.note.startswith(SHORT)
 
 
-class _Window(NamedTuple):
-    """A window before it is scored; `sequence` is the forward strand's, None if it stays unscored.
-
-    That of a record shorter than the window is the record's, not filled up yet.
-    """
-
-    contig: str
-    start: int
-    end: int
-    sequence: str | None
-    note: str
-
-
 def scan_promoters(
     fasta: Path,
     contigs: Mapping[str, int],
@@ -81,6 +76,7 @@ def scan_promoters(
     numbers: range | None = None,
     batch_sequences: int = 512,
     chunk_bases: int = 1_000_000,
+    kept_bases: int = KEPT_BASES,
 ) -> Iterator[ScoredWindow]:
     """Score the windows of every record, in the file's order, one strand after the other.
 
@@ -98,55 +94,51 @@ def scan_promoters(
     """
     if window < 1 or stride < 1 or not 0 <= max_n <= 1:
         raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of its range")
-    scores = _Scores(window, predict)
-    batch: list[_Window] = []
-    enough = min(_FIRST_BATCH, batch_sequences)
-    limit = _Limit(max_n, window if beyond_is_n else 0)
-    for item in _windows(fasta, contigs, _Grid(window, stride, places), numbers, limit, chunk_bases):
+    scores = _Scores(window, predict, kept_bases)
+
+    def asked() -> Iterator[_Asked]:
+        grid = _Grid(window, stride, places)
+        for contig, start, sequence in _windows(fasta, contigs, grid, numbers, chunk_bases):
+            end, missing = start + len(sequence), window - len(sequence)
+            notes = [SHORT] if missing else []
+            beyond = missing if beyond_is_n else 0
+            n_fraction = (sequence.count("N") + beyond) / (len(sequence) + beyond)
+            if n_fraction > max_n:
+                notes.append(f"n_fraction={n_fraction:.4g}")
+                sequence = ""
+            for strand in strands:
+                text = sequence if strand == "+" else reverse_complement(sequence)
+                yield contig, start, end, strand, ";".join(notes), text
+
+    for batch in growing_batches(asked(), lambda _: 1, _FIRST_BATCH, batch_sequences):
+        yield from scores.of(batch)
+
+
+def growing_batches(
+    items: Iterable[T], size: Callable[[T], int], first: int, most: int, longest: int | None = None
+) -> Iterator[list[T]]:
+    """Items that are predicted together: of about the size `first`, then of twice that, in the end of `most`.
+
+    So the first results come soon. No batch has more than `longest` items.
+    """
+    batch: list[T] = []
+    total, enough = 0, min(first, most)
+    for item in items:
         batch.append(item)
-        if len(batch) * len(strands) >= enough:
-            yield from _score(batch, strands, scores)
-            batch = []
-            enough = min(2 * enough, batch_sequences)
-    yield from _score(batch, strands, scores)
-
-
-def expected_windows(
-    contigs: Mapping[str, int], *, window: int, stride: int, places: Places | None = None
-) -> int:
-    """How many windows a strand a scan has, to within one a record or region: enough for a progress bar."""
-    if places is not None:
-        return sum(
-            1 + (min(part + window, length) - 1) // stride
-            for contig, length in contigs.items()
-            for part in places.parts(contig, length)
-        )
-    return sum(1 + -(-max(0, length - window) // stride) for length in contigs.values())
+        total += size(item)
+        if total >= enough or len(batch) == longest:
+            yield batch
+            batch, total, enough = [], 0, min(2 * enough, most)
+    if batch:
+        yield batch
 
 
 def count_windows(
     contigs: Mapping[str, int], *, window: int, stride: int, places: Places | None = None
 ) -> int:
-    """How many windows a strand a scan has, exactly; of regions this takes as long as finding them does."""
+    """How many windows a strand a scan has."""
     grid = _Grid(window, stride, places)
     return sum(grid.number(contig, length) for contig, length in contigs.items())
-
-
-def lies_beyond(length: int, window: int, max_n: float) -> bool:
-    """Whether more than the fraction `max_n` of a window around a record of `length` bp lies beyond it."""
-    return (window - length) / window > max_n
-
-
-class _Limit(NamedTuple):
-    """The largest fraction of N in a window that is scored, counted among at least `size` bp."""
-
-    max_n: float
-    size: int
-
-    def fraction(self, sequence: str) -> float:
-        """That of a window of which the record has `sequence`."""
-        missing = max(self.size - len(sequence), 0)
-        return (sequence.count("N") + missing) / (len(sequence) + missing)
 
 
 class _Grid(NamedTuple):
@@ -166,19 +158,23 @@ class _Grid(NamedTuple):
 
     def number(self, contig: str, length: int) -> int:
         """How many they are."""
-        if self.places is None or self.places.whole(contig):
-            return count_tiles(length, self.size, self.stride)
-        return sum(1 for _ in self.starts(contig, length)) if self.places.on(contig) else 0
+        if length < self.size:
+            return int(self.places is None or self.places.overlaps(contig, 0, length))
+        parts = [(0, length)] if self.places is None else self.places.clipped(contig, 0, length)
+        below = partial(count_tiles, length, self.size, self.stride)
+        count = counted = 0
+        for start, end in parts:
+            first = max(start - self.size + 1, counted)  # the windows before are those of other parts
+            if first < end:
+                count += below(end) - below(first)
+                counted = end
+        return count
 
 
 def _windows(
-    fasta: Path,
-    contigs: Mapping[str, int],
-    grid: _Grid,
-    numbers: range | None,
-    limit: _Limit,
-    chunk_bases: int,
-) -> Iterator[_Window]:
+    fasta: Path, contigs: Mapping[str, int], grid: _Grid, numbers: range | None, chunk_bases: int
+) -> Iterator[tuple[str, int, str]]:
+    """Contig, start and sequence of windows; that of a record shorter than a window is the record."""
     places, before = grid.places, 0  # windows of the records that were passed
     left = None if places is None else {contig for contig in contigs if places.on(contig)}  # to be read
     for contig, pieces in groupby(stream_fasta(fasta, chunk_bases), key=attrgetter("contig")):
@@ -198,30 +194,20 @@ def _windows(
         for start, sequence in _cut(pieces, starts, min(grid.size, length)):
             if len(sequence) != min(grid.size, length):
                 raise DataError(f"{fasta}: changed while it was read: record {contig!r} is shorter")
-            yield _window(contig, start, sequence, grid.size, limit)
+            yield contig, start, sequence
         if left is not None:
             left.discard(contig)
             if not left:  # the rest of the file needn't be read
                 return
 
 
-def _window(contig: str, start: int, sequence: str, size: int, limit: _Limit) -> _Window:
-    notes = [SHORT] if len(sequence) < size else []
-    end = start + len(sequence)
-    n_fraction = limit.fraction(sequence)
-    if n_fraction > limit.max_n:
-        notes.append(f"n_fraction={n_fraction:.4g}")
-        return _Window(contig, start, end, None, ";".join(notes))
-    return _Window(contig, start, end, sequence, ";".join(notes))
-
-
-def _cut(pieces: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[tuple[int, str]]:
+def _cut(chunks: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[tuple[int, str]]:
     """Slices `[start, start + size)` of one record; the last may be cut short by the record's end."""
     upcoming = iter(starts)
     start = next(upcoming, None)
     held, held_from = "", 0
-    for piece in pieces:
-        held += piece.sequence
+    for chunk in chunks:
+        held += chunk.sequence
         while start is not None and start + size <= held_from + len(held):
             yield start, held[start - held_from : start - held_from + size]
             start = next(upcoming, None)
@@ -237,44 +223,28 @@ def _cut(pieces: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[
 class _Scores:
     """The model's scores of windows; one that comes again soon is not predicted again.
 
-    A score is a function of the window alone (see `Predictor`), so that this changes none.
+    A score is a function of the window alone (see `Predictor`), so that this changes none. Scores of windows
+    of `most` bases are remembered.
     """
 
-    def __init__(self, size: int, predict: Predictor) -> None:
-        self.size, self.predict = size, predict
+    def __init__(self, size: int, predict: Predictor, most: int) -> None:
+        self.size, self.predict, self.most = size, predict, most
         self.known: dict[str, float] = {}
         self.bases = 0  # of the windows in `known`
 
-    def of(self, windows: Sequence[str]) -> Iterator[float]:
-        """A score for each, in their order. They may be shorter than `size`: what lacks is N."""
-        if self.bases > KEPT_BASES:
+    def of(self, batch: Sequence[_Asked]) -> Iterator[ScoredWindow]:
+        """Windows with their scores; they may be shorter than `size`, and empty where they have none."""
+        if self.bases > self.most:
             self.known, self.bases = {}, 0
         known = self.known
-        new = list(dict.fromkeys(window for window in windows if window not in known))
+        new = list(dict.fromkeys(text for *_, text in batch if text and text not in known))
         if new:
-            scores = self.predict([self._filled(window) for window in new])
+            scores = self.predict([filled(text, self.size) for text in new])
             assert scores.shape == (len(new),), f"{scores.shape} scores for {len(new)} sequences"
             known.update(zip(new, scores.tolist(), strict=True))
             self.bases += sum(map(len, new))
-        return map(known.__getitem__, windows)
-
-    def _filled(self, window: str) -> str:
-        filling = "N" * ((self.size - len(window)) // 2)
-        return filling + window + filling
-
-
-def _score(batch: Sequence[_Window], strands: Sequence[Strand], scores: _Scores) -> Iterator[ScoredWindow]:
-    sequences = [
-        item.sequence if strand == "+" else reverse_complement(item.sequence)
-        for item in batch
-        if item.sequence is not None
-        for strand in strands
-    ]
-    upcoming = scores.of(sequences)
-    for contig, start, end, sequence, note in batch:
-        for strand in strands:
-            score = None if sequence is None else next(upcoming)
-            yield ScoredWindow(contig, start, end, strand, score, note)
+        for contig, start, end, strand, note, text in batch:
+            yield ScoredWindow(contig, start, end, strand, known[text] if text else None, note)
 
 
 class SignalSpan(NamedTuple):
@@ -309,26 +279,12 @@ def signal_spans(
     """
     centre = {"+": 2 * upstream + 1, "-": 2 * downstream - 1}
     for contig, rows in groupby(windows, key=attrgetter("contig")):
-        length = contigs[contig]
         # The strands advance together up to |upstream − downstream| bp, which is all that tee holds.
-        pieces = [
-            _strand_segments(_positions(copy, strand, centre[strand]), length, stride)
+        segments = [
+            _segments(copy, strand, centre[strand], contigs[contig], stride)
             for strand, copy in zip(strands, tee(rows, len(strands)), strict=True)
         ]
-        yield from _joined(_larger(contig, pieces))
-
-
-class _Position(NamedTuple):
-    """Twice the middle of a TSS base, and the score of its window; the middle is None for a short record."""
-
-    twice: int | None
-    score: float | None
-
-
-def _positions(rows: Iterable[ScoredWindow], strand: Strand, twice: int) -> Iterator[_Position]:
-    for row in rows:
-        if row.strand == strand:
-            yield _Position(None if row.is_short else 2 * row.start + twice, row.score)
+        yield from _larger(contig, segments)
 
 
 class _Segment(NamedTuple):
@@ -339,20 +295,24 @@ class _Segment(NamedTuple):
     score: float | None
 
 
-def _strand_segments(positions: Iterator[_Position], length: int, stride: int) -> Iterator[_Segment]:
+def _segments(
+    rows: Iterable[ScoredWindow], strand: Strand, centre: int, length: int, stride: int
+) -> Iterator[_Segment]:
+    """The bins of one strand of a contig; `centre` is twice that of the TSS base from a window's start."""
     before: int | None = None
-    here = next(positions, None)
-    while here is not None:
-        after = next(positions, None)
-        if here.twice is None:
-            yield _Segment(0, length, here.score)
-        else:
-            left = here.twice - 2 * stride if before is None else before
-            right = here.twice + 2 * stride if after is None or after.twice is None else after.twice
-            start, end = _bound(left + here.twice, length), _bound(here.twice + right, length)
-            if start < end:
-                yield _Segment(start, end, here.score)
-        before, here = here.twice, after
+    own = (row for row in rows if row.strand == strand)
+    for row, after in pairwise(chain(own, (None,))):
+        assert row is not None
+        if row.is_short:
+            yield _Segment(0, length, row.score)
+            continue
+        here = 2 * row.start + centre
+        left = here - 2 * stride if before is None else before
+        right = here + 2 * stride if after is None else 2 * after.start + centre
+        start, end = _bound(left + here, length), _bound(here + right, length)
+        if start < end:
+            yield _Segment(start, end, row.score)
+        before = here
 
 
 def _bound(quadruple: int, length: int) -> int:
@@ -361,34 +321,21 @@ def _bound(quadruple: int, length: int) -> int:
     return min(max(outward, 0), length)
 
 
-def _larger(contig: str, strands: Sequence[Iterator[_Segment]]) -> Iterator[SignalSpan]:
-    """The larger score wherever at least one strand has a piece with a score."""
-    heads = [next(pieces, None) for pieces in strands]
-    position = 0
-    while waiting := [head for head in heads if head is not None]:
-        position = max(position, min(head.start for head in waiting))
-        covering = [head for head in waiting if head.start <= position]
-        ahead = [head.start for head in waiting if head.start > position]
-        stop = min([head.end for head in covering] + ahead)
-        scores = [head.score for head in covering if head.score is not None]
-        if scores:
-            yield SignalSpan(contig, position, stop, max(scores))
-        position = stop
-        heads = [
-            next(pieces, None) if head is not None and head.end <= stop else head
-            for head, pieces in zip(heads, strands, strict=True)
-        ]
+def _larger(contig: str, strands: Iterable[Iterable[_Segment]]) -> Iterator[SignalSpan]:
+    """The larger score wherever at least one strand has one; what touches and has the same score is one."""
 
+    def edges(strand: int, segments: Iterable[_Segment]) -> Iterator[tuple[int, int, float | None]]:
+        for start, end, score in segments:
+            yield start, strand, score
+            yield end, strand, None
 
-def _joined(spans: Iterable[SignalSpan]) -> Iterator[SignalSpan]:
-    """Spans of one contig, with those that touch and have the same score as one."""
-    last: SignalSpan | None = None
-    for piece in spans:
-        if last is not None and last.end == piece.start and last.score == piece.score:
-            last = last._replace(end=piece.end)
-            continue
-        if last is not None:
-            yield last
-        last = piece
-    if last is not None:
-        yield last
+    place = itemgetter(0)
+    known: dict[int, float | None] = {}
+    start, score = 0, None
+    for here, changes in groupby(merge(*map(edges, count(), strands), key=place), place):
+        known.update((strand, value) for _, strand, value in changes)
+        larger = max((value for value in known.values() if value is not None), default=None)
+        if larger != score:
+            if score is not None:
+                yield SignalSpan(contig, start, here, score)
+            start, score = here, larger

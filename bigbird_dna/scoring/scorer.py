@@ -4,6 +4,7 @@ A scorer says what is scored and how its rows are written; `write_scores` checks
 for all of them, and `merge_shards` makes of shards the bytes that the whole job would have written.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import IO, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,79 +22,42 @@ from bigbird_dna.disk.outputs import (
     Destination,
     LiveText,
     check_output,
+    command_line,
     format_for,
     is_live,
     named_output,
     provenance,
 )
-from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, find_shard, read_shards, write_shard
+from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, contents, find_shard, read_shards, write_shard
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.model.chromatin import LoadedChromatinModel
-from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference
-from bigbird_dna.model.model import finish_of
+from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, said_precision
+from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.shared_windows import Predictor
-from bigbird_dna.scoring.formats import BINARY_FORMATS, Formats, check_format, check_merged, open_destination
+from bigbird_dna.scoring.formats import (
+    BINARY_FORMATS,
+    Formats,
+    OutputHeader,
+    Writer,
+    check_format,
+    check_merged,
+    open_destination,
+)
+from bigbird_dna.training.initialization import model_files
 
 Row = TypeVar("Row")
-M = TypeVar("M")
+M = TypeVar("M", bound=LoadedModel)
 
-_ROWS = {
-    "scored windows": "bigbird_dna.scoring.promoters",
-    "predicted regions": "bigbird_dna.scoring.tracks",
-    "effects of variants": "bigbird_dna.scoring.variants",
+_MERGED = {
+    "scored windows": ("scoring.promoters", "PromoterScorer"),
+    "predicted regions": ("scoring.tracks", "TrackScorer"),
+    "effects of variants": ("scoring.variants", "VariantScorer"),
+    "predicted bins": ("finetuning.evaluation", None),
+    "labelled bins": ("genome.chromatin.building", None),
 }
-_ARRAYS = {
-    "predicted bins": "bigbird_dna.finetuning.evaluation",
-    "labelled bins": "bigbird_dna.genome.chromatin.building",
-}
-"""What the rows or arrays of shards are of → the module whose `merge` makes the whole result of them."""
-
-
-class Output(NamedTuple):
-    """Where results go: a file (None, "-": standard output), in which format, and which shard of a job."""
-
-    path: Path | str | None = None
-    format: str | None = None
-    shard: str | None = None
-
-
-class ComputeOptions(NamedTuple):
-    """What a model computes in, and how fast: only `precision` changes what is written."""
-
-    precision: str = "float32"
-    batch_size: int = 32
-    device: str = "auto"
-    threads: int | None = None
-
-
-class OutputHeader(NamedTuple):
-    """All that writers need beside the rows.
-
-    `origin` goes to the head of the file; `contigs` are lengths in bp; `columns` are the tracks that rows
-    have values of. `extra` is the scorer's own, of values that JSON has.
-    """
-
-    origin: Mapping[str, str]
-    contigs: Mapping[str, int] = {}
-    columns: Sequence[str] = ()
-    extra: Mapping[str, Any] = {}
-
-    def stored(self) -> dict[str, Any]:
-        """What a shard keeps of it, beside `command` and `model`."""
-        own = {"contigs": dict(self.contigs), "columns": list(self.columns), "extra": dict(self.extra)}
-        return {"command": self.origin["command"], "model": self.origin["model"], **own}
-
-    @classmethod
-    def read(cls, job: Mapping[str, Any]) -> Self:
-        """The header that a shard keeps."""
-        origin = provenance(job["model"], job["command"])
-        return cls(origin, job["contigs"], job["columns"], job["extra"])
-
-
-Writer = Callable[[Destination, Iterable[Row], OutputHeader], None]
-"""Writes rows as a format; it takes a stream and holds a bounded part of it."""
+"""What shards are of → the module, and the scorer if they are rows, whose `merge` makes the whole result."""
 
 
 @dataclass(frozen=True)
@@ -125,48 +89,55 @@ class Target(NamedTuple):
         return is_live(self.output) and self.format not in BINARY_FORMATS
 
 
-class Scorer(Protocol[M, Row]):
-    """What is scored with a model (`M`), row by row, and how rows are written and kept in shards."""
+@dataclass(frozen=True)
+class Scorer(ABC, Generic[M, Row]):
+    """What is scored of a file with a model (`M`), and how rows are written and kept in shards."""
 
     kind: ClassVar[str]
     """What its rows are of; one of those that `merge_shards` knows."""
+    command: ClassVar[str]
     formats: ClassVar[Formats]
-    default_format: ClassVar[str]
+    default_format: ClassVar[str] = "tsv"
     writers: ClassVar[Mapping[str, Writer[Any]]]
 
-    def inputs(self) -> Sequence[object]:
-        """Files that the output must not be, nor lie in."""
-        ...
+    model: LoadedModel | Path | str
+    source: Path | str
+    max_n: float
+    calibrated: bool
 
+    @abstractmethod
+    def inputs(self) -> Sequence[object]:
+        """Further files that the output must not be, nor lie in."""
+
+    @abstractmethod
     def check(self, target: Target) -> None:
         """`UsageError` if an option is out of its range; nothing was read before."""
-        ...
 
+    @abstractmethod
     def load(self) -> M:
-        """The model."""
-        ...
+        """The model; `UsageError` if an option is not of its kind."""
 
+    @abstractmethod
     def predictor(self, model: M, batch_size: int, device: str) -> Predictor:
         """Its probabilities of windows, of which rows are made."""
-        ...
 
+    @abstractmethod
     def open(self, model: M, target: Target) -> AbstractContextManager[Job[Row]]:
         """Open and check the files; what is to be said after the last row is said on leaving."""
-        ...
 
+    @abstractmethod
     def count(self, row: Row, counts: Counter[str]) -> None:
         """Take a row into the counts of the result."""
-        ...
 
     @staticmethod
+    @abstractmethod
     def lines(row: Row) -> Iterable[str]:
         """A row in a shard, with all digits."""
-        ...
 
     @staticmethod
+    @abstractmethod
     def parse(line: str, header: OutputHeader) -> Row:
         """A row from a line of `lines`."""
-        ...
 
     @staticmethod
     def destination(
@@ -175,24 +146,63 @@ class Scorer(Protocol[M, Row]):
         """Where a result is written to."""
         return open_destination(output, format)
 
+    @property
+    def source_name(self) -> str:
+        """What messages call the file."""
+        return "standard input" if str(self.source) == "-" else str(self.source)
 
-def write_scores(scorer: Scorer[M, Row], output: Output, compute: ComputeOptions) -> Counter[str]:
-    """Score, and write the result whole or not at all, or as it is made; gives the scorer's counts."""
-    path = named_output(output.path)
-    check_output(path, scorer.inputs())
-    check_at_least_one({"batch_size": compute.batch_size, "threads": compute.threads})
-    shard = find_shard(output.shard, path)
-    format = output.format or format_for(None if shard else path, scorer.formats, scorer.default_format)
+    def origin(self, model: M, target: Target, options: Mapping[str, object | None]) -> dict[str, str]:
+        """What a result says of its origin; `options` are those of the command that decide it."""
+        options = {**options, **said_precision(target.precision)}
+        flags = {"--calibrated": self.calibrated}
+        line = command_line(self.command, [model.path, self.source], options, flags)
+        return provenance(model.sha256, line)
+
+    def content(self, model: M, path: Path, *files: Path | str | None) -> dict[str, str]:
+        """Checksums of all files that decide the result: the source at `path`, others and the model's."""
+        models = model_files(model, self.calibrated)
+        return contents(path, *files, *models, names={path: self.source_name})
+
+    @classmethod
+    def merge(cls, shards: Sequence[ShardFile], output: Path | None) -> int:
+        """Write the rows of all shards as the whole job would; gives how many there are."""
+        check_output(output, [shard.path for shard in shards])
+        format, header = shards[0].described(lambda job: (str(job["format"]), OutputHeader.read(job)))
+        check_merged(format, cls.formats, output)
+        with cls.destination(output, format, header) as target:
+            cls.writers[format](target, all_rows(shards, partial(cls.parse, header=header)), header)
+        return sum(shard.rows for shard in shards)
+
+
+def write_scores(
+    scorer: Scorer[M, Row],
+    output: Path | str | None,
+    format: str | None,
+    piece: str | None,
+    precision: str,
+    batch_size: int,
+    device: str,
+    threads: int | None,
+) -> Counter[str]:
+    """Score, and write the result whole or not at all, or as it is made; gives the scorer's counts.
+
+    The arguments are those of `score_promoters`; of how a model computes `precision` alone changes a result.
+    """
+    path = named_output(output)
+    check_output(path, [scorer.model, scorer.source, *scorer.inputs()])
+    check_at_least_one({"batch_size": batch_size, "threads": threads})
+    shard = find_shard(piece, path)
+    format = format or format_for(None if shard else path, scorer.formats, scorer.default_format)
     check_choice("format", format, scorer.formats)
-    target = Target(path, format, shard, compute.precision)
+    target = Target(path, format, shard, precision)
     scorer.check(target)
-    check_choice("precision", compute.precision, PRECISIONS)
+    check_choice("precision", precision, PRECISIONS)
     if shard is None:
         check_format(format, scorer.formats, path)
-    computing = inference(compute.precision, choose_device(compute.device))
+    computing = inference(precision, choose_device(device))
     model = scorer.load()
-    predict = scorer.predictor(model, compute.batch_size, compute.device)
-    with cpu_threads(compute.threads), computing, scorer.open(model, target) as job:
+    predict = scorer.predictor(model, batch_size, device)
+    with cpu_threads(threads), computing, scorer.open(model, target) as job:
         if shard is None or path is None:
             with scorer.destination(path, format, job.header) as opened:
                 rows = _counted(scorer, job, flushing(predict, opened), None)
@@ -278,20 +288,11 @@ def merge_shards(shards: Sequence[Path | str], output: Path | str | None = None)
     target = named_output(output)
     found = read_shards(shards)
     kind = found[0].kind
-    if kind not in {*_ROWS, *_ARRAYS}:
+    if kind not in _MERGED:
         raise DataError(f"{found[0].path}: is a piece of {kind}, which this version doesn't know")
-    if target is None and kind in _ARRAYS:
+    module, scorer = _MERGED[kind]
+    if target is None and scorer is None:
         raise UsageError(f"{kind} can't go to standard output: name what is to be written with -o")
-    rows = import_module({**_ROWS, **_ARRAYS}[kind]).merge(found, target)
+    merger = import_module(f"bigbird_dna.{module}")
+    rows = (merger if scorer is None else getattr(merger, scorer)).merge(found, target)
     return MergeCounts(len(found), rows, kind)
-
-
-def merge_rows(scorer: type[Scorer[Any, Any]], shards: Sequence[ShardFile], output: Path | None) -> int:
-    """Write the rows of all shards as the whole job would; gives how many there are."""
-    check_output(output, [shard.path for shard in shards])
-    format, header = shards[0].described(lambda job: (str(job["format"]), OutputHeader.read(job)))
-    check_merged(format, scorer.formats, output)
-    with scorer.destination(output, format, header) as target:
-        rows = all_rows(shards, partial(scorer.parse, header=header))
-        scorer.writers[format](target, rows, header)
-    return sum(shard.rows for shard in shards)

@@ -1,4 +1,4 @@
-"""Effects of variants on tracks, record by record as a VCF streams by.
+"""Effects of variants, record by record as a VCF streams by: how those of any kind are found, and on tracks.
 
 An allele's probability of a track is the mean over both strands and several offsets of the window, so that
 the places where tokens happen to begin don't pass for effects. What is reported is the difference of that
@@ -11,34 +11,172 @@ Axes: W windows of an allele (offsets x strands), T tracks.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
-from typing import NamedTuple
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.calibration.stored import Calibration, Finish
-from bigbird_dna.errors import UsageError, check_whole
+from bigbird_dna.calibration.stored import Finish
+from bigbird_dna.disk.outputs import provenance_lines
+from bigbird_dna.errors import ModelError, UsageError, check_whole
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.variants import OFFSET_SPAN, Note, allele_windows, find_change, window_offsets
+from bigbird_dna.genome.variants import (
+    OFFSET_SPAN,
+    Change,
+    Note,
+    allele_windows,
+    contig_finder,
+    find_change,
+    window_offsets,
+)
 from bigbird_dna.genome.vcf import PREFIX, VcfRecord
 from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.model import calibration_of
 from bigbird_dna.model.shared_windows import Predictor
-from bigbird_dna.scoring.alleles import InfoKey, ScoredRecord, decimal, note_info, score_records
+from bigbird_dna.scoring.scan import growing_batches
 
 LOWEST = 1e-6
 """Log-odds are those of a probability from here to 1 less this."""
 
-_FIRST_BATCH = 64  # sequences
+_META = "##bigbird_dna_"
+_RECORDS = 512  # held at once, when few of them need a prediction
 _RESERVED = re.compile(r'[\s;=,%"\\\x00-\x1f\x7f]')
+
+E = TypeVar("E")
+R = TypeVar("R")
+
+Place = Callable[[Iterable[str]], list[int]]
+"""Takes sequences to be predicted, and gives the rows of their predictions."""
+
+
+class ScoredRecord(NamedTuple, Generic[E]):
+    """A record with one effect for each of its `alts`."""
+
+    record: VcfRecord
+    effects: tuple[E, ...]
+
+
+class InfoKey(NamedTuple):
+    """A key of INFO as a VCF's header describes it, without the prefix."""
+
+    name: str
+    number: str
+    kind: str
+    text: str
+
+
+class EffectKind(Protocol[R, E]):
+    """How alternative alleles are scored from the sequences around them, and how their effects are written.
+
+    Every effect has `notes`, and a `delta` that is None where the allele was not scored.
+    """
+
+    batches: ClassVar[tuple[int, int]]
+    """Sequences that are predicted together: about so many at first, and at most."""
+    notes: ClassVar[Mapping[str, str]]
+    """The meanings of its notes beside `Note`."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Of a table, after those that say which allele a row is of."""
+        ...
+
+    @property
+    def keys(self) -> Sequence[InfoKey]:
+        """What a VCF's header describes, beside the notes."""
+        ...
+
+    def windows(
+        self, change: Change, reference: Reference, max_n: float, place: Place
+    ) -> tuple[tuple[str, ...], R | None]:
+        """Notes of an allele, and what `effect` needs of its rows; None: it stays unscored."""
+        ...
+
+    def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What is kept of predictions of sequences."""
+        ...
+
+    def effect(self, notes: tuple[str, ...], rows: R | None, values: NDArray[np.float32]) -> E:
+        """The allele's effect."""
+        ...
+
+    def row(self, effect: E) -> Iterable[str]:
+        """The fields of `columns`; NA where the allele was not scored."""
+        ...
+
+    def info(self, effect: E) -> Iterable[str]:
+        """The values of `keys` in INFO; `.` where the allele was not scored."""
+        ...
+
+
+def score_records(
+    records: Iterable[VcfRecord],
+    reference: Reference,
+    kind: EffectKind[R, E],
+    predict: Predictor,
+    *,
+    max_n: float = 0.25,
+    batch_sequences: int | None = None,
+) -> Iterator[ScoredRecord[E]]:
+    """Effects of every alternative allele of every record, in the records' order; none is left out.
+
+    An effect depends on the allele and the reference alone: exchanging REF and ALT, with a reference that has
+    ALT in place, gives the negative one. A window that reaches beyond its contig is filled up with N and
+    noted; one with a larger fraction of N than `max_n` is not scored. A call of `predict` has at most
+    `batch_sequences`, of which none is there twice. `ModelError` if a prediction is no probability.
+    """
+    if not 0 <= max_n <= 1 or (batch_sequences is not None and batch_sequences < 1):
+        raise ValueError(f"max_n {max_n} or batch_sequences {batch_sequences} is out of its range")
+    first, most = kind.batches
+    most = batch_sequences or most
+    find_contig = contig_finder(reference.contigs, reference.names)
+    rows: dict[str, int] = {}  # of the sequences that are predicted together
+
+    def place(sequences: Iterable[str]) -> list[int]:
+        return [rows.setdefault(sequence, len(rows)) for sequence in sequences]
+
+    def allele(record: VcfRecord, alt: str) -> tuple[tuple[str, ...], R | None]:
+        change = find_change(find_contig(record.contig), record.start, record.ref, alt, reference)
+        if isinstance(change, Note):
+            return (change,), None
+        return kind.windows(change, reference, max_n, place)
+
+    def placed() -> Iterator[tuple[VcfRecord, list[tuple[tuple[str, ...], R | None]], int]]:
+        for record in records:
+            before = len(rows)
+            alleles = [allele(record, alt) for alt in record.alts]
+            yield record, alleles, len(rows) - before
+
+    for batch in growing_batches(placed(), itemgetter(2), first, most, _RECORDS):
+        texts = list(rows)
+        calls = (texts[start : start + most] for start in range(0, len(texts), most))
+        parts = [kind.values(_predicted(predict, sequences)) for sequences in calls]
+        values = np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
+        for record, alleles, _ in batch:
+            yield ScoredRecord(record, tuple(kind.effect(notes, found, values) for notes, found in alleles))
+        rows.clear()
+
+
+def _predicted(predict: Predictor, sequences: Sequence[str]) -> NDArray[np.float32]:
+    values = predict(sequences)
+    assert len(values) == len(sequences), f"{values.shape} predictions for {len(sequences)} sequences"
+    if not ((values >= 0) & (values <= 1)).all():  # false for NaN too
+        raise ModelError("the model gives values that are not probabilities: its weights are damaged")
+    return values
+
+
+def decimal(value: float) -> str:
+    """A value of an effect with six digits."""
+    return f"{value + 0.0:.6g}"  # no -0
 
 
 class AlleleEffect(NamedTuple):
     """What an alternative allele does; both arrays are (T,) float64, None if it was not scored."""
 
-    notes: tuple[Note, ...]
+    notes: tuple[str, ...]
     delta: NDArray[np.float64] | None  # probability, alternative minus reference
     log_odds: NDArray[np.float64] | None  # natural logarithm of the odds' ratio
 
@@ -49,112 +187,53 @@ class AlleleEffect(NamedTuple):
         return int(np.abs(self.delta).argmax())
 
 
-class _AlleleWindows(NamedTuple):
-    """An alternative allele before it is scored: rows of its windows, none if it stays unscored."""
-
-    notes: tuple[Note, ...]
-    ref: list[int]
-    alt: list[int]
-
-
 @dataclass(frozen=True)
-class _TrackScorer:
-    reference: Reference
+class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
+    """Effects on the tracks `names`; with `per_track` the values of each are written beside the largest.
+
+    Predictions are (N, 1, T) of the bin in the middle of windows of `window` bp, whose `offsets` are bp from
+    the centered window. `outputs` are those that `names` are of, None: all; `finish` calibrates the
+    probabilities of an allele. An allele stays unscored if any of its windows, or of the reference's, does.
+    """
+
+    batches: ClassVar[tuple[int, int]] = (64, 512)
+    notes: ClassVar[Mapping[str, str]] = {}
+
     window: int
     offsets: Sequence[int]
-    columns: Sequence[int] | None
-    max_n: float
-    finish: Finish | None
+    names: Sequence[str] = ()
+    per_track: bool = False
+    outputs: Sequence[int] | None = None
+    finish: Finish | None = None
 
-    def allele(
-        self, record: VcfRecord, contig: str | None, alt: str, place: Callable[[Iterable[str]], list[int]]
-    ) -> _AlleleWindows:
-        change = find_change(contig, record.start, record.ref, alt, self.reference)
-        if isinstance(change, Note):
-            return _AlleleWindows((change,), [], [])
-        windows = allele_windows(change, self.reference, self.window, self.offsets)
+    def __post_init__(self) -> None:
+        if self.window < 1 or not self.offsets:
+            raise ValueError(f"window {self.window} or offsets {self.offsets} is out of its range")
+
+    def windows(
+        self, change: Change, reference: Reference, max_n: float, place: Place
+    ) -> tuple[tuple[str, ...], tuple[list[int], list[int]] | None]:
+        windows = allele_windows(change, reference, self.window, self.offsets)
         if windows is None:
-            return _AlleleWindows((Note.TOO_LONG,), [], [])
+            return (Note.TOO_LONG,), None
         edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
-        if windows.largest_n_fraction > self.max_n:
-            return _AlleleWindows((Note.TOO_MANY_N, *edge), [], [])
-        return _AlleleWindows(edge, place(_both_strands(windows.ref)), place(_both_strands(windows.alt)))
+        if windows.largest_n_fraction > max_n:
+            return (Note.TOO_MANY_N, *edge), None
+        return edge, (place(_both_strands(windows.ref)), place(_both_strands(windows.alt)))
 
     def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
         assert predicted.ndim == 3 and predicted.shape[1] == 1, f"{predicted.shape} predictions of a bin"
-        return predicted[:, 0] if self.columns is None else predicted[:, 0, self.columns]
+        return predicted[:, 0] if self.outputs is None else predicted[:, 0, self.outputs]
 
-    def effect(self, allele: _AlleleWindows, values: NDArray[np.float32]) -> AlleleEffect:
-        if not allele.ref:
-            return AlleleEffect(allele.notes, None, None)
-        ref, alt = (  # (W, T) → (T,)
-            values[rows].mean(axis=0, dtype=np.float64) for rows in (allele.ref, allele.alt)
-        )
+    def effect(
+        self, notes: tuple[str, ...], rows: tuple[list[int], list[int]] | None, values: NDArray[np.float32]
+    ) -> AlleleEffect:
+        if rows is None:
+            return AlleleEffect(notes, None, None)
+        ref, alt = (values[some].mean(axis=0, dtype=np.float64) for some in rows)  # (W, T) → (T,)
         if self.finish is not None:
             ref, alt = (self.finish(one).astype(np.float64) for one in (ref, alt))
-        return AlleleEffect(allele.notes, alt - ref, _log_odds(alt) - _log_odds(ref))
-
-
-def _both_strands(windows: Iterable[str]) -> Iterator[str]:
-    return (text for window in windows for text in (window, reverse_complement(window)))
-
-
-def variant_effects(
-    records: Iterable[VcfRecord],
-    reference: Reference,
-    *,
-    window: int,
-    predict: Predictor,
-    offsets: Sequence[int],
-    columns: Sequence[int] | None = None,
-    max_n: float = 0.25,
-    batch_sequences: int = 512,
-    finish: Finish | None = None,
-) -> Iterator[ScoredRecord[AlleleEffect]]:
-    """Score every alternative allele of every record, in the records' order; none is left out.
-
-    An effect depends on the allele and the reference alone. Exchanging REF and ALT, with a reference that has
-    ALT in place, gives the negative effect. A window that reaches beyond its contig is filled up with N and
-    noted.
-
-    `predict` gives (N, 1, T) probabilities of the bin in the middle of windows of `window` bp; `offsets` (see
-    `window_offsets`) are bp from the centred window. Effects have values of the tracks of `columns`, None:
-    all T. An allele stays unscored if any of its windows, or of the reference's, has a larger fraction of N
-    than `max_n`; what is beyond the contig counts. `finish` calibrates the probabilities of an allele. Errors
-    are those of `score_records`, of the records and the reference, and `ValueError` for a number out of its
-    range.
-    """
-    if window < 1 or not offsets or not 0 <= max_n <= 1 or batch_sequences < 1:
-        raise ValueError(f"window {window}, offsets {offsets} or max_n {max_n} is out of its range")
-    scorer = _TrackScorer(reference, window, offsets, columns, max_n, finish)
-    yield from score_records(
-        records, reference, scorer, predict, first_batch=_FIRST_BATCH, batch_sequences=batch_sequences
-    )
-
-
-def offsets_for(count: int, window: int) -> tuple[int, ...]:
-    """The offsets of `count` windows of `window` bp; `UsageError` if there can't be so many."""
-    check_whole("offsets", count)
-    if not 1 <= count <= OFFSET_SPAN + 1:
-        raise UsageError(f"offsets {count}: must be from 1 to {OFFSET_SPAN + 1}")
-    offsets = window_offsets(count)
-    if offsets[-1] > (window - 1) // 2:
-        raise UsageError(f"offsets {count}: the model's window of {window} bp is too small for them")
-    return offsets
-
-
-def _log_odds(probability: NDArray[np.float64]) -> NDArray[np.float64]:
-    clipped = np.clip(probability, LOWEST, 1 - LOWEST)
-    odds: NDArray[np.float64] = np.log(clipped / (1 - clipped))
-    return odds
-
-
-@dataclass(frozen=True)
-class TrackFields:
-    """Effects on the tracks `names`; with `per_track` the values of each are written beside the largest."""
-
-    names: Sequence[str]
-    per_track: bool
+        return AlleleEffect(notes, alt - ref, _log_odds(alt) - _log_odds(ref))
 
     @property
     def columns(self) -> Sequence[str]:
@@ -165,56 +244,70 @@ class TrackFields:
     @property
     def keys(self) -> Sequence[InfoKey]:
         """Keys with a value for each ALT, DELTA and LOGODDS one for each ALT and track, ALT by ALT."""
-        number = len(self.names)
-        averaged = "mean over both strands and the windows' offsets"
-        order = f"for each ALT the tracks {','.join(self._escaped)}"
+        number, order = len(self.names), f"for each ALT the tracks {','.join(self._escaped)}"
         keys = [
             InfoKey("MAX", "A", "Float", f"Largest change of probability, ALT minus REF, of {number} tracks"),
             InfoKey("MAXTRACK", "A", "String", f"Track with the largest change, of {number}"),
         ]
         if self.per_track:
+            averaged = "mean over both strands and the windows' offsets"
             change = f"Change of probability, ALT minus REF, {averaged}: {order}"
             log_odds = f"Change of the natural log-odds, ALT minus REF: {order}"
             keys += [InfoKey("DELTA", ".", "Float", change), InfoKey("LOGODDS", ".", "Float", log_odds)]
-        notes = "; ".join(f"{note} {note.meaning}" for note in Note)
-        keys.append(InfoKey("NOTE", ".", "String", f"For each ALT what is to be said, joined by &: {notes}"))
         return keys
 
     def row(self, effect: AlleleEffect) -> Iterator[str]:
-        """The fields of `columns`; NA where the allele was not scored."""
-        yield from self._largest(effect, self.names, "NA")
-        if not self.per_track:
-            return
         if effect.delta is None or effect.log_odds is None:
-            yield from ["NA"] * (2 * len(self.names))
+            yield from ["NA"] * len(self.columns)
             return
-        pairs = np.stack([effect.delta, effect.log_odds], axis=1)  # (T, 2)
-        yield from map(decimal, pairs.ravel().tolist())
+        yield from (decimal(float(effect.delta[effect.largest])), self.names[effect.largest])
+        if self.per_track:
+            yield from map(decimal, np.stack([effect.delta, effect.log_odds], axis=1).ravel().tolist())
 
-    def info(self, effects: Sequence[AlleleEffect]) -> Iterator[str]:
-        """The parts of INFO, a value for each ALT, `.` where it was not scored; none where no ALT has any."""
-        scored = [effect for effect in effects if effect.delta is not None]
-        if scored:
-            largest = [self._largest(effect, self._escaped, ".") for effect in effects]
-            yield f"{PREFIX}MAX={','.join(value for value, _ in largest)}"
-            yield f"{PREFIX}MAXTRACK={','.join(name for _, name in largest)}"
-        if scored and self.per_track:
-            for key, field in (("DELTA", "delta"), ("LOGODDS", "log_odds")):
-                values = (getattr(effect, field) for effect in effects)
-                missing = ["."] * len(self.names)
-                texts = (missing if row is None else map(decimal, row.tolist()) for row in values)
-                yield f"{PREFIX}{key}={','.join(map(','.join, texts))}"
-        yield from note_info([effect.notes for effect in effects])
+    def info(self, effect: AlleleEffect) -> Iterator[str]:
+        """The largest change and its track, then the changes of all, and those of the log-odds of all."""
+        if effect.delta is None or effect.log_odds is None:
+            yield from (".", ".", *([",".join("." * len(self.names))] * 2 if self.per_track else []))
+            return
+        yield from (decimal(float(effect.delta[effect.largest])), self._escaped[effect.largest])
+        if self.per_track:
+            yield from (",".join(map(decimal, one.tolist())) for one in (effect.delta, effect.log_odds))
 
     @cached_property
     def _escaped(self) -> list[str]:
         return [escape(name) for name in self.names]
 
-    @staticmethod
-    def _largest(effect: AlleleEffect, names: Sequence[str], missing: str) -> tuple[str, str]:
-        if effect.delta is None:
-            return missing, missing
-        return decimal(float(effect.delta[effect.largest])), names[effect.largest]
+
+def check_offsets(count: int) -> None:
+    """`UsageError` if there can't be so many offsets."""
+    check_whole("offsets", count)
+    if not 1 <= count <= OFFSET_SPAN + 1:
+        raise UsageError(f"offsets {count}: must be from 1 to {OFFSET_SPAN + 1}")
+
+
+def track_effects(
+    model: LoadedChromatinModel, tracks: str | None, offsets: int, calibrated: bool
+) -> TrackEffects:
+    """Effects on the chosen tracks of a model; `UsageError` if none fits, or there can't be such offsets."""
+    columns, window = model.columns(tracks), model.settings.window
+    check_offsets(offsets)
+    places = window_offsets(offsets)
+    if places[-1] > (window - 1) // 2:
+        raise UsageError(f"offsets {offsets}: the model's window of {window} bp is too small for them")
+    names = [model.tracks[column].name for column in columns]
+    chosen = None if len(columns) == len(model.tracks) else columns
+    finish = calibration_of(model).only(columns) if calibrated else None
+    return TrackEffects(window, places, names, tracks is not None, chosen, finish)
+
+
+def _both_strands(windows: Iterable[str]) -> Iterator[str]:
+    return (text for window in windows for text in (window, reverse_complement(window)))
+
+
+def _log_odds(probability: NDArray[np.float64]) -> NDArray[np.float64]:
+    clipped = np.clip(probability, LOWEST, 1 - LOWEST)
+    odds: NDArray[np.float64] = np.log(clipped / (1 - clipped))
+    return odds
 
 
 def escape(name: str) -> str:
@@ -224,47 +317,70 @@ def escape(name: str) -> str:
     return _RESERVED.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name)
 
 
-@dataclass(frozen=True)
-class TrackEngine:
-    """A chromatin model, and which of its tracks (`columns`) effects have values of."""
+class VcfHead(NamedTuple):
+    """The input's header (`meta`, `column_line`), the effects' origin, and `##contig` lines it lacks."""
 
-    model: LoadedChromatinModel
-    columns: list[int]
-    offsets: tuple[int, ...]
-    per_track: bool
-    calibration: Calibration | None
+    meta: Sequence[str]
+    column_line: str
+    origin: Mapping[str, str]
+    contigs: Sequence[str] = ()
 
-    @property
-    def options(self) -> Mapping[str, object]:
-        """Of the command line."""
-        return {"--offsets": len(self.offsets)}
 
-    @property
-    def fields(self) -> TrackFields:
-        """How its effects are written."""
-        return TrackFields([self.model.tracks[column].name for column in self.columns], self.per_track)
+class EffectLayout(NamedTuple):
+    """A format's lines, without their ends: those of the header, and those of a record."""
 
-    @property
-    def files(self) -> Sequence[Path | None]:
-        """No further files decide effects."""
-        return ()
+    header: Callable[[VcfHead, EffectKind[Any, Any]], Iterable[str]]
+    lines: Callable[[ScoredRecord[Any], EffectKind[Any, Any]], Sequence[str]]
 
-    def predictor(self, batch_size: int, device: str) -> Predictor:
-        """The model's probabilities of windows, of one strand each."""
-        predict = self.model.window_probabilities
-        return partial(predict, both_strands=False, batch_size=batch_size, device=device)
 
-    def effects(
-        self, records: Iterable[VcfRecord], reference: Reference, predict: Predictor, max_n: float
-    ) -> Iterator[ScoredRecord[AlleleEffect]]:
-        """Effects of every record, in their order."""
-        return variant_effects(
-            records,
-            reference,
-            window=self.model.settings.window,
-            predict=predict,
-            offsets=self.offsets,
-            columns=None if len(self.columns) == len(self.model.tracks) else self.columns,
-            max_n=max_n,
-            finish=self.calibration and self.calibration.only(self.columns),
+def _vcf_header(head: VcfHead, kind: EffectKind[Any, Any]) -> Iterator[str]:
+    own = (_META, f"##INFO=<ID={PREFIX}")
+    yield from (line for line in head.meta if not line.startswith(own))
+    yield from head.contigs
+    version, model, command = head.origin.values()
+    yield from (f"{_META}version={version}", f"{_META}model={model}", f"{_META}command={command}")
+    meanings = [(str(note), note.meaning) for note in Note] + [*kind.notes.items()]
+    notes = "; ".join(map(" ".join, meanings))
+    note = InfoKey("NOTE", ".", "String", f"For each ALT what is to be said, joined by &: {notes}")
+    for key, count, value, text in (*kind.keys, note):
+        yield (
+            f'##INFO=<ID={PREFIX}{key},Number={count},Type={value},Description="{text}",'
+            f'Source="bigbird-dna",Version="{version}">'
         )
+    yield head.column_line
+
+
+def _vcf_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequence[str]:
+    """The input's line with `BBD_…` in INFO; FILTER and all other columns stay as they are.
+
+    Keys have one value for each ALT, `.` where one was not scored, and are left out where no ALT has any.
+    """
+    record, effects = scored
+    *columns, old = record.columns
+    info = [] if old == "." else [part for part in old.split(";") if not part.startswith(PREFIX)]
+    if any(effect.delta is not None for effect in effects):
+        values = zip(*map(kind.info, effects), strict=True)
+        info += [
+            f"{PREFIX}{key.name}={','.join(texts)}" for key, texts in zip(kind.keys, values, strict=True)
+        ]
+    if any(effect.notes for effect in effects):
+        info.append(f"{PREFIX}NOTE={','.join('&'.join(effect.notes) or '.' for effect in effects)}")
+    line = [*columns, ";".join(info)]
+    return ("\t".join([*line, record.rest] if record.rest else line),)
+
+
+def _tsv_header(head: VcfHead, kind: EffectKind[Any, Any]) -> Iterator[str]:
+    columns = ["#contig", "position", "ref", "alt", "id", "note", *kind.columns]
+    yield from (*provenance_lines(head.origin), "\t".join(columns))
+
+
+def _tsv_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequence[str]:
+    """A row for each ALT; `position` is the VCF's, from 1 on, and the note `.` where there is none."""
+    contig, position, name, ref = scored.record.columns[:4]
+    return [
+        "\t".join([contig, position, ref, alt, name, "&".join(effect.notes) or ".", *kind.row(effect)])
+        for alt, effect in zip(scored.record.alts, scored.effects, strict=True)
+    ]
+
+
+LAYOUTS = {"vcf": EffectLayout(_vcf_header, _vcf_lines), "tsv": EffectLayout(_tsv_header, _tsv_lines)}

@@ -1,7 +1,10 @@
-"""Effects of variants on tracks or promoters: `bigbird_dna.score_variants` and the command of that name."""
+"""Effects of variants on tracks or promoters: `bigbird_dna.score_variants` and the command of that name.
+
+Effects are lines of the VCF with more in INFO, or of a TSV table.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -10,49 +13,42 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.disk.outputs import Destination, command_line, provenance
-from bigbird_dna.disk.shards import contents
-from bigbird_dna.errors import (
-    DataError,
-    ModelError,
-    UsageError,
-    check_at_least_one,
-    check_fraction,
-    check_whole,
-)
-from bigbird_dna.genome.assembly import ALIAS_HINT, shown
+from bigbird_dna.disk.outputs import Destination
+from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.region_filter import contig_names, find_places
-from bigbird_dna.genome.variants import OFFSET_SPAN, Note, contig_finder
+from bigbird_dna.genome.variants import Note
 from bigbird_dna.genome.vcf import Keep, VcfRecord, contig_lines, open_vcf, scan_vcf
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load
-from bigbird_dna.model.inference import said_precision
-from bigbird_dna.model.model import LoadedModel, calibration_of, check_calibrated
+from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.shared_windows import Predictor
-from bigbird_dna.scoring.alleles import LAYOUTS, Engine, ScoredRecord, VcfHead
-from bigbird_dna.scoring.formats import VARIANT_FORMATS, Formats, indexed_destination, write_lines
-from bigbird_dna.scoring.scorer import (
-    ComputeOptions,
-    Job,
-    Output,
+from bigbird_dna.scoring.formats import (
+    VARIANT_FORMATS,
+    Formats,
     OutputHeader,
-    Scorer,
-    Target,
     Writer,
-    merge_rows,
-    open_source,
-    write_scores,
+    indexed_destination,
+    write_lines,
 )
-from bigbird_dna.scoring.variant_effects import TrackEngine, offsets_for
-from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEngine
-from bigbird_dna.training.initialization import model_files
+from bigbird_dna.scoring.regions import Fit, bed_rows, each_region, tss_sites
+from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
+from bigbird_dna.scoring.variant_effects import (
+    LAYOUTS,
+    EffectKind,
+    VcfHead,
+    check_offsets,
+    score_records,
+    track_effects,
+)
+from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEffects
 
 OFFSETS = 4
 """Windows that effects on tracks are averaged over."""
 
-_SHOWN = 5  # names in a message
+
+ScoringModel = LoadedPromoterModel | LoadedChromatinModel
 
 
 class VariantCounts(NamedTuple):
@@ -124,14 +120,8 @@ def score_variants(
     calibrated, prior
         Changes are of the probabilities after the model's calibration; of promoter models shifted to the
         share `prior` of promoters among the windows.
-    piece
-        "3/8": the third of eight pieces with as many records each, for `merge_shards`; `output` is its file,
-        whose ending says nothing. None: all records.
-    precision
-        What the model computes in: float32, bfloat16, or float16 (GPUs). The last two are faster where the
-        device has them, and less exact; what is written says so.
-    batch_size, device, threads
-        Windows run together; auto, cpu or cuda; CPU threads. They change speed and memory only.
+    piece, precision, batch_size, device, threads
+        As of `score_promoters`; shards have as many records each.
 
     Raises
     ------
@@ -140,33 +130,19 @@ def score_variants(
         text names the line); the reference has none of the contigs of the records, of `contigs` or
         `regions`; there is no chromatin or promoter model, or its weights are damaged.
     """
-    scorer = VariantScorer(
-        model,
-        vcf,
-        reference,
-        tracks,
-        contig_names(contigs),
-        regions,
-        None if aliases is None else Path(aliases),
-        offsets,
-        stride,
-        sites,
-        max_n,
-        calibrated,
-        prior,
-    )
-    compute = ComputeOptions(precision, batch_size, device, threads)
-    counts = write_scores(scorer, Output(output, format, piece), compute)
+    names = None if aliases is None else Path(aliases)
+    own = (tracks, contig_names(contigs), regions, names, offsets, stride, sites, prior)
+    scorer = VariantScorer(model, vcf, max_n, calibrated, reference, *own)
+    counts = write_scores(scorer, output, format, piece, precision, batch_size, device, threads)
     notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
     return VariantCounts(counts["records"], counts["scored"], counts["not scored"], notes)
 
 
 class EffectLines(NamedTuple):
-    """The lines of a record in a format; `effects` are what they say, None where they were read from a
-    shard."""
+    """The lines of a record in a format, and the effects that they show; of a shard's line none are known."""
 
     lines: Sequence[str]
-    scored: ScoredRecord[Any] | None = None
+    effects: Sequence[Any] = ()
 
 
 def _write(path: Destination, rows: Iterable[EffectLines], header: OutputHeader) -> None:
@@ -178,16 +154,15 @@ def _write(path: Destination, rows: Iterable[EffectLines], header: OutputHeader)
 
 
 @dataclass(frozen=True)
-class VariantScorer(Scorer[Engine, EffectLines]):
+class VariantScorer(Scorer[ScoringModel, EffectLines]):
     """The records of a VCF; see `score_variants`. Shards have lines as they are in the result."""
 
     kind: ClassVar[str] = "effects of variants"
+    command: ClassVar[str] = "score-variants"
     formats: ClassVar[Formats] = VARIANT_FORMATS
     default_format: ClassVar[str] = "vcf"
     writers: ClassVar[Mapping[str, Writer[Any]]] = dict.fromkeys(VARIANT_FORMATS, _write)
 
-    model: LoadedModel | Path | str
-    vcf: Path | str
     reference: Path | str
     tracks: str | None
     contigs: tuple[str, ...]
@@ -196,24 +171,19 @@ class VariantScorer(Scorer[Engine, EffectLines]):
     offsets: int | None
     stride: int | None
     sites: Path | str | None
-    max_n: float
-    calibrated: bool
     prior: float | None
 
     def inputs(self) -> Sequence[object]:
-        return self.model, self.vcf, self.reference, self.regions, self.aliases, self.sites
+        return self.reference, self.regions, self.aliases, self.sites
 
     def check(self, target: Target) -> None:
         if self.offsets is not None:
-            check_whole("offsets", self.offsets)
-            if not 1 <= self.offsets <= OFFSET_SPAN + 1:
-                raise UsageError(f"offsets {self.offsets}: must be from 1 to {OFFSET_SPAN + 1}")
+            check_offsets(self.offsets)
         check_fraction("max_n", self.max_n)
         if target.output is not None and target.output.suffix == ".bcf":
             raise UsageError(f"{target.output}: BCF isn't written; name a .vcf.gz")
 
-    def load(self) -> Engine:
-        """The model with the options of its kind; `UsageError` for one of the other kind."""
+    def load(self) -> ScoringModel:
         model = load_scoring_model(self.model)
         check_calibrated(self.calibrated, self.prior)
         if isinstance(model, LoadedPromoterModel):
@@ -221,40 +191,60 @@ class VariantScorer(Scorer[Engine, EffectLines]):
             check_at_least_one({"stride": self.stride})
             if self.stride is not None and self.sites is not None:
                 raise UsageError("stride and sites: sites that are given have no stride")
-            step = STRIDE if self.stride is None else int(self.stride)
-            path = None if self.sites is None else Path(self.sites)
-            return SiteEngine(model, step, path, self.calibrated, self.prior)
-        options = {"stride": self.stride, "sites": self.sites, "prior": self.prior}
-        _refuse(model, "a chromatin model", options)
-        offsets = offsets_for(OFFSETS if self.offsets is None else self.offsets, model.settings.window)
-        calibration = calibration_of(model) if self.calibrated else None
-        columns = model.columns(self.tracks)
-        return TrackEngine(model, columns, offsets, self.tracks is not None, calibration)
+        else:
+            options = {"stride": self.stride, "sites": self.sites, "prior": self.prior}
+            _refuse(model, "a chromatin model", options)
+            self._on_tracks(model)
+        return model
 
-    def predictor(self, model: Engine, batch_size: int, device: str) -> Predictor:
-        return model.predictor(batch_size, device)
+    def predictor(self, model: ScoringModel, batch_size: int, device: str) -> Predictor:
+        """A chromatin model's are of one strand, and calibrated once they were averaged."""
+        options: dict[str, Any] = {"batch_size": batch_size, "device": device}
+        if isinstance(model, LoadedPromoterModel):
+            return calibrated_predictor(model, self.calibrated, self.prior, **options)
+        return partial(model.window_probabilities, both_strands=False, **options)
+
+    def _on_tracks(self, model: LoadedChromatinModel) -> EffectKind[Any, Any]:
+        return track_effects(model, self.tracks, self.offsets or OFFSETS, self.calibrated)
+
+    def _effects(
+        self, model: ScoringModel, reference: Reference
+    ) -> tuple[EffectKind[Any, Any], dict[str, object]]:
+        """How effects are found, and the options of the model's kind that decide them."""
+        if isinstance(model, LoadedChromatinModel):
+            return self._on_tracks(model), {"--offsets": self.offsets or OFFSETS}
+        stride, sites = int(self.stride or STRIDE), None
+        own: dict[str, object] = {"--stride": stride}
+        if self.sites is not None:
+            path = Path(self.sites)
+            own = {"--tss": path}
+            sites = tss_sites(each_region(bed_rows(path, wrong=DataError), reference, path), reference, path)
+            if not sites:
+                raise DataError(f"{path}: no site lies on {reference.path}")
+        kind = SiteEffects(model.settings.upstream, model.settings.downstream, stride, sites)
+        return kind, {**own, "--prior": self.prior}
 
     @contextmanager
-    def open(self, model: Engine, target: Target) -> Iterator[Job[EffectLines]]:
+    def open(self, model: ScoringModel, target: Target) -> Iterator[Job[EffectLines]]:
         with (
             Reference(Path(self.reference), self.aliases) as reference,
-            open_source(self.vcf, target) as (path, stream),
+            open_source(self.source, target) as (path, stream),
         ):
             keep = self._keep(reference)
-            fit = _Fit(path, reference)
+            fit = Fit(path, reference)
             summary = None
             if stream is None:  # faults are known before any work is done
                 summary = scan_vcf(path, keep)
-                fit.add(summary.contigs)
-                fit.check()
-            origin = provenance(model.model.sha256, self._command(model, reference, target))
-            layout, fields = LAYOUTS[target.format], model.fields
+                fit.check(summary.contigs)
+            kind, own = self._effects(model, reference)
+            origin = self.origin(model, target, self._options(reference, target, own))
+            layout = LAYOUTS[target.format]
             with open_vcf(path, keep, stream) as opened:
 
                 def head(used: Iterable[str]) -> list[str]:
-                    declared = contig_lines(opened.meta, reference.contigs, used, fit.find)
+                    declared = contig_lines(opened.meta, reference.contigs, used, fit.finder)
                     head = VcfHead(opened.meta, opened.column_line, origin, declared)
-                    return list(layout.header(head, fields))
+                    return list(layout.header(head, kind))
 
                 # That of a stream has the names of the records that the first row waited for.
                 lines = head(summary.contigs) if summary else []
@@ -265,29 +255,35 @@ class VariantScorer(Scorer[Engine, EffectLines]):
                     records, expected = opened.records, summary and summary.records
                     if numbers is not None:
                         records, expected = islice(records, numbers.start, numbers.stop), len(numbers)
-                    effects = model.effects(fit.watched(records), reference, predict, self.max_n)
+                    effects = score_records(
+                        _fitting(records, fit), reference, kind, predict, max_n=self.max_n
+                    )
                     scored = progress(effects, "scoring", expected, "records")
                     if summary is None:
                         scored = chain(list(islice(scored, 1)), scored)
                         lines.extend(head(fit.names))
                     for record in scored:
-                        yield EffectLines(layout.lines(record, fields), record)
+                        yield EffectLines(layout.lines(record, kind), record.effects)
 
-                job = Job(
-                    header,
-                    lambda: self._content(model, path, reference),
-                    lambda: summary.records if summary else 0,
-                    rows,
-                )
-                yield job
+                files = reference.path, reference.aliases, self.regions, self.sites
+                content = partial(self.content, model, path, *files)
+                yield (job := Job(header, content, lambda: summary.records if summary else 0, rows))
             if keep is not None and not (summary.records if summary else job.counts["records"]):
-                log(f"warning: {self.vcf}: no records there")
+                log(f"warning: {self.source}: no records there")
 
-    def _content(self, model: Engine, path: Path, reference: Reference) -> dict[str, str]:
-        """Checksums of all files that decide the result."""
-        files = path, reference.path, reference.aliases, self.regions, *model.files
-        named = {path: "standard input" if str(self.vcf) == "-" else str(self.vcf)}
-        return contents(*files, *model_files(model.model, self.calibrated), names=named)
+    def _options(
+        self, reference: Reference, target: Target, own: Mapping[str, object]
+    ) -> dict[str, object | None]:
+        return {
+            "--reference": reference.path,
+            "--aliases": reference.aliases,
+            "--tracks": self.tracks,
+            "--contig": list(self.contigs),
+            "--regions": self.regions,
+            "--format": target.format,
+            **own,
+            "--max-n": self.max_n,
+        }
 
     def _keep(self, reference: Reference) -> Keep | None:
         """Whether a record lies where it was asked for; None: all do."""
@@ -296,22 +292,9 @@ class VariantScorer(Scorer[Engine, EffectLines]):
             return None
         return lambda record: places.overlaps(record.contig, record.start, record.start + len(record.ref))
 
-    def _command(self, model: Engine, reference: Reference, target: Target) -> str:
-        options: dict[str, object | None] = {
-            "--reference": reference.path,
-            "--aliases": reference.aliases,
-            "--tracks": self.tracks,
-            "--contig": list(self.contigs),
-            "--regions": self.regions,
-        }
-        options |= {"--format": target.format, **model.options, "--max-n": self.max_n}
-        options |= said_precision(target.precision)
-        flags = {"--calibrated": self.calibrated}
-        return command_line("score-variants", [model.model.path, self.vcf], options, flags)
-
     def count(self, row: EffectLines, counts: Counter[str]) -> None:
         counts["records"] += 1
-        for effect in row.scored.effects if row.scored else ():
+        for effect in row.effects:
             counts["not scored" if effect.delta is None else "scored"] += 1
             counts.update(effect.notes)
 
@@ -330,7 +313,7 @@ class VariantScorer(Scorer[Engine, EffectLines]):
         return indexed_destination(output, format, header.extra["furthest"])
 
 
-def load_scoring_model(model: LoadedModel | Path | str) -> LoadedPromoterModel | LoadedChromatinModel:
+def load_scoring_model(model: LoadedModel | Path | str) -> ScoringModel:
     """`load` a model that `score-variants` takes, or take one; `ModelError` if it is of another task."""
     opened = model if isinstance(model, LoadedModel) else load(model)
     if isinstance(opened, LoadedPromoterModel | LoadedChromatinModel):
@@ -344,43 +327,9 @@ def _refuse(model: LoadedModel, kind: str, options: Mapping[str, object]) -> Non
             raise UsageError(f"{name} {value}: {model.name} is {kind}, which has no such option")
 
 
-class _Fit:
-    """Whether the reference has the contig of any record."""
-
-    def __init__(self, path: Path, reference: Reference) -> None:
-        self.find: Callable[[str], str | None] = contig_finder(reference.contigs, reference.names)
-        self.names: dict[str, None] = {}
-        """Of the contigs of the records that were watched, in their order."""
-        self._path, self._reference = path, reference
-        self._unknown: dict[str, None] = {}
-        self._fits = False
-
-    def add(self, contigs: Iterable[str]) -> None:
-        """Take up the contigs of records."""
-        for contig in contigs:
-            if self.find(contig) is not None:
-                self._fits = True
-            elif len(self._unknown) < _SHOWN:
-                self._unknown[contig] = None
-
-    def watched(self, records: Iterable[VcfRecord]) -> Iterator[VcfRecord]:
-        """The same records; `DataError` at their end if there were any, and the reference has no contig of
-        theirs."""
-        for record in records:
-            if record.contig not in self.names:
-                self.names[record.contig] = None
-                self.add([record.contig])
-            yield record
-        self.check()
-
-    def check(self) -> None:
-        """`DataError` as of `watched`, of what was taken up."""
-        if self._unknown and not self._fits:
-            raise DataError(
-                f"{self._path}: none of its contigs ({shown(self._unknown)}) is in "
-                f"{self._reference.path} ({shown(self._reference.contigs)}); {ALIAS_HINT}"
-            )
-
-
-merge = partial(merge_rows, VariantScorer)
-"""The result of all shards of records."""
+def _fitting(records: Iterable[VcfRecord], fit: Fit) -> Iterator[VcfRecord]:
+    """The same records; in the end `DataError` if the reference has no contig of theirs."""
+    for record in records:
+        fit.find(record.contig)
+        yield record
+    fit.check()

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from bigbird_dna.genome.fasta import scan_fasta
+from bigbird_dna.scoring.formats import OutputHeader
 from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.scan import Predictor, scan_promoters
-from bigbird_dna.scoring.scorer import OutputHeader
 
 LIMIT = 1000  # MB
 LINE = 60

@@ -16,9 +16,9 @@ from bigbird_dna.model.directory import load, save
 from bigbird_dna.registry.card import Publication
 from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
+from bigbird_dna.scoring.formats import OutputHeader
 from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.scan import ScoredWindow
-from bigbird_dna.scoring.scorer import OutputHeader
 from tests.calibration.sources import mixture, write_predictions
 from tests.cli.command import Run, refused
 from tests.golden.messages import message

@@ -17,7 +17,7 @@ def run(*arguments: object) -> str:
     result = CliRunner().invoke(app, ["auc-report", *map(str, arguments)])
     if result.exception is not None:
         raise result.exception
-    return result.output
+    return result.output  # the log as well
 
 
 @pytest.fixture
@@ -56,18 +56,18 @@ def test_report(files, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "error"),
     [
-        (["{p}", "{l}", "--compare", "k"], UsageError, "--compare 'k': expected NAME=FILE"),
-        (["{p}", "{l}", "--compare", "k={k}", "--compare", "k={k}"], UsageError, "given twice"),
-        (["{p}", "{l}", "--compare", "k=no.npy"], DataError, "no.npy: no such file"),
-        (["{p}", "none.npy"], DataError, "none.npy: no such file"),
-        (["{p}", "{p}"], DataError, r"p.npy: row \d+, track 'track \d': label"),
-        (["{p}", "{l}", "--tracks", "{u}"], DataError, "no column 'group'"),
-        (["{p}", "{l}", "--published", "{u}"], DataError, "none of its tracks"),
+        (["{p}", "{l}", "--compare", "k"], UsageError),
+        (["{p}", "{l}", "--compare", "k={k}", "--compare", "k={k}"], UsageError),
+        (["{p}", "{l}", "--compare", "k=no.npy"], DataError),
+        (["{p}", "none.npy"], DataError),
+        (["{p}", "{p}"], DataError),
+        (["{p}", "{l}", "--tracks", "{u}"], DataError),
+        (["{p}", "{l}", "--published", "{u}"], DataError),
     ],
 )
-def test_refused(files, tmp_path, arguments, error, message):
+def test_refused(files, tmp_path, arguments, error):
     with fails(error):
         run(*[argument.format(**files) for argument in arguments], "-o", tmp_path / "out")
     assert not (tmp_path / "out").exists()

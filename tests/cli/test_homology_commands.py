@@ -44,26 +44,18 @@ def test_the_nearest_record(run: Run, fasta: tuple[Path, Path], tmp_path: Path) 
 
 @pytest.mark.parametrize("kind", ["protein", "empty file", "duplicate name", "binary"])
 def test_files_that_are_no_windows(run: Run, fasta: tuple[Path, Path], tmp_path: Path, kind: str) -> None:
-    data, message = BROKEN_FASTA[kind]
+    data, _ = BROKEN_FASTA[kind]
     fasta[1].write_bytes(data)
-    refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv"), 1, fasta[1], message)
+    refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv"), 1, fasta[1])
     assert not (tmp_path / "n.tsv").exists()
 
 
 def test_outputs_that_will_not_do(run: Run, fasta: tuple[Path, Path], tmp_path: Path) -> None:
-    refused(run("evaluate nearest-fasta", *fasta, "-o", fasta[0]), 2, fasta[0], "is the input")
-    refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path), 2, "is a directory")
-    refused(
-        run("evaluate nearest-fasta", tmp_path / "no.fa", fasta[1], "-o", tmp_path / "n.tsv"),
-        1,
-        "no.fa: no such file",
-    )
+    refused(run("evaluate nearest-fasta", *fasta, "-o", fasta[0]), 2, fasta[0])
+    refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path), 2)
+    refused(run("evaluate nearest-fasta", tmp_path / "no.fa", fasta[1], "-o", tmp_path / "n.tsv"), 1)
     fasta[1].write_text(f">long\n{'A' * 100_001}\n")
-    refused(
-        run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv"),
-        1,
-        "record 'long' has more than 100,000 bp",
-    )
+    refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv"), 1)
 
 
 def test_nearest_promoters(run: Run, tiny_config: Path, tmp_path: Path) -> None:
@@ -74,19 +66,18 @@ def test_nearest_promoters(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     table, made = pd.read_csv(tmp_path / "n.tsv", sep="\t"), pd.read_parquet(tmp_path / "n.parquet")
     assert len(table) == len(made) and table["similarity"].between(0, 1).all()
     windows = Path(load_config(tiny_config).results) / "promoters"
-    refused(run(*words, "user", *files), 1, windows / "windows.parquet", "has no negative set 'user'")
-    refused(run(*words, "permuted", *files, "--windows", tmp_path), 1, "windows.parquet: no such file")
-    refused(run(*words, "permuted", "-o", windows / "windows.parquet"), 2, "is the input")
+    refused(run(*words, "user", *files), 1, windows / "windows.parquet")
+    refused(run(*words, "permuted", *files, "--windows", tmp_path), 1)
+    refused(run(*words, "permuted", "-o", windows / "windows.parquet"), 2)
     refused(run(*words, "permuted", "-o", tmp_path / "a", "--reference", tmp_path / "b"), 1, tmp_path / "b")
     assert not (tmp_path / "a").exists()
 
 
 def test_bins_that_are_no_data_set(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     reference = Path(load_config(tiny_config).results) / "genome/reference.fa.gz"
-    message = "bins.parquet: no such file; is"
     words = ["evaluate nearest-bins", tiny_config, "--data", tmp_path, "-o", tmp_path.parent / "n.tsv"]
-    refused(run(*words), 1, message)
+    refused(run(*words), 1, tmp_path)
     words = ["prepare filter-bins", tmp_path, "--reference", reference, "-o", tmp_path.parent / "kept"]
-    refused(run(*words, "--similarity", 0.5), 1, message)
-    refused(run(*words, "--similarity", 1.5), 2, "similarity 1.5: must be a fraction from 0 to 1")
-    refused(run(*words, "--similarity", 0), 2, "similarity 0 would leave out all training bins")
+    refused(run(*words, "--similarity", 0.5), 1, tmp_path)
+    refused(run(*words, "--similarity", 1.5), 2)
+    refused(run(*words, "--similarity", 0), 2)

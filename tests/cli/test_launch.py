@@ -52,15 +52,8 @@ def test_in_a_container_is_what_srun_starts_and_not_srun(processes: int, nodes: 
     assert ("srun" in expected) == (nodes > 1)
 
 
-@pytest.mark.parametrize(
-    ("processes", "nodes", "message"),
-    [
-        (9, 2, "processes 9, nodes 2: each node must get the same number"),
-        (0, 1, "processes 0, nodes 1"),
-        (16, 2, "several nodes need a job of Slurm"),
-    ],
-)
-def test_what_cannot_be_started_is_refused(processes: int, nodes: int, message: str) -> None:
+@pytest.mark.parametrize(("processes", "nodes"), [(9, 2), (0, 1), (16, 2)])
+def test_what_cannot_be_started_is_refused(processes: int, nodes: int) -> None:
     with fails(UsageError):
         line(processes, nodes)
 

@@ -1,6 +1,8 @@
 """Commands and options: their names, and what the help says of all of them."""
 
+import inspect
 import re
+from importlib import import_module
 
 import click
 import pytest
@@ -34,6 +36,19 @@ def test_every_option_says_what_it_does_and_nothing_is_swallowed(
         if parameter.name not in ("help", "context") and not getattr(parameter, "hidden", False):
             assert text, (name, parameter.name)
             assert "[default" not in text, (name, parameter.name, text)
+
+
+@pytest.mark.parametrize("command", [one for _, one in ALL if hasattr(one.callback, "work")])
+def test_a_command_declares_arguments_of_its_function(command: click.Command) -> None:
+    """All that it needs, and no others; what both say holds without a word is the same."""
+    module, name = command.callback.work
+    known = inspect.signature(getattr(import_module(module), name)).parameters
+    declared = {one.name: one.default for one in command.params if one.name not in ("help", "overrides")}
+    assert {*declared} - {*known} <= {"threads"}
+    assert {key for key, one in known.items() if one.default is one.empty} <= {*declared}
+    for key, value in declared.items():
+        if value not in (None, []) and known[key].default is not inspect.Parameter.empty:
+            assert (name, key) == ("generate_samples", "number") or known[key].default == value, key
 
 
 def test_a_genome_of_no_named_assembly_is_ones_own() -> None:

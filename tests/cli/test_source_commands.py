@@ -62,7 +62,7 @@ def test_extract_by_an_alias_and_by_a_pattern(run: Run, reference: Path, tmp_pat
         assert run("prepare contig", reference, *words, "-o", output).code == 0
         assert records(output)[0][0] == name
     words = ("prepare contig", reference, "chr*", "--exclude=chr?", "--exclude=*II", "-o", output)
-    refused(run(*words), 1, "no contig 'chr*' in the reference", "genome.aliases, --aliases")
+    refused(run(*words), 1)
 
 
 @pytest.mark.parametrize(
@@ -86,47 +86,39 @@ def test_extract_a_region(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("arguments", "code"),
     [
-        (("chrI:200-251",), 2, "extract: 'chrI:200-251': a region of chrI goes from 1 to at most 250"),
-        (("chr9",), 1, "no contig 'chr9' in the reference"),
-        (("I",), 1, "which has chrI, chrII (names are looked up in custom)"),
-        (("chrI", "--megabases", "0"), 2, "--megabases 0: must be above 0"),
-        (("chrI", "--megabases", "nan"), 2, "--megabases nan: must be above 0"),
-        (("chrI", "--megabases", "inf"), 2, "--megabases inf: must be above 0"),
-        (("chrI", "--assembly", "hg99"), 2, "unknown assembly 'hg99'"),
+        (("chrI:200-251",), 2),
+        (("chr9",), 1),
+        (("I",), 1),
+        (("chrI", "--megabases", "0"), 2),
+        (("chrI", "--megabases", "nan"), 2),
+        (("chrI", "--megabases", "inf"), 2),
+        (("chrI", "--assembly", "hg99"), 2),
     ],
 )
 def test_extract_faults(
-    run: Run, reference: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+    run: Run, reference: Path, tmp_path: Path, arguments: tuple[str, ...], code: int
 ) -> None:
     output = tmp_path / "out.fa.gz"
-    refused(run("prepare contig", reference, *arguments, "-o", output), code, message)
+    refused(run("prepare contig", reference, *arguments, "-o", output), code)
     assert not output.exists()
 
 
 def test_extract_onto_the_reference(run: Run, reference: Path) -> None:
     before = reference.read_bytes()
-    refused(run("prepare contig", reference, "chrI", "-o", reference), 2, f"{reference}: is the input")
+    refused(run("prepare contig", reference, "chrI", "-o", reference), 2, reference)
     assert reference.read_bytes() == before
 
 
 def test_fetch_faults(run: Run, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    refused(run("prepare fetch", "hg99", "-o", output), 2, "no source 'hg99'")
+    refused(run("prepare fetch", "hg99", "-o", output), 2)
     missing = tmp_path / "missing"
     arguments = ("prepare fetch", "GRCh37.chain", "-o", output, "--local-data", missing)
-    refused(run(*arguments), 2, f"{missing} is not a directory")
+    refused(run(*arguments), 2, missing)
     assert not output.exists()
-    refused(
-        run("prepare fetch", "GRCh37.sizes", "-o", "/dev/null"),
-        2,
-        "/dev/null: is not a file that can be replaced",
-    )
-    refused(
-        run("prepare fetch", "GRCh37.sizes", "-o", tmp_path),
-        2,
-        f"{tmp_path}: is not a file that can be replaced",
-    )
+    refused(run("prepare fetch", "GRCh37.sizes", "-o", "/dev/null"), 2)
+    refused(run("prepare fetch", "GRCh37.sizes", "-o", tmp_path), 2, tmp_path)
     (tmp_path / "file").touch()
-    refused(run("prepare fetch", "GRCh37.sizes", "-o", tmp_path / "file/out"), 2, "can't be written")
+    refused(run("prepare fetch", "GRCh37.sizes", "-o", tmp_path / "file/out"), 2)

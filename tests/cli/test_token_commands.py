@@ -12,7 +12,7 @@ from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore
-from tests.cli.command import Run, silent
+from tests.cli.command import Run, refused, silent
 
 
 @pytest.fixture
@@ -101,25 +101,24 @@ def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected", "message"),
+    ("arguments", "expected"),
     [
-        (["prepare tokenizer", "missing.yaml"], 2, "missing.yaml: no such file"),
-        (["prepare tokens", "{config}", "--set", "tokens.vocabulery=9"], 2, "'tokens.vocabulery'"),
-        (["prepare tokens", "{config}", "--set", "tokens.genome_passes=many"], 2, "tokens.genome_passes"),
-        (["prepare tokens", "{config}", "--threads", "0"], 2, "threads 0: must be at least 1"),
-        (["prepare tokens", "{config}"], 1, "tokens/tokenizer.model: no such tokenizer file"),
-        (["prepare tokens", "{config}", "--tokenizer", "{config}"], 1, "not a SentencePiece model"),
-        (["prepare tokenizer", "{config}", "--reference", "no.fa"], 1, "no.fa"),
-        (["prepare tokenizer", "{config}", "--set", "genome.test=[four]"], 2, "'four'"),
-        (["prepare token-stats", "{config}", "--tokenizer", "{model}", "--promoters", "no.tsv"], 1, "no.tsv"),
+        (["prepare tokenizer", "missing.yaml"], 2),
+        (["prepare tokens", "{config}", "--set", "tokens.vocabulery=9"], 2),
+        (["prepare tokens", "{config}", "--set", "tokens.genome_passes=many"], 2),
+        (["prepare tokens", "{config}", "--threads", "0"], 2),
+        (["prepare tokens", "{config}"], 1),
+        (["prepare tokens", "{config}", "--tokenizer", "{config}"], 1),
+        (["prepare tokenizer", "{config}", "--reference", "no.fa"], 1),
+        (["prepare tokenizer", "{config}", "--set", "genome.test=[four]"], 2),
+        (["prepare token-stats", "{config}", "--tokenizer", "{model}", "--promoters", "no.tsv"], 1),
     ],
 )
-def test_mistakes_of_users(config: Path, run: Run, arguments: list[str], expected: int, message: str) -> None:
+def test_mistakes_of_users(config: Path, run: Run, arguments: list[str], expected: int) -> None:
     model = config.parent / "any.model"
     DnaTokenizer.train(["ACGT" * 9], model, 12)
-    code, _, log = run(*(word.format(config=config, model=model) for word in arguments))
-    assert code == expected
-    assert message in log
+    words = (word.format(config=config, model=model) for word in arguments)
+    refused(run(*words), expected, after_log=True)
     assert not list((config.parent / "results").glob("tokens/*"))
 
 

@@ -24,7 +24,8 @@ from bigbird_dna.model.batching import bin_rows
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.registry.change import combine_models
-from bigbird_dna.scoring.region_scores import Region, bins_of, predict_regions, read_regions
+from bigbird_dna.scoring.region_scores import bins_of, predict_regions
+from bigbird_dna.scoring.regions import Region
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.task import train
@@ -345,7 +346,7 @@ def test_regions_are_predicted_by_their_bins(made: Made, model_dir: Path, tmp_pa
     model = load_chromatin_model(model_dir)
     bed = tmp_path / "regions.bed"
     bed.write_text("#x\nc\t400\t440\tfirst\nc\t380\t500\nc\t0\t10\tedge\n")
-    regions = read_regions(bed, made.reference)
+    regions = list(bed_regions(bed, made.reference))
     assert [region.name for region in regions] == ["first", "c:380-500", "edge"]
     assert bins_of(regions[1], 40) == [380, 420, 460]
     assert bins_of(Region("c", 410, 430, ""), 40) == [400]

@@ -23,7 +23,7 @@ from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
 from bigbird_dna.genome.promoters import read_loci, read_promoters
 from bigbird_dna.genome.regions import parse_named_region
 from bigbird_dna.genome.vcf import scan_vcf
-from bigbird_dna.scoring.region_scores import read_regions
+from bigbird_dna.scoring.regions import bed_regions
 from tests.golden.messages import fails
 from tests.toys import texts
 
@@ -92,7 +92,7 @@ def read_bed(path: Path) -> list[object]:
 
 
 def read_bed_of_regions(path: Path) -> object:
-    return read_regions(path, texts(c="ACGT" * 100))
+    return list(bed_regions(path, texts(c="ACGT" * 100)))
 
 
 # A reader, the name of its file, and its file with places for a contig, a position and a name.

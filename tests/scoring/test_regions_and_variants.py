@@ -1,16 +1,19 @@
 """Regions and variants as a Python user gives them, against the commands and against windows by hand."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pysam
 import pytest
 
 import bigbird_dna
 from bigbird_dna.errors import BigBirdDnaError, UsageError
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, reverse_complement
+from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.toys import random_dna
 
@@ -26,16 +29,6 @@ def genome(home: Path) -> Path:
 def sequence(genome: Path) -> str:
     with Reference(genome) as opened:
         return opened.fetch(Interval("a", 0, 900))
-
-
-@pytest.fixture(scope="module")
-def promoter(home: Path) -> Any:
-    return bigbird_dna.load(home / "promoter")
-
-
-@pytest.fixture(scope="module")
-def chromatin(home: Path) -> Any:
-    return bigbird_dna.load(home / "chromatin")
 
 
 def other(base: str) -> str:
@@ -56,11 +49,9 @@ def test_regions_have_the_rows_of_predict_tracks(
     assert chosen["two"][0] == found["two"][0] and chosen["two"][1] != found["two"][1]
 
 
-@pytest.mark.parametrize("task", ["promoter", "chromatin"])
 def test_a_file_a_list_and_a_table_of_regions_are_one(
-    request: pytest.FixtureRequest, home: Path, genome: Path, task: str, tmp_path: Path
+    model: Any, home: Path, genome: Path, tmp_path: Path
 ) -> None:
-    model = request.getfixturevalue(task)
     bed = tmp_path / "x.bed"
     bed.write_text("# three\na\t100\t160\tfirst\t0\t-\na\t300\t371\tsecond\t0\t+\na\t500\t501\tthird\t0\t.\n")
     rows = [("a", 100, 160, "-"), ("a", 300, 371, "+"), ("a", 500, 501)]
@@ -135,27 +126,25 @@ def test_what_cannot_be_scored_is_missing_and_says_why(promoter: Any, chromatin:
 
 
 @pytest.mark.parametrize(
-    ("user", "said"),
+    "user",
     [
-        (None, "regions: None is not a file, a list or a table"),
-        (3, "regions: 3 is not a file"),
-        (["a:1-5"], r"regions\[0\]: 'a:1-5' is not \(contig, start, end\)"),
-        ([("a", 1)], r"regions\[0\]: \('a', 1\) is not \(contig, start, end\)"),
-        ([("zz", 1, 5)], r"regions: the reference has none of their contigs \('zz'\); it has a"),
-        ([("a", 5, 5)], r"regions\[0\]: start 5 and end 5 are not those of a region"),
-        ([("a", -1, 5)], r"regions\[0\]: start -1 and end 5"),
-        ([("a", 1.5, 9)], r"regions\[0\]: start 1.5 is not a whole number"),
-        ([("a", 1, True)], r"regions\[0\]: end True is not a whole number"),
-        ([(1, 1, 9)], r"regions\[0\]: contig 1 is not a text"),
-        ([("a", 1, 9, "x")], r"regions\[0\]: strand 'x' is not"),
-        (pd.DataFrame({"contig": ["a"], "start": [1]}), "regions: the table needs one column 'end'"),
-        (pd.DataFrame({"chrom": ["a"], "start": [1], "end": [0]}, index=["r"]), r"regions\['r'\]: start 1"),
-        ("missing.bed", "missing.bed: "),
+        None,
+        3,
+        ["a:1-5"],
+        [("a", 1)],
+        [("zz", 1, 5)],
+        [("a", 5, 5)],
+        [("a", -1, 5)],
+        [("a", 1.5, 9)],
+        [("a", 1, True)],
+        [(1, 1, 9)],
+        [("a", 1, 9, "x")],
+        pd.DataFrame({"contig": ["a"], "start": [1]}),
+        pd.DataFrame({"chrom": ["a"], "start": [1], "end": [0]}, index=["r"]),
+        "missing.bed",
     ],
 )
-def test_wrong_regions_are_one_sentence(
-    promoter: Any, chromatin: Any, genome: Path, given: Any, said: str
-) -> None:
+def test_wrong_regions_are_one_sentence(promoter: Any, chromatin: Any, genome: Path, given: Any) -> None:
     for model in (promoter, chromatin):
         with fails(BigBirdDnaError) as caught:
             model.predict_regions(given, genome)
@@ -164,29 +153,20 @@ def test_wrong_regions_are_one_sentence(
 
 def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home: Path, genome: Path) -> None:
     vcf = home / "x.vcf"
-    for call, said in (
-        (lambda: promoter.predict_regions([("a", 1, 2)], genome, stride=0), "stride 0: must be at least 1"),
-        (lambda: promoter.variant_effects(vcf, genome, stride=0), "stride 0: must be at least 1"),
-        (lambda: promoter.variant_effects(vcf, genome, stride=1.5), "stride 1.5: must be a whole number"),
-        (lambda: promoter.predict_regions([("a", 1, 2)], genome, stride=2.0), "stride 2.0: must be a whole"),
-        (
-            lambda: promoter.predict_regions([("a", 1, 2)], genome, stride=True),
-            "stride True: must be a whole",
-        ),
-        (lambda: promoter.predict("A" * 60, batch_size="8"), "batch_size '8': must be a whole number"),
-        (lambda: bigbird_dna.score_promoters(promoter, genome, stride=1.5), "stride 1.5: must be a whole"),
-        (
-            lambda: bigbird_dna.score_variants(promoter, vcf, genome, stride=1.5),
-            "stride 1.5: must be a whole",
-        ),
-        (lambda: chromatin.variant_effects(vcf, genome, offsets=1.5), "offsets 1.5: must be a whole number"),
-        (lambda: bigbird_dna.score_variants(chromatin, vcf, genome, offsets=1.5), "offsets 1.5: must be a"),
-        (lambda: promoter.variant_effects(vcf, genome, max_n=2), "max_n 2: must be a fraction"),
-        (lambda: promoter.variant_effects(vcf, None), "reference: None is not a file"),
-        (lambda: chromatin.variant_effects(vcf, genome, offsets=42), "offsets 42: must be from 1 to 41"),
-        (lambda: chromatin.variant_effects(vcf, genome, values="odds"), "values 'odds': choose one of"),
-        (lambda: chromatin.predict_regions([("a", 1, 2)], genome, summary="min"), "summary 'min': choose"),
-        (lambda: chromatin.variant_effects(vcf, genome, tracks="three"), "three"),
+    at = [("a", 1, 2)]
+    for call in (
+        *(partial(promoter.predict_regions, at, genome, stride=stride) for stride in (0, 2.0, True)),
+        *(partial(promoter.variant_effects, vcf, genome, stride=stride) for stride in (0, 1.5)),
+        partial(promoter.predict, "A" * 60, batch_size="8"),
+        partial(bigbird_dna.score_promoters, promoter, genome, stride=1.5),
+        partial(bigbird_dna.score_variants, promoter, vcf, genome, stride=1.5),
+        partial(bigbird_dna.score_variants, chromatin, vcf, genome, offsets=1.5),
+        *(partial(chromatin.variant_effects, vcf, genome, offsets=offsets) for offsets in (1.5, 42)),
+        partial(promoter.variant_effects, vcf, genome, max_n=2),
+        partial(promoter.variant_effects, vcf, None),
+        partial(chromatin.variant_effects, vcf, genome, values="odds"),
+        partial(chromatin.predict_regions, at, genome, summary="min"),
+        partial(chromatin.variant_effects, vcf, genome, tracks="three"),
     ):
         with fails(UsageError):
             call()
@@ -202,11 +182,7 @@ def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home:
         )
 
 
-@pytest.mark.parametrize("task", ["promoter", "chromatin"])
-def test_variants_are_one_however_they_are_given(
-    request: pytest.FixtureRequest, home: Path, genome: Path, sequence: str, task: str
-) -> None:
-    model = request.getfixturevalue(task)
+def test_variants_are_one_however_they_are_given(model: Any, home: Path, genome: Path, sequence: str) -> None:
     ref, alt = sequence[449], other(sequence[449])
     expected = model.variant_effects(home / "x.vcf", genome)
     assert expected.iloc[0, :5].tolist() == ["a", 450, ref, alt, "."]
@@ -276,11 +252,9 @@ def test_an_effect_on_promoters_is_that_of_the_windows_by_hand(
     assert far["note"].tolist() == ["NO_SITE"] and far["delta"].isna().all() and far["site"].isna().all()
 
 
-@pytest.mark.parametrize("task", ["promoter", "chromatin"])
 def test_an_alias_file_tells_the_names_of_contigs(
-    request: pytest.FixtureRequest, genome: Path, sequence: str, task: str, tmp_path: Path
+    model: Any, genome: Path, sequence: str, tmp_path: Path
 ) -> None:
-    model = request.getfixturevalue(task)
     aliases = tmp_path / "names.tsv"
     aliases.write_text("NC_1\ta\n")
     change = f"450:{sequence[449]}:{other(sequence[449])}"
@@ -298,7 +272,7 @@ def test_an_alias_file_tells_the_names_of_contigs(
             found = model.variant_effects(f"NC_1:{change}", reference, **named)
             assert found["contig"].tolist() == ["NC_1"], "as it was given"
             pd.testing.assert_frame_equal(found.drop(columns="contig"), effects.drop(columns="contig"))
-            if task == "promoter":
+            if model.task == "promoter":
                 at = model.variant_effects(f"NC_1:{change}", reference, sites=[("NC_1", 440, 441)], **named)
                 assert at["note"].tolist() == ["."] and at["site"].tolist() == [441]
         with fails(UsageError):
@@ -318,41 +292,34 @@ def test_sites_beside_the_reference_are_counted(
 
 
 @pytest.mark.parametrize(
-    ("user", "said"),
+    "user",
     [
-        (None, "variants: None is not a file, a list or a table"),
-        (["a:450"], r"variants\[0\]: 'a:450' is not of the form 'contig:position:ref:alt'"),
-        ([("a", 450, "A")], r"variants\[0\]: \('a', 450, 'A'\) is not \(contig, position, ref, alt\)"),
-        ([("a", 0, "A", "C")], r"variants\[0\]: position 0: the first base of a contig is number 1"),
-        ([("a", "x", "A", "C")], r"variants\[0\]: position 'x' is not a whole number"),
-        ([("a", 5, None, "C")], r"variants\[0\]: ref None is not a text"),
-        ([("a", 5, "A", "")], r"variants\[0\]: alt '' is not a text"),
-        ([("a", 5, "A", "C,")], r"variants\[0\]: alt 'C,' has an empty allele"),
-        (
-            pd.DataFrame({"contig": ["a"], "pos": [5], "ref": ["A"]}),
-            "variants: the table needs one column 'alt'",
-        ),
-        ("missing.vcf", "missing.vcf: "),
+        None,
+        ["a:450"],
+        [("a", 450, "A")],
+        [("a", 0, "A", "C")],
+        [("a", "x", "A", "C")],
+        [("a", 5, None, "C")],
+        [("a", 5, "A", "")],
+        [("a", 5, "A", "C,")],
+        pd.DataFrame({"contig": ["a"], "pos": [5], "ref": ["A"]}),
+        "missing.vcf",
     ],
 )
-def test_wrong_variants_are_one_sentence(promoter: Any, genome: Path, given: Any, said: str) -> None:
+def test_wrong_variants_are_one_sentence(promoter: Any, genome: Path, given: Any) -> None:
     with fails(BigBirdDnaError):
         promoter.variant_effects(given, genome)
 
 
 def test_faults_of_a_bed_file_have_its_line(promoter: Any, genome: Path, tmp_path: Path) -> None:
     bed = tmp_path / "x.bed"
-    for line, said in (("a\t5\t5", "line 2: "), ("a\t1\t9\tn\t0\tx", "line 2: strand 'x' is not")):
+    for line in ("a\t5\t5", "a\t1\t9\tn\t0\tx"):
         bed.write_text(f"a\t1\t5\n{line}\n")
-        with fails(BigBirdDnaError, said):
+        with fails(BigBirdDnaError, "line 2"):
             promoter.predict_regions(bed, genome)
 
 
-@pytest.mark.parametrize("task", ["promoter", "chromatin"])
-def test_a_region_beside_the_reference_is_noted(
-    request: pytest.FixtureRequest, genome: Path, tmp_path: Path, task: str
-) -> None:
-    model = request.getfixturevalue(task)
+def test_a_region_beside_the_reference_is_noted(model: Any, genome: Path, tmp_path: Path) -> None:
     rows = [("a", 300, 320), ("zz", 1, 5), ("a", 890, 901), ("a", 100, 160)]
     (tmp_path / "x.bed").write_text("".join(f"{c}\t{s}\t{e}\n" for c, s, e in rows))
     for given in (rows, tmp_path / "x.bed"):
@@ -360,4 +327,97 @@ def test_a_region_beside_the_reference_is_noted(
         assert found["note"].tolist() == [".", "contig_unknown", "beyond_contig", "."]
         alone = model.predict_regions([rows[0], rows[3]], genome)
         pd.testing.assert_frame_equal(found.iloc[[0, 3]].reset_index(drop=True), alone)
-        assert found["score" if task == "promoter" else "one"].isna().tolist() == [False, True, True, False]
+        column = "score" if model.task == "promoter" else "one"
+        assert found[column].isna().tolist() == [False, True, True, False]
+
+
+# Effects on promoters in files
+
+OWN = ("PROMOTER_REF", "PROMOTER_ALT", "PROMOTER_DELTA", "PROMOTER_SITE", "PROMOTER_STRAND")
+
+
+@pytest.fixture(scope="module")
+def vcf(home: Path) -> Path:
+    """An SNV with two ALTs, a deletion, an insertion, and what can't be scored."""
+    path = home / "several.vcf"
+    with Reference(home / "genome.fa.gz") as genome:
+        from bigbird_dna.genome.sequence import Interval
+
+        bases = genome.fetch(Interval("a", 0, 900))
+    others = [base for base in "ACGT" if base != bases[299]]
+    rows = [
+        (300, bases[299], f"{others[0]},{others[1]}"),
+        (400, bases[399:403], bases[399]),
+        (500, bases[499], f"{bases[499]}GATTACA,<DEL>"),
+        (600, others[0] + "GGGGG", "A"),
+    ]
+    lines = [f"a\t{pos}\tid{pos}\t{ref}\t{alt}\t9\tPASS\tDP=3\n" for pos, ref, alt in rows]
+    header = '##fileformat=VCFv4.2\n##contig=<ID=a>\n##INFO=<ID=DP,Number=1,Type=Integer,Description="d">\n'
+    header += '##FILTER=<ID=PASS,Description="p">\n'
+    path.write_text(header + "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n" + "".join(lines))
+    return path
+
+
+def test_a_vcf_and_a_table_say_what_the_method_says(run: Run, home: Path, vcf: Path, tmp_path: Path) -> None:
+    genome = home / "genome.fa.gz"
+    outputs = tmp_path / "x.vcf.gz", tmp_path / "x.tsv"
+    for output in outputs:
+        result = run("score-variants", home / "promoter", vcf, "--reference", genome, "-o", output)
+        assert result.code == 0 and "4 records: 4 alternative alleles scored, 2 not" in result.err
+    model: Any = bigbird_dna.load(home / "promoter")
+    expected = model.variant_effects(vcf, genome)
+    found = pd.read_csv(outputs[1], sep="\t", skiprows=3)
+    columns = ["#contig", "position", "ref", "alt", "id", "note"]
+    assert list(found.columns) == [*columns, "ref_score", "alt_score", "delta", "site", "strand"]
+    assert (
+        found["note"].tolist()
+        == expected["note"].tolist()
+        == [".", ".", ".", ".", "SYMBOLIC", "REF_MISMATCH"]
+    )
+    for name in ("ref_score", "alt_score", "delta"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=2e-5, atol=1e-9)
+    assert found["site"][:4].tolist() == expected["site"][:4].tolist()
+    assert found["strand"][:4].tolist() == expected["strand"][:4].tolist()
+
+    with pysam.VariantFile(str(outputs[0])) as written:
+        assert set(OWN) | {"NOTE"} == {key[4:] for key in written.header.info if key.startswith("BBD_")}
+        records = list(written)
+    rows = [row for record in records for row in zip(*(_values(record, key) for key in OWN), strict=True)]
+    assert len(rows) == 6 and rows[4:] == [(None,) * 5] * 2
+    for row, wanted in zip(rows[:4], expected.itertuples(), strict=False):
+        assert row[3:] == (wanted.site, wanted.strand)
+        np.testing.assert_allclose(row[:3], [wanted.ref_score, wanted.alt_score, wanted.delta], rtol=2e-5)
+    assert [record.info["DP"] for record in records] == [3] * 4
+    assert Path(f"{outputs[0]}.tbi").exists()
+
+
+def _values(record: Any, key: str) -> tuple[Any, ...]:
+    values = record.info.get(f"BBD_{key}", (None,) * len(record.alts))
+    return tuple(None if value == "." else value for value in values)
+
+
+def test_sites_and_stride_are_kept_to(run: Run, home: Path, vcf: Path, tmp_path: Path) -> None:
+    genome, output = home / "genome.fa.gz", tmp_path / "x.tsv"
+    words = ("score-variants", home / "promoter", vcf, "--reference", genome, "-o", output)
+    (tmp_path / "sites.bed").write_text(
+        "a\t290\t310\tx\t0\t-\na\t490\t491\nnowhere\t4\t5\na\t899\t901\na\t2000\t2001\n"
+    )
+    result = run(*words, "--tss", tmp_path / "sites.bed")
+    assert result.code == 0
+    off = f"warning: {tmp_path / 'sites.bed'}: "
+    assert f"{off}1 sites on contigs that {genome} has not got (nowhere)" in result.err
+    assert f"{off}2 sites reach beyond their contigs in {genome} (a)" in result.err
+    lines = output.read_text().splitlines()
+    assert "--tss" in lines[2] and "--stride" not in lines[2] and "--offsets" not in lines[2]
+    found = pd.read_csv(output, sep="\t", skiprows=3)
+    assert found["note"].tolist() == [".", ".", "NO_SITE", ".", "SYMBOLIC", "REF_MISMATCH"]
+    assert found["site"][:2].tolist() == [310, 310] and found["strand"][:2].tolist() == ["-", "-"]
+    assert found["site"][3] == 491
+    assert run(*words, "--stride", 1).code == 0
+    close = pd.read_csv(output, sep="\t", skiprows=3)
+    assert run(*words).code == 0
+    wide = pd.read_csv(output, sep="\t", skiprows=3)
+    assert (close["delta"].abs() >= wide["delta"].abs() - 1e-9)[:4].all()
+    for text, named in (("q\t290\t310\n", "(q)"), ("a\t290\t310\tx\t0\tx\n", "line 1"), ("a\t1\t2000\n", "")):
+        (tmp_path / "sites.bed").write_text(text)
+        refused(run(*words, "--tss", tmp_path / "sites.bed"), 1, "sites.bed", named, after_log=True)

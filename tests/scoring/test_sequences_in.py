@@ -20,21 +20,6 @@ from tests.toys import random_dna, random_model, small_tokenizer
 WINDOWS = {"promoter": 60, "chromatin": 120}
 
 
-@pytest.fixture(scope="module", params=list(WINDOWS))
-def model(request: pytest.FixtureRequest, home: Path) -> Any:
-    return bigbird_dna.load(home / request.param)
-
-
-@pytest.fixture(scope="module")
-def promoter(home: Path) -> Any:
-    return bigbird_dna.load(home / "promoter")
-
-
-@pytest.fixture(scope="module")
-def chromatin(home: Path) -> Any:
-    return bigbird_dna.load(home / "chromatin")
-
-
 def window(model: Any, seed: int = 0) -> str:
     return random_dna(WINDOWS[model.task], seed)
 
@@ -100,28 +85,28 @@ def test_nothing_in_gives_nothing_out(promoter: Any, chromatin: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "said"),
+    "user",
     [
-        (None, "sequences: None is not a sequence or a list of them"),
-        (7, "sequences: 7 is not a sequence"),
-        (b"ACGT", r"sequences: a bytes \(decode it to text\) is not a sequence"),
-        ({"a": "ACGT"}, r"sequences: a dict is not .* give pandas.Series\(it\)"),
-        ({"ACGT"}, "sequences: a set is not a sequence"),
-        (pd.DataFrame({"dna": ["ACGT"]}), "sequences: a DataFrame is not .* give one of its columns"),
-        (np.array([["ACGT"]]), "sequences: an array of 2 dimensions"),
-        (["ACGT", None], r"sequences\[1\]: None is not a sequence: give text"),
-        ([b"ACGT"], r"sequences\[0\]: a bytes \(decode it to text\) is not a sequence"),
-        (np.array([b"ACGT"]), r"sequences\[0\]: a bytes_ \(decode it to text\) is not a sequence"),
-        ([1, 2], r"sequences\[0\]: 1 is not a sequence"),
-        ([["ACGT"]], r"sequences\[0\]: a list is not a sequence"),
-        (pd.Series(["ACGT", np.nan], index=["x", "y"]), r"sequences\['y'\]: nan is not a sequence"),
-        (pd.Series(["ACGT", None], dtype="string"), r"sequences\[1\]: .* is not a sequence"),
-        ("", "the sequence is empty"),
-        (["ACGT", ""], r"sequences\[1\] is empty"),
-        (Seq(None, length=4), "a Bio.Seq of no known letters"),
+        None,
+        7,
+        b"ACGT",
+        {"a": "ACGT"},
+        {"ACGT"},
+        pd.DataFrame({"dna": ["ACGT"]}),
+        np.array([["ACGT"]]),
+        ["ACGT", None],
+        [b"ACGT"],
+        np.array([b"ACGT"]),
+        [1, 2],
+        [["ACGT"]],
+        pd.Series(["ACGT", np.nan], index=["x", "y"]),
+        pd.Series(["ACGT", None], dtype="string"),
+        "",
+        ["ACGT", ""],
+        Seq(None, length=4),
     ],
 )
-def test_what_is_not_sequences_is_one_sentence(model: Any, given: Any, said: str) -> None:
+def test_what_is_not_sequences_is_one_sentence(model: Any, given: Any) -> None:
     for method in (model.predict, model.embed):
         with fails(UsageError) as caught:
             method(given)
@@ -154,8 +139,7 @@ def test_codes_for_several_bases_are_n(model: Any) -> None:
 
 def test_other_lengths_are_refused_by_name(model: Any) -> None:
     text, size = window(model), WINDOWS[model.task]
-    wanted = rf"sequences\[1\] has {size - 1} bp, the model's window has {size} bp \(pad=True"
-    with fails(UsageError):
+    with fails(UsageError, "sequences[1]", size - 1, size):
         model.predict([text, text[1:]])
     with fails(UsageError, size + 3):
         model.predict(text + "ACG")
@@ -274,25 +258,17 @@ def test_a_model_of_another_task_says_what_it_is_for(home: Path, tmp_path: Path)
         "variant_effects": lambda: loaded.variant_effects(vcf, genome),
     }
     for name, call in wrong.items():
-        said = (
-            f"pretrained: this model was made for pretraining.* `{name}` needs a promoter or chromatin model"
-        )
-        with fails(ModelError):
+        with fails(ModelError, loaded.path, name):
             call()
     assert loaded.embed("ACGT" * 9).shape == (1, 16)
-    calls = [
-        ("a promoter model is needed, this is a chromatin", bigbird_dna.score_promoters, (chromatin, genome)),
-        ("a promoter model is needed, this is a pretraining", bigbird_dna.score_promoters, (loaded, genome)),
-        (
-            "a chromatin model is needed, this is a promoter",
-            bigbird_dna.predict_tracks,
-            (promoter, bed, genome),
-        ),
-        ("model is needed, this is a pretraining", bigbird_dna.score_variants, (loaded, vcf, genome)),
-    ]
-    for said, function, arguments in calls:
+    for function, *arguments in (
+        (bigbird_dna.score_promoters, chromatin, genome),
+        (bigbird_dna.score_promoters, loaded, genome),
+        (bigbird_dna.predict_tracks, promoter, bed, genome),
+        (bigbird_dna.score_variants, loaded, vcf, genome),
+    ):
         with fails(ModelError):
-            function(*arguments, tmp_path / "x")  # type: ignore[operator]
+            function(*arguments, tmp_path / "x")
     with fails(ModelError):
         bigbird_dna.score_promoters(pretrained, genome, tmp_path / "x")
     for given in (None, 3, b"x"):

@@ -3,6 +3,7 @@
 import gzip
 import zlib
 from collections.abc import Sequence
+from operator import eq
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -15,16 +16,24 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import Strand, reverse_complement
 from bigbird_dna.genome.variants import Note, window_offsets
 from bigbird_dna.genome.vcf import VcfRecord, open_vcf
-from bigbird_dna.scoring.alleles import LAYOUTS, ScoredRecord, VcfHead
 from bigbird_dna.scoring.formats import write_index, write_lines
-from bigbird_dna.scoring.variant_effects import AlleleEffect, TrackFields, escape, variant_effects
+from bigbird_dna.scoring.variant_effects import (
+    LAYOUTS,
+    AlleleEffect,
+    ScoredRecord,
+    TrackEffects,
+    VcfHead,
+    escape,
+    score_records,
+)
+from bigbird_dna.scoring.variant_sites import NO_SITE, PromoterEffect, SiteEffects, TssSites
 from bigbird_dna.simulate.motifs import FACTORS, find_sites
 from bigbird_dna.simulate.writing import simulate
 from tests.golden.messages import fails
-from tests.toys import texts
+from tests.toys import random_dna, texts
 
 TRACKS = 3
 WINDOW = 24
@@ -38,6 +47,18 @@ def hashed(sequences: Sequence[str]) -> np.ndarray:
     return (np.array(sums, np.float64).reshape(-1, 1, TRACKS) / 2**32).astype(np.float32)
 
 
+def scores(sequences: Sequence[str]) -> np.ndarray:
+    """(N,) such numbers."""
+    return hashed(sequences)[:, 0, 0]
+
+
+UP, DOWN = 9, 5
+KINDS: dict[str, tuple[Any, Any]] = {
+    "tracks": (TrackEffects(WINDOW, OFFSETS), hashed),
+    **{f"sites, {stride} bp": (SiteEffects(UP, DOWN, stride), scores) for stride in (1, 2, 7)},
+}
+
+
 def record(contig: str, pos: int, ref: str, alt: str, **other: Any) -> VcfRecord:
     columns = (contig, str(pos), ".", ref, alt, ".", ".", other.get("info", "."))
     rest = other.get("rest", "")
@@ -46,7 +67,15 @@ def record(contig: str, pos: int, ref: str, alt: str, **other: Any) -> VcfRecord
 
 def score(records: Sequence[VcfRecord], reference: Any, **options: Any) -> list[ScoredRecord]:
     options = {"window": WINDOW, "predict": hashed, "offsets": OFFSETS, "max_n": 1.0, **options}
-    return list(variant_effects(records, reference, **options))
+    kind = TrackEffects(options.pop("window"), options.pop("offsets"))
+    return list(score_records(records, reference, kind, **options))
+
+
+def effects(records: Sequence[VcfRecord], reference: Any, kind: Any = None, max_n: float = 1.0) -> list[Any]:
+    """Effects of one kind, or at sites: every one, or those that are given."""
+    model, predict = KINDS[kind] if isinstance(kind, str) else (SiteEffects(UP, DOWN, 1, kind), scores)
+    found = score_records(records, reference, model, predict, max_n=max_n)
+    return [effect for row in found for effect in row.effects]
 
 
 def same(first: AlleleEffect, second: AlleleEffect, sign: int = 1) -> bool:
@@ -105,14 +134,20 @@ def test_effect_is_that_of_the_edited_contig(case: tuple[str, int, str, str]) ->
     assert abs(effect.delta[effect.largest]) == np.abs(effect.delta).max()
 
 
-@settings(max_examples=100, deadline=None)
-@given(variants())
-def test_exchanging_ref_and_alt_negates_every_delta(case: tuple[str, int, str, str]) -> None:
+@settings(max_examples=150, deadline=None)
+@given(variants(), st.sampled_from(list(KINDS)))
+def test_exchanging_ref_and_alt_negates_every_effect(case: tuple[str, int, str, str], kind: str) -> None:
     sequence, start, ref, alt = case
     edited = sequence[:start] + alt + sequence[start + len(ref) :]
-    ((_, (forth,)),) = score([record("c", start + 1, ref, alt)], texts(c=sequence))
-    ((_, (back,)),) = score([record("c", start + 1, alt, ref)], texts(c=edited))
-    assert same(forth, back, -1)
+    (forth,) = effects([record("c", start + 1, ref, alt)], texts(c=sequence), kind)
+    (back,) = effects([record("c", start + 1, alt, ref)], texts(c=edited), kind)
+    if kind == "tracks":
+        assert same(forth, back, -1)
+    elif forth.largest is None or back.largest is None:
+        assert forth == back
+    else:
+        assert forth.notes == back.notes
+        assert (forth.largest.ref, forth.largest.alt) == (back.largest.alt, back.largest.ref)
 
 
 @settings(max_examples=100, deadline=None)
@@ -138,10 +173,6 @@ def test_padding_and_alignment_change_nothing(
     assert same(found[0].effects[0], found[2].effects[0])
 
 
-def random_dna(length: int, seed: int) -> str:
-    return "".join(np.random.default_rng(seed).choice(list("ACGT"), length))
-
-
 def random_records(sequence: str, count: int, seed: int) -> list[VcfRecord]:
     rng = np.random.default_rng(seed)
     found = []
@@ -152,11 +183,22 @@ def random_records(sequence: str, count: int, seed: int) -> list[VcfRecord]:
     return found
 
 
-def test_order_and_batches_change_nothing() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1.5, -0.1])
+def test_predictions_that_are_no_probabilities_are_refused(kind: str, value: float) -> None:
+    model, predict = KINDS[kind]
+    broken = lambda some: np.full_like(predict(some), value)  # noqa: E731
+    with fails(ModelError):
+        list(score_records([record("c", 30, "T", "C")], texts(c="T" * 60), model, broken))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_order_and_batches_change_nothing(kind: str) -> None:
     sequence = random_dna(400, 1)
     reference = texts(c=sequence)
     records = random_records(sequence, 60, 2)
-    expected = score(records, reference)
+    model, scored = KINDS[kind]
+    expected = list(score_records(records, reference, model, scored, max_n=1.0))
     assert [row.record for row in expected] == records
     order = np.random.default_rng(3).permutation(len(records))
     for size in (1, 7, 50, 100_000):
@@ -164,14 +206,14 @@ def test_order_and_batches_change_nothing() -> None:
 
         def predict(sequences: Sequence[str], calls: list[int] = calls) -> np.ndarray:
             calls.append(len(sequences))
-            return hashed(sequences)
+            return scored(sequences)
 
         turned = [records[index] for index in order]
-        found = score(turned, reference, batch_sequences=size, predict=predict)
+        found = list(score_records(turned, reference, model, predict, max_n=1.0, batch_sequences=size))
         assert [row.record for row in found] == turned
         assert max(calls) <= size, "no call is larger than asked for"
         for index, row in zip(order, found, strict=True):
-            assert all(map(same, row.effects, expected[index].effects))
+            assert all(map(same if kind == "tracks" else eq, row.effects, expected[index].effects))
 
 
 def test_a_batch_is_filled_across_records_and_no_sequence_predicted_twice() -> None:
@@ -204,9 +246,7 @@ def test_records_stream() -> None:
 
     for ref in (sequence[100], "ACGT".replace(sequence[100], "")[0]):
         read = 0
-        rows = variant_effects(
-            records(ref), texts(c=sequence), window=WINDOW, predict=hashed, offsets=OFFSETS
-        )
+        rows = score_records(records(ref), texts(c=sequence), TrackEffects(WINDOW, OFFSETS), hashed)
         next(rows)
         assert read < 1000
 
@@ -266,15 +306,6 @@ def test_log_odds_of_certain_predictions_are_finite() -> None:
     assert effect.log_odds == pytest.approx(2 * np.log(1e6), rel=1e-5)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1.5, -0.1])
-def test_predictions_that_are_no_probabilities_are_refused(value: float) -> None:
-    def broken(sequences: Sequence[str]) -> np.ndarray:
-        return np.full((len(sequences), 1, 2), value, np.float32)
-
-    with fails(ModelError):
-        score([record("c", 30, "T", "C")], texts(c="T" * 60), predict=broken)
-
-
 @pytest.mark.parametrize("options", [{"window": 0}, {"offsets": ()}, {"max_n": 1.1}])
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with fails(ValueError):
@@ -297,7 +328,7 @@ COMMAND = "bigbird-dna score-variants m x.vcf"
 HEAD = VcfHead(META, COLUMN_LINE, {"bigbird-dna": "1.2", "model": "abcd", "command": COMMAND})
 
 
-def write(path: Path, scored: list[ScoredRecord], format: str, fields: TrackFields, head: VcfHead) -> None:
+def write(path: Path, scored: list[ScoredRecord], format: str, fields: TrackEffects, head: VcfHead) -> None:
     """A file of effects."""
     layout = LAYOUTS[format]
     lines = [line for row in scored for line in layout.lines(row, fields)]
@@ -323,7 +354,7 @@ def example() -> tuple[list[VcfRecord], list[ScoredRecord]]:
 def test_vcf_is_read_by_htslib(tmp_path: Path, per_track: bool) -> None:
     records, scored = example()
     path = tmp_path / "x.vcf"
-    write(path, scored, "vcf", TrackFields(NAMES, per_track), HEAD)
+    write(path, scored, "vcf", TrackEffects(WINDOW, OFFSETS, NAMES, per_track), HEAD)
     lines = path.read_text().splitlines()
     assert [line for line in lines if line in META] == [*META[:2], *META[4:]]
     assert lines[4:7] == [
@@ -377,7 +408,7 @@ def test_vcf_is_read_by_htslib(tmp_path: Path, per_track: bool) -> None:
 def test_table(tmp_path: Path) -> None:
     _, scored = example()
     path = tmp_path / "x.tsv"
-    write(path, scored, "tsv", TrackFields(NAMES, True), HEAD)
+    write(path, scored, "tsv", TrackEffects(WINDOW, OFFSETS, NAMES, True), HEAD)
     lines = path.read_text().splitlines()
     assert lines[:3] == [
         "## bigbird-dna 1.2",
@@ -404,7 +435,7 @@ def test_table(tmp_path: Path) -> None:
         values = np.array(fields[8:], np.float64).reshape(3, 2)
         np.testing.assert_allclose(values[:, 0], effect.delta, rtol=1e-5)
         np.testing.assert_allclose(values[:, 1], effect.log_odds, rtol=1e-5)
-    write(path, scored, "tsv", TrackFields(NAMES, False), HEAD)
+    write(path, scored, "tsv", TrackEffects(WINDOW, OFFSETS, NAMES, False), HEAD)
     short = [line.split("\t") for line in path.read_text().splitlines()[3:]]
     assert short == [fields[:8] for fields in (header, *rows)]
 
@@ -414,7 +445,7 @@ def test_bgzip_by_its_name_and_its_index(tmp_path: Path, format: str) -> None:
     _, scored = example()
     plain, packed = tmp_path / "x", tmp_path / "x.gz"
     for path in (plain, packed):
-        write(path, scored, format, TrackFields(NAMES, True), HEAD)
+        write(path, scored, format, TrackEffects(WINDOW, OFFSETS, NAMES, True), HEAD)
     assert packed.read_bytes()[12:14] == b"BC", "bgzip's extra field"
     assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
     for ending in ("tbi", "csi"):
@@ -449,9 +480,9 @@ def test_simulated_variants_have_the_effects_they_were_made_with(tmp_path: Path)
         return counts[:, None] / 10
 
     genome, source = tmp_path / "genome.fa.gz", tmp_path / "variants.vcf.gz"
-    options: Any = {"window": 301, "predict": sites, "offsets": window_offsets(3)}
+    kind = TrackEffects(301, window_offsets(3))
     with Reference(genome) as reference, open_vcf(source) as vcf:
-        scored = list(variant_effects(vcf.records, reference, **options))
+        scored = list(score_records(vcf.records, reference, kind, sites))
     seen = set()
     for row, (effect,) in scored:
         info = dict(part.split("=") for part in row.columns[7].split(";"))
@@ -474,16 +505,153 @@ def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Pa
     path = hg19 / "chr22_17442913-17680545.1000G_sites.vcf.gz"
     output = tmp_path / "x.vcf.gz"
     with Reference(tmp_path / "chr22.fa.gz") as reference, open_vcf(path) as vcf:
-        scored = list(
-            variant_effects(vcf.records, reference, window=1000, predict=hashed, offsets=window_offsets(4))
-        )
+        kind = TrackEffects(1000, window_offsets(4))
+        scored = list(score_records(vcf.records, reference, kind, hashed))
         head = VcfHead(vcf.meta, vcf.column_line, ORIGIN)
     assert len(scored) == 2185
     for _, effects in scored:
         for effect in effects:
             assert effect.notes == () and effect.delta is not None and np.ptp(effect.delta) > 0
-    write(output, scored, "vcf", TrackFields(["a", "b", "c"], True), head)
+    write(output, scored, "vcf", TrackEffects(WINDOW, OFFSETS, ["a", "b", "c"], True), head)
     write_index(output, tmp_path / "x.vcf.gz.tbi", "vcf")
     with pysam.VariantFile(str(output)) as found, pysam.VariantFile(str(path)) as given:
         assert all(row.info["BBD_MAX"] for row in found.fetch("22", 17_500_000, 17_510_000))
         assert sum(1 for _ in found.fetch("22")) == sum(1 for _ in given)
+
+
+# At sites
+
+
+def window(contig: str, place: int, strand: str) -> tuple[str, int, int]:
+    """The window of a TSS, and where it lies; beyond the contig there is N."""
+    first, end = (place - UP, place + DOWN) if strand == "+" else (place - DOWN + 1, place + UP + 1)
+    text = "".join(contig[i] if 0 <= i < len(contig) else "N" for i in range(first, end))
+    return (text if strand == "+" else reverse_complement(text)), first, end
+
+
+def touches(first: int, end: int, start: int, changed: int) -> bool:
+    """Whether a window has a changed base, or both neighbours of the place between two."""
+    return (first < start + changed and start < end) if changed else (first < start < end)
+
+
+def oracle(sequence: str, edited: str) -> dict[tuple[int, str], tuple[float, float]]:
+    """Scores of both alleles at every site that counts, by the reference's position and strand."""
+    same_end = 0
+    while same_end < min(len(sequence), len(edited)) and sequence[-1 - same_end] == edited[-1 - same_end]:
+        same_end += 1
+    n, m = len(sequence) - same_end, len(edited) - same_end
+    start = 0
+    while start < min(n, m) and sequence[start] == edited[start]:
+        start += 1
+    n, m = n - start, m - start
+    found = {}
+    for strand in "+-":
+        pairs = [(i, i) for i in range(start)]
+        pairs += [(start + n + i, start + m + i) for i in range(same_end)]
+        for k in range(max(n, m)):  # in transcription order
+            i, j = (k if length and k < length else length - 1 if length else None for length in (n, m))
+            if strand == "-":
+                i, j = (None if x is None else size - 1 - x for x, size in ((i, n), (j, m)))
+            beside = 0 if strand == "+" else -1
+            pairs.append((start + (beside if i is None else i), start + (beside if j is None else j)))
+        for number, (i, j) in enumerate(pairs):
+            if not (0 <= i < len(sequence) and 0 <= j < len(edited)):
+                continue
+            (ref, *place), (alt, *_) = window(sequence, i, strand), window(edited, j, strand)
+            if number < len(sequence) - n and not touches(*place, start, n):
+                continue
+            # Where several bases stand for one, that with the largest change counts.
+            both = tuple(scores([ref, alt]).tolist())
+            kept = found.get((i, strand), both)
+            found[i, strand] = max(both, kept, key=lambda pair: abs(pair[1] - pair[0]))
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(variants())
+def test_the_effect_is_the_largest_change_between_the_edited_contigs(case: tuple[str, int, str, str]) -> None:
+    sequence, start, ref, alt = case
+    edited = sequence[:start] + alt + sequence[start + len(ref) :]
+    (effect,) = effects([record("c", start + 1, ref, alt)], texts(c=sequence))
+    expected = oracle(sequence, edited)
+    largest = max(expected.values(), key=lambda both: abs(both[1] - both[0]))
+    assert effect.largest is not None
+    assert (effect.largest.ref, effect.largest.alt) == largest
+    assert expected[effect.largest.position, effect.largest.strand] == largest
+
+
+@settings(max_examples=150, deadline=None)
+@given(variants(), st.lists(st.tuples(st.integers(0, 80), st.sampled_from("+-")), max_size=5))
+def test_given_sites_are_the_only_ones(case: tuple[str, int, str, str], places: Any) -> None:
+    sequence, start, ref, alt = case
+    edited = sequence[:start] + alt + sequence[start + len(ref) :]
+    (effect,) = effects([record("c", start + 1, ref, alt)], texts(c=sequence), TssSites({"c": places}))
+    alone = [
+        effects([record("c", start + 1, ref, alt)], texts(c=sequence), TssSites({"c": [place]}))[0]
+        for place in places
+    ]
+    scored = [one.largest for one in alone if one.largest is not None]
+    expected = oracle(sequence, edited)
+    for one in scored:
+        assert (one.position, one.strand) in expected
+    if not scored:
+        assert effect == PromoterEffect((NO_SITE,), None)
+        assert not set(places) & set(expected)
+    else:
+        assert effect.largest is not None
+        assert abs(effect.largest.delta) == max(abs(one.delta) for one in scored)
+
+
+def test_a_substitution_is_seen_from_the_other_strand_as_well() -> None:
+    sequence = random_dna(200, 1)
+    place = 90
+    other = "A" if sequence[place] != "A" else "C"
+    (here,) = effects([record("c", place + 1, sequence[place], other)], texts(c=sequence), "sites, 2 bp")
+    turned = reverse_complement(sequence)
+    there = len(sequence) - 1 - place
+    mirrored = record("c", there + 1, turned[there], reverse_complement(other))
+    (seen,) = effects([mirrored], texts(c=turned), "sites, 2 bp")
+    assert here.largest is not None and seen.largest is not None
+    assert (here.largest.ref, here.largest.alt) == (seen.largest.ref, seen.largest.alt)
+    assert here.largest.position == len(sequence) - 1 - seen.largest.position
+    assert here.largest.strand != seen.largest.strand
+
+
+def test_what_cannot_be_scored_says_why() -> None:
+    sequence = random_dna(60, 2) + "N" * 30 + random_dna(60, 3)
+    reference = texts(c=sequence)
+    wrong = "A" if sequence[30] != "A" else "C"
+    rows = [
+        record("c", 31, sequence[30], "<DEL>"),
+        record("d", 31, "A", "C"),
+        record("c", 31, wrong, "G" if sequence[30] != "G" else "T"),
+        record("c", 31, sequence[30], sequence[30] + random_dna(UP + DOWN + 1, 5)),
+        record("c", 1, sequence[0], "A" if sequence[0] != "A" else "C"),
+    ]
+    found = effects(rows, reference)
+    notes = [effect.notes for effect in found]
+    assert notes == [
+        (Note.SYMBOLIC,),
+        (Note.CONTIG_UNKNOWN,),
+        (Note.REF_MISMATCH,),
+        (Note.TOO_LONG,),
+        (Note.CONTIG_EDGE,),
+    ]
+    assert [effect.largest is None for effect in found] == [True] * 4 + [False]
+    base = sequence[60 - 1]
+    beside_gap = record("c", 60, base, "A" if base != "A" else "C")
+    sites = TssSites({"c": [(60 + UP - 1, "+")]})
+    assert effects([beside_gap], reference, sites, max_n=0.25) == [PromoterEffect((Note.TOO_MANY_N,), None)]
+    assert effects([beside_gap], reference, max_n=0.25)[0].largest is not None
+
+
+@pytest.mark.parametrize("strand", ["+", "-"])
+def test_a_deleted_site_is_looked_for_at_the_next_base_downstream(strand: Strand) -> None:
+    sequence = random_dna(39, 4) + "C" + "GATTACA" + "T" + random_dna(39, 8)  # nothing could be moved
+    edited = sequence[:40] + sequence[47:]
+    row = record("c", 40, sequence[39:47], sequence[39])
+    (effect,) = effects([row], texts(c=sequence), TssSites({"c": [(43, strand)]}))
+    beside = 40 if strand == "+" else 39
+    expected = scores([window(sequence, 43, strand)[0], window(edited, beside, strand)[0]])
+    assert effect.largest is not None
+    assert effect.largest == (43, strand, *expected.tolist())

@@ -21,7 +21,6 @@ from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.variants import find_change
 from bigbird_dna.genome.vcf import open_vcf, scan_vcf
 from bigbird_dna.reporting.known_effects import read_known_effects
-from bigbird_dna.scoring.region_scores import read_regions
 from tests.fuzz.containers import GZIP
 from tests.fuzz.reader import Container, Reader
 from tests.genome.formats import EMBL, GENBANK
@@ -91,7 +90,7 @@ def _gzip(text: bytes) -> bytes:
 
 
 def _read_regions(path: Path) -> object:
-    return read_regions(path, texts(**SEQUENCES))
+    return list(bed_regions(path, texts(**SEQUENCES)))
 
 
 def _read_flat(path: Path) -> object:

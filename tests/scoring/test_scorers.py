@@ -1,0 +1,573 @@
+"""Scorers x formats: functions, commands and shards write the same bytes; what can't be scored is refused."""
+
+import itertools
+import json
+import os
+import shutil
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bigbird_dna
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.disk.shards import Shard
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.reference import prepare_reference
+from bigbird_dna.genome.region_filter import find_places
+from bigbird_dna.genome.sequence import centred_tiles, count_tiles
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.promoter import LoadedPromoterModel
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
+from bigbird_dna.scoring.scan import count_windows, scan_promoters
+from bigbird_dna.tokens.dna import DnaTokenizer
+from tests.cli.command import Result, Run, refused
+from tests.golden.messages import fails
+from tests.toys import random_dna, random_model, small_tokenizer
+
+WINDOW, STRIDE = 60, 25
+PROMOTER = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=2)
+
+
+def chromatin(*names: str, **changed: Any) -> ChromatinSettings:
+    tracks = tuple(NamedTrack(track=name, group="TF") for name in names)
+    shape = {"window": 120, "bin": 20, "pooling": "bin", "bin_layers": 1, "members": 1, **changed}
+    return ChromatinSettings(**shape, tracks=tracks)
+
+
+RECORDS = {
+    "long": random_dna(900, 2),
+    "short": random_dna(45, 3),
+    "gap": random_dna(130, 4) + "N" * 70 + random_dna(151, 5),
+    "tiny": "ACGTA",
+    "last": random_dna(260, 6),
+}
+SOME = [("long", 100, 130), ("long", 400, 640), ("gap", 0, 20), ("last", 200, 201)]
+
+
+class Case(NamedTuple):
+    """A scorer: its function and command, what it reads in `home`, and the file of each of its formats."""
+
+    function: Callable[..., Any]
+    command: str
+    model: str
+    source: str
+    files: dict[str, str]
+    ways: tuple[dict[str, Any], ...]
+
+    def inputs(self, home: Path) -> tuple[Path, ...]:
+        return (home / self.source, home / "genome.fa.gz")[: 1 + (self.command != "score-promoters")]
+
+    def words(self, home: Path, model: str = "") -> list[object]:
+        source, *reference = self.inputs(home)
+        named = [word for path in reference for word in ("--reference", path)]
+        return [self.command, home / (model or self.model), source, *named]
+
+
+SCAN = {"tsv": "x.tsv.gz", "bed": "x.bed", "bedgraph": "x.bg.gz", "bigwig": "x.bw", "parquet": "x.parquet"}
+TABLES = {"tsv": "x.tsv", "bed": "x.bed", "bigwig": "x.bw", "parquet": "x.parquet"}
+EFFECTS = {"vcf": "x.vcf.gz", "tsv": "x.tsv.gz"}
+PLACES: dict[str, Any] = {"contigs": ["long", "last", "gap"], "regions": "some.bed"}
+CASES = {
+    "scan": Case(
+        *(bigbird_dna.score_promoters, "score-promoters", "promoter", "genome.fa.gz", SCAN),
+        ({"stride": STRIDE}, {**PLACES, "stride": 10, "strand": "-"}),
+    ),
+    "regions": Case(
+        *(bigbird_dna.predict_tracks, "predict-tracks", "chromatin", "regions.bed", TABLES),
+        ({"summary": "mean"}, {"middle": 0.5, "contigs": ["long", "last"]}),
+    ),
+    "effects": Case(
+        *(bigbird_dna.score_variants, "score-variants", "chromatin", "x.vcf", EFFECTS),
+        ({"offsets": 1, "tracks": "*"}, {**PLACES, "offsets": 2}),
+    ),
+    "site effects": Case(
+        *(bigbird_dna.score_variants, "score-variants", "promoter", "x.vcf", EFFECTS),
+        ({"stride": 60}, {**PLACES, "stride": 60}),
+    ),
+}
+EVERY = [(name, format) for name, case in CASES.items() for format in case.files]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models `promoter`, `other`, `chromatin`, `pretraining`; `genome.fa.gz`, `regions.bed`, `some.bed`,
+    `x.vcf`."""
+    home = tmp_path_factory.mktemp("scorers")
+    tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 32)
+    config = EncoderConfig(
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=96, block_size=8
+    )
+    models = {"promoter": PROMOTER, "chromatin": chromatin("one", "two", "three"), "other": PROMOTER}
+    for seed, (name, settings) in enumerate({**models, "pretraining": PretrainingSettings()}.items()):
+        save(home / name, random_model(tokenizer, config, settings, seed=seed, scale=3), {}, {}, {})
+    (home / "genome.fa").write_text("".join(f">{name}\n{text}\n" for name, text in RECORDS.items()))
+    prepare_reference(home / "genome.fa", home / "genome.fa.gz")
+    regions = [("long", start, start + 10 * (start % 7 + 1)) for start in range(15, 800, 71)]
+    regions += [("gap", 140, 180), ("last", 0, 260), ("nowhere", 5, 90), ("short", 20, 900), ("gap", 10, 30)]
+    (home / "regions.bed").write_text("".join(f"{c}\t{s}\t{e}\tr{s}\n" for c, s, e in regions))
+    (home / "some.bed").write_text("".join(f"{c}\t{s}\t{e}\n" for c, s, e in reversed(SOME)))
+    header = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
+    (home / "x.vcf").write_text(header + "".join(_variants()), "utf-8", "surrogateescape")
+    return home
+
+
+def _variants() -> Iterator[str]:
+    """Variants of every kind, with a byte that isn't UTF-8."""
+    other = {"A": "C,<DEL>", "C": "G", "G": "T,GA", "T": "A", "N": "A"}
+    for contig, step in (("long", 37), ("gap", 45), ("last", 90)):
+        for place in range(3, len(RECORDS[contig]), step):
+            ref = RECORDS[contig][place]
+            yield f"{contig}\t{place + 1}\t.\t{ref}\t{other[ref]}\t.\tPASS\tKEY=\udc80{place}\n"
+    yield "elsewhere\t5\t.\tA\tC\t.\t.\t.\n"
+
+
+@pytest.fixture(scope="module")
+def load(home: Path) -> Callable[[str], Any]:
+    """The models of `home`, each loaded once."""
+    return cache(lambda name: bigbird_dna.load(home / name))
+
+
+def flags(options: dict[str, Any]) -> list[object]:
+    """A function's options as the command's."""
+    names = {"contigs": "--contig", "middle": "--center-fraction", "piece": "--shard", "output": "-o"}
+    given = [(names.get(key, f"--{key.replace('_', '-')}"), value) for key, value in options.items()]
+    return [
+        word
+        for name, value in given
+        for one in (value if isinstance(value, list) else [value])
+        for word in (name, one)
+    ]
+
+
+def rows(result: Result) -> list[list[str]]:
+    assert result.code == 0, result.err
+    return [line.split("\t") for line in result.out.splitlines() if not line.startswith("#")]
+
+
+def written(directory: Path) -> dict[str, bytes]:
+    files = {path.name: path.read_bytes() for path in directory.iterdir()}
+    shutil.rmtree(directory)
+    directory.mkdir()
+    return files
+
+
+def merged(job: Callable[..., Any], made: Path, name: str, of: int) -> dict[str, bytes]:
+    """The files that the shards of a job become, each made with other batches, merged in another order."""
+    shards = [made / f"{number}.shard" for number in range(1, of + 1)]
+    for number, (path, batch) in enumerate(zip(shards, itertools.cycle((3, 1, 7))), start=1):
+        job(output=path, piece=f"{number}/{of}", batch_size=batch)
+    assert bigbird_dna.merge_shards([*shards[1::2], *shards[::2]], made / name).shards == of
+    for path in shards:
+        path.unlink()
+    return written(made)
+
+
+@pytest.mark.parametrize(("name", "format"), EVERY)
+def test_function_command_and_shards_write_the_same_bytes(
+    run: Run, load: Callable[[str], Any], home: Path, tmp_path: Path, name: str, format: str
+) -> None:
+    """Of all and of a part, in any number of shards, more than there are rows as well."""
+    case = CASES[name]
+    for options, counts in zip(case.ways, ((1, 3, 70) if format == "tsv" else (4,), (3,)), strict=True):
+        options = {**options, "format": format, "threads": 1}
+        if "regions" in options:
+            options["regions"] = home / options["regions"]
+        if (name, format) == ("regions", "bigwig"):
+            options["tracks"] = "two"
+
+        def job(options: dict[str, Any] = options, **more: Any) -> None:
+            case.function(load(case.model), *case.inputs(home), **options, **more)
+
+        made, file = tmp_path / "made", case.files[format]
+        made.mkdir(exist_ok=True)
+        job(output=made / file)
+        whole = written(made)
+        assert len(whole[file]) > 100
+        assert run(*case.words(home), "-o", made / file, *flags(options)).code == 0
+        assert written(made) == whole
+        for of in counts:
+            assert merged(job, made, file, of) == whole, of
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_contigs_and_regions_choose_rows_of_the_whole(
+    run: Run, home: Path, tmp_path: Path, name: str
+) -> None:
+    case, bed = CASES[name], tmp_path / "x.bed"
+    words = [*case.words(home), "--format", "tsv"]
+    whole = rows(run(*words))
+    for contigs in (["last"], ["gap", "long"]):
+        result = run(*words, *flags({"contigs": contigs}))
+        assert rows(result) == [row for row in whole if row[0] in contigs] != []
+        assert "".join(f" --contig {contig}" for contig in contigs) in result.out.splitlines()[2]
+    refused(run(*words, "--contig", "chr9"), 1, home / "genome.fa.gz", "chr9")
+    some = run(*words, "--contig", "chr9", "--contig", "last")
+    assert rows(some) == [row for row in whole if row[0] == "last"]
+    assert f"warning: {home / 'genome.fa.gz'} has no contig chr9" in some.err
+    if case.command == "predict-tracks":
+        return
+
+    def inside(row: list[str]) -> bool:
+        place = int(row[1])
+        first, last = (place, int(row[2])) if name == "scan" else (place - 1, place - 1 + len(row[2]))
+        return any(row[0] == c and first < end and start < last for c, start, end in SOME)
+
+    chosen = [row for row in whole if inside(row)]
+    assert 0 < len(chosen) < len(whole)
+    result = run(*words, "--regions", home / "some.bed")
+    assert rows(result) == chosen and f"--regions {home / 'some.bed'}" in result.out
+    for contig in ("last", "tiny"):
+        found = run(*words, "--regions", home / "some.bed", "--contig", contig)
+        assert rows(found) == [row for row in chosen if row[0] == contig]
+    bed.write_text("x\t0\t10\nlast\t0\t10\n")
+    assert "1 regions on contigs that" in run(*words, "--regions", bed).err
+    for text in ("x\t0\t10\ny\t0\t10\n", "last\t9\t5\n"):
+        bed.write_text(text)
+        refused(run(*words, "--regions", bed), 1, bed)
+    refused(run(*words, "--regions", tmp_path / "none.bed"), 1, "none.bed")
+    refused(run(*words, "--regions", bed, "-o", bed), 2, bed)
+
+
+def test_a_signal_in_regions_is_that_of_a_whole_scan(run: Run, home: Path) -> None:
+    def bases(*words: object) -> dict[tuple[str, int], str]:
+        found = rows(run(*CASES["scan"].words(home), "--stride", 17, "--format", "bedgraph", *words))
+        return {(row[0], base): row[3] for row in found for base in range(int(row[1]), int(row[2]))}
+
+    whole = bases()
+    inside = {place for c, start, end in SOME for place in itertools.product([c], range(start, end))}
+    assert bases("--regions", home / "some.bed") == {place: whole[place] for place in inside & whole.keys()}
+
+
+def test_contigs_under_their_other_names(tmp_path: Path) -> None:
+    known = {"chr21": 48_129_895, "chr22": 51_304_566}
+    (tmp_path / "x.bed").write_text("22\t10\t20\nNC_000021.8\t5\t9\nchr22\t15\t30\n")
+    places = find_places(["22", "CM000683.1"], tmp_path / "x.bed", known, "x.fa", None)
+    assert places is not None
+    assert list(places.clipped("chr22", 0, 100)) == [(10, 30)] == list(places.clipped("22", 0, 100))
+    assert places.overlaps("21", 8, 9) and not places.overlaps("21", 9, 10)
+    assert not places.overlaps("chr22", 30, 31) and places.overlaps("chr22", 29, 31)
+    assert find_places([], None, known, "x.fa", None) is None
+    with fails(DataError):
+        find_places(["1"], None, known, "x.fa", None)
+
+
+@pytest.mark.parametrize("name", ["regions", "effects", "site effects"])
+def test_an_alias_file_has_the_names_of_contigs(run: Run, home: Path, tmp_path: Path, name: str) -> None:
+    """Of regions, records, contigs and sites."""
+    case, aliases = CASES[name], tmp_path / "names.tsv"
+    aliases.write_text("NC_1\tlong\n")
+    for file in ("regions.bed", "some.bed", "x.vcf"):
+        lines = (home / file).read_text("utf-8", "surrogateescape").splitlines(keepends=True)
+        named = [line.replace("long\t", "NC_1\t", 1) for line in lines if line.startswith(("#", "long"))]
+        (tmp_path / file).write_text("".join(named), "utf-8", "surrogateescape")
+    command, model, _, *reference = case.words(home)
+    ways: list[list[object]] = [[], ["--contig", "{}"]]
+    ways += [["--regions", "{}/some.bed"]] if case.command == "score-variants" else []
+    ways += [["--tss", "{}/some.bed"]] if name == "site effects" else []
+    for way in ways:
+        asked = [str(word).format("long" if way[0] == "--contig" else home) for word in way]
+        own = [row for row in rows(run(*case.words(home), *asked, "--format", "tsv")) if row[0] == "long"]
+        other = [str(word).format("NC_1" if way[0] == "--contig" else tmp_path) for word in way]
+        words = [command, model, tmp_path / case.source, *reference, *other, "--aliases", aliases]
+        result = run(*words, "--format", "tsv")
+        assert [row[1:] for row in rows(result)] == [row[1:] for row in own] != []
+        assert f"--aliases {aliases}" in result.out
+    words = [command, model, tmp_path / case.source, *reference]
+    refused(run(*words), 1, "NC_1", "--aliases")
+    aliases.write_text("NC_1 long\n")
+    refused(run(*words, "--aliases", aliases), 1, aliases)
+
+
+ALWAYS = """
+    --batch-size 0 | --threads 0 | --max-n 1.5 | --max-n nan | --device tpu | --precision double |
+    --precision float16 --device cpu | --device cuda | --shard 4/3 -o x | --shard 1/3 | --shard 1/3 -o . |
+    --format wig | -o x.csv | -o no/x.tsv | -o . | -o /proc/x.tsv
+"""
+WRONG = {
+    "scan": """
+        --stride 0 | --stride -5 | --strand x | --format bigwig | --format parquet | -o x.bw.gz | -o x.v2 |
+        -o x.wig.gz | --prior 0.1 | --prior 1 --calibrated
+    """,
+    "regions": """
+        --tracks onee | --summary median | --center-fraction 1.5 | --format bigwig --tracks one |
+        --format parquet | -o x.bw | --tracks x
+    """,
+    "effects": "--format bed | -o x.bcf | --offsets 0 | --offsets 42 | --tracks CTFC | --stride 5 | --tss x",
+    "site effects": "--tracks one | --offsets 4 | --stride 0 | --stride 5 --tss x",
+}
+OPTIONS = [(name, option.strip()) for name in CASES for option in "|".join((ALWAYS, WRONG[name])).split("|")]
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_options_that_make_no_sense(
+    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    refused(run(*CASES[name].words(home), *option.split()), 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_files_that_can_not_be_used(run: Run, home: Path, tmp_path: Path, name: str) -> None:
+    case, out, folder = CASES[name], tmp_path / "out", tmp_path / "folder"
+    out.write_text("former")
+    folder.mkdir()
+    command, model, source, *reference = case.words(home)
+    other = "promoter" if case.command == "predict-tracks" else "pretraining"
+    for wrong in ("none", "genome.fa", "", other):
+        refused(run(command, home / wrong, source, *reference, "-o", out), 1, home / wrong)
+    missing = [[command, model, tmp_path / "none", *reference], [command, model, folder, *reference]]
+    missing += [[command, model, source, "--reference", tmp_path / "none"]] if reference else []
+    for words in missing:
+        refused(run(*words, "-o", out), 1, tmp_path)
+    for path in case.inputs(home):
+        refused(run(*case.words(home), "-o", path), 2, path)
+    assert out.read_text() == "former" and {*tmp_path.iterdir()} == {out, folder}
+    assert run(*case.words(home), "-o", tmp_path / "x.csv", "--format", "tsv").code == 0
+    assert (tmp_path / "x.csv").read_text().startswith("## bigbird-dna")
+
+
+def test_precision_is_part_of_a_job_and_stated(run: Run, home: Path, tmp_path: Path) -> None:
+    for case in CASES.values():
+        words = [*case.words(home), "--device", "cpu", "--format", "tsv"]
+        plain, same, narrow = (
+            run(*words, *more).out for more in ((), ("--precision", "float32"), ("--precision", "bfloat16"))
+        )
+        assert plain == same and "--precision" not in plain
+        commands = [line for line in narrow.splitlines() if line.startswith("## command")]
+        assert len(commands) == 1 and "--precision bfloat16" in commands[0]
+        assert narrow.replace(" --precision bfloat16", "") != plain
+    shards = [tmp_path / "1", tmp_path / "2"]
+    for number, (path, more) in enumerate(zip(shards, ((), ("--precision", "bfloat16")), strict=True), 1):
+        words = [*CASES["scan"].words(home), "--shard", f"{number}/2", "-o", path, "--device", "cpu"]
+        assert run(*words, *more).code == 0
+    refused(run("merge-shards", *shards, "-o", tmp_path / "x.tsv"), 1, shards[1])
+
+
+def test_standard_input_and_output(run: Run, home: Path, tmp_path: Path) -> None:
+    scan = ("score-promoters", home / "promoter", "-", "--stride", STRIDE, "--contig", "long")
+    fasta = (home / "genome.fa").read_bytes()
+    whole = run(*scan, stdin=fasta).out
+    assert whole.count("\n") > 30
+    for number in (1, 2):
+        assert run(*scan, "--shard", f"{number}/2", "-o", tmp_path / f"{number}", stdin=fasta).code == 0
+    result = run("merge-shards", tmp_path / "2", tmp_path / "1")
+    assert result.out == whole and "2 pieces, " in result.err
+
+
+# Shards
+
+
+@given(st.integers(1, 40), st.integers(0, 300))
+def test_shards_have_all_rows_evenly(of: int, total: int) -> None:
+    ranges = [Shard(number, of).rows(total) for number in range(1, of + 1)]
+    assert [row for rows in ranges for row in rows] == list(range(total))
+    assert max(map(len, ranges)) - min(map(len, ranges)) <= 1
+
+
+@given(st.integers(1, 600), st.integers(1, 90), st.integers(1, 120), st.integers(-50, 700))
+def test_windows_are_counted_without_listing_them(length: int, size: int, stride: int, below: int) -> None:
+    tiles = list(centred_tiles(length, size, stride))
+    assert count_tiles(length, size, stride) == len(tiles)
+    assert count_tiles(length, size, stride, below) == sum(start < below for start in tiles)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1.0/2", "1/1000000", "²/3"]
+)
+def test_a_shard_is_one_of_some(text: str) -> None:
+    with fails(UsageError):
+        Shard.parse(text)
+    assert Shard.parse("3/8") == (3, 8)
+
+
+@pytest.mark.parametrize("regions", [None, "some.bed"])
+def test_the_windows_of_a_range_are_those_of_a_whole_scan(home: Path, regions: str | None) -> None:
+    lengths = {name: len(text) for name, text in RECORDS.items()}
+    places = find_places((), home / regions, lengths, "x", None) if regions else None
+    count = count_windows(lengths, window=WINDOW, stride=STRIDE, places=places)
+
+    def scan(**options: Any) -> list[Any]:
+        toy = lambda texts: np.array([hash(text) % 1000 / 1000 for text in texts], np.float32)  # noqa: E731
+        given = {"window": WINDOW, "stride": STRIDE, "strands": ("+",), "places": places, "predict": toy}
+        return list(scan_promoters(home / "genome.fa", lengths, chunk_bases=100, **given, **options))
+
+    whole = scan()
+    assert len(whole) == count > 8
+    for start, stop in itertools.combinations(range(0, count + 1, 3), 2):
+        assert scan(numbers=range(start, stop)) == whole[start:stop]
+    assert scan(numbers=range(4, 4)) == []
+
+
+@pytest.fixture
+def shards(run: Run, home: Path, tmp_path: Path) -> list[Path]:
+    """Three shards of a scan."""
+    made = [tmp_path / f"{number}.shard" for number in (1, 2, 3)]
+    for number, path in enumerate(made, start=1):
+        assert shard_of(run, home, path, f"{number}/3").code == 0
+    return made
+
+
+def shard_of(run: Run, home: Path, output: Path, shard: str, *more: object, model: str = "promoter") -> Any:
+    return run("score-promoters", home / model, home / "genome.fa", "--shard", shard, "-o", output, *more)
+
+
+def test_sets_that_are_not_all_of_one_job(run: Run, home: Path, shards: list[Path], tmp_path: Path) -> None:
+    first, second, third = shards
+    out, other = tmp_path / "out.tsv", tmp_path / "other"
+
+    def wrong(*paths: Path, named: Sequence[object] = ()) -> None:
+        refused(run("merge-shards", *paths, "-o", out), 1, *named)
+        assert not out.exists()
+
+    wrong(first, third, named=[first, "1/3", 2])
+    wrong(third, named=[third, "(1, 2)"])
+    shutil.copy(second, tmp_path / "copy")
+    wrong(first, second, third, tmp_path / "copy", named=["copy", second])
+    for shard, more, named in (
+        ("2/4", (), ("4", "3")),
+        ("2/3", ("--stride", 99), ("--stride 99", "--stride 10")),
+        ("2/3", ("--format", "bigwig"), ("--format bigwig",)),
+    ):
+        shard_of(run, home, other, shard, *more)
+        wrong(first, other, third, named=[other, first, *named])
+    shard_of(run, home, other, "2/3", model="other")
+    wrong(first, other, third, named=[home / "other"])
+    wrong(first, home / "genome.fa", named=["genome.fa"])
+    wrong(first, tmp_path / "none", named=["none"])
+    # Of other work.
+    assert run(*CASES["effects"].words(home), "--offsets", 1, "--shard", "2/3", "-o", other).code == 0
+    wrong(first, other, third, named=[other])
+    refused(run("merge-shards", *shards, "-o", tmp_path / "x.bw"), 2, "bigwig", "tsv")
+    refused(run("merge-shards", *shards, "-o", first), 2, first)
+    refused(run("merge-shards", *shards, "-o", tmp_path / "no/x.tsv"), 2, tmp_path / "no")
+
+
+def test_the_same_names_with_another_content_are_another_job(run: Run, home: Path, tmp_path: Path) -> None:
+    fasta, model = tmp_path / "genome.fa", tmp_path / "model"
+    shutil.copy(home / "genome.fa", fasta)
+    shutil.copytree(home / "promoter", model)
+    words = ("score-promoters", model, fasta, "--shard")
+    assert run(*words, "1/2", "-o", tmp_path / "1").code == 0
+    text = fasta.read_text()
+    fasta.write_text(text.replace("ACGTA\n", "ACGTC\n"))  # as long as before
+    assert run(*words, "2/2", "-o", tmp_path / "2").code == 0
+    refused(run("merge-shards", tmp_path / "1", tmp_path / "2"), 1, tmp_path / "2", fasta)
+    fasta.write_text(text)
+    shutil.rmtree(model)
+    shutil.copytree(home / "other", model)
+    assert run(*words, "2/2", "-o", tmp_path / "2").code == 0
+    refused(run("merge-shards", tmp_path / "1", tmp_path / "2"), 1, tmp_path / "2")
+
+
+def test_damaged_shards(run: Run, shards: list[Path], tmp_path: Path) -> None:
+    whole = shards[1].read_bytes()
+    with zipfile.ZipFile(shards[1]) as archive:
+        lines, description = archive.read("rows.txt"), json.loads(archive.read("piece.json"))
+
+    def packed(lines: bytes, **changed: Any) -> bytes:
+        with zipfile.ZipFile(tmp_path / "new", "w") as archive:
+            archive.writestr("rows.txt", lines)
+            archive.writestr("piece.json", json.dumps({**description, **changed}))
+        return (tmp_path / "new").read_bytes()
+
+    made = [whole[: len(whole) // 2], whole[:60] + b"\0\1\2" + whole[63:]]
+    made += [packed(lines[: lines.rindex(b"\n", 0, -1) + 1]), packed(lines.replace(b"\t+\t", b"\t+", 1))]
+    made += [packed(lines, number="2"), packed(lines, job=[]), packed(lines, job={}), packed(lines, number=7)]
+    for data in made:
+        shards[1].write_bytes(data)
+        refused(run("merge-shards", *shards, "-o", tmp_path / "out.tsv"), 1, shards[1])
+        assert not (tmp_path / "out.tsv").exists()
+    shards[1].write_bytes(packed(lines, **{"bigbird-dna": "99.0"}))
+    refused(run("merge-shards", *shards), 1, "99.0")
+    refused(run("merge-shards", shards[1]), 1, "99.0")
+
+
+def test_a_bigwig_without_any_score_is_refused_when_it_is_merged(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
+    fasta = tmp_path / "n.fa"
+    fasta.write_text(">n\n" + "N" * 200 + "\n")
+    words = ("score-promoters", home / "promoter", fasta, "--format", "bigwig")
+    sentence = refused(run(*words, "-o", tmp_path / "x.bw"), 1)
+    assert run(*words, "--shard", "1/1", "-o", tmp_path / "1").code == 0
+    assert refused(run("merge-shards", tmp_path / "1", "-o", tmp_path / "x.bw"), 1) == sentence
+    assert {tuple(row[4::2]) for row in rows(run(*words[:3]))} == {("NA", "n_fraction=1")}
+
+
+def test_an_index_comes_with_the_merged_file_and_an_old_one_goes(home: Path, tmp_path: Path) -> None:
+    words = home / "chromatin", home / "x.vcf", home / "genome.fa.gz"
+    for number in (1, 2):
+        bigbird_dna.score_variants(*words, tmp_path / f"{number}", piece=f"{number}/2", offsets=1)
+    (tmp_path / "x.vcf.gz.csi").write_text("of a former file")
+    bigbird_dna.merge_shards([tmp_path / "1", tmp_path / "2"], tmp_path / "x.vcf.gz")
+    assert (tmp_path / "x.vcf.gz.tbi").stat().st_size > 20 and not (tmp_path / "x.vcf.gz.csi").exists()
+
+
+# Real data, in eight shards and in one
+
+# bp, so that a scan of 12 Mb takes a minute of a core; at 100 it is 25 of them.
+REAL_STRIDE = int(os.environ.get("BIGBIRD_DNA_STRIDE", "4000"))
+
+
+def in_eight(job: Callable[..., Any], directory: Path, name: str) -> dict[str, bytes]:
+    made = directory / "made"
+    made.mkdir()
+    job(output=made / name)
+    whole = written(made)
+    assert merged(job, made, name, 8) == whole
+    return whole
+
+
+def hashed(_: LoadedPromoterModel, windows: Sequence[str], **__: Any) -> np.ndarray:
+    """Scores that any base can change, and that cost nothing."""
+    return (np.array([zlib.crc32(window.encode()) for window in windows]) / 2**32).astype(np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("name", "stride", "least"),
+    [("x.tsv.gz", 100, 500_000), ("x.bw", 100, 500_000), ("x.tsv", REAL_STRIDE, 100_000)],
+)
+def test_the_scan_of_yeast(
+    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, stride: int, least: int
+) -> None:
+    """Every window with a stand-in for the network, and some with it."""
+    if stride == 100:
+        monkeypatch.setattr(LoadedPromoterModel, "window_probabilities", hashed)
+    fasta = next((shared_data / "yeast").glob("Saccharomyces*.fa.gz"))
+
+    def scan(**options: Any) -> None:
+        bigbird_dna.score_promoters("yeast-promoters", fasta, stride=stride, threads=1, **options)
+
+    assert len(in_eight(scan, tmp_path, name)[name]) > least
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_variants_of_chromosome_22(shared_data: Path, tmp_path: Path) -> None:
+    hg19, tokenizer = shared_data / "hg19", small_tokenizer()
+    prepare_reference(hg19 / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
+    config = EncoderConfig(
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=512, block_size=16
+    )
+    settings = chromatin("CTCF", "MAX", window=1000, bin=200)
+    save(tmp_path / "model", random_model(tokenizer, config, settings, scale=3), {}, {}, {})
+    vcf = hg19 / "chr22_17442913-17680545.1000G_sites.vcf.gz"
+
+    def score(**options: Any) -> None:
+        words = tmp_path / "model", vcf, tmp_path / "chr22.fa.gz"
+        bigbird_dna.score_variants(*words, format="vcf", tracks="*", offsets=2, threads=1, **options)
+
+    assert {*in_eight(score, tmp_path, "x.vcf.gz")} == {"x.vcf.gz", "x.vcf.gz.tbi"}
