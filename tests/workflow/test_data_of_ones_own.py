@@ -15,17 +15,17 @@ from tests.workflow.dry_runs import COMMON, dry_run, jobs, own_genome, refused, 
 # Sequences without a genome: nothing is simulated, fetched, tokenised or pretrained.
 SEQUENCES = {
     "all": 1,
-    "attention_figure": 1,
+    "report_plot_attention": 1,
     "finetune_promoter": 2,
-    "finetuning_figure": 1,
-    "promoter_baseline": 2,
-    "promoter_report": 1,
-    "promoter_sequences": 1,
-    "run_report": 1,
+    "report_plot_loss": 1,
+    "train_baseline_promoter": 2,
+    "evaluate_promoters": 1,
+    "prepare_sequences": 1,
+    "report_run": 1,
     "score_promoters": 1,
     "stage_config": 5,
-    "summary": 1,
-    "train_tokenizer": 1,
+    "report_summary": 1,
+    "prepare_tokenizer": 1,
 }
 
 
@@ -72,11 +72,11 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
             },
         ),
     )
-    pretraining = {"prepare_reference": 1, "tokenize": 1, "tokenizer_statistics": 1, "pretrain": 1}
-    pretraining |= {"pretraining_baseline": 1, "evaluate_pretraining": 1}
-    pretraining |= {"pretraining_report": 1, "stage_config": 6}
+    pretraining = {"prepare_reference": 1, "prepare_tokens": 1, "prepare_token_stats": 1, "pretrain": 1}
+    pretraining |= {"train_baseline_language": 1, "evaluate_pretraining": 1}
+    pretraining |= {"report_pretraining": 1, "stage_config": 6}
     # Sequences that are trimmed around their middle are not aligned at the start site.
-    assert jobs(text) == SEQUENCES | pretraining | {"promoter_baseline": 1}
+    assert jobs(text) == SEQUENCES | pretraining | {"train_baseline_promoter": 1}
     assert "--baseline k-mer" in text and "position" not in " ".join(
         re.findall("evaluate promoters .*", text)
     )
@@ -159,7 +159,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"local_data": str(local)}))
     text = dry_run(tmp_path, "--configfile", minimal, path)
     assert "aliases" not in re.sub('"aliases": null', "", text)
-    assert jobs(text) == COMMON | {"finetune_promoter": 2, "promoter_baseline": 2}
+    assert jobs(text) == COMMON | {"finetune_promoter": 2, "train_baseline_promoter": 2}
 
 
 def test_the_report_has_the_name_of_a_genome_of_one_s_own() -> None:

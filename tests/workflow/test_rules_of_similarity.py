@@ -13,8 +13,12 @@ def test_the_jobs_that_the_section_splits_asks_for(tmp_path: Path) -> None:
     before = jobs(dry_run(tmp_path / "without", *overlay(tmp_path / "without", pieces)))
     both = {**pieces, "splits": {"similarity": 0.5, "strata": [0.3, 0.5]}}
     text = dry_run(tmp_path / "both", *overlay(tmp_path / "both", both))
-    more = {"nearest_promoters": 3, "promoter_similarity_report": 1, "nearest_bins": 1}
-    assert jobs(text) == before | more | {"bin_similarity_report": 1, "drop_similar_bins": 1}
+    more = {
+        "evaluate_nearest_promoters": 3,
+        "evaluate_promoters_by_similarity": 1,
+        "evaluate_nearest_bins": 1,
+    }
+    assert jobs(text) == before | more | {"evaluate_bins_by_similarity": 1, "prepare_filter_bins": 1}
     home = "results/demo/chromatin"
     assert f"prepare filter-bins {home}/labelled --reference" in text
     assert f"--similarity 0.5 -o {home}/data >" in text

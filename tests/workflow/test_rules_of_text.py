@@ -33,7 +33,7 @@ def test_every_setting_has_a_plan_and_a_file_of_its_own(plan: str) -> None:
     count = len(config.tasks)
     judged = sum(task.kind != "pretraining" for task in config.tasks.values())
     assert jobs(plan) == {
-        **dict.fromkeys(("nlp_config", "nlp_records", "nlp_train", "nlp_evaluate"), count),
+        **dict.fromkeys(("nlp_config", "nlp_prepare", "nlp_train", "nlp_evaluate"), count),
         "nlp_predict": judged,
     }
     found = configurations(plan)

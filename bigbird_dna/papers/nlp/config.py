@@ -4,6 +4,7 @@
 same rules as the configuration of a genome's run: data alone, unknown keys refused, one line about a fault.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,6 +48,11 @@ class NlpConfig(Section):
         if name not in self.tasks:
             raise ConfigError(f"task {shown(name)} is not one of {', '.join(self.tasks) or '(none)'}")
         return self.tasks[name]
+
+    def task_text(self, name: str) -> str:
+        """A task's section with every key, as the text of a configuration file (JSON, which is YAML)."""
+        values = {"results": self.results, "tasks": {name: self.task(name).model_dump(mode="json")}}
+        return json.dumps(values, indent=1, ensure_ascii=False)
 
     def paths(self, name: str) -> TextPaths:
         """The names of a task's files."""
