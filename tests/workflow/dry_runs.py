@@ -97,11 +97,12 @@ def dry_run(directory: Path, *arguments: str | Path) -> str:
     return outcome.stdout + outcome.stderr
 
 
-def refused(outcome: subprocess.CompletedProcess[str], message: str) -> None:
-    """Snakemake has stopped with this one line."""
+def refused(outcome: subprocess.CompletedProcess[str], pattern: str = "") -> str:
+    """Snakemake has stopped with this one line, which is given back."""
     assert outcome.returncode == 1
-    said = [line for line in outcome.stderr.splitlines() if "profile" not in line]
-    assert len(said) == 1 and re.search(f"^bigbird-dna: error: .*{message}", said[0])
+    (line,) = [line for line in outcome.stderr.splitlines() if "profile" not in line]
+    assert re.search(f"^bigbird-dna: error: .*{pattern}", line)
+    return line
 
 
 def jobs(text: str) -> dict[str, int]:
@@ -131,6 +132,17 @@ def own_genome(directory: Path, **changes: Any) -> list[str | Path]:
     path = directory / "changed.yaml"
     path.write_text(yaml.safe_dump({"local_data": str(local), **changes}))
     return ["--configfile", REPOSITORY / "workflow/config/chr22.yaml", path]
+
+
+def own_sequences(directory: Path, **changes: Any) -> list[str | Path]:
+    """Arguments for the configuration of sequences with stand-ins for its files, and a few changed keys."""
+    local = directory / "local data"
+    local.mkdir()
+    for name in ("promoters.fa", "others.fa", "splits.tsv", "genome.fa"):
+        (local / name).touch()
+    path = directory / "changed.yaml"
+    path.write_text(yaml.safe_dump({"local_data": str(local), **changes}))
+    return ["--configfile", REPOSITORY / "workflow/config/sequences.yaml", path]
 
 
 def rules() -> dict[str, dict[str, str]]:

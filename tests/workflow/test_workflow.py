@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -10,17 +9,7 @@ import yaml
 from bigbird_dna.config import parse_config
 from bigbird_dna.reporting.run_page import PARTS
 from tests.conftest import REPOSITORY
-from tests.workflow.dry_runs import (
-    STUDY,
-    asking,
-    dry_run,
-    jobs,
-    overlay,
-    refused,
-    rules,
-    snakemake,
-    stage_configs,
-)
+from tests.workflow.dry_runs import STUDY, asking, dry_run, jobs, overlay, rules, stage_configs
 
 
 def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
@@ -106,92 +95,6 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         parse_config(values)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"encoder": {"laers": 4}},
-            r"/changed\.yaml: line 2: unknown key 'encoder\.laers'; did you mean 'encoder\.layers'\?$",
-        ),
-        ({"encoder": {"layers": "four"}}, "encoder.layers: .* valid integer .*'four'"),
-        ({"genome": {"test": []}}, "genome.test: name at least one contig or region"),
-        ({"genome": {"test": ["demo6:1-9"]}}, "genome.test: 'demo6:1-9' is a region, but effects of sim"),
-        (
-            {"promoters": {"windows": {"negative_sets": ["permuted"]}, "control": None}},
-            "scoring.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
-        ),
-        (
-            {"promoters": {"windows": {"negative_sets": ["permuted"]}}},
-            "promoters: control 'genomic' is not one of windows.negative_sets",
-        ),
-        (
-            {"chromatin": {"data": {"tracks": "deepsea"}}},
-            "chromatin.data: .* negative_fraction can only be 0.0",
-        ),
-        (
-            {"chromatin": {"data": {"tracks": "deepsea", "negative_fraction": 0.0}}},
-            "chromatin.data.tracks: deepsea is GRCh37, the genome is demo",
-        ),
-        (
-            {"promoters": {"steps": 3}},
-            r"/changed\.yaml: line 2: unknown key 'promoters\.steps';"
-            r" did you mean 'promoters\.training\.steps'\?$",
-        ),
-        (
-            {
-                "local_data": "nowhere",
-                "genome": {"assembly": "sacCer3", "reference": "sacCer3.reference"},
-                "promoters": {"source": "sacCer3.promoters"},
-            },
-            "local_data: nowhere is not a directory",
-        ),
-        (
-            {
-                "study": {"seeds": [1]},
-                "promoters": {"windows": {"negative_sets": ["permuted"]}, "control": None},
-            }
-            | {"scoring": {"negative_set": "permuted"}},
-            "study.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
-        ),
-        (
-            {"study": {"starts": ["random", "longer"], "longer_steps": 300}},
-            "study.longer_steps: 300 is not above the 600 steps of promoters",
-        ),
-        (
-            {"study": {"starts": ["random", "longer"]}},
-            "study: the start 'longer' and longer_steps go together",
-        ),
-        (
-            {"study": {"tasks": ["chromatin"]}, "chromatin": {"data": {"tracks": None}}},
-            "study.tasks: there are no models of chromatin in this run",
-        ),
-        ({"study": {"seeds": [1, 1]}}, "study: seeds names one twice"),
-        ({"study": {"shares": [0.2, 0.20000001]}}, "study: shares are too much alike"),
-        (
-            {"chromatin": {"data": {"tracks": "my.tsv"}}},
-            "chromatin.data.tracks: 'my.tsv' is not a file or folder here",
-        ),
-        (
-            {"chromatin": {"data": {"blacklist": "x.bed"}}},
-            "chromatin.data.blacklist: 'x.bed' is not a file here",
-        ),
-        (
-            {"local_data": "data", "chromatin": {"variants": "x.vcf"}},
-            "chromatin.variants: 'x.vcf' is not a file in data or here",
-        ),
-    ],
-    ids=[
-        *("unknown-key", "wrong-type", "no-test-contig", "simulated-region"),
-        *("no-scoring-model", "no-control"),
-        *("bundle-is-published", "bundle-of-another-genome", "moved-key", "no-local-data"),
-        *("study-set", "study-longer", "study-no-longer", "study-task", "study-seeds", "study-shares"),
-        *("no-tracks", "no-blacklist", "no-variants"),
-    ],
-)
-def test_wrong_configurations(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    refused(snakemake(tmp_path, "--dry-run", *overlay(tmp_path, changed)), message)
-
-
 def test_captions_exist() -> None:
     stored = {path.stem for path in (REPOSITORY / "bigbird_dna/reporting/captions").glob("*.rst")}
     assert stored == {item.caption for part in PARTS.values() for item in part} - {""}
@@ -218,3 +121,24 @@ def test_rules_that_ask_for_gpus_run_on_them_where_there_are_any(demo_run: str, 
     # The default profile has none, which caps what a rule asks for.
     assert demo_run.count(" --device cpu > ") == count
     assert dry_run(tmp_path, "--resources", "gpu=2").count(" --device cuda > ") == count
+
+
+def test_the_jobs_that_the_section_splits_asks_for(demo_run: str, tmp_path: Path) -> None:
+    splits = {"similarity": 0.5, "strata": [0.3, 0.5]}
+    shards = {"chromatin": {"pieces": {"data": 2}}}
+    text = dry_run(tmp_path, *overlay(tmp_path, {**shards, "splits": splits}))
+    before = jobs(demo_run) | {"prepare_chromatin": 2, "merge_chromatin": 1}
+    more = {
+        "evaluate_nearest_promoters": 3,
+        "evaluate_promoters_by_similarity": 1,
+        "evaluate_nearest_bins": 1,
+    }
+    assert jobs(text) == before | more | {"evaluate_bins_by_similarity": 1, "prepare_filter_bins": 1}
+    home = "results/demo/chromatin"
+    assert f"prepare filter-bins {home}/labelled --reference" in text
+    assert f"--similarity 0.5 -o {home}/data >" in text
+    assert re.search(f"merge-shards {home}/labelled.piece-1-of-2 .* -o {home}/labelled >", text)
+    assert text.count("--similarity-bins=0.3,0.5 ") == 2
+    assert "--predictions=genomic/nearest=results/demo/promoters/nearest-genomic.parquet" in text
+    for name in ("similarity.svg", "similarity.tsv", "bin_similarity.tsv"):
+        assert f" results/demo/report/{name} " in text.split("bigbird-dna report run")[1]

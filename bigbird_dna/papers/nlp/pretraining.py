@@ -205,6 +205,7 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
     """Masked tokens of documents; it is the model that is judged, and nothing is predicted."""
 
     kind = "pretraining"
+    training_type = MaskedTextTraining
     record_type = TextRecord
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -219,10 +220,6 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         raise ConfigError(
             "data.generated: there is no generated text to pretrain on: name files, hub or installed"
         )
-
-    def training(self, train: Path, valid: Path) -> MaskedTextTraining:
-        """The training of a pretrained model."""
-        return MaskedTextTraining(self, train, valid)
 
     def predict(self, *_: object) -> NoReturn:
         """`UsageError`: nothing is predicted."""

@@ -97,12 +97,9 @@ def test_a_question_with_more_candidates_than_fit_is_told(text_tokenizer: JsonTo
     taken = len(header(read_document(many, text_tokenizer, 4), text_tokenizer)[0])
     check_room([record(), many], text_tokenizer, 4, taken + 14, "a.jsonl")
     # Rows of so many tokens would be read in windows of twelve.
-    with pytest.raises(DataError) as caught:
+    named = ("a.jsonl", "'x'", "5 candidates", f"{taken} tokens", f"length {taken + 13}", taken + 14)
+    with fails(DataError, *named):
         check_room([record(), many], text_tokenizer, 4, taken + 13, "a.jsonl")
-    assert str(caught.value) == (
-        f"a.jsonl: record 'x': its question and 5 candidates take {taken} tokens, of length {taken + 13} "
-        f"too few are left for its paragraphs: {taken + 14} are needed"
-    )
     with fails(DataError, taken):
         windows(read_document(many, text_tokenizer, 4), taken + 1, 5, taken)
 

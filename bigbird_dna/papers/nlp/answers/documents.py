@@ -3,7 +3,7 @@
 Axes: N tokens of the context; of batches B rows, L tokens, G extra globals, A anchors.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from bigbird_dna.papers.nlp.answers.network import (
     AnswerInput,
     LongAnswersSettings,
 )
-from bigbird_dna.papers.nlp.records import Paragraph, QuestionRecord
+from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.papers.nlp.sections import LEAST_CONTEXT
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
 from bigbird_dna.training.batches import Batch, take_rows
@@ -93,7 +93,11 @@ class TokenizedRecord:
 def read_document(record: QuestionRecord, tokenizer: Tokenizer, question_tokens: int) -> TokenizedRecord:
     """Tokenize a record; a question longer than `question_tokens` is cut."""
     texts = tuple("".join(paragraph.sentences) for paragraph in record.paragraphs)
-    parts = [part for one in enumerate(record.paragraphs) for part in _paragraph(*one, tokenizer)]
+    parts = []
+    for number, (paragraph, text) in enumerate(zip(record.paragraphs, texts, strict=True)):
+        if paragraph.title:
+            parts.append(_columns(number, paragraph.title, None, tokenizer))
+        parts.append(_columns(number, text, paragraph.sentences, tokenizer))
     columns = [np.concatenate([part[column] for part in parts]) for column in range(7)]
     # Words are counted over the whole context.
     counted, before = [], 0
@@ -101,8 +105,8 @@ def read_document(record: QuestionRecord, tokenizer: Tokenizer, question_tokens:
         counted.append(np.full(len(part[0]), before))
         before += int(part[6].max(initial=-1)) + 1
     shift = np.concatenate(counted).astype(np.int64)
-    ids, paragraph, sentence, start, end, first_word, last_word = columns
-    places = paragraph, sentence, start, end, first_word + shift, last_word + shift
+    ids, owner, sentence, start, end, first_word, last_word = columns
+    places = owner, sentence, start, end, first_word + shift, last_word + shift
     question, candidates = _asked(record, tokenizer, question_tokens)
     return TokenizedRecord(record, texts, question, candidates, ids.astype(np.int32), *places)
 
@@ -163,15 +167,10 @@ def windows(document: TokenizedRecord, length: int, stride: int, header_tokens: 
     room = length - header_tokens - 1
     if room < 1:
         raise DataError(_too_long(document.record, header_tokens, length))
-    return [*_windows(len(document.ids), room, min(stride, room))]
-
-
-def _windows(tokens: int, room: int, step: int) -> Iterator[Window]:
-    begin = 0
-    while begin + room < tokens:
-        yield Window(begin, begin + room)
-        begin += step
-    yield Window(begin, tokens)
+    tokens, step = len(document.ids), min(stride, room)
+    begins = range(0, max(tokens - room, 0), step)
+    whole = [Window(begin, begin + room) for begin in begins]
+    return [*whole, Window(len(begins) * step, tokens)]
 
 
 def _pieces(tokenizer: Tokenizer, text: str) -> TextPieces:
@@ -179,18 +178,10 @@ def _pieces(tokenizer: Tokenizer, text: str) -> TextPieces:
     return tokenizer.text_pieces(text if text[:1].isspace() else " " + text)
 
 
-def _paragraph(
-    number: int, paragraph: Paragraph, tokenizer: Tokenizer
-) -> Iterator[tuple[NDArray[np.integer], ...]]:
-    """Columns of a title's tokens, then of the sentences'."""
-    if paragraph.title:
-        yield _columns(number, paragraph.title, None, tokenizer)
-    yield _columns(number, "".join(paragraph.sentences), paragraph.sentences, tokenizer)
-
-
 def _columns(
     number: int, text: str, sentences: tuple[str, ...] | None, tokenizer: Tokenizer
 ) -> tuple[NDArray[np.integer], ...]:
+    """Columns of the tokens of a paragraph's sentences, or of its title, which has none."""
     shift = 0 if text[:1].isspace() else 1
     ids, starts, ends = _pieces(tokenizer, text)
     space = np.array([letter.isspace() for letter in text], bool)

@@ -154,6 +154,7 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
     """An answer to each question, its place in the source, and what else the form asks for."""
 
     kind = "qa"
+    training_type = AnswersTraining
     record_type = QuestionRecord
     prediction_type = Answer
     predicted_key = "answer"
@@ -183,10 +184,6 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
         if form == "wikihop" and len(record.candidates) < 2:
             return "two candidates to choose from"
         return None
-
-    def training(self, train: Path, valid: Path) -> AnswersTraining:
-        """The training of a model of long answers."""
-        return AnswersTraining(self, train, valid)
 
     def open(self, directory: Path) -> LoadedModel:
         """A model of long answers."""
