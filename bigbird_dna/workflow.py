@@ -99,7 +99,8 @@ def time_limit(wildcards: object, resources: Any) -> list[str]:
 
 def threads_each(wildcards: object, threads: int, resources: Any) -> int:
     """The threads of each process of a training: like the device, their number decides no weights."""
-    return max(1, threads * resources.get("nodes", 1) // resources.processes)
+    each: int = max(1, threads * resources.get("nodes", 1) // resources.processes)
+    return each
 
 
 def launcher(container: str) -> Callable[..., list[str]]:

@@ -162,14 +162,13 @@ rule evaluate_bins_by_similarity:
         " --min-positives {params.least:q} {params.strata:q} -o {output:q} > {log:q} 2>&1"
 
 
+NARROW = CHROMATIN.data.compare_window
+
+
 rule auc_report:
     input:
         predictions=PATHS.chromatin_predictions(CHROMATIN.data.window),
-        narrow=(
-            PATHS.chromatin_predictions(CHROMATIN.data.compare_window)
-            if CHROMATIN.data.compare_window
-            else []
-        ),
+        narrow=PATHS.chromatin_predictions(NARROW) if NARROW else [],
         kmers=rules.train_baseline_chromatin.output.predictions,
         labels=rules.train_baseline_chromatin.output.labels,
         calibrated=PATHS.calibrated_chromatin,
@@ -190,14 +189,10 @@ rule auc_report:
     params:
         directory=subpath(output.page, parent=True),
         narrow=lambda wildcards, input: (
-            ["--compare", f"window_{CHROMATIN.data.compare_window}={input.narrow}"]
-            if input.narrow
-            else []
+            ["--compare", f"window_{NARROW}={input.narrow}"] if NARROW else []
         ),
         # DeepSEA's list has the published AUROCs, and the data set's table keeps them.
-        published=lambda wildcards, input: (
-            ["--published", input.tracks] if "bundle" in INPUTS.files else []
-        ),
+        published=["--published", str(DATA_FILES["tracks"])] if "bundle" in INPUTS.files else [],
         calibration=str(PATHS.calibrated_chromatin / "calibration.json"),
         least=CHROMATIN.report_positives,
         version=VERSION,

@@ -13,19 +13,14 @@ from pathlib import Path
 from snakemake.settings.types import DeploymentMethod
 
 from bigbird_dna.config import (
-    LONG_RANGE_TASKS,
     NEGATIVE_SETS,
     SIMULATED,
     STAGES,
-    STUDY_STARTS,
-    STUDY_TASKS,
     Config,
-    LongRangeConfig,
     as_in_a_file,
     check_stages,
     complete,
     parse_config,
-    share_name,
     stage_text,
 )
 from bigbird_dna.errors import BigBirdDnaError
@@ -82,20 +77,15 @@ def indexed(fasta):
 
 # By name and not as a rule's output: of work in shards it is another rule that makes them.
 DATA_FILES = {
-    name: PATHS.chromatin_data / file
-    for name, file in (
-        ("bins", "bins.parquet"),
-        ("labels", "labels.npz"),
-        ("tracks", "tracks.tsv"),
-        ("description", "dataset.json"),
-    )
+    "bins": PATHS.chromatin_data / "bins.parquet",
+    "labels": PATHS.chromatin_data / "labels.npz",
+    "tracks": PATHS.chromatin_data / "tracks.tsv",
+    "description": PATHS.chromatin_data / "dataset.json",
 }
 # Where bins get their labels; with splits.similarity what is like held-out ones is left out afterwards.
 LABELLED = PATHS.chromatin_data if CONFIG.splits.similarity is None else PATHS.labelled_bins
 LABELLED_FILES = {name: LABELLED / path.name for name, path in DATA_FILES.items()}
-# Inputs that several rules have. The tokenizer learns, and windows of promoters are, in a genome or in the user's
-# sequences.
-CORPUS = PATHS.reference if CONFIG.has_genome else PATHS.training_sequences
+# Inputs that several rules have. Windows of promoters are in a genome, or in the user's sequences.
 WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
 GENOME = indexed(PATHS.reference)
 WINDOWS = {
@@ -157,6 +147,7 @@ def shard_args(count):
 
 
 wildcard_constraints:
+    seed=r"\d+",
     negative_set="|".join(NEGATIVE_SETS),
     model="|".join([*NEGATIVE_SETS, "control"]),
     window=r"\d+",

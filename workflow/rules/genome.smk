@@ -132,7 +132,7 @@ rule prepare_contig:
 
 rule prepare_tokenizer:
     input:
-        **indexed(CORPUS),
+        **indexed(PATHS.reference if CONFIG.has_genome else PATHS.training_sequences),
         config=PATHS.stage("tokens"),
         aliases=ALIASES,
     output:

@@ -6,7 +6,6 @@ CAPTIONS = str(files("bigbird_dna.reporting") / "captions")
 wildcard_constraints:
     start="|".join(STUDY_STARTS),
     share=r"[\d.]+",
-    seed=r"\d+",
 
 
 STUDIED = {task: study_models(task) for task in STUDY_TASKS}

@@ -2,6 +2,13 @@
 
 import re
 
+from bigbird_dna.config import (
+    LONG_RANGE_TASKS,
+    STUDY_STARTS,
+    STUDY_TASKS,
+    LongRangeConfig,
+    share_name,
+)
 from bigbird_dna.papers.comparators.registry import NETWORK_NAMES, PROBE
 from bigbird_dna.config.experiments import OWN_MODEL
 

@@ -144,7 +144,6 @@ rule train_baseline_chromatin:
         PATHS.log("train-baseline-chromatin"),
     benchmark:
         PATHS.benchmark("train-baseline-chromatin")
-    threads: 1
     resources:
         **job(16000, 240),
     params:
@@ -157,9 +156,16 @@ rule train_baseline_chromatin:
         " --labels {params.held_out:q} --threads {threads} > {log:q} 2>&1"
 
 
+MEMBERS = [
+    PATHS.chromatin_model(CHROMATIN.data.window, member) for member in range(CHROMATIN.models)
+]
+# The model that variants are scored with.
+CHROMATIN_MODEL = PATHS.combined_chromatin if CHROMATIN.models > 1 else MEMBERS[0]
+
+
 rule model_ensemble:
     input:
-        [PATHS.chromatin_model(CHROMATIN.data.window, member) for member in range(CHROMATIN.models)],
+        MEMBERS,
     output:
         directory(PATHS.combined_chromatin),
     log:
@@ -168,14 +174,6 @@ rule model_ensemble:
         PATHS.benchmark("model-ensemble")
     shell:
         "bigbird-dna model ensemble {input:q} -o {output:q} > {log:q} 2>&1"
-
-
-# The model that variants are scored with.
-CHROMATIN_MODEL = (
-    PATHS.combined_chromatin
-    if CHROMATIN.models > 1
-    else PATHS.chromatin_model(CHROMATIN.data.window, 0)
-)
 
 
 # A directory of its own: Snakemake removes what a rule makes before it runs again, and with it what others
@@ -191,7 +189,6 @@ rule model_calibrate_chromatin:
         PATHS.log("model-calibrate-chromatin"),
     benchmark:
         PATHS.benchmark("model-calibrate-chromatin")
-    threads: 1
     resources:
         **job(16000, 720, gpu=1),
     params:

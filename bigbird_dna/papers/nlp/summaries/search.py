@@ -186,11 +186,8 @@ def search_summaries(
         return [[] for _ in hidden]
     find = _greedy if search.beams == 1 else _beam_search
     rows = find(network, network.begin(hidden, lengths), len(hidden), search, special)
-    return [_cut(row[1:].tolist(), special.end) for row in rows]
-
-
-def _cut(ids: list[int], end: int) -> list[int]:
-    return ids[: ids.index(end) + 1] if end in ids else ids
+    found = (row[1:].tolist() for row in rows)
+    return [ids[: ids.index(special.end) + 1] if special.end in ids else ids for ids in found]
 
 
 def _greedy(
