@@ -47,7 +47,7 @@ DEMO: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "template": ({"results": "r{wildcards.y}"}, "'r{wildcards.y}'"),
 }
-NO_REGION = {"genome": {"valid": []}}
+NO_REGION: dict[str, Any] = {"genome": {"valid": []}}
 GENOME: dict[str, tuple[dict[str, Any], str]] = {
     "nothing-to-do": ({"chromatin": {"data": {"tracks": None}}}, "chromatin.data.tracks"),
     "pretraining-contig": (

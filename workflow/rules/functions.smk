@@ -112,7 +112,10 @@ LAUNCH = launcher(INSIDE)
 
 
 def report_item(path):
-    """A file that `snakemake --report` shows as the run's own page does: a table beside its figure, or in its part."""
+    """A file that `snakemake --report` shows as the run's own page does, if that shows it.
+
+    A table has the caption of the figure beside it, or of its part.
+    """
     for part, items in PARTS.items():
         for item in items:
             if item.name == path.name:
@@ -124,6 +127,7 @@ def report_item(path):
                     caption=str(files("bigbird_dna.reporting") / f"captions/{caption}.rst"),
                     labels={"figure": item.title or part},
                 )
+    return path
 
 
 def shard_of(file, count):

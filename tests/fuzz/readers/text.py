@@ -85,7 +85,7 @@ def _tokenizer() -> Tokenizer:
 
 
 def _read_records(kind: Kind) -> Callable[[Path], None]:
-    sizes = {"length": 32, "stride": 16, "question_tokens": 8, "answer_words": 30}
+    sizes: dict[str, Any] = {"length": 32, "stride": 16, "question_tokens": 8, "answer_words": 30}
 
     def read(path: Path) -> None:
         reader = AnswerReader(_tokenizer(), LongAnswersSettings(form="span", **sizes))

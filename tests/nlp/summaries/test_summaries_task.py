@@ -26,6 +26,7 @@ from bigbird_dna.papers.nlp.summaries.task import (
     IGNORED,
     Reader,
     SummariesObjective,
+    SummariesTraining,
     Summarization,
     decoder_input,
     labels,
@@ -133,14 +134,14 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
         mistake(run, 2, "finetune", config, "facts", *named, key=key)
     train = home / "data/train.jsonl"
     rows = read_lines(train)
-    for first, named in (
+    for first, fault in (
         ({"id": "1", "document": "a"}, "'1'"),
         ({"id": "2", "document": "a", "summary": "b"}, "'2'"),
         ({"id": "1", "document": "", "summary": "b"}, "line 1: document"),
         ({"id": "1", "text": "a", "summary": "b"}, "line 1"),
     ):
         write_lines(train, first, *rows[1:])
-        mistake(run, 1, "finetune", config, "facts", train, named)
+        mistake(run, 1, "finetune", config, "facts", train, fault)
     assert not (home / "model").exists() and not (home / "evaluation.json").exists()
 
 
@@ -259,7 +260,8 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
             }
         )
     )
-    training = Summarization(section).training(tmp_path / "train.jsonl", tmp_path / "valid.jsonl")
+    files = tmp_path / "train.jsonl", tmp_path / "valid.jsonl"
+    training = SummariesTraining(Summarization(section), *files)
     torch.manual_seed(0)
     network = SharedSummarizer(training.encoder).double()
     with world("cpu") as here, torch.no_grad():
