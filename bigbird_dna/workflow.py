@@ -144,7 +144,7 @@ def sequence_args(config: Config) -> list[str]:
         "length": sequences.length,
         "upstream": windows.upstream,
         "negatives-per-positive": windows.negatives,
-        "similarity": sequences.similarity,
+        "similarity": sequences.min_shared_kmers,
         "seed": config.seed,
     }
     options = [f"--{name}={value}" for name, value in values.items() if value is not None]

@@ -49,8 +49,8 @@ def report_study(
     models: Annotated[
         list[Path],
         argument(
-            "Fine-tuned models, of several starts, shares of the examples (promoters.training.examples, "
-            "chromatin.training.examples) and seeds.",
+            "Fine-tuned models, of several starts, shares of the examples (promoters.training.train_fraction, "
+            "chromatin.training.train_fraction) and seeds.",
             "MODEL_DIR...",
         ),
     ],
@@ -365,7 +365,7 @@ def show_reach(
     destination = named_output(output)
     check_output(destination, [source])
     encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
-    length = tokens or min(encoder.positions, MOST_TOKENS)
+    length = tokens or min(encoder.max_length, MOST_TOKENS)
     with text_destination(destination) as target, open_text(target) as stream:
         stream.write("#layers\treached\tall\n")
         for one in receptive_field(encoder, length, layers):

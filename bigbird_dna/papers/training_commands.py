@@ -64,7 +64,7 @@ def make_long_range(
 
     check_choice("task", task, LONG_RANGE_TASKS)
     run, paths = read_run(config, overrides)
-    settings = run.long_range or LongRangeConfig()
+    settings = run.long_range_arena or LongRangeConfig()
     with atomic_directory(output or paths.long_range_data(task)) as directory:
         if task == "listops":
             write_listops(directory, settings.listops, settings.data_seed)
@@ -75,7 +75,7 @@ def make_long_range(
 def train_long_range(
     config: Config,
     task: Annotated[str, argument(_TASKS, "TASK")],
-    attention: Annotated[str, argument("A name in long_range.attentions.", "ATTENTION")],
+    attention: Annotated[str, argument("A name in long_range_arena.attentions.", "ATTENTION")],
     output: Annotated[
         Path | None,
         output("DIR", "Directory for the result.", RESULTS.long_range_model("TASK", "ATTENTION", "SEED")),
@@ -86,7 +86,8 @@ def train_long_range(
         option("DIR", "What experiment lra-data wrote.", RESULTS.long_range_data("TASK"), "--data"),
     ] = None,
     seed: Annotated[
-        int | None, option("N", "Of weights and order.", "the first of long_range.seeds", "--seed", least=0)
+        int | None,
+        option("N", "Of weights and order.", "the first of long_range_arena.seeds", "--seed", least=0),
     ] = None,
     checkpoints: Checkpoints = None,
     time_limit: TimeLimit = None,
@@ -109,7 +110,7 @@ def train_long_range(
     ends = time_of_end(time_limit)
     check_choice("task", task, LONG_RANGE_TASKS)
     run, paths = read_run(config, overrides)
-    settings = run.long_range or LongRangeConfig()
+    settings = run.long_range_arena or LongRangeConfig()
     drawn = settings.seeds[0] if seed is None else seed
     with cpu_threads(threads), world(device, ends) as here:
         training = SequenceTask(
@@ -159,10 +160,10 @@ def train_density(
 
     ends = time_of_end(time_limit)
     run, paths = read_run(config, overrides)
-    if run.density is None:
+    if run.byte_lm is None:
         raise ConfigError(f"{config}: density: is missing: it names format and files")
     with cpu_threads(threads), world(device, ends) as here:
-        task = BytesTask(run.density)
+        task = BytesTask(run.byte_lm)
         train(task, output or paths.density, checkpoints or paths.checkpoints / "density", here)
 
 

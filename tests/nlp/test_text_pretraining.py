@@ -104,7 +104,7 @@ def test_pretraining_on_text_from_its_records_to_figures(run: Run, write: Write,
     config = write(
         mlm={
             **{"kind": "pretraining", "data": {"files": files}, "start": {"vocabulary": 320}},
-            "encoder": {**TINY, "hidden": 32, "positions": 64},
+            "encoder": {**TINY, "hidden": 32, "max_length": 64},
             "character_order": 3,
             "training": {**steps, "sequence_tokens": 48, "evaluation_sequences": 8, "ngram_order": 2},
         }
@@ -137,15 +137,15 @@ def task_of(**training: Any) -> PretrainingTaskConfig:
 def test_shorter_inputs_come_first_of_the_steps_that_epochs_are() -> None:
     stages = [{"steps": 5000, "tokens": 128}]
     # The default of `steps`, 1,000, says nothing here.
-    training = task_of(epochs=40.0, sequence_tokens=512, shorter_first=stages).training
+    training = task_of(epochs=40.0, sequence_tokens=512, length_curriculum=stages).training
     known = training.for_records(8000)
     assert known.steps == 10_000 and known.tokens_at(4999) == 128 and known.tokens_at(5000) == 512
-    with fails(ConfigError, "training.shorter_first", 5000, 400, "epochs 40.0", "records 320"):
+    with fails(ConfigError, "training.length_curriculum", 5000, 400, "epochs 40.0", "records 320"):
         training.for_records(320)
     with fails(ConfigError):
-        task_of(steps=5000, sequence_tokens=512, shorter_first=stages)
+        task_of(steps=5000, sequence_tokens=512, length_curriculum=stages)
     with fails(ConfigError):
-        task_of(epochs=1.0, sequence_tokens=512, shorter_first=[{"steps": 5, "tokens": 512}])
+        task_of(epochs=1.0, sequence_tokens=512, length_curriculum=[{"steps": 5, "tokens": 512}])
 
 
 def test_pretraining_watches_inputs_not_records() -> None:

@@ -88,7 +88,7 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     mistake(run, 2, "finetune", config, "text", "pretrain")
     mistake(run, 1, "finetune", config, "far", "train.jsonl")
     done(run, config, "far", "prepare")
-    mistake(run, 2, "finetune", config, "far", 200, "encoder.positions", 128, key="length=200")
+    mistake(run, 2, "finetune", config, "far", 200, "encoder.max_length", 128, key="length=200")
     said = ({"id": str(n), "label": "mother harbour"} for n in range(1, 9))
     write_lines(home / "predictions.jsonl", *said)
     for command in ("finetune", "evaluate"):

@@ -21,7 +21,7 @@ FAR: dict[str, Any] = {
 ITC: dict[str, Any] = {**TINY, "block_size": 8, "random_blocks": 1}
 ETC: dict[str, Any] = {
     **{**ITC, "attention": "bigbird_etc", "global_blocks": 0, "random_blocks": 0},
-    **{"extra_globals": 40, "relative_radius": 2},
+    **{"num_global_tokens": 40, "relative_max_distance": 2},
 }
 QUESTIONS: dict[str, Any] = {
     "kind": "qa",
@@ -40,7 +40,7 @@ SUMMARIES: dict[str, Any] = {
     "encoder": TINY,
     "document_tokens": 96,
     "search": {"beams": 2, "max_length": 12},
-    "training": {"batch_size": 2, "steps": 3, "shorter_first": [{"steps": 1, "tokens": 32}]},
+    "training": {"batch_size": 2, "steps": 3, "length_curriculum": [{"steps": 1, "tokens": 32}]},
 }
 
 

@@ -40,9 +40,9 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
             initial = "pretrained" if start == "pretrained" else "random"
             said = {
                 "model.initial": initial,
-                "training.examples": share,
+                "training.train_fraction": share,
                 "training.seed": seed,
-                "training.steps": 900 if start == "longer" else 100,
+                "training.steps": 900 if start == "random_long" else 100,
                 "training.evaluate_every": 20,
                 **({"calibration.negatives": 0} if task == "promoters" else {}),
             }
@@ -62,7 +62,7 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
 
 
 def test_a_study_of_chromatin_alone_is_what_asks_for_pretraining(tmp_path: Path) -> None:
-    study = {"tasks": ["chromatin"], "shares": [0.5], "seeds": [1]}
+    study = {"tasks": ["chromatin"], "train_fractions": [0.5], "seeds": [1]}
     text = dry_run(tmp_path, *own_genome(tmp_path, study=study))
     found = jobs(text)
     assert (found["pretrain"], found["study_chromatin"], found["study_predictions"]) == (1, 2, 2)
@@ -74,7 +74,7 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: s
     tables = {
         **{"promoters": ["gc", "cnnprom"], "chromatin": ["motifs", "danq"], "seeds": [1, 7]},
         **{"negative_sets": ["upstream", "permuted"], "windows": [1000], "taxon": "fungi"},
-        **{"model_steps": {"promoters": 20}, "network_steps": {"promoters": 30}, "context_set": "genomic"},
+        **{"lm_steps": {"promoters": 20}, "cnn_steps": {"promoters": 30}, "context_negative_set": "genomic"},
         "pretraining_steps": 40,
         "models": [
             {"name": "bert-512", "attention": "full", "tokens": 512, "window": 2000},
@@ -145,8 +145,8 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     deep = {"name": "deep", "attention": "combiner_fixed", "attention_options": {"pooling": "deepsets_max"}}
     ablation = {
         **{"mechanisms": ["full", "bigbird", deep], "seeds": [1, 7], "tokens": 256, "batch_tokens": 1024},
-        **{"steps": 40, "lengths": [1024, 4096], "length_steps": 3, "distance": ["ACTIVE"]},
-        **{"distance_layers": 4, "initial_heads": "neighbours"},
+        **{"steps": 40, "lengths": [1024, 4096], "long_input_steps": 3, "distance": ["ACTIVE"]},
+        **{"long_range_layers": 4, "head_init": "local"},
     }
     text = dry_run(tmp_path, *overlay(tmp_path, {"ablation": ablation}), "--", "ablation")
     found = jobs(text)
@@ -164,9 +164,9 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     for words in (
         """--set 'encoder.attention="combiner_fixed"'""",
         """--set 'encoder.attention_options={"pooling": "deepsets_max"}'""",
-        """--set 'encoder.initial_heads="neighbours"'""",
-        "--set encoder.positions=4096 --set pretraining.steps=13 --set pretraining.sequence_tokens=4096",
-        """'pretraining.shorter_first=[{"steps": 10, "tokens": 256}]' --set pretraining.seed=7 """,
+        """--set 'encoder.head_init="local"'""",
+        "--set encoder.max_length=4096 --set pretraining.steps=13 --set pretraining.sequence_tokens=4096",
+        """'pretraining.length_curriculum=[{"steps": 10, "tokens": 256}]' --set pretraining.seed=7 """,
     ):
         assert words in long
     (timed,) = (one for one in commands if f"--output {place}/full/time-1/model " in one)
@@ -190,7 +190,7 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
 
 def test_an_ablation_of_so_many_seconds_without_tracks(tmp_path: Path) -> None:
     own = {"name": "bigbird", "encoder": {"random_blocks": 2}}
-    ablation = {"mechanisms": [own, "window"], "seconds": 9, "lengths": [], "distance": []}
+    ablation = {"mechanisms": [own, "window"], "time_budget_s": 9, "lengths": [], "long_range_tracks": []}
     text = dry_run(tmp_path, *overlay(tmp_path, {"ablation": ablation}), "--", "ablation")
     found = jobs(text)
     assert (found["ablation_training"], found["ablation_plan"], found["ablation_bits"]) == (4, 2, 2)
@@ -220,11 +220,13 @@ def test_tracks_to_tell_from_afar_are_looked_for_once_the_data_are_there(tmp_pat
         (data / file).touch()
     (data / "tracks.tsv").write_text("track\tgroup\nOPEN1\tDHS\nSILENT\tHM\n")
     for names, code in ((["SILENT", "ACTIVE"], 1), (["SILENT", "OPEN1"], 0)):
-        values = overlay(tmp_path, {"ablation": {"mechanisms": ["bigbird"], "distance": names}})
+        values = overlay(tmp_path, {"ablation": {"mechanisms": ["bigbird"], "long_range_tracks": names}})
         only = ("--allowed-rules", "ablation_tracks", "--quiet", "all", "--", found)
         assert snakemake(tmp_path, *values, *only).returncode == code
         said = (tmp_path / "results/demo/logs/ablation-tracks.log").read_text()
-        assert said.startswith("bigbird-dna: error: ablation.distance: ACTIVE is not a track of" * code)
+        assert said.startswith(
+            "bigbird-dna: error: ablation.long_range_tracks: ACTIVE is not a track of" * code
+        )
         assert (said == "") == (code == 0) and (tmp_path / found).exists() == (code == 0)
 
 

@@ -14,8 +14,14 @@ from tests.workflow.dry_runs import STUDY, asking, dry_run, jobs, overlay, rules
 
 def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     """Each kind of training has its own number of them, and what they need with it."""
-    study = {**STUDY, "shares": [1], "seeds": [1], "starts": ["random"], "longer_steps": None}
-    changes = {"promoters": {"processes": 3}, "chromatin": {"processes": 4}, "study": study}
+    study = {
+        **STUDY,
+        "train_fractions": [1],
+        "seeds": [1],
+        "initializations": ["random"],
+        "random_long_steps": None,
+    }
+    changes = {"promoters": {"num_gpus": 3}, "chromatin": {"num_gpus": 4}, "pretraining_study": study}
     resources = ("--workflow-profile", "none", "--resources", "gpu=9")
     text = dry_run(tmp_path, *resources, *overlay(tmp_path, {"processes": 2, **changes}))
     found = {}
@@ -80,7 +86,7 @@ def test_neither_the_words_of_a_command_nor_a_container_make_a_model_again(profi
 def test_without_control_and_pretraining(tmp_path: Path) -> None:
     changed = {
         "promoters": {
-            "control": None,
+            "shuffled_label_control": None,
             "windows": {"negative_sets": ["genomic"]},
             "model": {"initial": "random"},
         },
@@ -107,7 +113,7 @@ def test_the_page_of_the_run_shows_every_figure_of_the_reports(demo_run: str, st
         assert config == "results/demo/config/report.yaml"
         names = [Path(path).name for path in shown]
         known = {item.name for part in parts.values() for item in part}
-        # Those by similarity are shown where splits.strata asks for them.
+        # Those by similarity are shown where splits.similarity_strata asks for them.
         assert sorted(names) == sorted(name for name in known if "similarity" not in name)
 
 
@@ -124,8 +130,8 @@ def test_rules_that_ask_for_gpus_run_on_them_where_there_are_any(demo_run: str, 
 
 
 def test_the_jobs_that_the_section_splits_asks_for(demo_run: str, tmp_path: Path) -> None:
-    splits = {"similarity": 0.5, "strata": [0.3, 0.5]}
-    shards = {"chromatin": {"pieces": {"data": 2}}}
+    splits = {"max_train_test_similarity": 0.5, "similarity_strata": [0.3, 0.5]}
+    shards = {"chromatin": {"shards": {"data": 2}}}
     text = dry_run(tmp_path, *overlay(tmp_path, {**shards, "splits": splits}))
     before = jobs(demo_run) | {"prepare_chromatin": 2, "merge_chromatin": 1}
     more = {

@@ -13,7 +13,7 @@ YEAST: dict[str, Any] = {
     "genome": {"assembly": "sacCer3", "reference": "sacCer3.reference"},
     "promoters": {"source": "sacCer3.promoters"},
 }
-RANDOM = {"starts": ["random", "longer"]}
+RANDOM = {"starts": ["random", "random_long"]}
 DEEPSEA = {"tracks": "deepsea"}
 DEMO: dict[str, tuple[dict[str, Any], str]] = {
     "unknown-key": ({"encoder": {"laers": 4}}, "changed.yaml: line 2"),
@@ -21,30 +21,33 @@ DEMO: dict[str, tuple[dict[str, Any], str]] = {
     "wrong-type": ({"encoder": {"layers": "four"}}, "encoder.layers"),
     "no-test-contig": ({"genome": {"test": []}}, "genome.test"),
     "simulated-region": ({"genome": {"test": ["demo6:1-9"]}}, "'demo6:1-9'"),
-    "no-scoring-model": ({"promoters": {**PERMUTED, "control": None}}, "scoring.negative_set: 'genomic'"),
+    "no-scoring-model": (
+        {"promoters": {**PERMUTED, "shuffled_label_control": None}},
+        "example_scan.negative_set: 'genomic'",
+    ),
     "no-control": ({"promoters": PERMUTED}, "control 'genomic'"),
     "bundle-is-published": ({"chromatin": {"data": DEEPSEA}}, "negative_fraction"),
     "bundle-of-another-genome": ({"chromatin": {"data": DEEPSEA | {"negative_fraction": 0.0}}}, "GRCh37"),
-    "no-local-data": (YEAST | {"local_data": "nowhere"}, "nowhere"),
+    "no-local-data": (YEAST | {"data_dir": "nowhere"}, "nowhere"),
     "study-set": (
-        {"study": {"seeds": [1]}, "promoters": {**PERMUTED, "control": None}}
+        {"pretraining_study": {"seeds": [1]}, "promoters": {**PERMUTED, "shuffled_label_control": None}}
         | {"scoring": {"negative_set": "permuted"}},
-        "study.negative_set: 'genomic'",
+        "pretraining_study.negative_set: 'genomic'",
     ),
-    "study-longer": ({"study": RANDOM | {"longer_steps": 300}}, "study.longer_steps: 300"),
-    "study-no-longer": ({"study": RANDOM}, "study"),
+    "study-longer": (
+        {"pretraining_study": RANDOM | {"random_long_steps": 300}},
+        "pretraining_study.random_long_steps: 300",
+    ),
+    "study-no-longer": ({"pretraining_study": RANDOM}, "study"),
     "study-task": (
-        {"study": {"tasks": ["chromatin"]}, "chromatin": {"data": {"tracks": None}}},
-        "study.tasks",
+        {"pretraining_study": {"tasks": ["chromatin"]}, "chromatin": {"data": {"tracks": None}}},
+        "pretraining_study.tasks",
     ),
-    "study-seeds": ({"study": {"seeds": [1, 1]}}, "seeds"),
-    "study-shares": ({"study": {"shares": [0.2, 0.20000001]}}, "shares"),
+    "study-seeds": ({"pretraining_study": {"seeds": [1, 1]}}, "seeds"),
+    "study-shares": ({"pretraining_study": {"train_fractions": [0.2, 0.20000001]}}, "shares"),
     "no-tracks": ({"chromatin": {"data": {"tracks": "my.tsv"}}}, "chromatin.data.tracks: 'my.tsv'"),
     "no-blacklist": ({"chromatin": {"data": {"blacklist": "x.bed"}}}, "chromatin.data.blacklist: 'x.bed'"),
-    "no-variants": (
-        {"local_data": "data", "chromatin": {"variants": "x.vcf"}},
-        "chromatin.variants: 'x.vcf'",
-    ),
+    "no-variants": ({"data_dir": "data", "chromatin": {"variants": "x.vcf"}}, "chromatin.variants: 'x.vcf'"),
     "template": ({"results": "r{wildcards.y}"}, "'r{wildcards.y}'"),
 }
 NO_REGION: dict[str, Any] = {"genome": {"valid": []}}

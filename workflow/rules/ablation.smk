@@ -36,7 +36,7 @@ rule ablation_plan:
     input:
         config=PATHS.stage("pretraining"),
         cost=rules.ablation_cost.output[0],
-        reference=(PATHS.ablation_cost(ABLATION.reference) if ABLATION.seconds is None else []),
+        reference=(PATHS.ablation_cost(ABLATION.reference) if ABLATION.time_budget_s is None else []),
     output:
         PATHS.ablation_plan("{mechanism}"),
     log:
@@ -51,7 +51,7 @@ rule ablation_plan:
         time=lambda wildcards, input: (
             ["--reference", input.reference]
             if input.get("reference")
-            else [f"--seconds={ABLATION.seconds}"]
+            else [f"--seconds={ABLATION.time_budget_s}"]
         ),
     shell:
         "bigbird-dna experiment match-compute {input.config:q} {input.cost:q} {params.settings:q}"
@@ -137,10 +137,10 @@ rule ablation_tracks:
     priority: 1
     localrule: True
     params:
-        wanted=list(ABLATION.distance),
+        wanted=list(ABLATION.long_range_tracks),
     shell:
         "(sed 1d {input:q} | cut -f 1 > {output:q}; for track in {params.wanted:q}; do"
-        ' grep -qxFe "$track" {output:q} || {{ echo "bigbird-dna: error: ablation.distance: $track is not a track of"'
+        ' grep -qxFe "$track" {output:q} || {{ echo "bigbird-dna: error: ablation.long_range_tracks: $track is not a track of"'
         " {input:q}; exit 1; }}; done) > {log:q} 2>&1"
 
 
@@ -224,9 +224,9 @@ rule ablation:
         costs=named_words("--cost=", {name: PATHS.ablation_cost(name) for name in ABLATION_NAMES}),
         tracks=lambda wildcards, input: (
             named_words("--predictions=", ABLATION_PREDICTIONS)
-            + [f"--track={name}" for name in ABLATION.distance]
+            + [f"--track={name}" for name in ABLATION.long_range_tracks]
             + ["--labels", input.labels, "--bins", input.bins, "--track-table", input.tracks]
-            + [f"--min-positives={CHROMATIN.report_positives}"]
+            + [f"--min-positives={CHROMATIN.min_positives_report}"]
             if ABLATION_PREDICTIONS
             else []
         ),

@@ -26,7 +26,7 @@ ABLATION_PARTS = ["steps", "time", *ABLATION_LENGTHS]
 
 def ablation_model(mechanism, part, seed):
     """A model directory; the reference's training of the same steps is that of the same time too."""
-    same = part == "time" and mechanism == ABLATION.reference and ABLATION.seconds is None
+    same = part == "time" and mechanism == ABLATION.reference and ABLATION.time_budget_s is None
     return PATHS.ablation_model(mechanism, "steps" if same else part, seed)
 
 
@@ -77,5 +77,5 @@ def named_words(option, paths):
 ABLATION_PREDICTIONS = {
     name: model.with_name("predictions.npy")
     for name, model in ablation_models("distance").items()
-    if ABLATION.distance and CONFIG.has_chromatin
+    if ABLATION.long_range_tracks and CONFIG.has_chromatin
 }

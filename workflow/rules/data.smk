@@ -74,7 +74,7 @@ rule prepare_deepsea:
         "bigbird-dna prepare deepsea {input:q} -o {output:q} > {log:q} 2>&1"
 
 
-LABEL_SHARDS = CHROMATIN.pieces.data
+LABEL_SHARDS = CHROMATIN.shards.data
 
 
 rule prepare_chromatin:
@@ -132,7 +132,7 @@ if LABEL_SHARDS > 1:
             "bigbird-dna merge-shards {input:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
-if CONFIG.splits.similarity is not None:
+if CONFIG.splits.max_train_test_similarity is not None:
 
     rule prepare_filter_bins:
         input:
@@ -150,7 +150,7 @@ if CONFIG.splits.similarity is not None:
         params:
             labelled=subpath(input.bins, parent=True),
             directory=subpath(output.bins, parent=True),
-            similarity=CONFIG.splits.similarity,
+            similarity=CONFIG.splits.max_train_test_similarity,
         shell:
             "bigbird-dna prepare filter-bins {params.labelled:q} --reference {input.reference:q}"
             " --similarity {params.similarity:q} -o {params.directory:q} > {log:q} 2>&1"

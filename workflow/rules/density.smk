@@ -4,8 +4,8 @@
 rule density:
     input:
         config=PATHS.stage("density"),
-        train=CONFIG.density.train if CONFIG.density else [],
-        test=CONFIG.density.test if CONFIG.density else [],
+        train=CONFIG.byte_lm.train if CONFIG.byte_lm else [],
+        test=CONFIG.byte_lm.test if CONFIG.byte_lm else [],
     output:
         directory(PATHS.density),
     log:

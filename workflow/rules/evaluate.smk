@@ -1,7 +1,7 @@
 """Models on held-out data, and how like that is to the training: figures by it."""
 
-STRATA = [f"--similarity-bins={','.join(map(str, CONFIG.splits.strata))}"] * bool(
-    CONFIG.splits.strata
+STRATA = [f"--similarity-bins={','.join(map(str, CONFIG.splits.similarity_strata))}"] * bool(
+    CONFIG.splits.similarity_strata
 )
 
 
@@ -29,7 +29,7 @@ rule evaluate_pretraining:
         " --device {params.device:q} > {log:q} 2>&1"
 
 
-BIN_SHARDS = CHROMATIN.pieces.predictions
+BIN_SHARDS = CHROMATIN.shards.predictions
 
 
 rule evaluate_test_bins:
@@ -152,7 +152,7 @@ rule evaluate_bins_by_similarity:
     resources:
         **job(4000, 60),
     params:
-        least=CHROMATIN.report_positives,
+        least=CHROMATIN.min_positives_report,
         strata=STRATA,
         version=VERSION,
     shell:
@@ -194,7 +194,7 @@ rule auc_report:
         # DeepSEA's list has the published AUROCs, and the data set's table keeps them.
         published=["--published", str(DATA_FILES["tracks"])] if "bundle" in INPUTS.files else [],
         calibration=str(PATHS.calibrated_chromatin / "calibration.json"),
-        least=CHROMATIN.report_positives,
+        least=CHROMATIN.min_positives_report,
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"

@@ -51,11 +51,11 @@ rule prepare_fetch:
     resources:
         # No param: the same file from another place is no reason to run everything again.
         # Quoted here: without a directory there is no option either.
-        local_data=shlex.quote(f"--local-data={CONFIG.local_data}") if CONFIG.local_data else "",
+        data_dir=shlex.quote(f"--local-data={CONFIG.data_dir}") if CONFIG.data_dir else "",
     params:
         key=lambda wildcards: INPUTS.keys[wildcards.file],
     shell:
-        "bigbird-dna prepare fetch {params.key:q} -o {output:q} {resources.local_data} > {log:q} 2>&1"
+        "bigbird-dna prepare fetch {params.key:q} -o {output:q} {resources.data_dir} > {log:q} 2>&1"
 
 
 rule prepare_reference:
@@ -124,7 +124,7 @@ rule prepare_contig:
             f"--exclude={name}" for name in (*CONFIG.genome.exclude, *CONFIG.genome.valid)
         ],
         naming=NAMING,
-        megabases=CONFIG.scoring.max_megabases,
+        megabases=CONFIG.example_scan.max_megabases,
     shell:
         "bigbird-dna prepare contig {input.reference:q} {params.contig:q} {params.excluded:q} {params.naming:q}"
         " --megabases {params.megabases:q} -o {output:q} > {log:q} 2>&1"

@@ -1,6 +1,6 @@
 """Long-Range Arena's generated tasks: the target `long_range`, which `all` doesn't ask for."""
 
-LONG_RANGE = CONFIG.long_range or LongRangeConfig()
+LONG_RANGE = CONFIG.long_range_arena or LongRangeConfig()
 
 
 rule long_range_data:

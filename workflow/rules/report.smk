@@ -1,6 +1,6 @@
 """Tables and figures of the report; they read the files of the stages and need no model."""
 
-CONTROL = ["control"] if CONFIG.promoters.control else []
+CONTROL = ["control"] if CONFIG.promoters.shuffled_label_control else []
 # Sequences that are trimmed to one length around their middle are not aligned at the start site.
 POSITION_SETS = [] if SEQUENCES and SEQUENCES.length is not None else SETS
 
@@ -177,7 +177,7 @@ rule report_run:
                 else []
             ),
             *(rules.evaluate_bins_by_similarity.output if CONFIG.has_chromatin and STRATA else []),
-            *(rules.study_report.output if CONFIG.study else []),
+            *(rules.study_report.output if CONFIG.pretraining_study else []),
             *(rules.probe_promoters.output if PROBED else []),
             *rules.report_plot_attention.output,
         ],

@@ -1,15 +1,15 @@
 """Scores along the start of the first test contig, or of the test sequences: as of a user's own FASTA; variants.
 
-A job in shards (`scoring.pieces`, `chromatin.pieces`) runs its rule once for each, at the same time; they are merged
+A job in shards (`scoring.shards`, `chromatin.shards`) runs its rule once for each, at the same time; they are merged
 to the bytes of one job.
 """
 
-SCORE_SHARDS, VARIANT_SHARDS = CONFIG.scoring.pieces, CHROMATIN.pieces.variants
+SCORE_SHARDS, VARIANT_SHARDS = CONFIG.example_scan.shards, CHROMATIN.shards.variants
 
 
 rule score_promoters:
     input:
-        model=PATHS.promoter_model(CONFIG.scoring.negative_set),
+        model=PATHS.promoter_model(CONFIG.example_scan.negative_set),
         fasta=PATHS.test_sequences if SEQUENCES else PATHS.scored_contig,
     output:
         shard_of(PATHS.promoter_scores("{format}"), SCORE_SHARDS),
@@ -22,7 +22,7 @@ rule score_promoters:
     resources:
         **job(8000, 240, gpu=1),
     params:
-        stride=CONFIG.scoring.stride,
+        stride=CONFIG.example_scan.stride,
         # Sequences are read as they are given.
         strand=["--strand=+"] if SEQUENCES else [],
         shard=shard_args(SCORE_SHARDS),

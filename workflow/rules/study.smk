@@ -35,15 +35,15 @@ rule study_promoter:
     container:
         AROUND_TRAINING
     # One each: models then train side by side, which is faster than one after the other on more cores.
-    threads: CONFIG.promoters.processes
+    threads: CONFIG.promoters.num_gpus
     resources:
-        processes=CONFIG.promoters.processes,
-        gpu=CONFIG.promoters.processes,
-        mem_mb=growing(16000 * CONFIG.promoters.processes),
+        processes=CONFIG.promoters.num_gpus,
+        gpu=CONFIG.promoters.num_gpus,
+        mem_mb=growing(16000 * CONFIG.promoters.num_gpus),
         runtime=1440,
     params:
         settings=lambda wildcards: study_settings(wildcards, "promoters"),
-        negative_set=CONFIG.study.negative_set if CONFIG.study else "",
+        negative_set=CONFIG.pretraining_study.negative_set if CONFIG.pretraining_study else "",
         start=lambda wildcards, input: (
             ["--pretrained", *input.pretrained] if input.pretrained else []
         ),
@@ -80,11 +80,11 @@ rule study_chromatin:
         PATHS.benchmark("study-chromatin-{start}-{share}-{seed}")
     container:
         AROUND_TRAINING
-    threads: CONFIG.chromatin.processes
+    threads: CONFIG.chromatin.num_gpus
     resources:
-        processes=CONFIG.chromatin.processes,
-        gpu=CONFIG.chromatin.processes,
-        mem_mb=growing(16000 * CONFIG.chromatin.processes),
+        processes=CONFIG.chromatin.num_gpus,
+        gpu=CONFIG.chromatin.num_gpus,
+        mem_mb=growing(16000 * CONFIG.chromatin.num_gpus),
         runtime=2880,
     params:
         settings=lambda wildcards: study_settings(wildcards, "chromatin"),
@@ -215,7 +215,7 @@ rule probe_promoters:
         mem_mb=growing(16000),
         runtime=growing(240),
     params:
-        negative_set=CONFIG.study.negative_set if CONFIG.study else "",
+        negative_set=CONFIG.pretraining_study.negative_set if CONFIG.pretraining_study else "",
         windows=subpath(input.windows, parent=True),
         directory=subpath(output.table, parent=True),
         device=device,

@@ -25,11 +25,11 @@ def table_groups():
     """The language models of each part of Table 6, by the bp of its windows and its negative set."""
     length = CONFIG.promoters.windows.length
     sets = TABLES.negative_sets or CONFIG.promoters.windows.negative_sets
-    groups = {(length, name): [OWN_MODEL] for name in sets if name != "given"}
+    groups = {(length, name): [OWN_MODEL] for name in sets if name != "user"}
     seen = [(bases, OWN_MODEL) for bases in TABLES.windows or () if bases != length]
     seen += [(model.window, model.name) for model in TABLES.models if model.window]
     for bases, model in seen:
-        groups.setdefault((bases, TABLES.context_set), []).append(model)
+        groups.setdefault((bases, TABLES.context_negative_set), []).append(model)
     return groups
 
 
@@ -48,7 +48,7 @@ def table_models(task, name, models):
     return [
         PATHS.table_model(task, name, model, start, seed)
         for model in models
-        for start in TABLES.starts
+        for start in TABLES.initializations
         for seed in TABLES.seeds
     ]
 
@@ -58,10 +58,10 @@ def table_probes(task, name, models):
     return [
         PATHS.table_comparator(task, name, f"{model}-{start}-{PROBE}", seed)
         for model in models
-        for start in TABLES.starts
+        for start in TABLES.initializations
         # Weights that were pretrained once have one probe.
         for seed in (TABLES.seeds if start == "random" else TABLES.seeds[:1])
-        if TABLES.probes
+        if TABLES.linear_probes
     ]
 
 
@@ -92,7 +92,7 @@ def table_encoder(model):
     return {
         "encoder.attention": wanted.attention,
         "encoder.attention_options": "{}",
-        "encoder.positions": max(wanted.tokens, CONFIG.encoder.positions),
+        "encoder.max_length": max(wanted.tokens, CONFIG.encoder.max_length),
     }
 
 
@@ -105,7 +105,7 @@ def table_pretraining(wildcards):
             **table_encoder(wildcards.lm),
             "pretraining.sequence_tokens": wanted.tokens,
             "pretraining.batch_size": sequences,
-            "pretraining.shorter_first": "[]",
+            "pretraining.length_curriculum": "[]",
             "pretraining.steps": TABLE_STEPS,
         }
     )
@@ -117,7 +117,7 @@ def table_settings(wildcards, section):
     # On tracks the run's own model has the run's window; another learns from as many bins a step.
     own = section == "promoters" or wildcards.lm == OWN_MODEL
     window = [] if own else [f"--window={TABLE_MODELS[wildcards.lm].window}"]
-    number = getattr(TABLES.model_steps, section)
+    number = getattr(TABLES.lm_steps, section)
     steps = {f"{section}.training.steps": number} if number else {}
     values = {
         **table_encoder(wildcards.lm),
@@ -155,7 +155,7 @@ def table_window_settings(wildcards):
 def comparator_options(wildcards):
     """Options of a comparator beside its seed: those of networks, and of the scan with known motifs."""
     number = getattr(
-        TABLES.network_steps, "promoters" if hasattr(wildcards, "bases") else "chromatin"
+        TABLES.cnn_steps, "promoters" if hasattr(wildcards, "bases") else "chromatin"
     )
     steps = [f"--steps={number}"] if number else []
     taxon = [f"--taxon={TABLES.taxon}"] if wildcards.comparator == "motifs" else []
@@ -186,11 +186,11 @@ def evaluation_settings(section):
 
 def study_settings(wildcards, section):
     """What a model of a study has otherwise than the task's own: words for the command that trains it."""
-    study = CONFIG.study
-    steps = study.longer_steps if wildcards.start == "longer" else study.steps
+    study = CONFIG.pretraining_study
+    steps = study.random_long_steps if wildcards.start == "random_long" else study.steps
     values = {
         "model.initial": "pretrained" if wildcards.start == "pretrained" else "random",
-        "training.examples": wildcards.share,
+        "training.train_fraction": wildcards.share,
         "training.seed": wildcards.seed,
         "training.steps": steps,
         "training.evaluate_every": study.evaluate_every,
@@ -203,12 +203,12 @@ def study_settings(wildcards, section):
 
 def study_models(task):
     """The model directories of a study's task; none without a study of it."""
-    study = CONFIG.study
+    study = CONFIG.pretraining_study
     if study is None or task not in study.tasks:
         return []
     return [
         PATHS.study_model(task, start, share_name(share), seed)
-        for start in study.starts
-        for share in study.shares
+        for start in study.initializations
+        for share in study.train_fractions
         for seed in study.seeds
     ]

@@ -35,11 +35,11 @@ rule table_pretrain:
         lm=TABLE_NAMES,
     container:
         AROUND_TRAINING
-    threads: max(8, CONFIG.processes)
+    threads: max(8, CONFIG.num_gpus)
     resources:
-        processes=CONFIG.processes,
-        gpu=CONFIG.processes,
-        mem_mb=growing(16000 * CONFIG.processes),
+        processes=CONFIG.num_gpus,
+        gpu=CONFIG.num_gpus,
+        mem_mb=growing(16000 * CONFIG.num_gpus),
         runtime=2880,
     params:
         settings=table_pretraining,
@@ -360,7 +360,7 @@ if CONFIG.has_chromatin:
             runtime=growing(60),
         params:
             directory=subpath(output[0], parent=True),
-            least=CHROMATIN.report_positives,
+            least=CHROMATIN.min_positives_report,
             version=VERSION,
         shell:
             "bigbird-dna report paper-table table7 {input.directories:q} --labels {input.labels:q}"

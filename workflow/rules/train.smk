@@ -13,9 +13,9 @@ rule pretrain:
         PATHS.benchmark("pretrain")
     container:
         AROUND_TRAINING
-    threads: max(8, CONFIG.processes)
+    threads: max(8, CONFIG.num_gpus)
     resources:
-        **training(CONFIG.processes, 2880),
+        **training(CONFIG.num_gpus, 2880),
     params:
         command="pretrain",
         data=["--tokens", str(PATHS.tokens)],
@@ -47,14 +47,14 @@ use rule pretrain as finetune_promoter with:
         PATHS.benchmark("finetune-promoter-{model}")
     priority: 1
     # One each: models then train side by side, which is faster than one after the other on more cores.
-    threads: CONFIG.promoters.processes
+    threads: CONFIG.promoters.num_gpus
     resources:
-        **training(CONFIG.promoters.processes, 1440),
+        **training(CONFIG.promoters.num_gpus, 1440),
     params:
         command="finetune-promoter",
         data=lambda wildcards, input: [
             *(
-                ("--negative-set", CONFIG.promoters.control, "--shuffle-labels")
+                ("--negative-set", CONFIG.promoters.shuffled_label_control, "--shuffle-labels")
                 if wildcards.model == "control"
                 else ("--negative-set", wildcards.model)
             ),
@@ -77,9 +77,9 @@ use rule pretrain as finetune_chromatin with:
     # More work follows than after the other models: predictions, variants, the report. Then what takes long
     # comes before what is short, so that the cores run out of work together.
     priority: 2
-    threads: CHROMATIN.processes
+    threads: CHROMATIN.num_gpus
     resources:
-        **training(CHROMATIN.processes, 2880),
+        **training(CHROMATIN.num_gpus, 2880),
     params:
         command="finetune-chromatin",
         data=lambda wildcards, input: [

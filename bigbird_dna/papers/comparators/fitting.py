@@ -159,7 +159,7 @@ def fit_promoter_comparator(
 ) -> dict[str, Any]:
     """Fit a comparator to the training windows, and predict those of validation and test.
 
-    Networks learn from the share `promoters.training.examples` of the training promoters, others from all.
+    Networks learn from the share `promoters.training.train_fraction` of the training promoters, others from all.
     Writes `predictions.parquet`, as fine-tuning does, `comparator.json`, and the training log of a network,
     to the directory `output`. Returns the metrics of both splits.
 
@@ -174,7 +174,7 @@ def fit_promoter_comparator(
     check_directory(output, [windows, reference.path, checkpoints, *options.models])
     data, training = read_windows(windows, negative_set), config.promoters.training
     sequences, evaluation = window_sequences(reference, data.rows, config.seed), config.promoters.evaluation
-    share = training.examples if name in NETWORK_NAMES else 1  # the models' share
+    share = training.train_fraction if name in NETWORK_NAMES else 1  # the models' share
     learnt = _checked_windows(
         data, sequences, training_windows(data, share, training.seed), "training", windows
     )
@@ -264,7 +264,7 @@ def fit_chromatin_comparator(
     Writes to the directory `output` the probabilities `predictions.npy`, (n, T), with `bins.parquet`,
     `labels.npz` and `tracks.tsv` of the same bins and tracks, those that the comparator can predict;
     `comparator.json`; and the training log of a network. Networks learn from the share
-    `chromatin.training.examples` of the training bins, others from a sample of 60,000.
+    `chromatin.training.train_fraction` of the training bins, others from a sample of 60,000.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def fit_chromatin_comparator(
         checkpoints=checkpoints,
         identity={
             **{"labels": checksum(data / "labels.npz"), "bins": checksum(data / "bins.parquet")},
-            **{"examples": training.examples, "examples_seed": training.seed},
+            **{"examples": training.train_fraction, "examples_seed": training.seed},
         },
         device=device,
         # A track's target, or where the table names none its name.

@@ -60,7 +60,7 @@ def probe_promoters(
     """Probe every layer of a model's encoder and of fresh weights; write `probes.tsv` and `probes.svg`.
 
     A probe is a logistic regression on the mean over a window's tokens. It learns from the training windows,
-    of `promoters.training.examples` of them 8,000 at most, chooses its penalty on the validation windows and
+    of `promoters.training.train_fraction` of them 8,000 at most, chooses its penalty on the validation windows and
     is evaluated on the test windows, beside a regression on k-mers. Vectors lie in temporary files, a layer
     of them is in memory at a time.
 
@@ -89,7 +89,7 @@ def probe_promoters(
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
     data, training = read_windows(windows, negative_set), config.promoters.training
     split = data.rows["split"].to_numpy()
-    learnt = training_windows(data, training.examples, training.seed)
+    learnt = training_windows(data, training.train_fraction, training.seed)
     parts = [learnt[drawn_rows(len(learnt), np.random.default_rng((config.seed, len(learnt))))]]
     parts += [np.flatnonzero(split == name) for name in SPLITS[1:]]
     for name, part in zip(SPLITS, parts, strict=True):

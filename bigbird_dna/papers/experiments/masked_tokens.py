@@ -69,8 +69,8 @@ def score_masked_tokens(
     steps, seconds = [], []
     for name, path in models.items():
         model = load_pretrained(path)
-        if sequence_tokens > model.config.positions:
-            raise UsageError(f"{path}: takes {model.config.positions} tokens, not {sequence_tokens}")
+        if sequence_tokens > model.config.max_length:
+            raise UsageError(f"{path}: takes {model.config.max_length} tokens, not {sequence_tokens}")
         if held_out is None:
             held_out = _drawn(model, tokens / split, sequence_tokens, sequences)
         described.append((path, _settings(model)))

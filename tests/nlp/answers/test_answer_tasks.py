@@ -87,7 +87,7 @@ def _told(text: str, verb: str) -> list[str]:
 def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
     config = write(qa=QUESTIONS)
     for key, *named in (
-        ("length=500", "length 500", "encoder.positions 128"),
+        ("length=500", "length 500", "encoder.max_length 128"),
         ("question_tokens=60", "question_tokens 60", "length 64"),
         ("public=true", "data.files"),
     ):

@@ -30,7 +30,7 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "tracks.tsv").write_text(f"track\tgroup\tfile\n{rows}")
     data = {
         **{"tracks": str(home / "tracks.tsv"), "bin": 40, "window": 200, "compare_window": None},
-        **{"shift": 3, "minimum_positives": 5, "minimum_held_out": 1, "negative_fraction": 1.0},
+        **{"shift": 3, "min_positives_train": 5, "min_positives_heldout": 1, "negative_fraction": 1.0},
     }
     values = {
         "results": str(home / "results"),
@@ -98,7 +98,7 @@ def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_
     for name in ("one", "two"):
         assert run(*words, "-o", tmp_path / name).code == 0
     files = ("predictions.parquet", "comparator.json")
-    less = [*words, "--set", "promoters.training.examples=0.5"]
+    less = [*words, "--set", "promoters.training.train_fraction=0.5"]
     assert run(*less, "-o", tmp_path / "half").code == 0
     all_of_them, half = (
         json.loads((tmp_path / name / "comparator.json").read_text())["training_windows"]

@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("extra", [0, 2])
 def test_vectors_of_every_layer_are_those_of_an_encoder_that_ends_there(extra: int) -> None:
     config = EncoderConfig(
-        vocabulary=20, layers=3, hidden=16, heads=2, positions=64, block_size=8, extra_globals=extra
+        vocabulary=20, layers=3, hidden=16, heads=2, positions=64, block_size=8, num_global_tokens=extra
     )
     torch.manual_seed(0)
     encoder = Encoder(config).eval()
@@ -112,5 +112,5 @@ def test_what_cannot_be_probed(tiny_config: Path, tmp_path: Path, run: Run) -> N
         1,
         "an ensemble of 2 models has no one encoder",
     )
-    refused(run(*words, "given", "--pretrained", tmp_path / "gone"), 1, "no such model directory")
+    refused(run(*words, "user", "--pretrained", tmp_path / "gone"), 1, "no such model directory")
     assert not (tmp_path / "report").exists()

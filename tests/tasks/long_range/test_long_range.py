@@ -37,7 +37,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range": TINY}))
+    path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range_arena": TINY}))
     return path
 
 
@@ -105,10 +105,13 @@ def test_what_is_refused(run: Run, config: Path, tmp_path: Path) -> None:
         ({"attentions": {}}, "attentions"),
         ({"seeds": [1, 1]}, "seeds names one twice"),
         ({"listops": {"shortest": 9, "longest": 8}}, "shortest 9 is above longest 8"),
-        ({"pooling": "cls", "encoder": {"causal": True}}, "long_range.pooling: 'cls' is the first token, wh"),
+        (
+            {"pooling": "cls", "encoder": {"causal": True}},
+            "long_range_arena.pooling: 'cls' is the first token, wh",
+        ),
         (
             {"pooling": "cls", "attentions": {"one": {}, "two": {"causal": True}}},
-            "attentions.two: long_range.pooling: 'cls' is the first token, which sees no other",
+            "attentions.two: long_range_arena.pooling: 'cls' is the first token, which sees no other",
         ),
     ],
 )
@@ -187,7 +190,7 @@ def test_short_listops_are_learnt(run: Run, tmp_path: Path) -> None:
     """A minute of a core: well above what the first operator tells."""
     path = tmp_path / "run.yaml"
     section = yaml.safe_load((REPOSITORY / "workflow/config/long_range.yaml").read_text())["long_range"]
-    path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range": section}))
+    path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range_arena": section}))
     assert run("experiment lra-data", path, "listops").code == 0
     assert run("experiment lra-train", path, "listops", "full", "--threads", 1, "--device", "cpu").code == 0
     result = json.loads((tmp_path / "results/long_range/listops/full-1/result.json").read_text())

@@ -123,7 +123,7 @@ class AnswersTraining(TextTraining[AnswersTaskConfig]):
     @property
     def reader(self) -> AnswerReader:
         """How records become rows of the network."""
-        return AnswerReader(self.tokenizer, self.settings, self.encoder.extra_globals)
+        return AnswerReader(self.tokenizer, self.settings, self.encoder.num_global_tokens)
 
     def identity(self) -> dict[str, Any]:
         """Inputs and answers, and the weight of facts."""
@@ -195,7 +195,7 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
         """Each record's answer; records without room for their paragraphs are told beforehand."""
         settings, network = model.settings, model.network
         assert isinstance(settings, LongAnswersSettings) and isinstance(network, AnswerNetwork)
-        reader = AnswerReader(model.tokenizer, settings, model.config.extra_globals)
+        reader = AnswerReader(model.tokenizer, settings, model.config.num_global_tokens)
         reader.check_room(records, source)
         yield from read_answers(network, records, reader, device, batch_size)
 
