@@ -11,8 +11,9 @@ file, and stays a text where the key takes nothing else, as a contig's name does
 import copy
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -25,55 +26,63 @@ LARGEST_FILE = 250_000
 """Bytes: twice what a stage's file can have, and a second of reading."""
 
 
+M = TypeVar("M", bound=BaseModel)
+
+
 def parse_config(values: Mapping[str, Any], source: str = "configuration", text: str = "") -> Config:
-    """Check a mapping of sections.
+    """Check a mapping of sections; errors as of `checked`.
 
     Sections are checked against each other as far as they are given: a stage's file has some of them.
-    `text` is that of the file that `source` is, whose lines are looked up for a fault alone.
+    """
+    return checked(Config, values, source, text)
 
-    Raises
-    ------
-    ConfigError
-        Names `source`, the first fault's line, key and value; of an unknown key, the nearest valid one. The
-        text is one line.
+
+def checked(model: type[M], values: Mapping[str, Any], source: str, text: str = "") -> M:
+    """A configuration of its keys' values; `text` is that of the file `source`.
+
+    `ConfigError` names `source`, the first fault's line, key and value; of an unknown key, the nearest valid
+    one. Its text is one line. Lines are looked up for a fault alone.
     """
     try:
-        return Config.model_validate(plain(values, source))
+        return model.model_validate(plain(values, source))
     except ValidationError as error:
-        faults = error.errors()
-    first = faults[0]
+        first = error.errors()[0]
     key = _key(first)
-    source = _at_line(source, key, text)
     if first["type"] == "extra_forbidden":
-        raise ConfigError(f"{source}: {_unknown(key)}")
+        raise _unknown(first, model, source, text)
     message = shortened(first["msg"].removeprefix("Value error, "), 300)
     value = "" if isinstance(first["input"], dict) else f" (got {shown(first['input'])})"
-    raise ConfigError(f"{source}: {key_shown(key)}: {message}{value}")
+    raise ConfigError(f"{_at_line(source, key, text)}: {key_shown(key)}: {message}{value}")
 
 
 def check_keys(path: Path) -> None:
-    """Check the keys of a file that others may complete; a configuration of tasks on text has keys of its
-    own.
+    """Check the keys of a file that others may complete.
 
-    Raises
-    ------
-    ConfigError
-        As `read_values`; or names the file, and the line of the first unknown key and the nearest valid one.
+    `ConfigError` as of `read_values`; or names the first unknown key, its line and the nearest valid one.
     """
-    values, text = _values_and_text(Path(path))
-    if "tasks" in values:
-        return
+    values, text = values_and_text(Path(path))
+    model = _model(values)
     try:
-        Config.model_validate(values)
+        model.model_validate(values)
     except ValidationError as error:
         for fault in error.errors():
             if fault["type"] == "extra_forbidden":
-                key = _key(fault)
-                raise ConfigError(f"{_at_line(named(path), key, text)}: {_unknown(key)}") from None
+                raise _unknown(fault, model, named(path), text) from None
+
+
+def _model(values: Mapping[str, Any]) -> type[BaseModel]:
+    """The configuration with such keys: of a genome's run, or of tasks on text, which is found by name."""
+    if "tasks" not in values:
+        return Config
+    found: type[BaseModel] = import_module("bigbird_dna.papers.nlp.config").NlpConfig
+    return found
 
 
 def _key(fault: Mapping[str, Any]) -> str:
-    return ".".join(str(part) for part in fault["loc"]) or "(top level)"
+    place = [str(part) for part in fault["loc"]]
+    if place[:1] == ["tasks"] and len(place) > 3:  # behind a task's name stands its kind, which is no key
+        del place[2]
+    return ".".join(place) or "(top level)"
 
 
 def _at_line(source: str, key: str, text: str) -> str:
@@ -81,9 +90,14 @@ def _at_line(source: str, key: str, text: str) -> str:
     return source if line is None else f"{source}: line {line}"
 
 
-def _unknown(key: str) -> str:
-    nearest = nearest_key(key)
-    return f"unknown key {shown(key)}" + (f"; did you mean {shown(nearest)}?" if nearest else "")
+def _unknown(fault: Mapping[str, Any], model: type[BaseModel], source: str, text: str) -> ConfigError:
+    key, above, section = _key(fault), "", model
+    if fault["loc"][0] == "tasks" and len(fault["loc"]) > 3:
+        tasks, name, kind, *_ = map(str, fault["loc"])
+        above, section = f"{tasks}.{name}.", model.KINDS[kind]  # type: ignore[attr-defined]
+    nearest = nearest_key(key.removeprefix(above), section)
+    meant = f"; did you mean {shown(above + nearest)}?" if nearest else ""
+    return ConfigError(f"{_at_line(source, key, text)}: unknown key {shown(key)}{meant}")
 
 
 def complete(config: Config) -> Config:
@@ -105,30 +119,30 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     ConfigError
         As `read_values` and `parse_config`; of an override, names it.
     """
-    values, text = _values_and_text(Path(path))
+    values, text = values_and_text(Path(path))
     for override in overrides:
         apply_override(values, override)
     return parse_config(values, named(path), text)
 
 
-def check_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Config:
-    """Check files as `snakemake --configfile` takes them, later ones over earlier ones, and a run as a whole.
+def check_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Any:
+    """Check files as `snakemake --configfile` takes them, later ones over earlier ones.
 
-    Raises
-    ------
-    ConfigError
-        As `load_config`, of the first file with a fault; and as `complete`, of all of them together.
+    A genome's run is checked as a whole. `ConfigError` as of `load_config` for the first file with a fault,
+    or as of `complete`.
     """
     whole: dict[str, Any] = {}
     for path in paths:
-        values, text = _values_and_text(path)
+        values, text = values_and_text(path)
         # A file that others complete may lack what its keys need; its own keys and values must be valid.
         _overlay(whole, values)
-        parse_config(copy.deepcopy(whole), named(path), text)
+        checked(_model(whole), copy.deepcopy(whole), named(path), text)
     for override in overrides:
         apply_override(whole, override)
-    config = complete(parse_config(whole, ", ".join(map(named, paths))))
-    config.check_targets()
+    config: Any = checked(_model(whole), whole, ", ".join(map(named, paths)))
+    if isinstance(config, Config):
+        config = complete(config)
+        config.check_targets()
     return config
 
 
@@ -150,10 +164,11 @@ def read_values(path: Path) -> dict[str, Any]:
         Names the file, and the line where there is one: it is not a file of UTF-8 below 250 kB, not YAML, or
         YAML that is more than data (`safe_yaml`).
     """
-    return _values_and_text(Path(path))[0]
+    return values_and_text(Path(path))[0]
 
 
-def _values_and_text(path: Path) -> tuple[dict[str, Any], str]:
+def values_and_text(path: Path) -> tuple[dict[str, Any], str]:
+    """The values of `read_values`, and the text that they stand in."""
     name = named(path)
     text = _text(path, name)
     values = read_yaml(text, name)

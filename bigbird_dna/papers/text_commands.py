@@ -1,5 +1,6 @@
 """Commands of the tasks on text: `bigbird-dna nlp …`, by the extra `nlp`."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -29,69 +30,47 @@ def prepare(
 
     They come from files, from a public data set, which needs a network, or are made.
     """
-    from bigbird_dna.papers.nlp.config import read_task
-    from bigbird_dna.papers.nlp.task import find_task
+    from bigbird_dna.papers.nlp.task import open_task
 
-    section, paths = read_task(config, overrides or (), task)
-    find_task(section).prepare(output or paths.data)
-
-
-def pretrain(
-    config: TextConfig,
-    task: TaskName,
-    overrides: Set = None,
-    output: TrainedModel = None,
-    checkpoints: TextCheckpoints = None,
-    time_limit: TimeLimit = None,
-    device: Device = "auto",
-    threads: Threads = None,
-) -> None:
-    """Pretrain on the documents of a task of kind pretraining; resumes and stops as pretrain does."""
-    _train(True, config, task, overrides, output, checkpoints, time_limit, device, threads)
+    opened, paths = open_task(config, overrides, task)
+    opened.prepare(output or paths.data)
 
 
-def finetune(
-    config: TextConfig,
-    task: TaskName,
-    overrides: Set = None,
-    output: TrainedModel = None,
-    checkpoints: TextCheckpoints = None,
-    time_limit: TimeLimit = None,
-    device: Device = "auto",
-    threads: Threads = None,
-) -> None:
-    """Fine-tune for a task of kind classification, qa or summaries; resumes and stops as pretrain does."""
-    _train(False, config, task, overrides, output, checkpoints, time_limit, device, threads)
+def _trainer(name: str, other: str, purpose: str) -> Callable[..., None]:
+    """The command `name`, which trains a task's model; `UsageError` if the task is one for the `other`."""
+
+    def command(
+        config: TextConfig,
+        task: TaskName,
+        overrides: Set = None,
+        output: TrainedModel = None,
+        checkpoints: TextCheckpoints = None,
+        time_limit: TimeLimit = None,
+        device: Device = "auto",
+        threads: Threads = None,
+    ) -> None:
+        from bigbird_dna.errors import UsageError
+        from bigbird_dna.model.inference import cpu_threads
+        from bigbird_dna.papers.nlp.task import open_task
+        from bigbird_dna.training.distributed import world
+        from bigbird_dna.training.stopping import time_of_end
+        from bigbird_dna.training.task import train
+
+        ends = time_of_end(time_limit)
+        opened, paths = open_task(config, overrides, task)
+        if (opened.kind == "pretraining") != (name == "pretrain"):
+            raise UsageError(f"task {task!r} is of kind {opened.kind}: use `bigbird-dna nlp {other}`")
+        training = opened.training(paths.split("train"), paths.split("valid"))
+        with cpu_threads(threads), world(device, ends) as here:
+            train(training, output or paths.model, checkpoints or paths.checkpoints, here)
+
+    command.__name__ = name
+    command.__doc__ = f"{purpose}; resumes and stops as pretrain does."
+    return command
 
 
-def _train(
-    pretraining: bool,
-    config: Path,
-    task: str,
-    overrides: list[str] | None,
-    output: Path | None,
-    checkpoints: Path | None,
-    time_limit: str | None,
-    device: str,
-    threads: int | None,
-) -> None:
-    """Train a task's model; `UsageError` if the task is one for the other command."""
-    from bigbird_dna.errors import UsageError
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.papers.nlp.config import read_task
-    from bigbird_dna.papers.nlp.task import find_task
-    from bigbird_dna.training.distributed import world
-    from bigbird_dna.training.stopping import time_of_end
-    from bigbird_dna.training.task import train
-
-    ends = time_of_end(time_limit)
-    section, paths = read_task(config, overrides or (), task)
-    if (section.kind == "pretraining") != pretraining:
-        other = "finetune" if pretraining else "pretrain"
-        raise UsageError(f"task {task!r} is of kind {section.kind}: use `bigbird-dna nlp {other}`")
-    training = find_task(section).training(paths.split("train"), paths.split("valid"))
-    with cpu_threads(threads), world(device, ends) as here:
-        train(training, output or paths.model, checkpoints or paths.checkpoints, here)
+pretrain = _trainer("pretrain", "finetune", "Pretrain on the documents of a task of kind pretraining")
+finetune = _trainer("finetune", "pretrain", "Fine-tune for a task of kind classification, qa or summaries")
 
 
 def predict(
@@ -111,16 +90,15 @@ def predict(
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.errors import check_at_least_one
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.papers.nlp.config import read_task
-    from bigbird_dna.papers.nlp.task import find_task
+    from bigbird_dna.papers.nlp.task import open_task
 
     check_at_least_one({"batch-size": batch_size})
-    section, paths = read_task(config, overrides or (), task)
+    opened, paths = open_task(config, overrides, task)
     model, records = model or paths.model, records or paths.split("test")
     output = output or paths.predictions
     check_output(output, [model, records])
     with cpu_threads(threads):
-        find_task(section).predict(model, records, output, device, batch_size)
+        opened.predict(model, records, output, device, batch_size)
 
 
 def evaluate(
@@ -144,22 +122,20 @@ def evaluate(
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.errors import UsageError
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.papers.nlp.config import read_task
-    from bigbird_dna.papers.nlp.task import find_task
+    from bigbird_dna.papers.nlp.task import open_task
 
-    section, paths = read_task(config, overrides or (), task)
+    opened, paths = open_task(config, overrides, task)
     records, output = records or paths.split("test"), output or paths.evaluation
     evaluated = predictions or paths.predictions
-    if section.kind == "pretraining":
+    if opened.kind == "pretraining":
         if predictions is not None:
             raise UsageError("--predictions: a task of kind pretraining is judged by its model")
         evaluated = model or paths.model
     check_output(output, [evaluated, records])
     with cpu_threads(threads):
-        metrics = find_task(section).evaluate(records, evaluated)
-    write_json(
-        output, {"task": task, "kind": section.kind, "figures": metrics, "published": section.published}
-    )
+        metrics = opened.evaluate(records, evaluated)
+    published = opened.section.published
+    write_json(output, {"task": task, "kind": opened.kind, "figures": metrics, "published": published})
     shown = ", ".join(f"{key} {value:.4g}" for key, value in metrics.items() if isinstance(value, float))
     log(f"{output}: {shown}")
 

@@ -22,6 +22,10 @@ TEXT = (
     "worst of times; naïve café owners — some say — paid $3.50 for it.\nWhat then? Nobody knew."
 )
 
+THEIR_SIZES: dict[str, Any] = {
+    **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+}
+
 
 @pytest.fixture(scope="session")
 def text_tokenizer() -> JsonTokenizer:
@@ -56,6 +60,16 @@ def shuffle_weights(network: nn.Module, width: int, seed: int = 0) -> None:
             part.bias.data.normal_(0, 0.1)
 
 
+def their_config(tokenizer: JsonTokenizer, **changes: Any) -> Any:
+    """The configuration of a small BigBird of HuggingFace's."""
+    import transformers
+
+    ids = tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id
+    names = ("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id")
+    sizes = {"vocab_size": tokenizer.vocabulary, "max_position_embeddings": 1024, **THEIR_SIZES}
+    return transformers.BigBirdConfig(**{**sizes, **dict(zip(names, ids, strict=True)), **changes})
+
+
 @pytest.fixture
 def roberta(tmp_path: Path) -> Callable[..., Path]:
     """Write a small RoBERTa checkpoint with its tokenizer, as HuggingFace's library does it."""
@@ -71,17 +85,10 @@ def roberta(tmp_path: Path) -> Callable[..., Path]:
         pieces.train_from_iterator([TEXT] * 3, 330, special_tokens=names, show_progress=False)
         pieces.save(str(directory / "tokenizer.json"))
         sizes: dict[str, Any] = {
-            "vocab_size": pieces.get_vocab_size(),
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "intermediate_size": 48,
-            "max_position_embeddings": 130,
-            "layer_norm_eps": 1e-5,
-            "type_vocab_size": 1,
-            "pad_token_id": 1,
-            "bos_token_id": 0,
-            "eos_token_id": 2,
+            **THEIR_SIZES,
+            **{"vocab_size": pieces.get_vocab_size(), "max_position_embeddings": 130},
+            **{"layer_norm_eps": 1e-5, "type_vocab_size": 1},
+            **{"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
         }
         config = transformers.RobertaConfig(**{**sizes, **settings})
         network = transformers.RobertaForMaskedLM(config)

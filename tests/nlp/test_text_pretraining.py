@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.directory import load
@@ -19,13 +18,13 @@ from bigbird_dna.tokens.interface import TextPieces
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.cli.command import Run
 from tests.golden.messages import fails
-from tests.nlp.conftest import TEXT
+from tests.nlp.conftest import TEXT, Write
+from tests.nlp.tiny import TINY, done, figures, write_lines
 from tests.tokens.text_model import text_model
 
 
 def write_texts(path: Path, *texts: str) -> Path:
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return path
+    return write_lines(path, *({"text": text} for text in texts))
 
 
 def test_characters_of_tokens_add_up_to_the_text(tmp_path: Path, text_tokenizer: JsonTokenizer) -> None:
@@ -97,42 +96,28 @@ def test_the_bible_is_split_by_book() -> None:
     assert ruth[0]["text"].startswith("Now it came to pass in the days when the judges ruled")
 
 
-def test_pretraining_on_text_from_its_records_to_figures(run: Run, tmp_path: Path) -> None:
+def test_pretraining_on_text_from_its_records_to_figures(run: Run, write: Write, tmp_path: Path) -> None:
     texts = [TEXT * 4, "A second document, which says little. " * 9]
-    files = {}
-    for split in ("train", "valid", "test"):
-        files[split] = str(write_texts(tmp_path / f"{split}.jsonl", *texts))
-    task: dict[str, Any] = {
-        "kind": "pretraining",
-        "data": {"files": files},
-        "start": {"vocabulary": 320},
-        "encoder": {"layers": 1, "hidden": 32, "heads": 2, "max_length": 64, "block_size": 16},
-        "character_order": 3,
-        "training": {
-            **{
-                "sequence_tokens": 48,
-                "batch_size": 4,
-                "steps": 6,
-                "evaluate_every": 3,
-                "checkpoint_every": 3,
-            },
-            **{"evaluation_sequences": 8, "ngram_order": 2},
-        },
-    }
-    config = tmp_path / "nlp.yaml"
-    config.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "tasks": {"mlm": task}}))
-    for command in ("prepare", "pretrain", "evaluate"):
-        words = ["--task", "mlm", *([] if command == "prepare" else ["--threads", 1])]
-        result = run("nlp", command, config, *words)
-        assert result.code == 0, result.err
+    splits = ("train", "valid", "test")
+    files = {split: str(write_texts(tmp_path / f"{split}.jsonl", *texts)) for split in splits}
+    steps = {"batch_size": 4, "steps": 6, "evaluate_every": 3, "checkpoint_every": 3}
+    config = write(
+        mlm={
+            **{"kind": "pretraining", "data": {"files": files}, "start": {"vocabulary": 320}},
+            "encoder": {**TINY, "hidden": 32, "max_length": 64},
+            "character_order": 3,
+            "training": {**steps, "sequence_tokens": 48, "evaluation_sequences": 8, "ngram_order": 2},
+        }
+    )
+    done(run, config, "mlm", "prepare", "pretrain", "evaluate")
     home = tmp_path / "results/mlm"
-    figures = json.loads((home / "evaluation.json").read_text())["figures"]
+    found = figures(home)
     metrics = json.loads((home / "model/metrics.json").read_text())
     # The same hidden tokens of the same documents.
-    assert figures["bits_per_character"] == pytest.approx(metrics["bits_per_character"], rel=1e-4)
-    assert [step for step, _ in figures["curve"]] == [3, 6]
-    assert figures["token_ngram_both_sides"] > 0 and figures["told_token_ngram_left"] > 0
-    assert figures["hidden_characters"] >= figures["hidden_tokens"] > 0
+    assert found["bits_per_character"] == pytest.approx(metrics["bits_per_character"], rel=1e-4)
+    assert [step for step, _ in found["curve"]] == [3, 6]
+    assert found["token_ngram_both_sides"] > 0 and found["told_token_ngram_left"] > 0
+    assert found["hidden_characters"] >= found["hidden_tokens"] > 0
     model = load(home / "model")
     assert model.task == "pretraining" and not model.tokenizer.is_dna
     page = tmp_path / "page.html"
@@ -155,8 +140,7 @@ def test_shorter_inputs_come_first_of_the_steps_that_epochs_are() -> None:
     training = task_of(epochs=40.0, sequence_tokens=512, length_curriculum=stages).training
     known = training.for_records(8000)
     assert known.steps == 10_000 and known.tokens_at(4999) == 128 and known.tokens_at(5000) == 512
-    said = r"^training\.length_curriculum takes 5000 steps and leaves none of the 400 \(epochs 40\.0, records 320\)$"
-    with fails(ConfigError):
+    with fails(ConfigError, "training.length_curriculum", 5000, 400, "epochs 40.0", "records 320"):
         training.for_records(320)
     with fails(ConfigError):
         task_of(steps=5000, sequence_tokens=512, length_curriculum=stages)

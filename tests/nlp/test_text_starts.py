@@ -19,14 +19,19 @@ from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start, wr
 from bigbird_dna.papers.nlp.sections import TextStartConfig
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.golden.messages import fails
-from tests.nlp.conftest import TEXT, shuffle_weights
+from tests.nlp.conftest import TEXT, shuffle_weights, their_config
 
 TOLERANCE = 1e-4
 SMALL: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "positions": 64, "block_size": 16}
 
 
-def no_texts() -> Iterable[str]:
-    raise AssertionError("no tokenizer is to be learnt")
+def made(start: dict[str, Any], **encoder: Any) -> TextStart:
+    """A start, for which no tokenizer is to be learnt."""
+
+    def no_texts() -> Iterable[str]:
+        raise AssertionError("no tokenizer is to be learnt")
+
+    return make_text_start(TextStartConfig.model_validate(start), EncoderConfig(**encoder), no_texts)
 
 
 def logits(start: TextStart, ids: Tensor) -> Tensor:
@@ -57,11 +62,7 @@ def test_roberta_becomes_a_bigbird_with_the_logits_of_theirs(
     ids = torch.randint(5, theirs.config.vocab_size, (2, 1024), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         expected = theirs(input_ids=ids).logits
-    start = make_text_start(
-        TextStartConfig(model=str(directory), compatibility="huggingface"),
-        EncoderConfig(max_length=1024),
-        no_texts,
-    )
+    start = made({"model": str(directory), "compatibility": "huggingface"}, max_length=1024)
     assert start.config.compatibility == "huggingface" and start.config.max_length == 1024
     assert (logits(start, ids) - expected).abs().max() < TOLERANCE
     assert expected.std() > 0.5  # the comparison says something
@@ -75,9 +76,7 @@ def test_with_full_attention_it_is_roberta_itself_where_that_has_positions(
     ids = torch.randint(5, theirs.config.vocab_size, (2, 128), generator=torch.Generator().manual_seed(2))
     with torch.inference_mode():
         expected = theirs(input_ids=ids).logits
-    start = make_text_start(
-        TextStartConfig(model=str(directory)), EncoderConfig(max_length=512, attention="full"), no_texts
-    )
+    start = made({"model": str(directory)}, max_length=512, attention="full")
     assert (logits(start, ids) - expected).abs().max() < TOLERANCE
     table = start.weights["encoder.embeddings.position.weight"]
     assert torch.equal(table[:128], table[128:256]) and len(table) == 512
@@ -87,7 +86,7 @@ def test_robertas_pieces_are_its_tokenizers(roberta: Callable[..., Path]) -> Non
     from tokenizers import Tokenizer
 
     directory = roberta()
-    start = make_text_start(TextStartConfig(model=str(directory)), EncoderConfig(max_length=512), no_texts)
+    start = made({"model": str(directory)}, max_length=512)
     theirs = Tokenizer.from_file(str(directory / "tokenizer.json")).encode(TEXT, add_special_tokens=False)
     assert start.tokenizer.encode(TEXT).tolist() == theirs.ids
     assert [start.tokenizer.pieces[index] for index in start.tokenizer.specials] == [
@@ -96,19 +95,7 @@ def test_robertas_pieces_are_its_tokenizers(roberta: Callable[..., Path]) -> Non
 
 
 def test_a_classifier_of_theirs_gives_its_logits(tmp_path: Path, text_tokenizer: JsonTokenizer) -> None:
-    config = transformers.BigBirdConfig(
-        vocab_size=text_tokenizer.vocabulary,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=1024,
-        num_labels=3,
-        pad_token_id=0,
-        bos_token_id=2,
-        eos_token_id=3,
-        sep_token_id=3,
-    )
+    config = their_config(text_tokenizer, num_labels=3)
     network = transformers.BigBirdForSequenceClassification(config)
     shuffle_weights(network, 32)
     network.save_pretrained(tmp_path / "hf")
@@ -116,9 +103,7 @@ def test_a_classifier_of_theirs_gives_its_logits(tmp_path: Path, text_tokenizer:
     ids = torch.randint(5, config.vocab_size, (2, 1024), generator=torch.Generator().manual_seed(3))
     with torch.inference_mode():
         expected = network.eval()(input_ids=ids).logits
-    start = make_text_start(
-        TextStartConfig(model=str(tmp_path / "hf"), compatibility="huggingface"), EncoderConfig(), no_texts
-    )
+    start = made({"model": str(tmp_path / "hf"), "compatibility": "huggingface"})
     ours = build_network(start.config, ClassificationSettings(outputs=3, pooling="cls")).eval()
     start.initialize(ours)
     with torch.inference_mode():
@@ -128,17 +113,11 @@ def test_a_classifier_of_theirs_gives_its_logits(tmp_path: Path, text_tokenizer:
 
 def test_a_model_of_ours_is_taken_with_more_positions(tmp_path: Path, text_tokenizer: JsonTokenizer) -> None:
     own_model(tmp_path, text_tokenizer, EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary))
-    start = make_text_start(
-        TextStartConfig(model=str(tmp_path / "model")),
-        EncoderConfig(max_length=128, window_blocks=1),
-        no_texts,
-    )
+    start = made({"model": str(tmp_path / "model")}, max_length=128, window_blocks=1)
     assert (start.config.max_length, start.config.window_blocks, start.config.hidden) == (128, 1, 16)
     assert start.sha256 == load(tmp_path / "model").sha256
-    with fails(ConfigError):
-        make_text_start(
-            TextStartConfig(model=str(tmp_path / "model")), EncoderConfig(hidden=32, heads=2), no_texts
-        )
+    with fails(ConfigError, "encoder.hidden 32", 16):
+        made({"model": str(tmp_path / "model")}, hidden=32, heads=2)
 
 
 def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
@@ -146,12 +125,8 @@ def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
 ) -> None:
     encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary, position_encoding="rotary")
     directory = own_model(tmp_path, text_tokenizer, encoder)
-    start = make_text_start(TextStartConfig(model=directory), EncoderConfig(max_length=128), no_texts)
-    assert (start.config.max_length, start.config.rotary_scale, start.config.position_encoding) == (
-        128,
-        2.0,
-        "rotary",
-    )
+    start = made({"model": directory}, max_length=128)
+    assert (start.config.max_length, start.config.rotary_scale, start.config.position_encoding) == (128, 2.0, "rotary")
     found = logits(start, torch.arange(128)[None] % text_tokenizer.vocabulary)
     assert found.shape[1] == 128 and found.isfinite().all()
     # As the command does it.
@@ -159,27 +134,32 @@ def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
     assert longer.config.rotary_scale == start.config.rotary_scale
 
 
-@pytest.mark.parametrize("key", ["tokenizer", "vocabulary", "compatibility"])
-def test_keys_that_a_model_of_ours_leaves_no_room_for_are_refused(
-    tmp_path: Path, text_tokenizer: JsonTokenizer, key: str
+@pytest.mark.parametrize(
+    ("model", "start"),
+    [
+        ("ours", {"tokenizer": "x.json"}),
+        ("ours", {"vocabulary": 2000}),
+        ("ours", {"compatibility": "none"}),
+        ("theirs", {"vocabulary": 500}),
+        ("none", {"vocabulary": 500, "tokenizer": "x.json"}),
+        ("none", {"compatibility": "huggingface"}),
+    ],
+)
+def test_keys_without_an_effect_are_refused(
+    roberta: Callable[..., Path],
+    tmp_path: Path,
+    text_tokenizer: JsonTokenizer,
+    model: str,
+    start: dict[str, Any],
 ) -> None:
-    encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary)
-    directory = own_model(tmp_path, text_tokenizer, encoder)
-    values: dict[str, object] = {"tokenizer": "x.json", "vocabulary": 2000, "compatibility": "none"}
-    start = TextStartConfig.model_validate({"model": directory, key: values[key]})
-    with fails(ConfigError, key, values[key]):
-        make_text_start(start, EncoderConfig(), no_texts)
-
-
-def test_keys_without_an_effect_on_other_starts_are_refused(roberta: Callable[..., Path]) -> None:
-    theirs = TextStartConfig(model=str(roberta()), vocabulary=500)
-    with fails(ConfigError):
-        make_text_start(theirs, EncoderConfig(max_length=512), no_texts)
-    both = TextStartConfig(tokenizer="x.json", vocabulary=500)
-    with fails(ConfigError):
-        make_text_start(both, EncoderConfig(), no_texts)
-    with fails(ConfigError):
-        make_text_start(TextStartConfig(compatibility="huggingface"), EncoderConfig(), no_texts)
+    if model == "ours":
+        encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary)
+        start = {**start, "model": own_model(tmp_path, text_tokenizer, encoder)}
+    if model == "theirs":
+        start = {**start, "model": str(roberta())}
+    key = next(iter(start))
+    with fails(ConfigError, f"start.{key} {start[key]}"):
+        made(start, max_length=512)
 
 
 def test_a_copy_of_a_task_gives_no_keys_that_the_task_does_not_give() -> None:
@@ -213,24 +193,25 @@ def test_random_weights_learn_a_tokenizer_that_gives_every_text_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "named"),
     [
-        ({"model_type": "bert"}, "model_type 'bert' is neither 'roberta' nor 'big_bird'"),
-        ({"pad_token_id": "one"}, "pad_token_id 'one' is no id"),
-        ({"pad_token_id": 400}, "its table of positions has 130 rows"),
+        ({"model_type": "bert"}, "'bert'"),
+        ({"pad_token_id": "one"}, "pad_token_id 'one'"),
+        ({"pad_token_id": 400}, 130),
     ],
+    ids=["type", "no id", "no position"],
 )
 def test_faulty_checkpoints_are_told(
-    roberta: Callable[..., Path], change: dict[str, object], said: str
+    roberta: Callable[..., Path], change: dict[str, object], named: object
 ) -> None:
     directory = roberta()
     values = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps({**values, **change}))
-    with fails(ModelError) as caught:
-        make_text_start(TextStartConfig(model=str(directory)), EncoderConfig(max_length=512), no_texts)
+    with fails(ModelError, directory, named) as caught:
+        made({"model": str(directory)}, max_length=512)
     assert "\n" not in str(caught.value)
 
 
 def test_a_directory_without_a_model_is_told(tmp_path: Path) -> None:
-    with fails(ModelError):
-        make_text_start(TextStartConfig(model=str(tmp_path)), EncoderConfig(), no_texts)
+    with fails(ModelError, tmp_path, "config.json"):
+        made({"model": str(tmp_path)})

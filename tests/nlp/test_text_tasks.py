@@ -1,6 +1,7 @@
 """Tasks on text by their commands: records, a model, predictions, figures and a page; and what goes wrong."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.model.directory import load
-from bigbird_dna.papers.nlp.classification import text_rows
+from bigbird_dna.papers.nlp.classification import class_metrics, score_metrics, text_rows
 from bigbird_dna.papers.nlp.config import read_config
 from bigbird_dna.papers.nlp.generated import PLACES, SPEAKERS, generate_documents
 from bigbird_dna.papers.nlp.loading import some_of
@@ -19,23 +20,23 @@ from bigbird_dna.papers.nlp.task import find_task
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
+from tests.golden.messages import message
 from tests.nlp.conftest import Write
-from tests.nlp.tiny import FAR, QUESTIONS, SUMMARIES, done
+from tests.nlp.tiny import FAR, QUESTIONS, SUMMARIES, done, figures, mistake, read_lines, write_lines
 
 
 def test_a_classification_from_its_records_to_the_page(run: Run, write: Write, tmp_path: Path) -> None:
     config = write(far=FAR)
     done(run, config, "far", "prepare", "finetune", "predict", "evaluate")
     home = tmp_path / "results/far"
-    predicted = [json.loads(line) for line in (home / "predictions.jsonl").read_text().splitlines()]
+    predicted = read_lines(home / "predictions.jsonl")
     assert [one["id"] for one in predicted] == [str(number) for number in range(1, 9)]
     for one in predicted:
         assert sum(one["probabilities"].values()) == pytest.approx(1)
         assert one["label"] == max(one["probabilities"], key=one["probabilities"].get)
-    true = [json.loads(line)["label"] for line in (home / "data/test.jsonl").read_text().splitlines()]
-    figures = json.loads((home / "evaluation.json").read_text())
-    right = sum(one["label"] == label for one, label in zip(predicted, true, strict=True))
-    assert figures["figures"]["accuracy"] == right / 8 and figures["published"] == FAR["published"]
+    pairs = zip(predicted, read_lines(home / "data/test.jsonl"), strict=True)
+    right = sum(one["label"] == record["label"] for one, record in pairs)
+    assert figures(home)["accuracy"] == right / 8
     model = load(home / "model")
     assert model.settings.labels == tuple(sorted(f"{one} {other}" for one in SPEAKERS for other in PLACES))  # type: ignore[attr-defined]
     assert not list((home / "checkpoints").glob("*"))
@@ -64,63 +65,50 @@ def test_a_stopped_training_goes_on_to_the_same_bits(
 
 
 def test_scores_are_learnt_and_judged_by_correlations(run: Run, write: Write, tmp_path: Path) -> None:
-    for split in ("train", "valid", "test"):
-        rows = [{"text": "a b", "pair": "b a " * n, "score": n / 2} for n in range(1, 9)]
-        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "valid", "test")}
+    rows = [{"text": "a b", "pair": "b a " * n, "score": n / 2} for n in range(1, 9)]
+    files = {
+        split: str(write_lines(tmp_path / f"{split}.jsonl", *rows)) for split in ("train", "valid", "test")
+    }
     config = write(sts={**FAR, "data": {"files": files}, "regression": True, "published": {}})
     done(run, config, "sts", "prepare", "finetune", "predict", "evaluate")
-    figures = json.loads((tmp_path / "results/sts/evaluation.json").read_text())["figures"]
-    assert set(figures) == {"pearson", "spearman", "records"} and figures["records"] == 8
+    home = tmp_path / "results/sts"
+    assert set(figures(home)) == {"pearson", "spearman", "records"} and figures(home)["records"] == 8
     # Whole numbers are scores as well, wherever they come from.
-    whole = "".join(json.dumps({"id": str(n), "score": n}) + "\n" for n in range(1, 9))
-    (tmp_path / "results/sts/predictions.jsonl").write_text(whole)
-    assert run("nlp", "evaluate", config, "--task", "sts").code == 0
-    figures = json.loads((tmp_path / "results/sts/evaluation.json").read_text())["figures"]
-    assert figures["pearson"] == pytest.approx(1) and figures["spearman"] == pytest.approx(1)
+    write_lines(home / "predictions.jsonl", *({"id": str(n), "score": n} for n in range(1, 9)))
+    done(run, config, "sts", "evaluate")
+    assert figures(home) == {"pearson": pytest.approx(1), "spearman": pytest.approx(1), "records": 8}
 
 
 def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
     config = write(far=FAR, text={"kind": "pretraining", "data": FAR["data"]})
-    refused(run("nlp", "prepare", config, "--task", "near"), 2, "task 'near' is not one of far, text")
-    refused(run("nlp", "prepare", config, "--task", "text"), 2, "data.generated: there is no generated text")
-    refused(run("nlp", "pretrain", config, "--task", "far"), 2, "use `bigbird-dna nlp finetune`")
-    refused(run("nlp", "finetune", config, "--task", "text"), 2, "use `bigbird-dna nlp pretrain`")
-    refused(run("nlp", "finetune", config, "--task", "far"), 1, "train.jsonl: no such file")
-    assert run("nlp", "prepare", config, "--task", "far").code == 0
-    wrong = "tasks.far.length=200"
-    refused(
-        run("nlp", "finetune", config, "--task", "far", "--set", wrong),
-        *(2, "length 200 is above encoder.max_length 128"),
-    )
-    mistyped = ["--task", "far", "--set", "tasks.far.positive=mother harbor"]
-    classes = "father harbour, father mountain, mother harbour, mother mountain"
-    told = f"positive 'mother harbor' is not one of {classes}"
-    refused(run("nlp", "finetune", config, *mistyped), 2, told)
-    said = (json.dumps({"id": str(n), "label": "mother harbour"}) + "\n" for n in range(1, 9))
-    (tmp_path / "results/far/predictions.jsonl").write_text("".join(said))
-    refused(run("nlp", "evaluate", config, *mistyped), 2, told)
-    right = ["--task", "far", "--set", "tasks.far.positive=mother harbour"]
-    assert run("nlp", "evaluate", config, *right).code == 0
-    figures = json.loads((tmp_path / "results/far/evaluation.json").read_text())["figures"]
-    assert figures["f1"] == pytest.approx(0.4)  # two of eight are of that class
-    assert run("nlp", "finetune", config, *right, "--threads", 1).code == 0
-    assert "f1" in json.loads((tmp_path / "results/far/model/metrics.json").read_text())
-    data, home = tmp_path / "results/far/data/train.jsonl", tmp_path / "results/far"
-    lines = data.read_text().splitlines()
-    data.write_text("\n".join(line.replace("mother", "father") for line in lines[:1]) + "\n")
-    refused(run("nlp", "finetune", config, "--task", "far"), 1, "all records are of the class")
-    data.write_text('{"text": "a"}\n')
-    refused(run("nlp", "finetune", config, "--task", "far"), 1, "train.jsonl: record '1' has no label")
-    predictions = home / "predictions.jsonl"
-    predictions.write_text('{"id": "1", "label": "mother harbour"}\n')
-    refused(run("nlp", "evaluate", config, "--task", "far"), 1, "has no prediction for record '2'")
-    (tmp_path / "bad.json").write_text("[]")
-    refused(
-        run("nlp", "report", tmp_path / "bad.json", "-o", tmp_path / "x.html"),
-        *(1, "bad.json: not figures of a task on text"),
-    )
-    assert not (tmp_path / "x.html").exists()
+    home = tmp_path / "results/far"
+    mistake(run, 2, "prepare", config, "near", "near", "far, text")
+    mistake(run, 2, "prepare", config, "text", "data.generated")
+    mistake(run, 2, "pretrain", config, "far", "finetune")
+    mistake(run, 2, "finetune", config, "text", "pretrain")
+    mistake(run, 1, "finetune", config, "far", "train.jsonl")
+    done(run, config, "far", "prepare")
+    mistake(run, 2, "finetune", config, "far", 200, "encoder.max_length", 128, key="length=200")
+    said = ({"id": str(n), "label": "mother harbour"} for n in range(1, 9))
+    write_lines(home / "predictions.jsonl", *said)
+    for command in ("finetune", "evaluate"):
+        named = ("mother harbor", "father harbour, father mountain, mother harbour, mother mountain")
+        mistake(run, 2, command, config, "far", *named, key="positive=mother harbor")
+    right = ("--set", "tasks.far.positive=mother harbour")
+    done(run, config, "far", "evaluate", more=right)
+    assert figures(home)["f1"] == pytest.approx(0.4)  # two of eight are of that class
+    done(run, config, "far", "finetune", more=right)
+    assert "f1" in json.loads((home / "model/metrics.json").read_text())
+    data = home / "data/train.jsonl"
+    write_lines(data, read_lines(data)[0])
+    mistake(run, 1, "finetune", config, "far", data, "mother harbour")
+    write_lines(data, {"text": "a"})
+    mistake(run, 1, "finetune", config, "far", data, "'1'", "label")
+    write_lines(home / "predictions.jsonl", {"id": "1", "label": "mother harbour"})
+    mistake(run, 1, "evaluate", config, "far", "predictions.jsonl", "'2'")
+    bad, page = write_lines(tmp_path / "bad.json", []), tmp_path / "x.html"
+    message(refused(run("nlp", "report", bad, "-o", page), 1), bad)
+    assert not page.exists()
 
 
 def test_pairs_are_cut_fairly_and_have_two_segments(text_tokenizer: JsonTokenizer) -> None:
@@ -199,6 +187,44 @@ def test_the_paper_counts_in_epochs_and_shares() -> None:
     assert isinstance(found, TrainingConfig) and EncoderConfig().max_length == 4096
 
 
+def test_figures_of_two_classes_by_hand() -> None:
+    true, predicted = list("1110000000"), list("1101000000")
+    # 2 true positives, 1 false positive, 1 false negative, 6 true negatives.
+    found = class_metrics(true, predicted, None)
+    assert found["accuracy"] == found["micro_f1"] == pytest.approx(0.8)
+    assert found["f1"] == pytest.approx(2 / 3)
+    assert found["matthews"] == pytest.approx((2 * 6 - 1 * 1) / math.sqrt(3 * 3 * 7 * 7))
+    assert class_metrics(true, predicted, "0")["f1"] == pytest.approx(2 * 6 / (2 * 6 + 1 + 1))
+
+
+def test_of_several_classes_there_is_no_f1_unless_one_is_named() -> None:
+    found = class_metrics(list("abcab"), list("abbac"), None)
+    assert found["accuracy"] == pytest.approx(3 / 5) and "f1" not in found
+    # b: one true positive, one false positive, one false negative.
+    assert class_metrics(list("abcab"), list("abbac"), "b")["f1"] == pytest.approx(0.5)
+
+
+def test_constant_predictions_have_figures_and_no_warning() -> None:
+    found = class_metrics(list("0101"), list("0000"), None)
+    assert found == {"accuracy": 0.5, "micro_f1": 0.5, "matthews": 0.0, "f1": 0.0}
+    assert class_metrics(list("00"), list("00"), "1") == {
+        **{"accuracy": 1.0, "micro_f1": 1.0, "matthews": 0.0, "f1": 0.0}
+    }
+
+
+def test_correlations_by_hand_with_ties() -> None:
+    found = score_metrics([1.0, 2.0, 2.0, 4.0], [1.0, 3.0, 2.0, 10.0])
+    # Deviations (-1.25, -0.25, -0.25, 1.75) and (-3, -1, -2, 6).
+    assert found["pearson"] == pytest.approx(15 / math.sqrt(4.75 * 50))
+    # Ranks (1, 2.5, 2.5, 4) and (1, 3, 2, 4).
+    assert found["spearman"] == pytest.approx(4.5 / math.sqrt(4.5 * 5))
+
+
+@pytest.mark.parametrize(("true", "predicted"), [([1.0, 2.0], [3.0, 3.0]), ([1.0], [2.0]), ([], [])])
+def test_correlations_that_are_not_defined_are_none(true: list[float], predicted: list[float]) -> None:
+    assert score_metrics(true, predicted) == {"pearson": None, "spearman": None}
+
+
 @pytest.mark.slow
 def test_bigbird_joins_two_far_facts_and_windows_alone_dont(run: Run, tmp_path: Path) -> None:
     accuracy = {}
@@ -206,7 +232,7 @@ def test_bigbird_joins_two_far_facts_and_windows_alone_dont(run: Run, tmp_path: 
         words = [REPOSITORY / "workflow/config/nlp.yaml", "--task", task, "--set", f"results={tmp_path}"]
         for command in ("prepare", "finetune", "predict", "evaluate"):
             assert run("nlp", command, *words).code == 0
-        accuracy[task] = json.loads((tmp_path / task / "evaluation.json").read_text())["figures"]["accuracy"]
+        accuracy[task] = figures(tmp_path / task)["accuracy"]
     assert accuracy["far"] > 0.9
     # A quarter, within four standard errors of 400 records.
     assert abs(accuracy["far-window"] - 0.25) < 4 * (0.25 * 0.75 / 400) ** 0.5

@@ -1,9 +1,11 @@
 """Tasks of each kind that are learnt in seconds, and the commands that carry them out."""
 
+import json
 from pathlib import Path
 from typing import Any
 
-from tests.cli.command import Run
+from tests.cli.command import Run, refused
+from tests.golden.messages import message
 
 TINY: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "positions": 128, "block_size": 16}
 STEPS: dict[str, Any] = {"batch_size": 4, "steps": 4, "evaluate_every": 2, "checkpoint_every": 2}
@@ -16,21 +18,10 @@ FAR: dict[str, Any] = {
     "training": STEPS,
     "published": {"accuracy": 0.5, "f1": 0.25},
 }
-ITC: dict[str, Any] = {
-    "layers": 1,
-    "hidden": 16,
-    "heads": 2,
-    "positions": 128,
-    "block_size": 8,
-    "random_blocks": 1,
-}
+ITC: dict[str, Any] = {**TINY, "block_size": 8, "random_blocks": 1}
 ETC: dict[str, Any] = {
-    **ITC,
-    "attention": "bigbird_etc",
-    "global_blocks": 0,
-    "random_blocks": 0,
-    "num_global_tokens": 40,
-    "relative_max_distance": 2,
+    **{**ITC, "attention": "bigbird_etc", "global_blocks": 0, "random_blocks": 0},
+    **{"num_global_tokens": 40, "relative_max_distance": 2},
 }
 QUESTIONS: dict[str, Any] = {
     "kind": "qa",
@@ -46,11 +37,36 @@ SUMMARIES: dict[str, Any] = {
     "kind": "summaries",
     "data": {"generated": {"train": 6, "valid": 2, "test": 3, "words": 30}},
     "start": {"vocabulary": 320},
-    "encoder": {"layers": 1, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 16},
+    "encoder": TINY,
     "document_tokens": 96,
     "search": {"beams": 2, "max_length": 12},
     "training": {"batch_size": 2, "steps": 3, "length_curriculum": [{"steps": 1, "tokens": 32}]},
 }
+
+
+def write_lines(path: Path, *values: object) -> Path:
+    """Write JSON lines."""
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+    return path
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """What a file of JSON lines holds."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def figures(home: Path) -> dict[str, Any]:
+    """What a task was evaluated to, by the directory of its files."""
+    found: dict[str, Any] = json.loads((home / "evaluation.json").read_text())["figures"]
+    return found
+
+
+def mistake(
+    run: Run, code: int, command: str, config: Path, task: str, *named: object, key: str = ""
+) -> None:
+    """A command of a task, with a `key=value` of its section, fails with one sentence that names these."""
+    words = ["--set", f"tasks.{task}.{key}"] if key else []
+    message(refused(run("nlp", command, config, "--task", task, *words), code), *named)
 
 
 def done(run: Run, config: Path, task: str, *commands: str, more: tuple[object, ...] = ()) -> str:

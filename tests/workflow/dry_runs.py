@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import yaml
@@ -16,60 +17,60 @@ BIN = Path(sys.executable).parent
 # Jobs of every run: those of the simulation or the downloads come on top.
 COMMON = {
     "all": 1,
-    "attention_figure": 1,
+    "report_plot_attention": 1,
     "evaluate_pretraining": 1,
-    "pretraining_baseline": 1,
-    "extract_contig": 1,
+    "train_baseline_language": 1,
+    "prepare_contig": 1,
     "finetune_promoter": 4,
-    "finetuning_figure": 1,
+    "report_plot_loss": 1,
     "prepare_promoters": 1,
     "prepare_reference": 1,
     "pretrain": 1,
-    "pretraining_report": 1,
-    "promoter_baseline": 6,
-    "promoter_report": 1,
-    "promoter_windows": 1,
-    "run_report": 1,
-    "score_figure": 1,
+    "report_pretraining": 1,
+    "train_baseline_promoter": 6,
+    "evaluate_promoters": 1,
+    "prepare_promoter_windows": 1,
+    "report_run": 1,
+    "report_plot_scores": 1,
     "score_promoters": 2,
     "stage_config": 7,
-    "summary": 1,
-    "tokenize": 1,
-    "tokenizer_statistics": 1,
-    "train_tokenizer": 1,
+    "report_summary": 1,
+    "prepare_tokens": 1,
+    "prepare_token_stats": 1,
+    "prepare_tokenizer": 1,
 }
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = {
     "auc_report": 1,
-    "calibrate_chromatin": 1,
-    "chromatin_baseline": 1,
-    "chromatin_data": 1,
-    "chromatin_predictions": 2,
+    "model_calibrate_chromatin": 1,
+    "train_baseline_chromatin": 1,
+    "prepare_chromatin": 1,
+    "evaluate_test_bins": 2,
     "finetune_chromatin": 2,
 }
 # Without promoters: no pretraining either, where the chromatin models start from random weights.
 CHROMATIN_ALONE = {
     "all": 1,
-    "attention_figure": 1,
+    "report_plot_attention": 1,
     "prepare_reference": 1,
-    "run_report": 1,
+    "report_run": 1,
     "stage_config": 7,
-    "summary": 1,
-    "tokenizer_statistics": 1,
-    "train_tokenizer": 1,
+    "report_summary": 1,
+    "prepare_token_stats": 1,
+    "prepare_tokenizer": 1,
     **CHROMATIN,
-    "chromatin_predictions": 1,
+    "evaluate_test_bins": 1,
     "finetune_chromatin": 1,
 }
 SOURCE_JOBS = {
     "demo": {"simulate": 1},
     # A fourth negative set, intergenic, with the annotation that it needs.
-    "yeast": {"fetch": 3, "finetune_promoter": 5, "promoter_baseline": 8},
+    "yeast": {"prepare_fetch": 3, "finetune_promoter": 5, "train_baseline_promoter": 8},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
-    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 11}
+    "grch37": {"prepare_fetch": 6, "prepare_deepsea": 1, "stage_config": 11}
     | CHROMATIN
-    | {"chromatin_predictions": 1, "combine_chromatin": 1},
+    | {"evaluate_test_bins": 1, "model_ensemble": 1},
 }
 SOURCE_JOBS["grch37-short"] = SOURCE_JOBS["grch37"]
 STUDY: dict[str, Any] = {
@@ -96,11 +97,12 @@ def dry_run(directory: Path, *arguments: str | Path) -> str:
     return outcome.stdout + outcome.stderr
 
 
-def refused(outcome: subprocess.CompletedProcess[str], message: str) -> None:
-    """Snakemake has stopped with this one line."""
+def refused(outcome: subprocess.CompletedProcess[str], pattern: str = "") -> str:
+    """Snakemake has stopped with this one line, which is given back."""
     assert outcome.returncode == 1
-    said = [line for line in outcome.stderr.splitlines() if "profile" not in line]
-    assert len(said) == 1 and re.search(f"^bigbird-dna: error: .*{message}", said[0])
+    (line,) = [line for line in outcome.stderr.splitlines() if "profile" not in line]
+    assert re.search(f"^bigbird-dna: error: .*{pattern}", line)
+    return line
 
 
 def jobs(text: str) -> dict[str, int]:
@@ -132,10 +134,30 @@ def own_genome(directory: Path, **changes: Any) -> list[str | Path]:
     return ["--configfile", REPOSITORY / "workflow/config/chr22.yaml", path]
 
 
-def rules() -> dict[str, str]:
-    """The text of every rule, by name."""
-    found = {}
-    for path in (REPOSITORY / "workflow/rules").glob("*.smk"):
-        for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:
-            found[rule.partition(":")[0]] = rule
+def own_sequences(directory: Path, **changes: Any) -> list[str | Path]:
+    """Arguments for the configuration of sequences with stand-ins for its files, and a few changed keys."""
+    local = directory / "local data"
+    local.mkdir()
+    for name in ("promoters.fa", "others.fa", "splits.tsv", "genome.fa"):
+        (local / name).touch()
+    path = directory / "changed.yaml"
+    path.write_text(yaml.safe_dump({"data_dir": str(local), **changes}))
+    return ["--configfile", REPOSITORY / "workflow/config/sequences.yaml", path]
+
+
+def rules() -> dict[str, dict[str, str]]:
+    """The directives of every rule, with those that it has of another rule."""
+    included = re.findall(r'include: "(.*)"', (REPOSITORY / "workflow/Snakefile").read_text())
+    text = "".join((REPOSITORY / "workflow" / path).read_text() for path in included)
+    found: dict[str, dict[str, str]] = {}
+    head = r"^( *)(?:rule (\w+)|use rule (\w+) as (\w+) with):\n((?:\1    .*\n|\n)+)"
+    for _, name, base, derived, body in re.findall(head, text, re.MULTILINE):
+        directives = dict(re.findall(r"^(\w+):(.*\n(?: .*\n|\n)*)", dedent(body), re.MULTILINE))
+        found[name or derived] = found.get(base, {}) | directives
     return found
+
+
+def asking() -> set[str]:
+    """The rules that ask for GPUs."""
+    resources = {name: rule.get("resources", "") for name, rule in rules().items()}
+    return {name for name, text in resources.items() if "gpu=" in text or "**training(" in text}

@@ -12,8 +12,7 @@ from bigbird_dna.cli.app import app
 from bigbird_dna.config import Config
 from bigbird_dna.config.section import Section
 from tests.conftest import REPOSITORY
-from tests.workflow.dry_runs import dry_run, overlay, own_genome
-from tests.workflow.test_data_of_ones_own import own_sequences
+from tests.workflow.dry_runs import dry_run, overlay, own_genome, own_sequences
 from tests.workflow.test_slurm_profile import DENSITY, LANGUAGE_MODELS, STUDIED, TARGETS
 
 CHANGED: dict[str, Any] = {

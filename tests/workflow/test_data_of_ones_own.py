@@ -6,38 +6,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import jinja2
-import pytest
 import yaml
 
 from tests.conftest import REPOSITORY
-from tests.workflow.dry_runs import COMMON, dry_run, jobs, own_genome, refused, snakemake
+from tests.workflow.dry_runs import COMMON, dry_run, jobs, own_genome, own_sequences
 
 # Sequences without a genome: nothing is simulated, fetched, tokenised or pretrained.
 SEQUENCES = {
     "all": 1,
-    "attention_figure": 1,
+    "report_plot_attention": 1,
     "finetune_promoter": 2,
-    "finetuning_figure": 1,
-    "promoter_baseline": 2,
-    "promoter_report": 1,
-    "promoter_sequences": 1,
-    "run_report": 1,
+    "report_plot_loss": 1,
+    "train_baseline_promoter": 2,
+    "evaluate_promoters": 1,
+    "prepare_sequences": 1,
+    "report_run": 1,
     "score_promoters": 1,
     "stage_config": 5,
-    "summary": 1,
-    "train_tokenizer": 1,
+    "report_summary": 1,
+    "prepare_tokenizer": 1,
 }
-
-
-def own_sequences(directory: Path, **changes: Any) -> list[str | Path]:
-    """Arguments for the configuration of sequences with stand-ins for its files, and a few changed keys."""
-    local = directory / "local data"
-    local.mkdir()
-    for name in ("promoters.fa", "others.fa", "splits.tsv", "genome.fa"):
-        (local / name).touch()
-    path = directory / "changed.yaml"
-    path.write_text(yaml.safe_dump({"data_dir": str(local), **changes}))
-    return ["--configfile", REPOSITORY / "workflow/config/sequences.yaml", path]
 
 
 def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
@@ -72,11 +60,11 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
             },
         ),
     )
-    pretraining = {"prepare_reference": 1, "tokenize": 1, "tokenizer_statistics": 1, "pretrain": 1}
-    pretraining |= {"pretraining_baseline": 1, "evaluate_pretraining": 1}
-    pretraining |= {"pretraining_report": 1, "stage_config": 6}
+    pretraining = {"prepare_reference": 1, "prepare_tokens": 1, "prepare_token_stats": 1, "pretrain": 1}
+    pretraining |= {"train_baseline_language": 1, "evaluate_pretraining": 1}
+    pretraining |= {"report_pretraining": 1, "stage_config": 6}
     # Sequences that are trimmed around their middle are not aligned at the start site.
-    assert jobs(text) == SEQUENCES | pretraining | {"promoter_baseline": 1}
+    assert jobs(text) == SEQUENCES | pretraining | {"train_baseline_promoter": 1}
     assert "--baseline k-mer" in text and "position" not in " ".join(
         re.findall("evaluate promoters .*", text)
     )
@@ -88,22 +76,6 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
     ) in text
     assert "--reference results/sequences/genome/reference.fa.gz -o results/sequences/tokens/tok" in text
     assert text.count("--pretrained results/sequences/models/pretrained") == 2
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"sequences": {"positives": "gone.fa"}},
-            "promoters.sequences.positives: 'gone.fa' is not a file in .* or here",
-        ),
-        ({"model": {"initial": "pretrained"}}, "initial: 'pretrained' needs a genome.reference"),
-    ],
-    ids=["no-file", "no-genome"],
-)
-def test_wrong_sequences(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    arguments = own_sequences(tmp_path, promoters=changed)
-    refused(snakemake(tmp_path, "--dry-run", *arguments), message)
 
 
 def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
@@ -159,7 +131,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"data_dir": str(local)}))
     text = dry_run(tmp_path, "--configfile", minimal, path)
     assert "aliases" not in re.sub('"aliases": null', "", text)
-    assert jobs(text) == COMMON | {"finetune_promoter": 2, "promoter_baseline": 2}
+    assert jobs(text) == COMMON | {"finetune_promoter": 2, "train_baseline_promoter": 2}
 
 
 def test_the_report_has_the_name_of_a_genome_of_one_s_own() -> None:
@@ -171,41 +143,3 @@ def test_the_report_has_the_name_of_a_genome_of_one_s_own() -> None:
     ):
         text = template.render(snakemake=SimpleNamespace(config={"genome": genome}))
         assert f"pretrained on **{name}**" in text
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"chromatin": {"data": {"tracks": None}}},
-            "promoters.source and chromatin.data.tracks are both null",
-        ),
-        (
-            {"genome": {"valid": []}, "chromatin": {"model": {"initial": "pretrained"}}},
-            "genome.valid: name at least one contig or region, or one in chromatin.data.valid_regions$",
-        ),
-        ({"genome": {"test": []}}, "genome.test: .* or region, or one in chromatin.data.test_regions$"),
-        (
-            {
-                "genome": {"valid": []},
-                "promoters": {"source": "my.sga"},
-                "chromatin": {"data": {"valid_regions": ["22:5-"]}},
-            },
-            "genome.valid: name at least one contig or region$",
-        ),
-        ({"genome": {"aliases": "gone.tsv"}}, "genome.aliases: 'gone.tsv' is not a file in "),
-        ({"genome": {"assembly": "custom"}}, "genome: assembly custom needs a name: set genome.name$"),
-        ({"genome": {"reference": "gone.fa"}}, "genome.reference: 'gone.fa' is not a file in "),
-    ],
-    ids=[
-        "nothing-to-do",
-        "pretraining-contig",
-        "no-test-region",
-        "promoter-contig",
-        "no-aliases",
-        "no-name",
-        "no-file",
-    ],
-)
-def test_wrong_genomes_of_the_user_s_own(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    refused(snakemake(tmp_path, "--dry-run", *own_genome(tmp_path, **changed)), message)

@@ -17,7 +17,7 @@ from bigbird_dna.config import load_config, parse_config, stage_values
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.toys import random_dna
-from tests.workflow.dry_runs import BIN, overlay, refused, snakemake
+from tests.workflow.dry_runs import BIN
 
 PLAIN = "plain"
 RESULTS = [
@@ -167,12 +167,12 @@ def test_names_of_the_user_s_own_files_and_contigs_are_whole_words(tmp_path: Pat
         for plain, own in meant.items():
             line = [word.replace(plain, own) for word in line]
         assert told[log] == line
-    assert f"--local-data={home}/{OWN} data" in told["fetch-hg38ToHg19.over.chain.gz.log"]
+    assert f"--local-data={home}/{OWN} data" in told["prepare-fetch-hg38ToHg19.over.chain.gz.log"]
     assert (
-        CONTIGS[0] in told["extract-contig.log"] and f"--exclude={CONTIGS[1]}" in told["extract-contig.log"]
+        CONTIGS[0] in told["prepare-contig.log"] and f"--exclude={CONTIGS[1]}" in told["prepare-contig.log"]
     )
     assert f"{home}/{OWN} data/{OWN}.tsv" in told["prepare-reference.log"]
-    assert f'genome.aliases="{home}/{OWN} data/{OWN}.tsv"' in told["tokenize.log"]
+    assert f'genome.aliases="{home}/{OWN} data/{OWN}.tsv"' in told["prepare-tokens.log"]
     assert not list(tmp_path.rglob("PWNED"))
 
 
@@ -260,23 +260,3 @@ def test_the_description_shows_contigs_as_they_are() -> None:
         literals = {node.astext() for node in page.findall(docutils.nodes.literal)}
         assert contig in literals
         assert not [*page.findall(docutils.nodes.system_message), *page.findall(docutils.nodes.reference)]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("seed: 1\nseed: 2", "line 2, column 1: the key 'seed' is given twice"),
-        ("__use_yte__: true\ngenome: {valid: [demo5], test: [demo6]}", "'__use_yte__'"),
-        ("seed: 1:30", "line 1, column 7: '1:30' is not a plain decimal number"),
-    ],
-    ids=["twice", "template", "sixties"],
-)
-def test_a_file_that_snakemake_reads_otherwise_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    refused(snakemake(tmp_path, "--dry-run", "--configfile", path), f"{path}: .*{message}")
-
-
-def test_a_directory_that_no_run_can_have_is_refused(tmp_path: Path) -> None:
-    outcome = snakemake(tmp_path, "--dry-run", *overlay(tmp_path, {"results": "r{wildcards.y}"}))
-    refused(outcome, "configuration: results: a name can't hold '{'.*\\(got 'r{wildcards.y}'\\)")

@@ -38,7 +38,7 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     changes = {"data_dir": str(tmp_path), "chromatin": {"models": 2, "data": data}}
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
     assert f"--tracks {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
-    expected = {**CHROMATIN, "chromatin_predictions": 1, "finetune_chromatin": 2, "combine_chromatin": 1}
+    expected = {**CHROMATIN, "evaluate_test_bins": 1, "finetune_chromatin": 2, "model_ensemble": 1}
     assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 11}
     assert "--compare window" not in text
 
@@ -67,8 +67,8 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
     }
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     assert stage_configs(text)["tokens"]["chromatin"] == {"data": regions}
-    pretraining = {"tokenize": 1, "pretrain": 1, "evaluate_pretraining": 1, "pretraining_report": 1}
-    pretraining |= {"pretraining_baseline": 1, "stage_config": 8}
+    pretraining = {"prepare_tokens": 1, "pretrain": 1, "evaluate_pretraining": 1, "report_pretraining": 1}
+    pretraining |= {"train_baseline_language": 1, "stage_config": 8}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
     assert "report summary --pretraining=results/chr22/models/pretrained/metrics.json " in text
 
@@ -101,7 +101,7 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
         tmp_path,
         *("--configfile", REPOSITORY / "workflow/config/grch37.yaml"),
         *("--config", f"data_dir={local}", f"results={results}"),
-        *("--allowed-rules", "fetch", "stage_config", "unpack_deepsea", "chromatin_data"),
+        *("--allowed-rules", "prepare_fetch", "stage_config", "prepare_deepsea", "prepare_chromatin"),
         *("--", results / "chromatin/data/bins.parquet"),
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr

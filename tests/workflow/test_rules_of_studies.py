@@ -194,7 +194,7 @@ def test_an_ablation_of_so_many_seconds_without_tracks(tmp_path: Path) -> None:
     text = dry_run(tmp_path, *overlay(tmp_path, {"ablation": ablation}), "--", "ablation")
     found = jobs(text)
     assert (found["ablation_training"], found["ablation_plan"], found["ablation_bits"]) == (4, 2, 2)
-    assert "ablation_distance" not in found and "chromatin_baseline" not in found
+    assert "ablation_distance" not in found and "train_baseline_chromatin" not in found
     assert text.count("--seconds=9.0 ") == 2
     assert " --no-published=bigbird --reference bigbird" in text
 

@@ -1,7 +1,6 @@
 """The rules of the tasks on text: every published setting has a plan, and genomes' runs don't know them."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ import yaml
 
 from bigbird_dna.papers.nlp.config import NlpConfig, read_config
 from tests.conftest import REPOSITORY
-from tests.workflow.dry_runs import dry_run, jobs, snakemake
+from tests.golden.messages import message
+from tests.workflow.dry_runs import dry_run, jobs, refused, snakemake, stage_configs
 
 SHIPPED = REPOSITORY / "workflow/config/nlp.yaml"
 
@@ -22,21 +22,15 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
     return dry_run(tmp_path_factory.mktemp("text"), "--configfile", SHIPPED, "--", *targets)
 
 
-def configurations(text: str) -> dict[str, dict[str, Any]]:
-    """What each task's file will hold, by the task's name, from the commands of a dry run."""
-    written = re.findall(r"printf '%s\\n' '(\{.*?\n\})' > \S*/config/([\w-]+)\.yaml", text, re.DOTALL)
-    return {task: json.loads(values) for values, task in written}
-
-
 def test_every_setting_has_a_plan_and_a_file_of_its_own(plan: str) -> None:
     config = read_config(SHIPPED)
     count = len(config.tasks)
     judged = sum(task.kind != "pretraining" for task in config.tasks.values())
     assert jobs(plan) == {
-        **dict.fromkeys(("nlp_config", "nlp_records", "nlp_train", "nlp_evaluate"), count),
+        **dict.fromkeys(("nlp_config", "nlp_prepare", "nlp_train", "nlp_evaluate"), count),
         "nlp_predict": judged,
     }
-    found = configurations(plan)
+    found = stage_configs(plan)
     assert set(found) == set(config.tasks)
     for name, values in found.items():
         # What is written is read as the same task.
@@ -66,12 +60,17 @@ def test_a_run_of_a_genome_has_none_of_them(tmp_path: Path) -> None:
     assert not [name for name in jobs(dry_run(tmp_path)) if name.startswith("nlp")]
 
 
-def test_a_faulty_configuration_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [({"lenght": 3}, ("line 5", "'tasks.a.length'")), ({}, ("tasks.a.data: ",))],
+    ids=["key", "value"],
+)
+def test_a_faulty_configuration_is_one_sentence(
+    tmp_path: Path, changed: dict[str, Any], named: tuple[str, ...]
+) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump({"tasks": {"a": {"kind": "classification", "data": {}, "lenght": 3}}}))
-    outcome = snakemake(tmp_path, "--dry-run", "--configfile", path)
-    assert outcome.returncode != 0 and "Traceback" not in outcome.stderr
-    assert "bigbird-dna: error: configuration: tasks.a.data: name one of files, hub" in outcome.stderr
+    path.write_text(yaml.safe_dump({"tasks": {"a": {"kind": "classification", "data": {}, **changed}}}))
+    message(refused(snakemake(tmp_path, "--dry-run", "--configfile", path)), *named)
 
 
 @pytest.mark.slow

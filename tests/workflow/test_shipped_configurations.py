@@ -142,7 +142,7 @@ def test_the_paper_s_values() -> None:
 
 
 def test_the_demo_is_the_default(demo_run: str) -> None:
-    variants = {"score_variants": 1, "variant_report": 1}
+    variants = {"score_variants": 1, "evaluate_variants": 1}
     assert jobs(demo_run) == (COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 11})
     assert "results/demo/report/summary.txt" in demo_run
 
@@ -155,12 +155,12 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--config", f"data_dir={tmp_path}"),
     )
     study = {"study_promoter": 10, "study_report": 1, "probe_promoters": 1}
-    similarity = {"nearest_promoters": 4, "promoter_similarity_report": 1}
+    similarity = {"evaluate_nearest_promoters": 4, "evaluate_promoters_by_similarity": 1}
     more = study | similarity if name == "yeast" else {}
     assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
     assert (
         len(re.findall(rf"bigbird-dna prepare fetch .* --local-data={tmp_path} ", text))
-        == SOURCE_JOBS[name]["fetch"]
+        == SOURCE_JOBS[name]["prepare_fetch"]
     )
     assert ("--from-assembly GRCh38" in text) == name.startswith("grch37")
     assert list(tmp_path.glob("results")) == []

@@ -9,7 +9,7 @@ import yaml
 
 from tests.cluster.site import EXECUTOR, filled_in, gpu_rules, site_keys, write
 from tests.conftest import REPOSITORY
-from tests.workflow.dry_runs import STUDY, dry_run, overlay, rules
+from tests.workflow.dry_runs import STUDY, asking, dry_run, overlay, rules
 
 Asked = dict[str, dict[str, str]]
 
@@ -27,17 +27,6 @@ DENSITY = {
 # Other rules make pieces.
 LANGUAGE_MODELS = {"tables": {"models": [{"name": "bert-512", "attention": "full", "tokens": 512}]}}
 DIVIDED = {"example_scan": {"shards": 2}, "chromatin": {"shards": {"predictions": 2, "variants": 2}}}
-
-
-def asking() -> set[str]:
-    """The rules that ask for GPUs."""
-    found = {name for name, rule in rules().items() if "\n        gpu=" in rule}
-    texts = [
-        (REPOSITORY / f"workflow/rules/{name}.smk").read_text() for name in ("pieces", "tables", "ablation")
-    ]
-    made_of = re.findall(r"use rule (\w+) as (\w+) with:", "".join(texts))
-    assert made_of
-    return found | {name for whole, name in made_of if whole in found}
 
 
 def planned(directory: Path, profile: dict[str, Any], *words: str | Path) -> Asked:
@@ -66,9 +55,8 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Asked:
 def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
     site = site_keys()
     assert sorted(site["trainings"] + site["scorings"]) == sorted(asking())
-    training = {name for name, rule in rules().items() if "--checkpoint-dir" in rule}
-    # Language models of tables are fine-tuned by the rules of a study; those of text know their checkpoints.
-    assert training | {"table_promoter", "table_chromatin", "nlp_train"} == {*site["trainings"]}
+    training = {name for name, rule in rules().items() if "--checkpoint-dir" in rule["shell"]}
+    assert training | {"nlp_train"} == {*site["trainings"]}  # that of text knows its checkpoints
     profile = filled_in()
     assert gpu_rules(profile) == set(profile["set-threads"]) == asking()
 
@@ -107,7 +95,7 @@ def _check(plan: Asked, partition: str, gpu_type: str | None, account: str | Non
 def test_the_table_of_the_documentation_is_the_plan(paper: Asked) -> None:
     page = (REPOSITORY / "docs/cluster.md").read_text(encoding="utf-8")
     head = "| rule | partition | GPUs | threads | memory, MB | minutes |\n" + "| --- " * 6 + "|\n"
-    local = {name for name, rule in rules().items() if "localrule: True" in rule} | {"all"}
+    local = {name for name, rule in rules().items() if "localrule" in rule} | {"all"}
     order = sorted({*paper} - local, key=lambda rule: (rule not in asking(), rule))
     expected = "".join(
         f"| `{rule}` | {asked['slurm_partition']} | {asked.get('gpu', '')} | {asked['threads']} "
@@ -120,7 +108,13 @@ def test_the_table_of_the_documentation_is_the_plan(paper: Asked) -> None:
 
 def test_a_job_that_failed_gets_more_and_a_training_no_more_time(tmp_path: Path, paper: Asked) -> None:
     again = planned(tmp_path, filled_in(), *configured("grch37"), "--attempt", "2")
-    for rule in ("train_tokenizer", "tokenize", "promoter_windows", "chromatin_baseline", "summary"):
+    for rule in (
+        "prepare_tokenizer",
+        "prepare_tokens",
+        "prepare_promoter_windows",
+        "train_baseline_chromatin",
+        "report_summary",
+    ):
         for resource in ("mem_mb", "runtime"):
             assert int(again[rule][resource]) == round(1.5 * int(paper[rule][resource])), rule
     for rule in site_keys()["trainings"]:

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -10,7 +9,7 @@ import yaml
 from bigbird_dna.config import parse_config
 from bigbird_dna.reporting.run_page import PARTS
 from tests.conftest import REPOSITORY
-from tests.workflow.dry_runs import STUDY, dry_run, jobs, overlay, refused, rules, snakemake, stage_configs
+from tests.workflow.dry_runs import STUDY, asking, dry_run, jobs, overlay, rules, stage_configs
 
 
 def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
@@ -53,13 +52,7 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
 
 def test_another_version_does_not_make_again_what_took_a_gpu_days(demo_run: str, study_run: str) -> None:
     """Nor what that was made from, which would be newer then."""
-    texts = [path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk")]
-    rules = {
-        rule.split(":")[0]: rule
-        for text in texts
-        for rule in re.split(r"^rule ", text, flags=re.MULTILINE)[1:]
-    }
-    slow = {name for name, rule in rules.items() if " gpu=" in rule}
+    slow = asking()
     assert {"pretrain", "finetune_promoter", "finetune_chromatin", "study_chromatin"} < slow
     makers, readers = {}, {}
     for job in re.split(r"^(?:local)?rule ", demo_run + study_run, flags=re.MULTILINE)[1:]:
@@ -73,9 +66,15 @@ def test_another_version_does_not_make_again_what_took_a_gpu_days(demo_run: str,
     }
     while more := {maker for maker, reader in before if reader in slow} - slow:
         slow |= more
-    assert {"simulate", "train_tokenizer", "tokenize", "chromatin_data", "promoter_windows"} < slow
-    assert {name for name in slow if "VERSION" in rules[name]} == set()
-    assert "VERSION" in rules["promoter_report"] and "promoter_report" not in slow
+    assert {
+        "simulate",
+        "prepare_tokenizer",
+        "prepare_tokens",
+        "prepare_chromatin",
+        "prepare_promoter_windows",
+    } < slow
+    versioned = {name for name, rule in rules().items() if "VERSION" in rule.get("params", "")}
+    assert not versioned & slow and "evaluate_promoters" in versioned
 
 
 @pytest.mark.parametrize("profile", ["default", "slurm"])
@@ -94,7 +93,7 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         "chromatin": {"model": {"initial": "random"}},
     }
     text = dry_run(tmp_path, *overlay(tmp_path, changed))
-    assert jobs(text)["finetune_promoter"] == 1 and jobs(text)["promoter_baseline"] == 2
+    assert jobs(text)["finetune_promoter"] == 1 and jobs(text)["train_baseline_promoter"] == 2
     assert "train baseline-promoter" in text and "--baseline position" in text
     assert "--position=genomic=results/demo/promoters/position-genomic.parquet" in text
     assert "--shuffle-labels" not in text and "--pretrained" not in text
@@ -102,98 +101,9 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         parse_config(values)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"encoder": {"laers": 4}},
-            r"/changed\.yaml: line 2: unknown key 'encoder\.laers'; did you mean 'encoder\.layers'\?$",
-        ),
-        ({"encoder": {"layers": "four"}}, "encoder.layers: .* valid integer .*'four'"),
-        ({"genome": {"test": []}}, "genome.test: name at least one contig or region"),
-        ({"genome": {"test": ["demo6:1-9"]}}, "genome.test: 'demo6:1-9' is a region, but effects of sim"),
-        (
-            {"promoters": {"windows": {"negative_sets": ["permuted"]}, "shuffled_label_control": None}},
-            "example_scan.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
-        ),
-        (
-            {"promoters": {"windows": {"negative_sets": ["permuted"]}}},
-            "promoters: control 'genomic' is not one of windows.negative_sets",
-        ),
-        (
-            {"chromatin": {"data": {"tracks": "deepsea"}}},
-            "chromatin.data: .* negative_fraction can only be 0.0",
-        ),
-        (
-            {"chromatin": {"data": {"tracks": "deepsea", "negative_fraction": 0.0}}},
-            "chromatin.data.tracks: deepsea is GRCh37, the genome is demo",
-        ),
-        (
-            {"promoters": {"steps": 3}},
-            r"/changed\.yaml: line 2: unknown key 'promoters\.steps';"
-            r" did you mean 'promoters\.training\.steps'\?$",
-        ),
-        (
-            {
-                "data_dir": "nowhere",
-                "genome": {"assembly": "sacCer3", "reference": "sacCer3.reference"},
-                "promoters": {"source": "sacCer3.promoters"},
-            },
-            "data_dir: nowhere is not a directory",
-        ),
-        (
-            {
-                "pretraining_study": {"seeds": [1]},
-                "promoters": {"windows": {"negative_sets": ["permuted"]}, "shuffled_label_control": None},
-            }
-            | {"scoring": {"negative_set": "permuted"}},
-            "pretraining_study.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
-        ),
-        (
-            {"pretraining_study": {"initializations": ["random", "random_long"], "random_long_steps": 300}},
-            "pretraining_study.random_long_steps: 300 is not above the 600 steps of promoters",
-        ),
-        (
-            {"pretraining_study": {"initializations": ["random", "random_long"]}},
-            "study: the start 'random_long' and random_long_steps go together",
-        ),
-        (
-            {"pretraining_study": {"tasks": ["chromatin"]}, "chromatin": {"data": {"tracks": None}}},
-            "pretraining_study.tasks: there are no models of chromatin in this run",
-        ),
-        ({"pretraining_study": {"seeds": [1, 1]}}, "study: seeds names one twice"),
-        ({"pretraining_study": {"train_fractions": [0.2, 0.20000001]}}, "study: shares are too much alike"),
-        (
-            {"chromatin": {"data": {"tracks": "my.tsv"}}},
-            "chromatin.data.tracks: 'my.tsv' is not a file or folder here",
-        ),
-        (
-            {"chromatin": {"data": {"blacklist": "x.bed"}}},
-            "chromatin.data.blacklist: 'x.bed' is not a file here",
-        ),
-        (
-            {"data_dir": "data", "chromatin": {"variants": "x.vcf"}},
-            "chromatin.variants: 'x.vcf' is not a file in data or here",
-        ),
-    ],
-    ids=[
-        *("unknown-key", "wrong-type", "no-test-contig", "simulated-region"),
-        *("no-scoring-model", "no-control"),
-        *("bundle-is-published", "bundle-of-another-genome", "moved-key", "no-local-data"),
-        *("study-set", "study-longer", "study-no-longer", "study-task", "study-seeds", "study-shares"),
-        *("no-tracks", "no-blacklist", "no-variants"),
-    ],
-)
-def test_wrong_configurations(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    refused(snakemake(tmp_path, "--dry-run", *overlay(tmp_path, changed)), message)
-
-
 def test_captions_exist() -> None:
-    """Snakemake's report and the run's own page have the same captions."""
-    rules = "".join(path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk"))
-    captions = set(re.findall(r'caption=f"\{CAPTIONS\}/(\w+)\.rst"', rules))
     stored = {path.stem for path in (REPOSITORY / "bigbird_dna/reporting/captions").glob("*.rst")}
-    assert captions == stored == {item.caption for part in PARTS.values() for item in part} - {""}
+    assert stored == {item.caption for part in PARTS.values() for item in part} - {""}
 
 
 def test_the_page_of_the_run_shows_every_figure_of_the_reports(demo_run: str, study_run: str) -> None:
@@ -208,14 +118,33 @@ def test_the_page_of_the_run_shows_every_figure_of_the_reports(demo_run: str, st
 
 
 def test_every_rule_has_a_log_and_a_benchmark() -> None:
-    for rule in rules().values():
-        assert "\n    log:" in rule and "\n    benchmark:" in rule and "\n    run:" not in rule
+    assert all({"log", "benchmark", "shell"} <= rule.keys() for rule in rules().values())
 
 
 def test_rules_that_ask_for_gpus_run_on_them_where_there_are_any(demo_run: str, tmp_path: Path) -> None:
-    asking = {name for name, rule in rules().items() if "\n        gpu=" in rule}
-    assert {name for name, rule in rules().items() if "device=DEVICE" in rule} == asking
-    count = sum(jobs(demo_run).get(name, 0) for name in asking)
+    assert {name for name, rule in rules().items() if "device=" in rule.get("params", "")} <= asking()
+    count = sum(jobs(demo_run).get(name, 0) for name in asking())
     # The default profile has none, which caps what a rule asks for.
     assert demo_run.count(" --device cpu > ") == count
     assert dry_run(tmp_path, "--resources", "gpu=2").count(" --device cuda > ") == count
+
+
+def test_the_jobs_that_the_section_splits_asks_for(demo_run: str, tmp_path: Path) -> None:
+    splits = {"max_train_test_similarity": 0.5, "similarity_strata": [0.3, 0.5]}
+    shards = {"chromatin": {"shards": {"data": 2}}}
+    text = dry_run(tmp_path, *overlay(tmp_path, {**shards, "splits": splits}))
+    before = jobs(demo_run) | {"prepare_chromatin": 2, "merge_chromatin": 1}
+    more = {
+        "evaluate_nearest_promoters": 3,
+        "evaluate_promoters_by_similarity": 1,
+        "evaluate_nearest_bins": 1,
+    }
+    assert jobs(text) == before | more | {"evaluate_bins_by_similarity": 1, "prepare_filter_bins": 1}
+    home = "results/demo/chromatin"
+    assert f"prepare filter-bins {home}/labelled --reference" in text
+    assert f"--similarity 0.5 -o {home}/data >" in text
+    assert re.search(f"merge-shards {home}/labelled.piece-1-of-2 .* -o {home}/labelled >", text)
+    assert text.count("--similarity-bins=0.3,0.5 ") == 2
+    assert "--predictions=genomic/nearest=results/demo/promoters/nearest-genomic.parquet" in text
+    for name in ("similarity.svg", "similarity.tsv", "bin_similarity.tsv"):
+        assert f" results/demo/report/{name} " in text.split("bigbird-dna report run")[1]

@@ -9,7 +9,7 @@ wildcard_constraints:
 rule ablation_cost:
     input:
         config=PATHS.stage("pretraining"),
-        tokenizer=rules.train_tokenizer.output[0],
+        tokenizer=rules.prepare_tokenizer.output[0],
     output:
         PATHS.ablation_cost("{mechanism}"),
     log:
@@ -25,7 +25,7 @@ rule ablation_cost:
         settings=ablation_cost_settings,
         lengths=[f"--tokens={length}" for length in (ABLATION.tokens, *ABLATION.lengths)],
         batch=f"--batch-tokens={ABLATION.batch_tokens}",
-        device=DEVICE,
+        device=device,
     shell:
         "bigbird-dna experiment profile-training {input.config:q} {params.settings:q}"
         " --tokenizer {input.tokenizer:q} {params.lengths:q} {params.batch:q} -o {output:q}"
@@ -65,8 +65,8 @@ rule ablation_training:
             if wildcards.part == "time"
             else PATHS.stage("pretraining")
         ),
-        stores=rules.tokenize.output,
-        tokenizer=rules.train_tokenizer.output[0],
+        stores=rules.prepare_tokens.output,
+        tokenizer=rules.prepare_tokenizer.output[0],
     output:
         directory(PATHS.ablation_model("{mechanism}", "{part}", "{seed}")),
     log:
@@ -87,9 +87,9 @@ rule ablation_training:
         tokens=subpath(input.tokenizer, parent=True),
         checkpoints=f"{ABLATION_CHECKPOINTS}/{{part}}-{{seed}}",
         launch=LAUNCH,
-        threads=THREADS_EACH,
-        limit=LIMIT,
-        device=DEVICE,
+        threads=threads_each,
+        limit=time_limit,
+        device=device,
     shell:
         "{params.launch:q} pretrain {input.config:q} {params.settings:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
@@ -100,8 +100,8 @@ rule ablation_training:
 rule ablation_bits:
     input:
         models=lambda wildcards: list(ablation_models(wildcards.part).values()),
-        stores=rules.tokenize.output,
-        tokenizer=rules.train_tokenizer.output[0],
+        stores=rules.prepare_tokens.output,
+        tokenizer=rules.prepare_tokenizer.output[0],
     output:
         PATHS.ablation_bits("{part}"),
     log:
@@ -117,7 +117,7 @@ rule ablation_bits:
         models=lambda wildcards: named_words("", ablation_models(wildcards.part)),
         tokens=subpath(input.tokenizer, parent=True),
         length=lambda wildcards: ABLATION.training(wildcards.part)["sequence_tokens"],
-        device=DEVICE,
+        device=device,
     shell:
         "bigbird-dna experiment score-masked {params.models:q} --tokens {params.tokens:q}"
         " --sequence-tokens {params.length:q} -o {output:q} --threads {threads}"
@@ -152,7 +152,7 @@ rule ablation_distance:
         rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
-        tokenizer=rules.train_tokenizer.output[0],
+        tokenizer=rules.prepare_tokenizer.output[0],
     output:
         directory(PATHS.ablation_model("{mechanism}", "distance", "{seed}")),
     log:
@@ -172,9 +172,9 @@ rule ablation_distance:
         data=subpath(input.bins, parent=True),
         checkpoints=f"{ABLATION_CHECKPOINTS}/distance-{{seed}}",
         launch=LAUNCH,
-        threads=THREADS_EACH,
-        limit=LIMIT,
-        device=DEVICE,
+        threads=threads_each,
+        limit=time_limit,
+        device=device,
     shell:
         "{params.launch:q} finetune-chromatin {input.config:q} {params.settings:q}"
         " --data {params.data:q} --reference {input.reference:q}"
@@ -204,8 +204,8 @@ rule ablation:
         bits=expand(PATHS.ablation_bits("{part}"), part=ABLATION_PARTS),
         costs=expand(PATHS.ablation_cost("{mechanism}"), mechanism=ABLATION_NAMES),
         predictions=list(ABLATION_PREDICTIONS.values()),
-        labels=rules.chromatin_baseline.output.labels if ABLATION_PREDICTIONS else [],
-        bins=rules.chromatin_baseline.output.bins if ABLATION_PREDICTIONS else [],
+        labels=rules.train_baseline_chromatin.output.labels if ABLATION_PREDICTIONS else [],
+        bins=rules.train_baseline_chromatin.output.bins if ABLATION_PREDICTIONS else [],
         tracks=DATA_FILES["tracks"] if ABLATION_PREDICTIONS else [],
     output:
         multiext(str(PATHS.report / "ablation/ablation"), ".tsv", ".json", ".md", ".svg"),

@@ -19,8 +19,8 @@ rule density:
         runtime=2880,
     params:
         checkpoints=str(PATHS.checkpoints / "density"),
-        limit=LIMIT,
-        device=DEVICE,
+        limit=time_limit,
+        device=device,
     shell:
         "bigbird-dna experiment byte-lm {input.config:q} -o {output:q} --checkpoint-dir {params.checkpoints:q}"
         " --threads {threads} {params.limit:q} --device {params.device:q} > {log:q} 2>&1"

@@ -1,4 +1,21 @@
-"""Reference and promoters: simulated, fetched or the user's own, brought onto one assembly."""
+"""Reference and promoters: simulated, fetched or the user's own; the tokenizer and the genome as tokens."""
+
+
+# What a stage sees of the configuration: a change of any other key doesn't run it again.
+rule stage_config:
+    output:
+        PATHS.stage("{stage}"),
+    log:
+        PATHS.log("config-{stage}"),
+    benchmark:
+        PATHS.benchmark("config-{stage}")
+    wildcard_constraints:
+        stage="|".join(STAGES),
+    localrule: True
+    params:
+        text=lambda wildcards: stage_text(CONFIG, wildcards.stage),
+    shell:
+        "printf '%s\\n' {params.text:q} > {output:q} 2> {log:q}"
 
 
 rule simulate:
@@ -13,8 +30,7 @@ rule simulate:
     benchmark:
         PATHS.benchmark("simulate")
     resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
+        **job(2000, 30),
     params:
         directory=subpath(output.reference, parent=True),
         seed=CONFIG.seed,
@@ -24,13 +40,13 @@ rule simulate:
         " --megabases {params.megabases:q} > {log:q} 2>&1"
 
 
-rule fetch:
+rule prepare_fetch:
     output:
         PATHS.download("{file}"),
     log:
-        PATHS.log("fetch-{file}"),
+        PATHS.log("prepare-fetch-{file}"),
     benchmark:
-        PATHS.benchmark("fetch-{file}")
+        PATHS.benchmark("prepare-fetch-{file}")
     localrule: True
     resources:
         # No param: the same file from another place is no reason to run everything again.
@@ -48,14 +64,13 @@ rule prepare_reference:
         aliases=ALIASES,
     output:
         fasta=PATHS.reference,
-        indices=multiext(str(PATHS.reference), ".fai", ".gzi"),
+        indices=GENOME["indices"],
     log:
         PATHS.log("prepare-reference"),
     benchmark:
         PATHS.benchmark("prepare-reference")
     resources:
-        mem_mb=growing(2000),
-        runtime=growing(60),
+        **job(2000, 60),
     params:
         naming=NAMING,
     shell:
@@ -65,9 +80,8 @@ rule prepare_reference:
 
 rule prepare_promoters:
     input:
+        **GENOME,
         promoters=INPUTS.files.get("promoters", []),
-        reference=rules.prepare_reference.output.fasta,
-        indices=rules.prepare_reference.output.indices,
         chain=INPUTS.files.get("chain", []),
         aliases=ALIASES,
     output:
@@ -78,8 +92,7 @@ rule prepare_promoters:
     benchmark:
         PATHS.benchmark("prepare-promoters")
     resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
+        **job(2000, 30),
     params:
         naming=NAMING,
         lift=lambda wildcards, input: (
@@ -90,3 +103,103 @@ rule prepare_promoters:
     shell:
         "bigbird-dna prepare promoters {input.promoters:q} --reference {input.reference:q}"
         " {params.naming:q} {params.lift:q} -o {output.loci:q} > {log:q} 2>&1"
+
+
+rule prepare_contig:
+    input:
+        **GENOME,
+        aliases=ALIASES,
+    output:
+        PATHS.scored_contig,
+    log:
+        PATHS.log("prepare-contig"),
+    benchmark:
+        PATHS.benchmark("prepare-contig")
+    resources:
+        **job(2000, 30),
+    params:
+        contig=CONFIG.genome.test[:1],
+        # Of a pattern the first contig that isn't held out otherwise.
+        excluded=lambda wildcards: [
+            f"--exclude={name}" for name in (*CONFIG.genome.exclude, *CONFIG.genome.valid)
+        ],
+        naming=NAMING,
+        megabases=CONFIG.example_scan.max_megabases,
+    shell:
+        "bigbird-dna prepare contig {input.reference:q} {params.contig:q} {params.excluded:q} {params.naming:q}"
+        " --megabases {params.megabases:q} -o {output:q} > {log:q} 2>&1"
+
+
+rule prepare_tokenizer:
+    input:
+        **indexed(PATHS.reference if CONFIG.has_genome else PATHS.training_sequences),
+        config=PATHS.stage("tokens"),
+        aliases=ALIASES,
+    output:
+        PATHS.tokenizer,
+    log:
+        PATHS.log("prepare-tokenizer"),
+    benchmark:
+        PATHS.benchmark("prepare-tokenizer")
+    resources:
+        # SentencePiece holds the whole corpus, about 80 MB a megabase.
+        **job(round(1000 + 100 * CONFIG.tokens.corpus_megabases), 240),
+    params:
+        aliases=SET_ALIASES,
+    shell:
+        "bigbird-dna prepare tokenizer {input.config:q} {params.aliases:q} --reference {input.reference:q}"
+        " -o {output:q} > {log:q} 2>&1"
+
+
+rule prepare_tokens:
+    input:
+        **GENOME,
+        config=PATHS.stage("tokens"),
+        aliases=ALIASES,
+        tokenizer=PATHS.tokenizer,
+    output:
+        directory(TOKENS["stores"]),
+    log:
+        PATHS.log("prepare-tokens"),
+    benchmark:
+        PATHS.benchmark("prepare-tokens")
+    threads: 8
+    resources:
+        **job(8000, 480),
+    params:
+        directory=subpath(input.tokenizer, parent=True),
+        aliases=SET_ALIASES,
+    shell:
+        "bigbird-dna prepare tokens {input.config:q} {params.aliases:q} --reference {input.reference:q}"
+        " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log:q} 2>&1"
+
+
+rule prepare_token_stats:
+    input:
+        **GENOME,
+        config=PATHS.stage("tokens"),
+        aliases=ALIASES,
+        tokenizer=PATHS.tokenizer,
+        promoters=PATHS.promoters if CONFIG.has_promoters and not SEQUENCES else [],
+    output:
+        PATHS.token_statistics,
+    log:
+        PATHS.log("prepare-token-stats"),
+    benchmark:
+        PATHS.benchmark("prepare-token-stats")
+    threads: 2
+    resources:
+        **job(4000, 240),
+    params:
+        # Without promoters none of another run's: the command would look in its default results.
+        promoters=lambda wildcards, input: (
+            ["--promoters", input.promoters]
+            if input.promoters
+            else ["--set", f"results={json.dumps(CONFIG.results, ensure_ascii=False)}"]
+        ),
+        aliases=SET_ALIASES,
+        version=VERSION,
+    shell:
+        "bigbird-dna prepare token-stats {input.config:q} {params.aliases:q} --reference {input.reference:q}"
+        " --tokenizer {input.tokenizer:q} {params.promoters:q} -o {output:q}"
+        " --threads {threads} > {log:q} 2>&1"

@@ -42,8 +42,8 @@ rule long_range_model:
         runtime=1440,
     params:
         checkpoints=str(PATHS.checkpoints / "long_range/{task}-{attention}-{seed}"),
-        limit=LIMIT,
-        device=DEVICE,
+        limit=time_limit,
+        device=device,
     shell:
         "bigbird-dna experiment lra-train {input.config:q} {wildcards.task:q} {wildcards.attention:q}"
         " --seed {wildcards.seed:q} --data {input.data:q} -o {output:q}"

@@ -5,42 +5,21 @@ CONTROL = ["control"] if CONFIG.promoters.shuffled_label_control else []
 POSITION_SETS = [] if SEQUENCES and SEQUENCES.length is not None else SETS
 
 
-rule pretraining_report:
+rule report_pretraining:
     input:
-        model=rules.pretrain.output[0],
-        bits=rules.evaluate_pretraining.output[0],
+        model=PATHS.pretrained,
+        bits=PATHS.pretraining_bits,
     output:
-        loss=report(
-            PATHS.report / "loss.svg",
-            category="Pretraining",
-            caption=f"{CAPTIONS}/loss.rst",
-            labels={"figure": "loss"},
-        ),
-        bits_per_base=report(
-            PATHS.report / "bits_per_base.svg",
-            category="Pretraining",
-            caption=f"{CAPTIONS}/bits_per_base.rst",
-            labels={"figure": "bits per base"},
-        ),
-        table=report(
-            PATHS.report / "bits_per_base.tsv",
-            category="Pretraining",
-            caption=f"{CAPTIONS}/bits_per_base.rst",
-            labels={"figure": "bits per base, table"},
-        ),
-        held_out=report(
-            PATHS.report / "held_out.svg",
-            category="Pretraining",
-            caption=f"{CAPTIONS}/held_out.rst",
-            labels={"figure": "bits per base over training"},
-        ),
+        loss=report_item(PATHS.report / "loss.svg"),
+        bits_per_base=report_item(PATHS.report / "bits_per_base.svg"),
+        table=report_item(PATHS.report / "bits_per_base.tsv"),
+        held_out=report_item(PATHS.report / "held_out.svg"),
     log:
-        PATHS.log("pretraining-report"),
+        PATHS.log("report-pretraining"),
     benchmark:
-        PATHS.benchmark("pretraining-report")
+        PATHS.benchmark("report-pretraining")
     resources:
-        mem_mb=growing(2000),
-        runtime=growing(15),
+        **job(2000, 15),
     params:
         directory=subpath(output.table, parent=True),
         version=VERSION,
@@ -49,94 +28,52 @@ rule pretraining_report:
         " -o {params.directory:q} > {log:q} 2>&1"
 
 
-rule promoter_report:
+rule evaluate_promoters:
     input:
-        models=expand(PATHS.promoter_model("{model}"), model=SETS),
-        baselines=expand(PATHS.promoter_baseline("k-mer", "{model}"), model=SETS),
-        positions=expand(PATHS.promoter_baseline("position", "{model}"), model=POSITION_SETS),
-        control=expand(PATHS.promoter_model("{model}"), model=CONTROL),
+        models=[PATHS.promoter_model(name) for name in SETS],
+        baselines=[PATHS.promoter_baseline("k-mer", name) for name in SETS],
+        positions=[PATHS.promoter_baseline("position", name) for name in POSITION_SETS],
+        control=[PATHS.promoter_model(name) for name in CONTROL],
     output:
-        table=report(
-            PATHS.report / "promoters.tsv",
-            category="Promoters",
-            caption=f"{CAPTIONS}/promoters.rst",
-            labels={"figure": "measures, table"},
-        ),
-        roc=report(
-            PATHS.report / "roc.svg",
-            category="Promoters",
-            caption=f"{CAPTIONS}/roc.rst",
-            labels={"figure": "ROC"},
-        ),
-        precision_recall=report(
-            PATHS.report / "precision_recall.svg",
-            category="Promoters",
-            caption=f"{CAPTIONS}/precision_recall.rst",
-            labels={"figure": "precision and recall"},
-        ),
-        histograms=report(
-            PATHS.report / "score_histograms.svg",
-            category="Promoters",
-            caption=f"{CAPTIONS}/score_histograms.rst",
-            labels={"figure": "scores"},
-        ),
-        calibration=report(
-            PATHS.report / "calibration.svg",
-            category="Promoters",
-            caption=f"{CAPTIONS}/calibration.rst",
-            labels={"figure": "calibration"},
-        ),
-        calibration_table=report(
-            PATHS.report / "calibration.tsv",
-            category="Promoters",
-            caption=f"{CAPTIONS}/calibration.rst",
-            labels={"figure": "calibration, table"},
-        ),
+        table=report_item(PATHS.report / "promoters.tsv"),
+        roc=report_item(PATHS.report / "roc.svg"),
+        precision_recall=report_item(PATHS.report / "precision_recall.svg"),
+        histograms=report_item(PATHS.report / "score_histograms.svg"),
+        calibration=report_item(PATHS.report / "calibration.svg"),
+        calibration_table=report_item(PATHS.report / "calibration.tsv"),
     log:
-        PATHS.log("promoter-report"),
+        PATHS.log("evaluate-promoters"),
     benchmark:
-        PATHS.benchmark("promoter-report")
+        PATHS.benchmark("evaluate-promoters")
     resources:
-        mem_mb=growing(4000),
-        runtime=growing(60),
+        **job(4000, 60),
     params:
-        models=lambda wildcards, input: [
-            f"--predictions={name}={model}/predictions.parquet"
-            for name, model in zip(SETS, input.models)
-        ],
-        baselines=lambda wildcards, input: [
-            f"--baseline={name}={path}" for name, path in zip(SETS, input.baselines)
-        ],
-        positions=lambda wildcards, input: [
-            f"--position={name}={path}" for name, path in zip(POSITION_SETS, input.positions)
-        ],
-        control=lambda wildcards, input: [
-            f"--control={model}/predictions.parquet" for model in input.control
+        files=lambda wildcards, input: [
+            *(
+                f"--predictions={name}={PATHS.promoter_model(name)}/predictions.parquet"
+                for name in SETS
+            ),
+            *map("--baseline={}={}".format, SETS, input.baselines),
+            *map("--position={}={}".format, POSITION_SETS, input.positions),
+            *(f"--control={model}/predictions.parquet" for model in input.control),
         ],
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna evaluate promoters {params.models:q} {params.baselines:q} {params.positions:q}"
-        " {params.control:q} -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna evaluate promoters {params.files:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
-rule finetuning_figure:
+rule report_plot_loss:
     input:
-        expand(PATHS.promoter_model("{model}"), model=[*SETS, *CONTROL]),
+        [PATHS.promoter_model(name) for name in (*SETS, *CONTROL)],
     output:
-        report(
-            PATHS.report / "finetuning_loss.svg",
-            category="Promoters",
-            caption=f"{CAPTIONS}/finetuning_loss.rst",
-            labels={"figure": "loss"},
-        ),
+        report_item(PATHS.report / "finetuning_loss.svg"),
     log:
-        PATHS.log("finetuning-figure"),
+        PATHS.log("report-plot-loss"),
     benchmark:
-        PATHS.benchmark("finetuning-figure")
+        PATHS.benchmark("report-plot-loss")
     resources:
-        mem_mb=growing(2000),
-        runtime=growing(15),
+        **job(2000, 15),
     params:
         logs=lambda wildcards, input: [
             f"{name}={model}/training.jsonl" for name, model in zip([*SETS, *CONTROL], input)
@@ -146,24 +83,18 @@ rule finetuning_figure:
         "bigbird-dna report plot-loss {params.logs:q} -o {output:q} > {log:q} 2>&1"
 
 
-rule score_figure:
+rule report_plot_scores:
     input:
         scores=PATHS.promoter_scores("tsv"),
-        promoters=rules.prepare_promoters.output.loci,
+        promoters=PATHS.promoters,
     output:
-        report(
-            PATHS.report / "score_track.svg",
-            category="Scores along a contig",
-            caption=f"{CAPTIONS}/score_track.rst",
-            labels={"figure": "scores and known promoters"},
-        ),
+        report_item(PATHS.report / "score_track.svg"),
     log:
-        PATHS.log("score-figure"),
+        PATHS.log("report-plot-scores"),
     benchmark:
-        PATHS.benchmark("score-figure")
+        PATHS.benchmark("report-plot-scores")
     resources:
-        mem_mb=growing(4000),
-        runtime=growing(15),
+        **job(4000, 15),
     params:
         upstream=CONFIG.promoters.windows.upstream,
         version=VERSION,
@@ -172,121 +103,94 @@ rule score_figure:
         " --upstream {params.upstream:q} -o {output:q} > {log:q} 2>&1"
 
 
-PROMOTER_FIGURES = [
-    *rules.promoter_report.output,
-    *rules.finetuning_figure.output,
-    # A sequence of one window has one score: nothing to draw along it.
-    *([] if SEQUENCES else rules.score_figure.output),
-]
-
-
-rule attention_figure:
+rule report_plot_attention:
     input:
         PATHS.stage("attention"),
     output:
-        report(
-            PATHS.report / "attention.svg",
-            category="Model",
-            caption=f"{CAPTIONS}/attention.rst",
-            labels={"figure": "attention pattern"},
-        ),
+        report_item(PATHS.report / "attention.svg"),
     log:
-        PATHS.log("attention-figure"),
+        PATHS.log("report-plot-attention"),
     benchmark:
-        PATHS.benchmark("attention-figure")
+        PATHS.benchmark("report-plot-attention")
     resources:
-        mem_mb=growing(2000),
-        runtime=growing(15),
+        **job(2000, 15),
     params:
         version=VERSION,
     shell:
         "bigbird-dna report plot-attention {input:q} -o {output:q} > {log:q} 2>&1"
 
 
-# Options of the command; the rule's inputs have the same names.
-SUMMARY_TABLES = [
-    "promoter-counts",
-    "promoters",
-    "calibration",
-    "groups",
-    "track-table",
-    "variants",
-]
-
-
-rule summary:
+rule report_summary:
     input:
-        pretrained=rules.pretrain.output if CONFIG.has_pretraining else [],
-        bits=rules.evaluate_pretraining.output if CONFIG.has_pretraining else [],
-        promoters=rules.promoter_report.output.table if CONFIG.has_promoters else [],
-        calibration=(rules.promoter_report.output.calibration_table if CONFIG.has_promoters else []),
-        statistics=rules.tokenizer_statistics.output[0] if CONFIG.has_genome else [],
-        promoter_counts=(
-            rules.prepare_promoters.output.counts if CONFIG.has_promoters and not SEQUENCES else []
+        pretrained=PATHS.pretrained if CONFIG.has_pretraining else [],
+        bits_per_base=PATHS.pretraining_bits if CONFIG.has_pretraining else [],
+        statistics=PATHS.token_statistics if CONFIG.has_genome else [],
+        promoter_counts=PATHS.promoter_counts if CONFIG.has_promoters and not SEQUENCES else [],
+        promoters=rules.evaluate_promoters.output.table if CONFIG.has_promoters else [],
+        calibration=(
+            rules.evaluate_promoters.output.calibration_table if CONFIG.has_promoters else []
         ),
         groups=rules.auc_report.output.groups if CONFIG.has_chromatin else [],
         track_table=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
-        variants=rules.variant_report.output.table if KNOWN_EFFECTS else [],
+        variants=rules.evaluate_variants.output.table if KNOWN_EFFECTS else [],
     output:
-        table=report(
-            PATHS.report / "summary.tsv",
-            category="Summary",
-            caption=f"{CAPTIONS}/summary.rst",
-            labels={"figure": "all figures of the run"},
-        ),
+        table=report_item(PATHS.report / "summary.tsv"),
         text=PATHS.report / "summary.txt",
     log:
-        PATHS.log("summary"),
+        PATHS.log("report-summary"),
     benchmark:
-        PATHS.benchmark("summary")
+        PATHS.benchmark("report-summary")
     resources:
-        mem_mb=growing(2000),
-        runtime=growing(15),
+        **job(2000, 15),
     params:
         pretrained=lambda wildcards, input: [
-            *(f"--pretraining={path}/metrics.json" for path in input.pretrained),
-            *(f"--bits-per-base={path}" for path in input.bits),
+            f"--pretraining={path}/metrics.json" for path in [input.pretrained] if path
         ],
-        statistics=lambda wildcards, input: (
-            ["--statistics", input.statistics] if input.statistics else []
+        bits=given("bits_per_base", joined=True),
+        statistics=given("statistics"),
+        tables=given(
+            *("promoter_counts", "promoters", "calibration", "groups", "track_table", "variants"),
+            joined=True,
         ),
-        tables=lambda wildcards, input: [
-            f"--{option}={input[option.replace('-', '_')]}"
-            for option in SUMMARY_TABLES
-            if input.get(option.replace("-", "_"))
-        ],
         report=str(PATHS.report_page),
         version=VERSION,
     shell:
-        "bigbird-dna report summary {params.pretrained:q} {params.statistics:q} {params.tables:q}"
-        " --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log:q}"
+        "bigbird-dna report summary {params.pretrained:q} {params.bits:q} {params.statistics:q}"
+        " {params.tables:q} --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log:q}"
 
 
-rule run_report:
+rule report_run:
     input:
         config=PATHS.stage("report"),
         figures=[
-            rules.summary.output.table,
-            *(rules.pretraining_report.output if CONFIG.has_pretraining else []),
-            *(PROMOTER_FIGURES if CONFIG.has_promoters else []),
+            rules.report_summary.output.table,
+            *(rules.report_pretraining.output if CONFIG.has_pretraining else []),
+            *(rules.evaluate_promoters.output if CONFIG.has_promoters else []),
+            *(rules.report_plot_loss.output if CONFIG.has_promoters else []),
+            # A sequence of one window has one score: nothing to draw along it.
+            *(rules.report_plot_scores.output if CONFIG.has_promoters and not SEQUENCES else []),
             *(rules.auc_report.output if CONFIG.has_chromatin else []),
-            *(rules.variant_report.output if KNOWN_EFFECTS else []),
-            *SIMILARITY_FIGURES,
+            *(rules.evaluate_variants.output if KNOWN_EFFECTS else []),
+            *(
+                rules.evaluate_promoters_by_similarity.output
+                if CONFIG.has_promoters and STRATA
+                else []
+            ),
+            *(rules.evaluate_bins_by_similarity.output if CONFIG.has_chromatin and STRATA else []),
             *(rules.study_report.output if CONFIG.pretraining_study else []),
             *(rules.probe_promoters.output if PROBED else []),
-            *rules.attention_figure.output,
+            *rules.report_plot_attention.output,
         ],
     output:
         PATHS.report_page,
     log:
-        PATHS.log("run-report"),
+        PATHS.log("report-run"),
     benchmark:
-        PATHS.benchmark("run-report")
+        PATHS.benchmark("report-run")
     resources:
-        mem_mb=growing(2000),
-        runtime=growing(15),
+        **job(2000, 15),
     params:
-        benchmarks=str(Path(PATHS.benchmark("run-report")).parent),
+        benchmarks=str(PATHS.benchmark("report-run").parent),
         version=VERSION,
     shell:
         "bigbird-dna report run {input.config:q} {input.figures:q}"

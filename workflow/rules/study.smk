@@ -1,5 +1,13 @@
 """What pretraining buys: a model for each start, share of the examples and seed, their report, and probes."""
 
+CAPTIONS = str(files("bigbird_dna.reporting") / "captions")
+
+
+wildcard_constraints:
+    start="|".join(STUDY_STARTS),
+    share=r"[\d.]+",
+
+
 STUDIED = {task: study_models(task) for task in STUDY_TASKS}
 # A model may be a task's own once more, or another's: no two trainings share checkpoints.
 STUDY_CHECKPOINTS = str(PATHS.checkpoints / "study")
@@ -14,7 +22,7 @@ rule study_promoter:
         labels=PATHS.windows / "labels.npz",
         reference=WINDOWS_REFERENCE,
         indices=multiext(str(WINDOWS_REFERENCE), ".fai", ".gzi"),
-        tokenizer=rules.train_tokenizer.output[0],
+        tokenizer=rules.prepare_tokenizer.output[0],
         pretrained=lambda wildcards: (
             rules.pretrain.output if wildcards.start == "pretrained" else []
         ),
@@ -42,9 +50,9 @@ rule study_promoter:
         windows=subpath(input.windows, parent=True),
         checkpoints=f"{STUDY_CHECKPOINTS}/promoters/{{start}}-{{share}}-{{seed}}",
         launch=LAUNCH,
-        threads=THREADS_EACH,
-        limit=LIMIT,
-        device=DEVICE,
+        threads=threads_each,
+        limit=time_limit,
+        device=device,
     shell:
         "{params.launch:q} finetune-promoter {input.config:q} --negative-set {params.negative_set:q}"
         " {params.settings:q} --windows {params.windows:q} --reference {input.reference:q}"
@@ -60,7 +68,7 @@ rule study_chromatin:
         rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
-        tokenizer=rules.train_tokenizer.output[0],
+        tokenizer=rules.prepare_tokenizer.output[0],
         pretrained=lambda wildcards: (
             rules.pretrain.output if wildcards.start == "pretrained" else []
         ),
@@ -86,9 +94,9 @@ rule study_chromatin:
         data=subpath(input.bins, parent=True),
         checkpoints=f"{STUDY_CHECKPOINTS}/chromatin/{{start}}-{{share}}-{{seed}}",
         launch=LAUNCH,
-        threads=THREADS_EACH,
-        limit=LIMIT,
-        device=DEVICE,
+        threads=threads_each,
+        limit=time_limit,
+        device=device,
     shell:
         "{params.launch:q} finetune-chromatin {input.config:q} {params.settings:q}"
         " --data {params.data:q} --reference {input.reference:q}"
@@ -118,7 +126,7 @@ rule study_predictions:
         runtime=growing(720),
     params:
         data=subpath(input.bins, parent=True),
-        device=DEVICE,
+        device=device,
     shell:
         "bigbird-dna evaluate test-bins {input.config:q} {input.model:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
@@ -129,7 +137,7 @@ rule study_report:
     input:
         models=[model for models in STUDIED.values() for model in models],
         predictions=[model.with_name("predictions.npy") for model in STUDIED["chromatin"]],
-        labels=rules.chromatin_baseline.output.labels if STUDIED["chromatin"] else [],
+        labels=rules.train_baseline_chromatin.output.labels if STUDIED["chromatin"] else [],
         pretrained=rules.pretrain.output if CONFIG.studies("pretrained") else [],
     output:
         words=report(
@@ -210,7 +218,7 @@ rule probe_promoters:
         negative_set=CONFIG.pretraining_study.negative_set if CONFIG.pretraining_study else "",
         windows=subpath(input.windows, parent=True),
         directory=subpath(output.table, parent=True),
-        device=DEVICE,
+        device=device,
     shell:
         "bigbird-dna evaluate probe {input.config:q} --negative-set {params.negative_set:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"

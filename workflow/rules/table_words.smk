@@ -2,6 +2,13 @@
 
 import re
 
+from bigbird_dna.config import (
+    LONG_RANGE_TASKS,
+    STUDY_STARTS,
+    STUDY_TASKS,
+    LongRangeConfig,
+    share_name,
+)
 from bigbird_dna.papers.comparators.registry import NETWORK_NAMES, PROBE
 from bigbird_dna.config.experiments import OWN_MODEL
 
@@ -175,3 +182,33 @@ def evaluation_settings(section):
     return set_words(
         {f"{section}.evaluation.{key}": json.dumps(value) for key, value in values.items()}
     )
+
+
+def study_settings(wildcards, section):
+    """What a model of a study has otherwise than the task's own: words for the command that trains it."""
+    study = CONFIG.pretraining_study
+    steps = study.random_long_steps if wildcards.start == "random_long" else study.steps
+    values = {
+        "model.initial": "pretrained" if wildcards.start == "pretrained" else "random",
+        "training.train_fraction": wildcards.share,
+        "training.seed": wildcards.seed,
+        "training.steps": steps,
+        "training.evaluate_every": study.evaluate_every,
+    }
+    if section == "promoters":
+        values["calibration.negatives"] = 0  # nobody asks whether these models' probabilities hold
+    said = [f"{section}.{key}={value}" for key, value in values.items() if value is not None]
+    return [word for text in said for word in ("--set", text)]
+
+
+def study_models(task):
+    """The model directories of a study's task; none without a study of it."""
+    study = CONFIG.pretraining_study
+    if study is None or task not in study.tasks:
+        return []
+    return [
+        PATHS.study_model(task, start, share_name(share), seed)
+        for start in study.initializations
+        for share in study.train_fractions
+        for seed in study.seeds
+    ]

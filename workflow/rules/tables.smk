@@ -4,26 +4,27 @@ Language models are trained as those of a study, on the tables' windows and bins
 commands.
 """
 
+if not SEQUENCES:
 
-use rule promoter_windows as table_windows with:
-    output:
-        windows=PATHS.table_windows("{bases}") / "windows.parquet",
-        labels=PATHS.table_windows("{bases}") / "labels.npz",
-        counts=PATHS.table_windows("{bases}") / "windows.json",
-    log:
-        PATHS.log("table-windows-{bases}"),
-    benchmark:
-        PATHS.benchmark("table-windows-{bases}")
-    params:
-        directory=subpath(output.windows, parent=True),
-        aliases=lambda wildcards: [*SET_ALIASES, *table_window_settings(wildcards)],
+    use rule prepare_promoter_windows as table_windows with:
+        output:
+            windows=PATHS.table_windows("{bases}") / "windows.parquet",
+            labels=PATHS.table_windows("{bases}") / "labels.npz",
+            counts=PATHS.table_windows("{bases}") / "windows.json",
+        log:
+            PATHS.log("table-windows-{bases}"),
+        benchmark:
+            PATHS.benchmark("table-windows-{bases}")
+        params:
+            directory=subpath(output.windows, parent=True),
+            aliases=lambda wildcards: [*SET_ALIASES, *table_window_settings(wildcards)],
 
 
 rule table_pretrain:
     input:
         config=PATHS.stage("pretraining"),
-        stores=rules.tokenize.output,
-        tokenizer=rules.train_tokenizer.output[0],
+        stores=rules.prepare_tokens.output,
+        tokenizer=rules.prepare_tokenizer.output[0],
     output:
         directory(PATHS.table_pretrained("{lm}")),
     log:
@@ -45,9 +46,9 @@ rule table_pretrain:
         tokens=subpath(input.tokenizer, parent=True),
         checkpoints=f"{TABLE_CHECKPOINTS}/pretraining/{{lm}}",
         launch=LAUNCH,
-        threads=THREADS_EACH,
-        limit=LIMIT,
-        device=DEVICE,
+        threads=threads_each,
+        limit=time_limit,
+        device=device,
     shell:
         "{params.launch:q} pretrain {input.config:q} {params.settings:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
@@ -58,8 +59,8 @@ rule table_pretrain:
 use rule evaluate_pretraining as table_bits with:
     input:
         model=PATHS.table_pretrained("{lm}"),
-        stores=rules.tokenize.output,
-        tokenizer=rules.train_tokenizer.output[0],
+        stores=rules.prepare_tokens.output,
+        tokenizer=rules.prepare_tokenizer.output[0],
     output:
         PATHS.table_bits("{lm}"),
     log:
@@ -73,7 +74,7 @@ use rule evaluate_pretraining as table_bits with:
         length=lambda wildcards: TABLE_MODELS[wildcards.lm].tokens,
         # Table 5 has the run's own predictors, of inputs of the run's length; these are of others.
         predictors="--model-only",
-        device=DEVICE,
+        device=device,
 
 
 use rule study_promoter as table_promoter with:
@@ -83,7 +84,7 @@ use rule study_promoter as table_promoter with:
         labels=PATHS.table_windows("{bases}") / "labels.npz",
         reference=WINDOWS_REFERENCE,
         indices=multiext(str(WINDOWS_REFERENCE), ".fai", ".gzi"),
-        tokenizer=rules.train_tokenizer.output[0],
+        tokenizer=rules.prepare_tokenizer.output[0],
         pretrained=lambda wildcards: (
             table_pretrained(wildcards.lm) if wildcards.start == "pretrained" else []
         ),
@@ -130,7 +131,7 @@ rule promoter_comparator:
         options=comparator_options,
         windows=subpath(input.windows, parent=True),
         checkpoints=f"{TABLE_CHECKPOINTS}/promoters/{{bases}}-{{negative_set}}-{{comparator}}-{{seed}}",
-        device=DEVICE,
+        device=device,
     shell:
         "bigbird-dna train comparator-promoter {input.config:q} {wildcards.comparator:q}"
         " --negative-set {wildcards.negative_set:q} {params.settings:q} {params.options:q}"
@@ -168,7 +169,7 @@ rule promoter_probe:
         settings=evaluation_settings("promoters"),
         options=probe_options,
         windows=subpath(input.windows, parent=True),
-        device=DEVICE,
+        device=device,
     shell:
         "bigbird-dna train comparator-promoter {input.config:q} probe"
         " --negative-set {wildcards.negative_set:q} {params.settings:q} {params.options:q}"
@@ -183,7 +184,7 @@ use rule study_chromatin as table_chromatin with:
         rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
-        tokenizer=rules.train_tokenizer.output[0],
+        tokenizer=rules.prepare_tokenizer.output[0],
         pretrained=lambda wildcards: (
             table_pretrained(wildcards.lm) if wildcards.start == "pretrained" else []
         ),
@@ -245,7 +246,7 @@ rule chromatin_comparator:
         options=comparator_options,
         data=subpath(input.bins, parent=True),
         checkpoints=f"{TABLE_CHECKPOINTS}/chromatin/{{comparator}}-{{seed}}",
-        device=DEVICE,
+        device=device,
     shell:
         "bigbird-dna train comparator-chromatin {input.config:q} {wildcards.comparator:q}"
         " {params.settings:q} {params.options:q} --seed {wildcards.seed:q} --data {params.data:q}"
@@ -280,7 +281,7 @@ rule chromatin_probe:
         settings=evaluation_settings("chromatin"),
         options=probe_options,
         data=subpath(input.bins, parent=True),
-        device=DEVICE,
+        device=device,
     shell:
         "bigbird-dna train comparator-chromatin {input.config:q} probe {params.settings:q}"
         " {params.options:q} --seed {wildcards.seed:q} --data {params.data:q}"
@@ -345,7 +346,7 @@ if CONFIG.has_chromatin:
                 model.with_name("predictions.npy")
                 for model in table_models("chromatin", "bins", chromatin_models())
             ],
-            labels=rules.chromatin_baseline.output.labels,
+            labels=rules.train_baseline_chromatin.output.labels,
             tracks=DATA_FILES["tracks"],
         output:
             multiext(str(PATHS.report / "tables/table7"), ".tsv", ".json", ".md", ".svg"),

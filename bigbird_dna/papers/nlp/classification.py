@@ -238,6 +238,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
     """A class, or a score, of each record."""
 
     kind = "classification"
+    training_type = ClassificationTraining
     record_type = ClassificationRecord
     prediction_type = ClassPrediction
 
@@ -275,10 +276,6 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
     def lacking(self, record: ClassificationRecord) -> str | None:
         """Its class or score."""
         return self.predicted_key if getattr(record, self.predicted_key) is None else None
-
-    def training(self, train: Path, valid: Path) -> ClassificationTraining:
-        """The training of a classifier."""
-        return ClassificationTraining(self, train, valid)
 
     def open(self, directory: Path) -> LoadedModel:
         """A classifier of ordinary text."""

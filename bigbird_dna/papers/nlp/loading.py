@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -36,18 +37,15 @@ def extra(module: str) -> Any:
 
 
 def check_extra() -> None:
-    """`UsageError` if a library of the extra is not installed; commands call it before any work."""
+    """`UsageError` if a library of the extra is not installed; commands call it before any work.
+
+    None is imported: that takes seconds.
+    """
     for library in LIBRARIES:
-        if not _is_there(library):
-            raise _missing(library)
-
-
-def _is_there(library: str) -> bool:
-    """Whether it is installed, as far as can be told without importing it, which takes seconds."""
-    try:
-        return find_spec(library) is not None
-    except ImportError:
-        return False
+        with suppress(ImportError):
+            if find_spec(library) is not None:
+                continue
+        raise _missing(library)
 
 
 def _missing(library: str) -> UsageError:

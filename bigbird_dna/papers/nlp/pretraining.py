@@ -101,7 +101,10 @@ def character_ngram(train: TextTokens, valid: TextTokens, judged: TextTokens, lo
     """
     alphabet = {letter: index for index, letter in enumerate(sorted(set().union(*train.texts)))}
     model = KneserNey(longest, len(alphabet) + 1)
-    learnt, chosen, asked = (_codes(part.texts, alphabet) for part in (train, valid, judged))
+    learnt, chosen, asked = (
+        [np.array([alphabet.get(letter, len(alphabet)) for letter in text], np.int32) for text in part.texts]
+        for part in (train, valid, judged)
+    )
     orders: dict[int, float] = {}
     best = None
     for fitted in model.fitted_orders(learnt):
@@ -117,11 +120,6 @@ def character_ngram(train: TextTokens, valid: TextTokens, judged: TextTokens, lo
         ends = np.concatenate([[0], np.cumsum(judged.widths[start:end])])
         each.append(np.diff(np.concatenate([[0.0], np.cumsum(text)])[ends]))
     return CharacterBits(orders, best.order, np.concatenate(each), float(np.concatenate(bits).mean()))
-
-
-def _codes(texts: Sequence[str], alphabet: dict[str, int]) -> list[NDArray[np.int32]]:
-    other = len(alphabet)
-    return [np.array([alphabet.get(letter, other) for letter in text], np.int32) for text in texts]
 
 
 class TextObjective(PretrainingObjective):
@@ -205,6 +203,7 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
     """Masked tokens of documents; it is the model that is judged, and nothing is predicted."""
 
     kind = "pretraining"
+    training_type = MaskedTextTraining
     record_type = TextRecord
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -219,10 +218,6 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         raise ConfigError(
             "data.generated: there is no generated text to pretrain on: name files, hub or installed"
         )
-
-    def training(self, train: Path, valid: Path) -> MaskedTextTraining:
-        """The training of a pretrained model."""
-        return MaskedTextTraining(self, train, valid)
 
     def predict(self, *_: object) -> NoReturn:
         """`UsageError`: nothing is predicted."""

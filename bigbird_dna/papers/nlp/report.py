@@ -10,34 +10,6 @@ from bigbird_dna.disk.atomic import atomic_path, read_json
 from bigbird_dna.errors import DataError
 
 WIDTH, HEIGHT, LEFT, FOOT = 560, 220, 60, 30  # of a curve's picture, pixels
-_TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Tasks on text</title>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<style>{{ style }}
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; padding-left: 1.5rem; }
-th { text-align: left; } .published { font-style: italic; }</style></head><body>
-<h1>Tasks on text</h1>
-<p>Measured here, and beside it in italics what was published for the task's data set: those figures are the
-paper's, not this run's. A task without a published figure is one of this package's own.</p>
-<table><thead><tr><th>task</th><th>kind</th><th>figure</th><th class="number">measured</th>
-<th class="number published">published</th></tr></thead><tbody>
-{% for row in rows %}{% set first = loop.first or loop.previtem.task != row.task %}<tr>
-<td>{{ row.task if first }}</td><td>{{ row.kind if first }}</td><td>{{ row.figure }}</td>
-<td class="number">{{ row.measured }}</td><td class="number published">{{ row.published }}</td></tr>
-{% endfor %}</tbody></table>
-{% for curve in curves %}<h2>{{ curve.task }}: bits per character while it learns</h2>
-<p>On documents to watch; the line is the character n-gram on those to judge on, which sees all characters to
-the left, also those that are hidden from the model.</p>
-<svg viewBox="0 0 {{ width }} {{ height }}" width="{{ width }}" height="{{ height }}" role="img"
- aria-label="bits per character by step">
-<polyline fill="none" stroke="var(--g0)" stroke-width="2" points="{{ curve.points }}"/>
-{% if curve.level is not none %}<line x1="{{ left }}" x2="{{ width }}" y1="{{ curve.level }}"
- y2="{{ curve.level }}" stroke="var(--g1)" stroke-dasharray="6 4"/>{% endif %}
-{% for label in curve.labels %}<text x="{{ label.x }}" y="{{ label.y }}" font-size="12"
- fill="var(--soft)">{{ label.text }}</text>{% endfor %}
-</svg>{% endfor %}
-<p><small>bigbird-dna {{ version }}</small></p></body></html>
-"""
 
 
 class TextMetric(NamedTuple):
@@ -79,16 +51,15 @@ def report_tasks(evaluations: Sequence[Path], output: Path) -> None:
             curves += _curves(values)
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
             raise DataError(f"{path}: not figures of a task on text") from None
-    style = files("bigbird_dna.reporting").joinpath("page.css").read_text(encoding="utf-8")
-    template = Environment(autoescape=True).from_string(_TEMPLATE)
-    page = template.render(
-        rows=rows,
-        curves=curves,
-        style=style,
-        width=WIDTH,
-        height=HEIGHT,
-        left=LEFT,
-        version=version("bigbird-dna"),
+    template, style = (
+        files(f"bigbird_dna.{package}").joinpath(name).read_text(encoding="utf-8")
+        for package, name in (("papers.nlp", "report.html"), ("reporting", "page.css"))
+    )
+    sizes = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "version": version("bigbird-dna")}
+    page = (
+        Environment(autoescape=True)
+        .from_string(template)
+        .render(rows=rows, curves=curves, style=style, **sizes)
     )
     with atomic_path(output) as temporary:
         temporary.write_text(page, encoding="utf-8")

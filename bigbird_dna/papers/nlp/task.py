@@ -23,9 +23,9 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.papers.nlp.config import AnyTask
+from bigbird_dna.papers.nlp.config import AnyTask, read_config
 from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start
-from bigbird_dna.papers.nlp.loading import hub_rows, installed_documents, some_of
+from bigbird_dna.papers.nlp.loading import check_extra, hub_rows, installed_documents, some_of
 from bigbird_dna.papers.nlp.records import (
     Kind,
     Record,
@@ -38,6 +38,7 @@ from bigbird_dna.papers.nlp.sections import (
     SPLITS,
     GeneratedConfig,
     RecordsTrainingConfig,
+    TextPaths,
     TextTaskConfig,
     TextTrainingConfig,
 )
@@ -70,6 +71,7 @@ class TextTask(ABC, Generic[C, R, P]):
     prediction_type: type[P]
     predicted = "records"
     """What lines of a file of predictions are, for the log."""
+    training_type: "type[TextTraining[Any]]"
 
     def __init__(self, section: C) -> None:
         self.section = section
@@ -146,9 +148,9 @@ class TextTask(ABC, Generic[C, R, P]):
             found[record.id] = record
         return [*found.values()]
 
-    @abstractmethod
     def training(self, train: Path, valid: Path) -> "TextTraining[Any]":
-        """The training of this task's model on files of records."""
+        """The training of this task's model on files of records to learn from and to watch."""
+        return self.training_type(self, train, valid)
 
     def open(self, directory: Path) -> LoadedModel:
         """A model directory of this kind; `ModelError` if it is another's."""
@@ -308,6 +310,15 @@ def check_length(length: int, encoder: EncoderConfig) -> None:
     """`ConfigError` if an encoder hasn't got so many positions."""
     if length > encoder.max_length:
         raise ConfigError(f"length {length} is above encoder.max_length {encoder.max_length}")
+
+
+def open_task(
+    config: Path, overrides: Sequence[str] | None, name: str
+) -> tuple[TextTask[Any, Any, Any], TextPaths]:
+    """A task of a configuration, and its files; `UsageError` without the extra `nlp`."""
+    check_extra()
+    found = read_config(config, overrides or ())
+    return find_task(found.task(name)), found.paths(name)
 
 
 def find_task(section: AnyTask) -> TextTask[Any, Any, Any]:

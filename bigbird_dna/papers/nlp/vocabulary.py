@@ -1,6 +1,6 @@
 """Tokenizers of ordinary text: learnt here, by the library `tokenizers`, or opened from files."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,16 @@ def learn_tokenizer(texts: Iterable[str], vocabulary: int) -> JsonTokenizer:
     return JsonTokenizer(tokenizer.to_str().encode(), source="the tokenizer learnt here")
 
 
-def open_tokenizer(path: Path) -> Tokenizer:
-    """A `tokenizer.json`, or a SentencePiece model; `ModelError` as of these."""
-    content = read_content(path)
+def open_tokenizer(
+    path: Path, vocabulary: int | None = None, names: Mapping[str, str] | None = None
+) -> Tokenizer:
+    """A `tokenizer.json`, or a SentencePiece model; `ModelError` as of these.
+
+    `vocabulary` is that of the model which it belongs to, `names` are those of special pieces.
+    """
     kind: Any = JsonTokenizer if Path(path).suffix == ".json" else TextTokenizer
-    return kind(content, source=str(path))  # type: ignore[no-any-return]
+    found: Tokenizer = kind(read_content(path), None, vocabulary, names=names, source=str(path))
+    return found
 
 
 def texts_of(records: Path, kind: Kind) -> Iterator[str]:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from bigbird_dna.papers.nlp.answers.documents import header, read_document, windows
+from bigbird_dna.papers.nlp.answers.documents import AnswerReader
+from bigbird_dna.papers.nlp.answers.network import LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.public import read_public
 from bigbird_dna.papers.nlp.config import AnyTask, read_config
 from bigbird_dna.papers.nlp.initialization import write_bigbird
@@ -82,11 +83,13 @@ def _tokenizer() -> Tokenizer:
 
 
 def _read_records(kind: Kind) -> Callable[[Path], None]:
+    sizes: dict[str, Any] = {"length": 32, "stride": 16, "question_tokens": 8, "answer_words": 30}
+
     def read(path: Path) -> None:
+        reader = AnswerReader(_tokenizer(), LongAnswersSettings(form="span", **sizes))
         for record in read_records(path, RECORDS[kind]):
             if isinstance(record, QuestionRecord):
-                document = read_document(record, _tokenizer(), 8)
-                windows(document, 32, 16, len(header(document, _tokenizer())[0]))
+                reader.windows(reader.document(record))
         for _ in texts_of(path, kind):
             pass
 

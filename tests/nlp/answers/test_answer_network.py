@@ -23,7 +23,8 @@ from bigbird_dna.papers.nlp.answers.network import AnswerInput, AnswerNetwork, L
 from bigbird_dna.papers.nlp.initialization import make_text_start
 from bigbird_dna.papers.nlp.sections import TextStartConfig
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
-from tests.nlp.conftest import shuffle_weights
+from tests.nlp.conftest import shuffle_weights, their_config
+from tests.nlp.tiny import ETC
 
 import transformers  # isort: skip  (conftest skips where it is missing)
 
@@ -38,20 +39,8 @@ def settings(form: Any = "span") -> LongAnswersSettings:
 def test_marks_are_those_of_huggingfaces_question_answering(
     text_tokenizer: JsonTokenizer, tmp_path: Path, form: str
 ) -> None:
-    config = transformers.BigBirdConfig(
-        vocab_size=text_tokenizer.vocabulary,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=512,
-        block_size=16,
-        num_random_blocks=2,
-        pad_token_id=text_tokenizer.pad_id,
-        sep_token_id=text_tokenizer.sep_id,
-        bos_token_id=text_tokenizer.cls_id,
-        eos_token_id=text_tokenizer.sep_id,
-    )
+    sizes = {"max_position_embeddings": 512, "block_size": 16, "num_random_blocks": 2}
+    config = their_config(text_tokenizer, **sizes)
     theirs = transformers.BigBirdForQuestionAnswering(config).eval()
     shuffle_weights(theirs, 32)
     theirs.save_pretrained(tmp_path)
@@ -82,23 +71,8 @@ def test_marks_are_those_of_huggingfaces_question_answering(
 
 
 def etc_config(**values: Any) -> EncoderConfig:
-    return EncoderConfig(
-        **{
-            "vocabulary": 50,
-            "layers": 2,
-            "hidden": 32,
-            "heads": 4,
-            "positions": 256,
-            "dropout": 0.0,
-            "attention": "bigbird_etc",
-            "num_global_tokens": 12,
-            "relative_max_distance": 4,
-            "block_size": 8,
-            "global_blocks": 0,
-            "random_blocks": 0,
-            **values,
-        }
-    )
+    own = {"vocabulary": 50, "layers": 2, "hidden": 32, "heads": 4, "positions": 256, "dropout": 0.0}
+    return EncoderConfig(**{**ETC, **own, "num_global_tokens": 12, "relative_max_distance": 4, **values})
 
 
 def etc_input(lengths: Tensor, width: int) -> AnswerInput:

@@ -10,29 +10,32 @@ from bigbird_dna.papers.nlp.config import read_config
 from bigbird_dna.papers.nlp.generated import CHAINS, generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.papers.nlp.sections import AnswersTaskConfig, GeneratedConfig
-from tests.cli.command import Run, refused
+from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.nlp.conftest import Write
-from tests.nlp.tiny import ETC, ITC, QUESTIONS, done
+from tests.nlp.tiny import ETC, ITC, QUESTIONS, done, figures, mistake, read_lines, write_lines
 
 FORMS = ("span", "hotpotqa", "natural_questions", "triviaqa", "wikihop")
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @pytest.mark.parametrize(
-    ("form", "encoder"),
-    [("span", ITC), ("hotpotqa", ETC), ("natural_questions", ITC), ("triviaqa", ETC), ("wikihop", ETC)],
+    ("form", "encoder", "figure"),
+    [
+        ("span", ITC, "exact_match"),
+        ("hotpotqa", ETC, "joint_f1"),
+        ("natural_questions", ITC, "long_best_f1"),
+        ("triviaqa", ETC, "f1"),
+        ("wikihop", ETC, "accuracy"),
+    ],
+    ids=FORMS,
 )
 def test_every_form_from_its_records_to_its_figures(
-    run: Run, write: Write, tmp_path: Path, form: str, encoder: dict[str, Any]
+    run: Run, write: Write, tmp_path: Path, form: str, encoder: dict[str, Any], figure: str
 ) -> None:
     config = write(qa={**QUESTIONS, "form": form, "encoder": encoder})
     done(run, config, "qa", "prepare", "finetune", "predict", "evaluate")
     home = tmp_path / "results/qa"
-    records, said = lines(home / "data/test.jsonl"), lines(home / "predictions.jsonl")
+    records, said = read_lines(home / "data/test.jsonl"), read_lines(home / "predictions.jsonl")
     assert [one["id"] for one in said] == [one["id"] for one in records]
     for record, one in zip(records, said, strict=True):
         if "start" in one:  # the answer is what the source has there
@@ -40,15 +43,8 @@ def test_every_form_from_its_records_to_its_figures(
             assert one["answer"] and text.startswith(one["answer"], one["start"])
         if form == "wikihop":
             assert one["answer"] in record["candidates"]
-    figures = json.loads((home / "evaluation.json").read_text())["figures"]
-    assert figures["records"] == 4 and all(0 <= value <= 4 for value in figures.values())
-    assert {
-        "span": "exact_match",
-        "hotpotqa": "joint_f1",
-        "natural_questions": "long_best_f1",
-        "triviaqa": "f1",
-        "wikihop": "accuracy",
-    }[form] in figures
+    found = figures(home)
+    assert found["records"] == 4 and all(0 <= value <= 4 for value in found.values()) and figure in found
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -90,30 +86,26 @@ def _told(text: str, verb: str) -> list[str]:
 
 def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
     config = write(qa=QUESTIONS)
-    wrong = ["nlp", "finetune", config, "--task", "qa", "--set"]
-    refused(run(*wrong, "tasks.qa.length=500"), 2, "length 500 is above encoder.max_length 128")
-    refused(run(*wrong, "tasks.qa.question_tokens=60"), 2, "question_tokens 60 leave no room in length 64")
-    refused(run(*wrong, "tasks.qa.public=true"), 2, "public needs data.files")
-    data = tmp_path / "results/qa/data"
-    data.mkdir(parents=True)
+    for key, *named in (
+        ("length=500", "length 500", "encoder.max_length 128"),
+        ("question_tokens=60", "question_tokens 60", "length 64"),
+        ("public=true", "data.files"),
+    ):
+        mistake(run, 2, "finetune", config, "qa", *named, key=key)
+    train, valid = (tmp_path / f"results/qa/data/{split}.jsonl" for split in ("train", "valid"))
+    train.parent.mkdir(parents=True)
     known = {"question": "q", "paragraphs": [{"sentences": ["a b"]}]}
-    for split in ("train", "valid", "test"):
-        (data / f"{split}.jsonl").write_text(json.dumps(known) + "\n")
-    refused(run("nlp", "finetune", config, "--task", "qa"), 1, "train.jsonl: record '1' has no answer")
-    answered = {**known, "answers": [{"text": "b"}]}
-    (data / "train.jsonl").write_text(f"{json.dumps({**answered, 'id': 'x'})}\n" * 2)
-    refused(run("nlp", "finetune", config, "--task", "qa"), 1, "train.jsonl: record 'x' stands twice")
-    refused(
-        run("nlp", "finetune", config, "--task", "qa", "--set", "tasks.qa.form=wikihop"),
-        *(1, "train.jsonl: record 'x' has no two candidates"),
-    )
-    many = {**answered, "id": "x", "candidates": [f"candidate {n}" for n in range(20)]}
-    for split in ("train", "valid"):
-        (data / f"{split}.jsonl").write_text(json.dumps(many) + "\n")
-    refused(
-        run("nlp", "finetune", config, "--task", "qa", "--set", "tasks.qa.form=wikihop"),
-        *(1, "train.jsonl: record 'x': its question and 20 candidates take", "of length 64 too few"),
-    )
+    answered = {**known, "id": "x", "answers": [{"text": "b"}]}
+    many = {**answered, "candidates": [f"candidate {n}" for n in range(20)]}
+    for rows, form, *named in (
+        ([known], "span", "'1'", "answer"),
+        ([answered, answered], "span", "'x'"),
+        ([answered], "wikihop", "'x'", "candidates"),
+        ([many], "wikihop", "'x'", "20 candidates", "length 64"),
+    ):
+        write_lines(train, *rows)
+        write_lines(valid, rows[0])
+        mistake(run, 1, "finetune", config, "qa", train, *named, key=f"form={form}")
 
 
 def test_candidates_that_do_not_fit_are_told_before_anything_is_predicted(
@@ -121,16 +113,11 @@ def test_candidates_that_do_not_fit_are_told_before_anything_is_predicted(
 ) -> None:
     config = write(qa={**QUESTIONS, "form": "wikihop"})
     done(run, config, "qa", "prepare", "finetune")
-    home = tmp_path / "results/qa"
-    records = lines(home / "data/test.jsonl")
-    records[-1]["candidates"] *= 10
-    records[-1]["id"] = "last"
-    (home / "data/test.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
-    refused(
-        run("nlp", "predict", config, "--task", "qa", "--threads", 1),
-        *(1, "test.jsonl: record 'last': its question and 40 candidates take", "of length 64 too few"),
-    )
-    assert not (home / "predictions.jsonl").exists()
+    test = tmp_path / "results/qa/data/test.jsonl"
+    *records, last = read_lines(test)
+    write_lines(test, *records, {**last, "candidates": last["candidates"] * 10, "id": "last"})
+    mistake(run, 1, "predict", config, "qa", test, "'last'", "40 candidates", "length 64")
+    assert not (tmp_path / "results/qa/predictions.jsonl").exists()
 
 
 @pytest.mark.slow
@@ -138,17 +125,15 @@ def test_candidates_that_do_not_fit_are_told_before_anything_is_predicted(
 def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(run: Run, tmp_path: Path) -> None:
     """As the demo trains them: an answer, and the sentence that supports it, among four of each."""
     config = REPOSITORY / "workflow/config/nlp.yaml"
-    figures = {}
+    found = {}
     for task in ("answers", "answers-window"):
         settings = read_config(config).task(task)
         assert isinstance(settings, AnswersTaskConfig)
         # Both layers' windows together reach less far than the first sentence that tells anything stands.
         reach = settings.encoder.layers * (settings.encoder.block_size * 2 - 1)
         assert settings.data.generated is not None and reach < settings.data.generated.words / 3 + 4
-        for command in ("prepare", "finetune", "predict", "evaluate"):
-            more = [] if command == "prepare" else ["--threads", 1]
-            words = [config, "--task", task, "--set", f"results={tmp_path}", *more]
-            assert run("nlp", command, *words).code == 0
-        figures[task] = json.loads((tmp_path / task / "evaluation.json").read_text())["figures"]
-    assert figures["answers"]["exact_match"] > 0.9 and figures["answers"]["facts_f1"] > 0.9
-    assert figures["answers-window"]["exact_match"] < 0.3 and figures["answers-window"]["facts_f1"] < 0.5
+        commands = ("prepare", "finetune", "predict", "evaluate")
+        done(run, config, task, *commands, more=("--set", f"results={tmp_path}"))
+        found[task] = figures(tmp_path / task)
+    assert found["answers"]["exact_match"] > 0.9 and found["answers"]["facts_f1"] > 0.9
+    assert found["answers-window"]["exact_match"] < 0.3 and found["answers-window"]["facts_f1"] < 0.5

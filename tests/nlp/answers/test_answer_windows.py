@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,11 @@ import pytest
 from bigbird_dna.errors import DataError
 from bigbird_dna.papers.nlp.answers.documents import (
     TITLE,
+    AnswerReader,
     TokenSpan,
     Window,
-    check_room,
-    collate,
-    header,
-    make_row,
     network_input,
-    read_document,
     some_rows,
-    windows,
 )
 from bigbird_dna.papers.nlp.answers.labels import known_of, labels_of, places_of, unpacked
 from bigbird_dna.papers.nlp.answers.network import PARAGRAPH, QUESTION, SENTENCE, LongAnswersSettings
@@ -41,25 +37,32 @@ RECORD: dict[str, Any] = {
 }
 
 
-def settings(**values: Any) -> LongAnswersSettings:
-    return LongAnswersSettings(
-        **{"form": "hotpotqa", "length": 48, "stride": 10, "question_tokens": 8, "answer_words": 3, **values}
-    )
+SETTINGS = LongAnswersSettings(form="hotpotqa", length=48, stride=10, question_tokens=4, answer_words=3)
+
+
+@pytest.fixture
+def reader(text_tokenizer: JsonTokenizer) -> AnswerReader:
+    return AnswerReader(text_tokenizer, SETTINGS)
+
+
+def other(reader: AnswerReader, extra: int = 0, **values: Any) -> AnswerReader:
+    """A reader with other settings, which a configuration may not have."""
+    return replace(reader, settings=SETTINGS.model_copy(update=values), extra=extra)
 
 
 def record(**values: Any) -> QuestionRecord:
     return QuestionRecord.model_validate_json(json.dumps({**RECORD, **values}))
 
 
-def test_every_token_stands_for_its_characters(text_tokenizer: JsonTokenizer) -> None:
-    document = read_document(record(), text_tokenizer, 8)
+def test_every_token_stands_for_its_characters(reader: AnswerReader) -> None:
+    document = reader.document(record())
     for token in range(len(document.ids)):
         number, sentence = document.paragraph[token], document.sentence[token]
         text = RECORD["paragraphs"][number]["title"] if sentence == TITLE else document.texts[number]
         piece = text[document.start[token] : document.end[token]]
         assert piece and piece == piece.strip()
         if piece.isascii():
-            assert text_tokenizer.decode([document.ids[token]]).strip() == piece
+            assert reader.tokenizer.decode([document.ids[token]]).strip() == piece
     whole = document.span(0, 47, 57)
     assert whole is not None and document.text(whole) == "naïve café"
     assert document.sentence[whole.first] == 1
@@ -75,12 +78,12 @@ def test_every_token_stands_for_its_characters(text_tokenizer: JsonTokenizer) ->
 
 @pytest.mark.parametrize(("length", "stride"), [(20, 3), (20, 100), (14, 1), (500, 250)])
 def test_windows_cover_every_token_and_hold_what_is_shorter_than_their_overlap(
-    text_tokenizer: JsonTokenizer, length: int, stride: int
+    reader: AnswerReader, length: int, stride: int
 ) -> None:
-    document = read_document(record(), text_tokenizer, 4)
-    taken = len(header(document, text_tokenizer)[0])
-    found = windows(document, length, stride, taken)
-    room = length - taken - 1
+    document = reader.document(record())
+    reader = other(reader, length=length, stride=stride)
+    found = reader.windows(document)
+    room = length - reader.row(document, found[0]).asked - 1
     assert found[0].begin == 0 and found[-1].end == len(document.ids)
     for one, following in itertools.pairwise(found):
         assert one.end - one.begin == room
@@ -89,28 +92,23 @@ def test_windows_cover_every_token_and_hold_what_is_shorter_than_their_overlap(
     for first in range(len(document.ids) - overlap):
         assert any(w.begin <= first and first + overlap <= w.end for w in found)
     for window in found:
-        assert len(make_row(document, window, text_tokenizer, settings(), 0).ids) <= length
+        assert len(reader.row(document, window).ids) <= length
 
 
-def test_a_question_with_more_candidates_than_fit_is_told(text_tokenizer: JsonTokenizer) -> None:
+def test_a_question_with_more_candidates_than_fit_is_told(reader: AnswerReader) -> None:
     many = record(id="x", candidates=["the lazy dog"] * 5)
-    taken = len(header(read_document(many, text_tokenizer, 4), text_tokenizer)[0])
-    check_room([record(), many], text_tokenizer, 4, taken + 14, "a.jsonl")
+    taken = reader.row(reader.document(many), Window(0, 1)).asked
+    other(reader, length=taken + 14).check_room([record(), many], "a.jsonl")
     # Rows of so many tokens would be read in windows of twelve.
-    with pytest.raises(DataError) as caught:
-        check_room([record(), many], text_tokenizer, 4, taken + 13, "a.jsonl")
-    assert str(caught.value) == (
-        f"a.jsonl: record 'x': its question and 5 candidates take {taken} tokens, of length {taken + 13} "
-        f"too few are left for its paragraphs: {taken + 14} are needed"
-    )
+    named = ("a.jsonl", "'x'", "5 candidates", f"{taken} tokens", f"length {taken + 13}", taken + 14)
+    with fails(DataError, *named):
+        other(reader, length=taken + 13).check_room([record(), many], "a.jsonl")
     with fails(DataError, taken):
-        windows(read_document(many, text_tokenizer, 4), taken + 1, 5, taken)
+        other(reader, length=taken + 1).windows(reader.document(many))
 
 
-def test_the_best_span_is_the_best_of_all(
-    text_tokenizer: JsonTokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    document = read_document(record(), text_tokenizer, 4)
+def test_the_best_span_is_the_best_of_all(reader: AnswerReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = reader.document(record())
     monkeypatch.setattr("bigbird_dna.papers.nlp.answers.reading.BEGINNINGS", len(document.ids))
     rng = np.random.default_rng(1)
     size = len(document.ids)
@@ -133,15 +131,14 @@ def test_the_best_span_is_the_best_of_all(
             assert found is not None and found[0] == expected[0] and found[1] == pytest.approx(expected[1])
 
 
-def test_of_several_windows_the_one_that_is_surest_answers(text_tokenizer: JsonTokenizer) -> None:
-    document = read_document(record(), text_tokenizer, 4)
+def test_of_several_windows_the_one_that_is_surest_answers(reader: AnswerReader) -> None:
+    document = reader.document(record())
     wanted = document.span(0, 47, 57)
     assert wanted is not None
-    given = settings(length=32, form="span")
-    taken = len(header(document, text_tokenizer)[0])
+    reader = other(reader, length=32, stride=5, form="span")
     scored, expected = [], None
-    for number, window in enumerate(windows(document, 32, 5, taken)):
-        row = make_row(document, window, text_tokenizer, given, 0)
+    for number, window in enumerate(reader.windows(document)):
+        row = reader.row(document, window)
         marks = np.zeros((len(row.ids), 2), np.float32)
         marks[0] = 2.0  # no answer here
         if window.begin <= wanted.first and wanted.last < window.end:
@@ -152,17 +149,17 @@ def test_of_several_windows_the_one_that_is_surest_answers(text_tokenizer: JsonT
             marks[0], marks[row.asked :] = 30.0, 20.0  # higher scores, below those of no answer
         nothing = np.zeros(0, np.float32)
         scored.append(WindowScores(window, row, marks, nothing, nothing))
-    said = answer(document, scored, given)
+    said = answer(document, scored, reader.settings)
     assert said.span == wanted and said.score == expected
-    doubtful = settings(form="span", unanswerable=True)
+    doubtful = other(reader, form="span", unanswerable=True).settings
     assert answer(document, scored, doubtful).span == wanted
     unsure = answer(document, scored[-1:], doubtful)
     assert unsure.span is None and unsure.score == -20
 
 
-def test_a_short_answer_stands_in_the_long_one(text_tokenizer: JsonTokenizer) -> None:
-    document = read_document(record(), text_tokenizer, 4)
-    given = settings(form="natural_questions", length=500)
+def test_a_short_answer_stands_in_the_long_one(reader: AnswerReader) -> None:
+    document = reader.document(record())
+    reader = other(reader, form="natural_questions", length=500)
     first, second = (document.span(number, 0, len(document.texts[number])) for number in (0, 1))
     assert first is not None and second is not None
     scored = []
@@ -171,7 +168,7 @@ def test_a_short_answer_stands_in_the_long_one(text_tokenizer: JsonTokenizer) ->
         (Window(0, second.first), first, (40.0, 40.0), 0),
         (Window(second.first, len(document.ids)), second, (3.0, 4.0), 3),
     ):
-        row = make_row(document, window, text_tokenizer, given, 0)
+        row = reader.row(document, window)
         marks = np.zeros((len(row.ids), 4), np.float32)
         shift = row.asked - window.begin
         marks[0] = 1.0
@@ -181,23 +178,23 @@ def test_a_short_answer_stands_in_the_long_one(text_tokenizer: JsonTokenizer) ->
         types[kind] = 9.0
         scored.append(WindowScores(window, row, marks, types, np.zeros(0, np.float32)))
     for order in (scored, scored[::-1]):
-        said = answer(document, order, given)
+        said = answer(document, order, reader.settings)
         assert (said.long, said.long_score, said.type) == (1, 14.0, "short")
         assert said.span == TokenSpan(second.first + 1, second.first + 2) and said.score == 5.0
-    alone = answer(document, scored[:1], given)
+    alone = answer(document, scored[:1], reader.settings)
     assert (alone.long, alone.span) == (0, TokenSpan(first.first + 1, first.first + 2))
     # Where no paragraph stands in a window as a whole there is no long answer, and no short one.
     part = Window(0, first.last)
-    row = make_row(document, part, text_tokenizer, given, 0)
+    row = reader.row(document, part)
     marks = np.zeros((len(row.ids), 4), np.float32)
-    none = answer(document, [WindowScores(part, row, marks, types, scored[0].anchors)], given)
+    none = answer(document, [WindowScores(part, row, marks, types, scored[0].anchors)], reader.settings)
     assert (none.long, none.span, none.type) == (None, None, None)
 
 
-def test_extra_globals_stand_for_question_paragraphs_and_sentences(text_tokenizer: JsonTokenizer) -> None:
-    document = read_document(record(), text_tokenizer, 4)
+def test_extra_globals_stand_for_question_paragraphs_and_sentences(reader: AnswerReader) -> None:
+    document = reader.document(record())
     whole = Window(0, len(document.ids))
-    row = make_row(document, whole, text_tokenizer, settings(), 20)
+    row = other(reader, 20).row(document, whole)
     asked = len(document.question)
     kinds = row.global_kinds.tolist()
     assert kinds[1 : asked + 1] == [QUESTION] * asked
@@ -212,27 +209,23 @@ def test_extra_globals_stand_for_question_paragraphs_and_sentences(text_tokenize
     titles = np.flatnonzero(document.sentence == TITLE) + row.asked
     assert all(kinds[row.owners[place]] == PARAGRAPH for place in titles)
     assert (row.owners[row.asked :] < len(kinds)).all() and row.owners[-1] == -1
-    few = make_row(document, whole, text_tokenizer, settings(), asked + 3)
+    few = other(reader, asked + 3).row(document, whole)
     assert few.anchor_of == [(0, 0)] and few.anchors == [asked + 2]
-    paragraphs = make_row(document, whole, text_tokenizer, settings(form="triviaqa"), 20)
+    paragraphs = other(reader, 20, form="triviaqa").row(document, whole)
     assert [kind for kind in paragraphs.global_kinds[asked + 1 :] if kind] == [PARAGRAPH] * 3
-    inner = make_row(document, whole, text_tokenizer, settings(), 0)
+    inner = reader.row(document, whole)
     assert [int(inner.ids[place]) for place in inner.anchors] == [
         int(document.ids[np.flatnonzero((document.paragraph == p) & (document.sentence == s))[0]])
         for p, s in inner.anchor_of
     ]
 
 
-def test_labels_are_where_the_answer_stands_or_on_cls(text_tokenizer: JsonTokenizer) -> None:
-    given = settings()
-    document = read_document(record(type="span"), text_tokenizer, 4)
-    known = known_of(document, given)
-    taken = len(header(document, text_tokenizer)[0])
-    rows = [
-        (make_row(document, window, text_tokenizer, given, 0), known, window)
-        for window in windows(document, 30, 5, taken)
-    ]
-    batch = labels_of(rows, given)
+def test_labels_are_where_the_answer_stands_or_on_cls(reader: AnswerReader) -> None:
+    reader = other(reader, length=30, stride=5)
+    document = reader.document(record(type="span"))
+    known = known_of(document, reader.settings)
+    rows = [(reader.row(document, window), known, window) for window in reader.windows(document)]
+    batch = labels_of(rows, reader.settings)
     firsts, lasts = unpacked(batch["spans"])
     for number, (row, _, window) in enumerate(rows):
         span = known.spans[0]
@@ -245,15 +238,15 @@ def test_labels_are_where_the_answer_stands_or_on_cls(text_tokenizer: JsonTokeni
         facts = [label for label in batch["anchor_labels"][number].tolist() if label >= 0]
         assert facts == [int(name in {(0, 1), (1, 0)}) for name in row.anchor_of]
     assert 0 < sum(int(one) > 0 for one in firsts[:, 0]) < len(rows)
-    whole = {**collate([row for row, *_ in rows], 0), **batch}
+    whole = {**reader.collate([row for row, *_ in rows]), **batch}
     part = some_rows(whole, batch["types"].new_tensor([len(rows) - 1]))
     assert part["ids"].shape[1] == len(rows[-1][0].ids) and network_input(part).owners is None
 
 
-def test_an_answer_without_a_place_stands_wherever_its_words_do(text_tokenizer: JsonTokenizer) -> None:
+def test_an_answer_without_a_place_stands_wherever_its_words_do(reader: AnswerReader) -> None:
     answers = [{"text": "Worst, of times"}, {"text": "the fox"}, {"text": "best of all times"}]
-    document = read_document(record(answers=answers), text_tokenizer, 4)
-    known = known_of(document, settings(form="triviaqa"))
+    document = reader.document(record(answers=answers))
+    known = known_of(document, other(reader, form="triviaqa").settings)
     assert [document.text(span) for span in known.spans] == ["fox", "worst of times"]
     text = "A Cat, a cat; the CAT. Catalogue “cat”?"
     assert [text[one.start : one.end] for one in places_of(["the cat"], text, 3)] == [
@@ -262,25 +255,23 @@ def test_an_answer_without_a_place_stands_wherever_its_words_do(text_tokenizer: 
     assert places_of(["cat a dog"], "cat dog", 1) == [] and places_of(["the", ""], "the a", 3) == []
 
 
-def test_the_right_candidate_and_the_paragraph_of_a_long_answer_are_labels(
-    text_tokenizer: JsonTokenizer,
-) -> None:
-    given = settings(form="wikihop")
-    document = read_document(record(candidates=["fox", "Dog"], answers=[{"text": "dog"}]), text_tokenizer, 4)
+def test_the_right_candidate_and_the_paragraph_of_a_long_answer_are_labels(reader: AnswerReader) -> None:
+    reader = other(reader, form="wikihop")
+    document = reader.document(record(candidates=["fox", "Dog"], answers=[{"text": "dog"}]))
     window = Window(0, len(document.ids))
-    row = make_row(document, window, text_tokenizer, given, 0)
+    row = reader.row(document, window)
     assert [int(row.ids[place]) for place in row.anchors] == [int(one[0]) for one in document.candidates]
-    labels = labels_of([(row, known_of(document, given), window)], given)
+    labels = labels_of([(row, known_of(document, reader.settings), window)], reader.settings)
     assert labels["anchor_labels"].tolist() == [[0, 1]]
-    given = settings(form="natural_questions")
-    document = read_document(record(long_answer=1, answers=[], type="long"), text_tokenizer, 4)
-    known = known_of(document, given)
+    reader = other(reader, form="natural_questions")
+    document = reader.document(record(long_answer=1, answers=[], type="long"))
+    known = known_of(document, reader.settings)
     assert known.long is not None and document.text(known.long) == document.texts[1].strip()
-    row = make_row(document, window, text_tokenizer, given, 0)
-    labels = labels_of([(row, known, window)], given)
+    row = reader.row(document, window)
+    labels = labels_of([(row, known, window)], reader.settings)
     first, last = unpacked(labels["long_spans"])
     assert (int(first[0, 0]) - row.asked, int(last[0, 0]) - row.asked) == known.long
     assert labels["spans"].tolist() == [[0]] and labels["types"].tolist() == [4]
     early = Window(0, known.long.last)
-    labels = labels_of([(make_row(document, early, text_tokenizer, given, 0), known, early)], given)
+    labels = labels_of([(reader.row(document, early), known, early)], reader.settings)
     assert labels["types"].tolist() == [0]

@@ -34,21 +34,12 @@ NATURAL: dict[str, Any] = {
         {"start_token": 10, "end_token": 15, "top_level": False},
     ],
     "annotations": [
-        {
-            "long_answer": {"start_token": 3, "end_token": 9, "candidate_index": 0},
-            "short_answers": [{"start_token": 6, "end_token": 7}],
-            "yes_no_answer": "NONE",
-        },
-        {
-            "long_answer": {"start_token": -1, "end_token": -1, "candidate_index": -1},
-            "short_answers": [],
-            "yes_no_answer": "NONE",
-        },
-        {
-            "long_answer": {"start_token": 10, "end_token": 15, "candidate_index": 2},
-            "short_answers": [],
-            "yes_no_answer": "YES",
-        },
+        {"long_answer": {"start_token": first}, "short_answers": short, "yes_no_answer": verdict}
+        for first, short, verdict in (
+            (3, [{"start_token": 6, "end_token": 7}], "NONE"),
+            (-1, [], "NONE"),
+            (10, [], "YES"),
+        )
     ],
 }
 TRIVIA: dict[str, Any] = {
@@ -90,15 +81,11 @@ def test_hotpotqa(tmp_path: Path) -> None:
     assert found[1].type == "yes" and found[1].answers[0].paragraph is None
     assert found[2].answers[0].text == "Bob" and found[2].answers[0].start is None
     columns = {
-        **HOTPOT,
+        **{key: value for key, value in HOTPOT.items() if key != "_id"},
         "id": "5a8b",
         "supporting_facts": {"title": ["Book", "Person", "Person", "Nobody"], "sent_id": [1, 0, 9, 0]},
-        "context": {
-            "title": ["Book", "Person"],
-            "sentences": [sentences for _, sentences in HOTPOT["context"]],
-        },
+        "context": {"title": ["Book", "Person"], "sentences": [one for _, one in HOTPOT["context"]]},
     }
-    del columns["_id"]
     assert QuestionRecord.model_validate_json(json.dumps(public_record("hotpotqa", columns))) == first
 
 
@@ -153,33 +140,35 @@ def test_large_arrays_are_read_piece_by_piece(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("form", "text", "told"),
+    ("form", "text", "named"),
     [
-        ("hotpotqa", "[]", "holds no record"),
-        ("hotpotqa", "{}", "not a JSON array"),
-        ("triviaqa", "[]", "has no array Data"),
-        ("hotpotqa", "[3]", "record 1: not a JSON object"),
-        ("wikihop", json.dumps([WIKIHOP])[:-9], "record 1: not JSON"),
-        ("wikihop", json.dumps([WIKIHOP])[:-1] + ",,{", "record 2: not JSON"),
-        ("hotpotqa", json.dumps([{"question": "x"}]), "record 1: not a row of hotpotqa: it has no 'context'"),
-        ("wikihop", json.dumps([{**WIKIHOP, "query": 3}]), "record 1: not a row of wikihop"),
-        ("wikihop", json.dumps([{**WIKIHOP, "supports": []}]), "record 1: paragraphs"),
-        ("natural_questions", '{"a": 1}', "record 1: not a row of natural_questions"),
-        ("natural_questions", "x", "line 1: not JSON"),
+        ("hotpotqa", b"[]", ""),
+        ("hotpotqa", b"{}", ""),
+        ("triviaqa", b"[]", "Data"),
+        ("hotpotqa", b"[3]", "record 1"),
+        ("wikihop", json.dumps([WIKIHOP])[:-9].encode(), "record 1"),
+        ("wikihop", (json.dumps([WIKIHOP])[:-1] + ",,{").encode(), "record 2"),
+        ("hotpotqa", b'[{"question": "x"}]', "record 1: not a row of hotpotqa: it has no 'context'"),
+        ("wikihop", json.dumps([{**WIKIHOP, "query": 3}]).encode(), "record 1: not a row of wikihop"),
+        ("wikihop", json.dumps([{**WIKIHOP, "supports": []}]).encode(), "record 1: paragraphs"),
+        ("natural_questions", b'{"a": 1}', "record 1: not a row of natural_questions"),
+        ("natural_questions", b"x", "line 1"),
+        ("hotpotqa", b"\xff\xfe[", ""),
+        ("hotpotqa", None, ""),
     ],
+    ids=[*"abcdefghijklm"],
 )
-def test_what_is_no_such_file_is_refused_by_name(form: str, text: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError) as caught:
-        read(form, tmp_path, text)
-    assert told in str(caught.value) and "data.json" in str(caught.value)
+def test_what_is_no_such_file_is_refused_by_name(
+    form: Any, text: bytes | None, named: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "data.json"
+    if text is not None:
+        path.write_bytes(text)
+    with fails(DataError, path, named) as caught:
+        [*read_public(form, path)]
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
-    with fails(DataError):
-        [*read_public("hotpotqa", tmp_path / "none.json")]
-    (tmp_path / "binary").write_bytes(b"\xff\xfe[")
-    with fails(DataError):
-        [*read_public("hotpotqa", tmp_path / "binary")]
-    with fails(ConfigError):
+def test_a_span_is_no_data_set() -> None:
+    with fails(ConfigError, "span"):
         public_record("span", {})

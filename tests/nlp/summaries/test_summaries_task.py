@@ -12,7 +12,7 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.config import read_config
 from bigbird_dna.papers.nlp.generated import FACTS, MARK, generate_facts
-from bigbird_dna.papers.nlp.records import SummaryRecord, read_objects, read_records, write_objects
+from bigbird_dna.papers.nlp.records import SummaryRecord, read_records, write_objects
 from bigbird_dna.papers.nlp.sections import (
     GeneratedConfig,
     SpecialIds,
@@ -26,19 +26,21 @@ from bigbird_dna.papers.nlp.summaries.task import (
     IGNORED,
     Reader,
     SummariesObjective,
+    SummariesTraining,
     Summarization,
     decoder_input,
     labels,
     rouge,
+    sentences,
 )
 from bigbird_dna.papers.nlp.task import find_task
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.training.distributed import world
-from tests.cli.command import Run, refused
+from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 from tests.nlp.conftest import Write
-from tests.nlp.tiny import SUMMARIES, done
+from tests.nlp.tiny import SUMMARIES, done, figures, mistake, read_lines, write_lines
 
 
 def write_facts(write: Write, **changes: Any) -> Path:
@@ -50,11 +52,12 @@ def test_summaries_from_records_to_figures(run: Run, write: Write, tmp_path: Pat
     config = write_facts(write, form=form)
     done(run, config, "facts", "prepare", "finetune", "predict", "evaluate")
     home = tmp_path / "results/facts"
-    predicted = dict(_read(home / "predictions.jsonl", "summary"))
-    true = dict(_read(home / "data/test.jsonl", "summary"))
+    true, predicted = (
+        {one["id"]: one["summary"] for one in read_lines(home / name)}
+        for name in ("data/test.jsonl", "predictions.jsonl")
+    )
     assert [*predicted] == ["1", "2", "3"] == [*true]
-    figures = json.loads((home / "evaluation.json").read_text())["figures"]
-    assert figures == rouge([*true.values()], [*predicted.values()]) | {"records": 3}
+    assert figures(home) == rouge([*true.values()], [*predicted.values()]) | {"records": 3}
     model = load(home / "model")
     assert model.task == "summaries"
     metrics = json.loads((home / "model/metrics.json").read_text())
@@ -64,19 +67,10 @@ def test_summaries_from_records_to_figures(run: Run, write: Write, tmp_path: Pat
     (home / "model").rename(tmp_path / "first")
     for key, value in (("vocabulary", 320), ("compatibility", "none"), ("tokenizer", "x.json")):
         wrong = write_facts(write, form=form, start={"model": str(tmp_path / "first"), key: value})
-        refused(
-            run("nlp", "finetune", wrong, "--task", "facts"),
-            2,
-            f"start.{key} {value} has no effect: ",
-            "first",
-        )
+        mistake(run, 2, "finetune", wrong, "facts", f"start.{key} {value}", "first")
     start, training = {"model": str(tmp_path / "first")}, {"batch_size": 2, "steps": 1}
     again = write_facts(write, form=form, start=start, training=training)
     assert "its weights are the start" in done(run, again, "facts", "finetune")
-
-
-def _read(path: Path, key: str) -> list[tuple[str, str]]:
-    return [(values["id"], values[key]) for _, values in read_objects(path)]
 
 
 @pytest.fixture
@@ -119,33 +113,35 @@ def test_a_checkpoint_of_pegasus_summarises_and_is_trained_further(
     weights = load(tmp_path / "results/facts/model").network.state_dict()
     theirs = import_pegasus(pegasus).network.state_dict()
     assert all(torch.allclose(weights[name], theirs[name], atol=1e-9) for name in theirs)
-    wrong = write_facts(write, form="pegasus", start={**start, "vocabulary": 300}, encoder={})
-    refused(run("nlp", "finetune", wrong, "--task", "facts"), 2, "start.vocabulary 300 has no effect: ")
-    wrong = write_facts(write, form="base", start=start, encoder={})
-    refused(run("nlp", "finetune", wrong, "--task", "facts"), 2, "form base:", "is of the form pegasus")
-    wrong = write_facts(write, form="pegasus", start=start, encoder={"layers": 3})
-    refused(run("nlp", "finetune", wrong, "--task", "facts"), 2, "encoder.layers 3:", "has 1")
+    for changes, *named in (
+        ({"form": "pegasus", "start": {**start, "vocabulary": 300}}, "start.vocabulary 300"),
+        ({"form": "base"}, "form base:", "form pegasus"),
+        ({"form": "pegasus", "encoder": {"layers": 3}}, "encoder.layers 3:", "has 1"),
+    ):
+        wrong = write_facts(write, **{"start": start, "encoder": {}, **changes})
+        mistake(run, 2, "finetune", wrong, "facts", *named)
 
 
 def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
     config = write(facts=SUMMARIES)
     done(run, config, "facts", "prepare")
     home = tmp_path / "results/facts"
-    for key, value in (("document_tokens", 129), ("search.max_length", 129)):
-        result = run("nlp", "finetune", config, "--task", "facts", "--set", f"tasks.facts.{key}={value}")
-        refused(result, 2, f"{key} {value} is above the model's 128 positions")
-    result = run("nlp", "finetune", config, "--task", "facts", "--set", "tasks.facts.search.min_length=12")
-    refused(result, 2, "min_length 12, max_length 12: no summary has such a length")
-    train = home / "data/train.jsonl"
-    rows = train.read_text().splitlines()
-    for first, said in (
-        ('{"id": "1", "document": "a"}', "record '1' has no summary"),
-        ('{"id": "2", "document": "a", "summary": "b"}', "record '2' stands twice"),
-        ('{"id": "1", "document": "", "summary": "b"}', "line 1: document"),
-        ('{"id": "1", "text": "a", "summary": "b"}', "line 1"),
+    for key, *named in (
+        ("document_tokens=129", "document_tokens 129", "128"),
+        ("search.max_length=129", "search.max_length 129", "128"),
+        ("search.min_length=12", "min_length 12", "max_length 12"),
     ):
-        train.write_text("\n".join([first, *rows[1:]]) + "\n")
-        refused(run("nlp", "finetune", config, "--task", "facts"), 1, "train.jsonl: ", said)
+        mistake(run, 2, "finetune", config, "facts", *named, key=key)
+    train = home / "data/train.jsonl"
+    rows = read_lines(train)
+    for first, fault in (
+        ({"id": "1", "document": "a"}, "'1'"),
+        ({"id": "2", "document": "a", "summary": "b"}, "'2'"),
+        ({"id": "1", "document": "", "summary": "b"}, "line 1: document"),
+        ({"id": "1", "text": "a", "summary": "b"}, "line 1"),
+    ):
+        write_lines(train, first, *rows[1:])
+        mistake(run, 1, "finetune", config, "facts", train, fault)
     assert not (home / "model").exists() and not (home / "evaluation.json").exists()
 
 
@@ -205,6 +201,46 @@ def test_rows_of_documents_and_summaries(text_tokenizer: JsonTokenizer) -> None:
         assert read[: len(true)] == [2, *true[:-1]] and {*read[len(true) :]} <= {0, 3}
 
 
+@pytest.mark.parametrize(
+    ("true", "predicted", "wanted"),
+    [
+        ("the cat sat on the mat", "the cat sat on the mat", (1, 1, 1, 1)),
+        # 2 of 2 words and 2 of 3; one pair of one, and of two
+        ("the cat sat", "the cat", (0.8, 2 / 3, 0.8, 0.8)),
+        # the same words, the other way round: of the subsequence one is left
+        ("cat mat", "mat cat", (1, 0, 0.5, 0.5)),
+        # words count as often as they stand in both
+        ("a a b", "a b b", (2 / 3, 0.5, 2 / 3, 2 / 3)),
+        # stems, case and signs
+        ("Runs, jumping!", "run jumped", (1, 1, 1, 1)),
+        ("word", "", (0, 0, 0, 0)),
+        ("word", "...", (0, 0, 0, 0)),
+        ("one two", "three four", (0, 0, 0, 0)),
+    ],
+)
+def test_rouge_by_hand(true: str, predicted: str, wanted: tuple[float, ...]) -> None:
+    found = rouge([true], [predicted])
+    assert [*found] == ["rouge1", "rouge2", "rougeL", "rougeLsum"]
+    assert [*found.values()] == pytest.approx(wanted)
+
+
+def test_sentences_in_another_order_count_for_lsum_alone() -> None:
+    true, predicted = "The dog barks. A cat sleeps.", "A cat sleeps. The dog barks."
+    found = rouge([true], [predicted])
+    assert found["rougeLsum"] == 1 and found["rougeL"] == pytest.approx(0.5)
+
+
+def test_figures_are_means_over_summaries() -> None:
+    assert rouge(["cat", "dog"], ["cat", "mat"])["rouge1"] == 0.5
+    assert rouge([], []) == {}
+
+
+def test_where_sentences_end() -> None:
+    assert sentences("One. Two! Three? 3.5 is four") == "One.\nTwo!\nThree?\n3.5 is four"
+    assert sentences("One. Still one\nTwo\n\n") == "One. Still one\nTwo"
+    assert sentences("  ") == ""
+
+
 def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
     text_tokenizer: JsonTokenizer, tmp_path: Path
 ) -> None:
@@ -212,12 +248,8 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
     write_objects(tmp_path / "train.jsonl", records)
     write_objects(tmp_path / "valid.jsonl", records[:2])
     text_tokenizer.save(tmp_path / "tokenizer.json")
-    values = {
-        "steps": 9,
-        "batch_size": 4,
-        "label_smoothing": 0.1,
-        "length_curriculum": [{"steps": 2, "tokens": 16}],
-    }
+    stages = {"length_curriculum": [{"steps": 2, "tokens": 16}]}
+    values = {"steps": 9, "batch_size": 4, "label_smoothing": 0.1, **stages}
     section = SummariesTaskConfig.model_validate_json(
         json.dumps(
             {
@@ -228,7 +260,8 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
             }
         )
     )
-    training = Summarization(section).training(tmp_path / "train.jsonl", tmp_path / "valid.jsonl")
+    files = tmp_path / "train.jsonl", tmp_path / "valid.jsonl"
+    training = SummariesTraining(Summarization(section), *files)
     torch.manual_seed(0)
     network = SharedSummarizer(training.encoder).double()
     with world("cpu") as here, torch.no_grad():
@@ -251,8 +284,8 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
         wanted = batch["labels"][batch["labels"] != IGNORED]
         by_hand = -(0.9 * logs[range(len(logs)), wanted] + 0.1 * logs.mean(-1)).mean()
         assert float(whole) == pytest.approx(float(by_hand), rel=1e-6)
-        figures = objective.evaluate(network.eval())
-        assert 0 <= figures["token_accuracy"] <= 1 and figures["loss"] > 0
+        found = objective.evaluate(network.eval())
+        assert 0 <= found["token_accuracy"] <= 1 and found["loss"] > 0
 
 
 @pytest.mark.slow
@@ -262,13 +295,11 @@ def test_facts_at_the_end_of_3000_tokens_are_found(run: Run, tmp_path: Path) -> 
     done(run, config, "facts", "prepare", "finetune", "predict", "evaluate", more=home)
     records = read_records(tmp_path / "facts/data/test.jsonl", SummaryRecord)
     assert min(len(record.document.split()) for record in records) == 3000
-    figures = json.loads((tmp_path / "facts/evaluation.json").read_text())["figures"]
-    assert figures["rougeL"] > 0.8
+    assert figures(tmp_path / "facts")["rougeL"] > 0.8
     # Who reads the first thousand tokens alone knows the form of a summary, and no fact.
     blind = ("--set", "tasks.facts.keep=first", "--set", "tasks.facts.document_tokens=1000")
     done(run, config, "facts", "predict", "evaluate", more=(*home, *blind))
-    figures = json.loads((tmp_path / "facts/evaluation.json").read_text())["figures"]
-    assert figures["rougeL"] < 0.75
+    assert figures(tmp_path / "facts")["rougeL"] < 0.75
 
 
 def test_shorter_documents_leave_some_steps_of_an_epoch_too() -> None:

@@ -3,7 +3,7 @@
 Axes: N tokens of the context; of batches B rows, L tokens, G extra globals, A anchors.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from bigbird_dna.papers.nlp.answers.network import (
     AnswerInput,
     LongAnswersSettings,
 )
-from bigbird_dna.papers.nlp.records import Paragraph, QuestionRecord
+from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.papers.nlp.sections import LEAST_CONTEXT
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
 from bigbird_dna.training.batches import Batch, take_rows
@@ -90,107 +90,15 @@ class TokenizedRecord:
         ]
 
 
-def read_document(record: QuestionRecord, tokenizer: Tokenizer, question_tokens: int) -> TokenizedRecord:
-    """Tokenize a record; a question longer than `question_tokens` is cut."""
-    texts = tuple("".join(paragraph.sentences) for paragraph in record.paragraphs)
-    parts = [part for one in enumerate(record.paragraphs) for part in _paragraph(*one, tokenizer)]
-    columns = [np.concatenate([part[column] for part in parts]) for column in range(7)]
-    # Words are counted over the whole context.
-    counted, before = [], 0
-    for part in parts:
-        counted.append(np.full(len(part[0]), before))
-        before += int(part[6].max(initial=-1)) + 1
-    shift = np.concatenate(counted).astype(np.int64)
-    ids, paragraph, sentence, start, end, first_word, last_word = columns
-    places = paragraph, sentence, start, end, first_word + shift, last_word + shift
-    question, candidates = _asked(record, tokenizer, question_tokens)
-    return TokenizedRecord(record, texts, question, candidates, ids.astype(np.int32), *places)
-
-
-def _asked(record: QuestionRecord, tokenizer: Tokenizer, question_tokens: int) -> tuple[Ids, tuple[Ids, ...]]:
-    """Tokens of the question and of each candidate, cut."""
-    candidates = (_pieces(tokenizer, text).ids[:CANDIDATE_TOKENS] for text in record.candidates)
-    return _pieces(tokenizer, record.question).ids[:question_tokens], tuple(candidates)
-
-
-def check_room(
-    records: Iterable[QuestionRecord],
-    tokenizer: Tokenizer,
-    question_tokens: int,
-    length: int,
-    source: Path | str,
-) -> None:
-    """See that inputs of `length` tokens have room for paragraphs behind their headers.
-
-    `DataError` names `source` and the first record whose question and candidates leave less than
-    `LEAST_CONTEXT` tokens.
-    """
-    for record in records:
-        if not record.candidates:  # nothing but the question, which the configuration has room for
-            continue
-        question, candidates = _asked(record, tokenizer, question_tokens)
-        taken = len(question) + 2 + sum(len(one) + 1 for one in candidates)
-        if taken + _BEHIND > length:
-            raise DataError(f"{source}: {_too_long(record, taken, length)}")
-
-
-def _too_long(record: QuestionRecord, taken: int, length: int) -> str:
-    return (
-        f"record {record.id!r}: its question and {len(record.candidates)} candidates take {taken} tokens, of "
-        f"length {length} too few are left for its paragraphs: {taken + _BEHIND} are needed"
-    )
-
-
-def header(document: TokenizedRecord, tokenizer: Tokenizer) -> tuple[Ids, list[int], list[int]]:
-    """[CLS], question, [SEP], each candidate with a [SEP]; the candidates' first tokens and their ends."""
-    cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
-    parts, firsts, ends = [cls, document.question, sep], [], []
-    length = len(document.question) + 2
-    for candidate in document.candidates:
-        parts += [candidate, sep]
-        firsts.append(length)
-        length += len(candidate) + 1
-        ends.append(length)
-    return np.concatenate(parts), firsts, ends
-
-
-def windows(document: TokenizedRecord, length: int, stride: int, header_tokens: int) -> list[Window]:
-    """The windows of a context, each with room for the header and a [SEP]; at least one.
-
-    One begins every `stride` tokens, or where the one before it ends, until the end is read. `DataError` if
-    the header leaves no token, which `check_room` tells of all records beforehand.
-    """
-    room = length - header_tokens - 1
-    if room < 1:
-        raise DataError(_too_long(document.record, header_tokens, length))
-    return [*_windows(len(document.ids), room, min(stride, room))]
-
-
-def _windows(tokens: int, room: int, step: int) -> Iterator[Window]:
-    begin = 0
-    while begin + room < tokens:
-        yield Window(begin, begin + room)
-        begin += step
-    yield Window(begin, tokens)
-
-
 def _pieces(tokenizer: Tokenizer, text: str) -> TextPieces:
     """Pieces of a text that begins with a word, which tokenizers know by the white space before it."""
     return tokenizer.text_pieces(text if text[:1].isspace() else " " + text)
 
 
-def _paragraph(
-    number: int, paragraph: Paragraph, tokenizer: Tokenizer
-) -> Iterator[tuple[NDArray[np.integer], ...]]:
-    """Columns of a title's tokens, then of the sentences'."""
-    if paragraph.title:
-        yield _columns(number, paragraph.title, None, tokenizer)
-    yield _columns(number, "".join(paragraph.sentences), paragraph.sentences, tokenizer)
-
-
 def _columns(
     number: int, text: str, sentences: tuple[str, ...] | None, tokenizer: Tokenizer
 ) -> tuple[NDArray[np.integer], ...]:
+    """Columns of the tokens of a paragraph's sentences, or of its title, which has none."""
     shift = 0 if text[:1].isspace() else 1
     ids, starts, ends = _pieces(tokenizer, text)
     space = np.array([letter.isspace() for letter in text], bool)
@@ -226,52 +134,6 @@ class WindowInput:
     owners: NDArray[np.int64]
 
 
-def make_row(
-    document: TokenizedRecord, window: Window, tokenizer: Tokenizer, settings: LongAnswersSettings, extra: int
-) -> WindowInput:
-    """A window behind its header, with `extra` extra globals.
-
-    These stand, in order, for [CLS], the question's tokens, the candidates, and for each paragraph of the
-    window and, where supporting facts are asked for, each of its sentences; those beyond `extra` have none.
-    """
-    front, firsts, ends = header(document, tokenizer)
-    asked = len(front)
-    ids = np.concatenate([front, document.ids[window.begin : window.end], [tokenizer.sep_id]])
-    slots = _Slots(extra, len(ids))
-    slots.take(CLS, 0, 1, int(front[0]))
-    for place, token in enumerate(document.question, 1):
-        slots.take(QUESTION, place, place + 1, int(token))
-    anchors, names = [], []
-    for number, (first, end) in enumerate(zip(firsts, ends, strict=True)):
-        slot = slots.take(CANDIDATE, first, end)
-        anchors.append(_anchor(slot, first, extra))
-        names.append((number, 0))
-    begun = document.sentences(window)
-    bounds = [place for *_, place in begun[1:]] + [window.end]
-    last = None
-    for (paragraph, sentence, place), end in zip(begun, bounds, strict=True):
-        here, there = asked + place - window.begin, asked + end - window.begin
-        if paragraph != last:
-            to = there if sentence == TITLE or settings.form == "hotpotqa" else len(ids) - 1
-            slots.take(PARAGRAPH, here, to)
-            last = paragraph
-        if sentence == TITLE or settings.form != "hotpotqa":
-            continue
-        slot = slots.take(SENTENCE, here, there)
-        anchors.append(_anchor(slot, here, extra))
-        names.append((paragraph, sentence))
-    kept = [place for place, anchor in enumerate(anchors) if anchor >= 0][:MOST_ANCHORS]
-    return WindowInput(
-        ids.astype(np.int32),
-        asked,
-        [anchors[place] for place in kept],
-        [names[place] for place in kept],
-        slots.ids,
-        slots.kinds,
-        slots.owners,
-    )
-
-
 class _Slots:
     """The extra globals of a row, taken one after the other."""
 
@@ -290,33 +152,138 @@ class _Slots:
         self.owners[begin:end] = slot
         return slot
 
+    def anchor(self, kind: int, begin: int, end: int) -> int:
+        """Take the next one; its place among extra globals and tokens, -1 if none is left for it."""
+        slot = self.take(kind, begin, end)
+        if not len(self.ids):
+            return begin
+        return -1 if slot is None else slot
 
-def _anchor(slot: int | None, token: int, extra: int) -> int:
-    """The place of an anchor among extra globals and tokens; -1: there is no extra global left for it."""
-    if not extra:
-        return token
-    return -1 if slot is None else slot
+
+@dataclass(frozen=True)
+class AnswerReader:
+    """How records become rows: by a tokenizer, the settings of inputs, and so many `extra` globals."""
+
+    tokenizer: Tokenizer
+    settings: LongAnswersSettings
+    extra: int = 0
+
+    def document(self, record: QuestionRecord) -> TokenizedRecord:
+        """Tokenize a record; a question that is too long is cut."""
+        texts = tuple("".join(paragraph.sentences) for paragraph in record.paragraphs)
+        parts = []
+        for number, (paragraph, text) in enumerate(zip(record.paragraphs, texts, strict=True)):
+            if paragraph.title:
+                parts.append(_columns(number, paragraph.title, None, self.tokenizer))
+            parts.append(_columns(number, text, paragraph.sentences, self.tokenizer))
+        columns = [np.concatenate([part[column] for part in parts]) for column in range(7)]
+        # Words are counted over the whole context.
+        counted, before = [], 0
+        for part in parts:
+            counted.append(np.full(len(part[0]), before))
+            before += int(part[6].max(initial=-1)) + 1
+        shift = np.concatenate(counted).astype(np.int64)
+        ids, owner, sentence, start, end, first_word, last_word = columns
+        places = owner, sentence, start, end, first_word + shift, last_word + shift
+        return TokenizedRecord(record, texts, *self._asked(record), ids.astype(np.int32), *places)
+
+    def _asked(self, record: QuestionRecord) -> tuple[Ids, tuple[Ids, ...]]:
+        """Tokens of the question and of each candidate, cut."""
+        question = _pieces(self.tokenizer, record.question).ids[: self.settings.question_tokens]
+        candidates = (_pieces(self.tokenizer, text).ids[:CANDIDATE_TOKENS] for text in record.candidates)
+        return question, tuple(candidates)
+
+    def check_room(self, records: Iterable[QuestionRecord], source: Path | str) -> None:
+        """See that inputs have room for paragraphs behind their headers.
+
+        `DataError` names `source` and the first record whose question and candidates leave less than
+        `LEAST_CONTEXT` tokens.
+        """
+        for record in records:
+            # A question alone has room by the configuration.
+            taken = _header_tokens(*self._asked(record)) if record.candidates else 0
+            if taken + _BEHIND > self.settings.length:
+                raise DataError(f"{source}: {self._too_long(record, taken)}")
+
+    def _too_long(self, record: QuestionRecord, taken: int) -> str:
+        asked = f"its question and {len(record.candidates)} candidates take {taken} tokens"
+        left = f"of length {self.settings.length} too few are left for its paragraphs"
+        return f"record {record.id!r}: {asked}, {left}: {taken + _BEHIND} are needed"
+
+    def windows(self, document: TokenizedRecord) -> list[Window]:
+        """The windows of a context, each with room for the header and a [SEP]; at least one.
+
+        One begins every `stride` tokens, or where the one before it ends, until the end is read. `DataError`
+        if the header leaves no token, which `check_room` tells of all records beforehand.
+        """
+        taken = _header_tokens(document.question, document.candidates)
+        room = self.settings.length - taken - 1
+        if room < 1:
+            raise DataError(self._too_long(document.record, taken))
+        tokens, step = len(document.ids), min(self.settings.stride, room)
+        begins = range(0, max(tokens - room, 0), step)
+        whole = [Window(begin, begin + room) for begin in begins]
+        return [*whole, Window(len(begins) * step, tokens)]
+
+    def row(self, document: TokenizedRecord, window: Window) -> "WindowInput":
+        """A window behind its header: [CLS], question, [SEP], each candidate with a [SEP].
+
+        Extra globals stand, in order, for [CLS], the question's tokens, the candidates, and for each
+        paragraph of the window and, where supporting facts are asked for, each of its sentences; those beyond
+        `extra` have none.
+        """
+        cls, sep = np.array([self.tokenizer.cls_id], np.int32), np.array([self.tokenizer.sep_id], np.int32)
+        asked = _header_tokens(document.question, document.candidates)
+        front = [cls, document.question, sep, *(part for one in document.candidates for part in (one, sep))]
+        ids = np.concatenate([*front, document.ids[window.begin : window.end], sep])
+        slots = _Slots(self.extra, len(ids))
+        slots.take(CLS, 0, 1, self.tokenizer.cls_id)
+        for place, token in enumerate(document.question, 1):
+            slots.take(QUESTION, place, place + 1, int(token))
+        anchors, place = [], len(document.question) + 2
+        for number, candidate in enumerate(document.candidates):
+            end = place + len(candidate) + 1
+            anchors.append((slots.anchor(CANDIDATE, place, end), (number, 0)))
+            place = end
+        facts = self.settings.form == "hotpotqa"
+        begun = document.sentences(window)
+        bounds = [place for *_, place in begun[1:]] + [window.end]
+        last = None
+        for (paragraph, sentence, place), end in zip(begun, bounds, strict=True):
+            here, there = asked + place - window.begin, asked + end - window.begin
+            if paragraph != last:
+                slots.take(PARAGRAPH, here, there if sentence == TITLE or facts else len(ids) - 1)
+                last = paragraph
+            if sentence != TITLE and facts:
+                anchors.append((slots.anchor(SENTENCE, here, there), (paragraph, sentence)))
+        kept = [(anchor, name) for anchor, name in anchors if anchor >= 0][:MOST_ANCHORS]
+        places, names = [anchor for anchor, _ in kept], [name for _, name in kept]
+        globals_ = slots.ids, slots.kinds, slots.owners
+        return WindowInput(ids.astype(np.int32), asked, places, names, *globals_)
+
+    def collate(self, rows: Sequence["WindowInput"]) -> Batch:
+        """Rows as tensors, padded."""
+        longest = max(len(row.ids) for row in rows)
+        ids = np.full((len(rows), longest), self.tokenizer.pad_id, np.int64)
+        owners = np.full((len(rows), longest), -1, np.int64)
+        for number, row in enumerate(rows):
+            ids[number, : len(row.ids)] = row.ids
+            owners[number, : len(row.ids)] = row.owners
+        batch = {
+            "ids": torch.from_numpy(ids),
+            "lengths": torch.tensor([len(row.ids) for row in rows]),
+            "asked": torch.tensor([row.asked for row in rows]),
+            "anchors": filled([row.anchors for row in rows]),
+        }
+        if self.extra:
+            batch["global_ids"] = torch.from_numpy(np.stack([row.global_ids for row in rows]))
+            batch["global_kinds"] = torch.from_numpy(np.stack([row.global_kinds for row in rows]))
+            batch["owners"] = torch.from_numpy(owners)
+        return batch
 
 
-def collate(rows: Sequence[WindowInput], pad_id: int) -> Batch:
-    """Rows as tensors, padded."""
-    longest = max(len(row.ids) for row in rows)
-    ids = np.full((len(rows), longest), pad_id, np.int64)
-    owners = np.full((len(rows), longest), -1, np.int64)
-    for number, row in enumerate(rows):
-        ids[number, : len(row.ids)] = row.ids
-        owners[number, : len(row.ids)] = row.owners
-    batch = {
-        "ids": torch.from_numpy(ids),
-        "lengths": torch.tensor([len(row.ids) for row in rows]),
-        "asked": torch.tensor([row.asked for row in rows]),
-        "anchors": filled([row.anchors for row in rows]),
-    }
-    if len(rows[0].global_ids):
-        batch["global_ids"] = torch.from_numpy(np.stack([row.global_ids for row in rows]))
-        batch["global_kinds"] = torch.from_numpy(np.stack([row.global_kinds for row in rows]))
-        batch["owners"] = torch.from_numpy(owners)
-    return batch
+def _header_tokens(question: Ids, candidates: Sequence[Ids]) -> int:
+    return len(question) + 2 + sum(len(one) + 1 for one in candidates)
 
 
 def filled(rows: Sequence[Sequence[int]]) -> Tensor:

@@ -90,19 +90,15 @@ def known_of(document: TokenizedRecord, settings: LongAnswersSettings) -> TrueLa
                 places = places_of(texts, text, settings.answer_words)
                 spans += [document.span(number, *place) for place in places]
     long = record.long_answer
+    answers = {normalized(answer.text) for answer in record.answers}
+    names = map(normalized, record.candidates if settings.form == "wikihop" else ())
     return TrueLabels(
         tuple(sorted({span for span in spans if span is not None})),
         None if long is None else document.span(long, 0, len(document.texts[long])),
         record.type,
         frozenset((fact.paragraph, fact.sentence) for fact in record.facts),
-        _candidate(document) if settings.form == "wikihop" else None,
+        next((number for number, name in enumerate(names) if name in answers), None),
     )
-
-
-def _candidate(document: TokenizedRecord) -> int | None:
-    answers = {normalized(answer.text) for answer in document.record.answers}
-    names = [normalized(text) for text in document.record.candidates]
-    return next((number for number, name in enumerate(names) if name in answers), None)
 
 
 def tells(known: TrueLabels, document: TokenizedRecord, window: Window) -> bool:

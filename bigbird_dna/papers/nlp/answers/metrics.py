@@ -8,6 +8,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from bigbird_dna.papers.nlp.records import QuestionRecord
@@ -24,7 +25,7 @@ UNEXPLAINED = frozenset({"yes", "no", "noanswer"})
 class Overlap(NamedTuple):
     """What two answers have in common, each from 0 to 1."""
 
-    exact: float
+    exact_match: float
     f1: float
     precision: float
     recall: float
@@ -69,7 +70,7 @@ def best_overlap(answer: str, references: Sequence[str], *, marks_are_blanks: bo
     told = [one for one in references if normalized(one, marks_are_blanks=marks_are_blanks)]
     found = [overlap(answer, one, marks_are_blanks=marks_are_blanks) for one in told or [""]]
     best = max(found, key=lambda one: one.f1)
-    return best._replace(exact=max(one.exact for one in found))
+    return best._replace(exact_match=max(one.exact_match for one in found))
 
 
 def whole_or_nothing(answer: str, reference: str) -> Overlap:
@@ -89,8 +90,8 @@ ENOUGH = 2
 def official_metrics(form: AnswerForm, records: Records, predictions: Predictions) -> dict[str, float]:
     """The figures of a form; every record must have its prediction."""
     measures: dict[AnswerForm, Callable[[Records, Predictions], dict[str, float]]] = {
-        "span": span_metrics,
-        "triviaqa": trivia_metrics,
+        "span": text_metrics,
+        "triviaqa": partial(text_metrics, marks_are_blanks=True),
         "hotpotqa": hotpot_metrics,
         "natural_questions": natural_metrics,
         "wikihop": candidate_metrics,
@@ -98,31 +99,34 @@ def official_metrics(form: AnswerForm, records: Records, predictions: Prediction
     return {**measures[form](records, predictions), "records": len(records)}
 
 
-def span_metrics(records: Records, predictions: Predictions) -> dict[str, float]:
-    """SQuAD's exact match and F1; a question without answers is answered by the empty text alone."""
+def text_metrics(
+    records: Records, predictions: Predictions, *, marks_are_blanks: bool = False
+) -> dict[str, float]:
+    """Exact match and F1 of SQuAD, and with `marks_are_blanks` of TriviaQA, the best over all aliases.
+
+    A question without answers is answered by the empty text alone; where there are some, both kinds have
+    figures of their own too.
+    """
     found = [
-        best_overlap(_answer(predictions[name]), [one.text for one in record.answers])
+        best_overlap(
+            _answer(predictions[name]),
+            [one.text for one in record.answers],
+            marks_are_blanks=marks_are_blanks,
+        )
         for name, record in records.items()
     ]
-    figures = {"exact_match": _mean(one.exact for one in found), "f1": _mean(one.f1 for one in found)}
+    figures = _means(found)
     answered = [bool(record.answers) for record in records.values()]
     if not all(answered) and any(answered):
-        for word, wanted in (("answerable", True), ("unanswerable", False)):
+        for word, wanted in (("answerable_", True), ("unanswerable_", False)):
             part = [one for one, has in zip(found, answered, strict=True) if has is wanted]
-            figures |= {
-                f"{word}_exact_match": _mean(one.exact for one in part),
-                f"{word}_f1": _mean(one.f1 for one in part),
-            }
+            figures |= _means(part, word)
     return figures
 
 
-def trivia_metrics(records: Records, predictions: Predictions) -> dict[str, float]:
-    """TriviaQA's exact match and F1: the best over all aliases."""
-    found = [
-        best_overlap(_answer(predictions[name]), [one.text for one in record.answers], marks_are_blanks=True)
-        for name, record in records.items()
-    ]
-    return {"exact_match": _mean(one.exact for one in found), "f1": _mean(one.f1 for one in found)}
+def _means(found: Sequence[Overlap], prefix: str = "", parts: int = 2) -> dict[str, float]:
+    """The means of exact match and F1, of four `parts` of precision and recall too."""
+    return {f"{prefix}{part}": _mean(getattr(one, part) for one in found) for part in Overlap._fields[:parts]}
 
 
 def hotpot_metrics(records: Records, predictions: Predictions) -> dict[str, float]:
@@ -138,20 +142,12 @@ def hotpot_metrics(records: Records, predictions: Predictions) -> dict[str, floa
         told = {(one.paragraph, one.sentence) for one in record.facts}
         said = {(fact[0], fact[1]) for fact in predictions[name].get("facts", ())}
         facts.append(_sets(said, told, record.facts_elsewhere))
-        precision, recall = (getattr(answers[-1], part) * getattr(facts[-1], part) for part in _PARTS)
-        joint.append(Overlap(answers[-1].exact * facts[-1].exact, _f1(precision, recall), precision, recall))
-    figures: dict[str, float] = {}
-    for prefix, found in (("", answers), ("facts_", facts), ("joint_", joint)):
-        figures |= {
-            f"{prefix}exact_match": _mean(one.exact for one in found),
-            f"{prefix}f1": _mean(one.f1 for one in found),
-            f"{prefix}precision": _mean(one.precision for one in found),
-            f"{prefix}recall": _mean(one.recall for one in found),
-        }
-    return figures
-
-
-_PARTS = ("precision", "recall")
+        precision, recall = (
+            getattr(answers[-1], part) * getattr(facts[-1], part) for part in ("precision", "recall")
+        )
+        exact = answers[-1].exact_match * facts[-1].exact_match
+        joint.append(Overlap(exact, _f1(precision, recall), precision, recall))
+    return _means(answers, "", 4) | _means(facts, "facts_", 4) | _means(joint, "joint_", 4)
 
 
 def candidate_metrics(records: Records, predictions: Predictions) -> dict[str, float]:
@@ -247,7 +243,7 @@ def _sets(said: set[tuple[int, int]], told: set[tuple[int, int]], elsewhere: int
     """What two sets have in common; beside `told` there are so many more that can't be said."""
     common, exact = len(said & told), float(said == told and not elsewhere)
     if not common:
-        return NOTHING._replace(exact=exact)
+        return NOTHING._replace(exact_match=exact)
     precision, recall = common / len(said), common / (len(told) + elsewhere)
     return Overlap(exact, _f1(precision, recall), precision, recall)
 

@@ -51,8 +51,6 @@ class LongAnswersSettings(OtherSettings):
 
     def build(self, config: EncoderConfig) -> Any:
         """The network with fresh weights."""
-        pass
-
         return AnswerNetwork(config, self.marks, len(self.types), self.anchored)
 
 

@@ -5,7 +5,7 @@ some columns otherwise, are read by the same functions.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -27,15 +27,14 @@ def public_record(form: AnswerForm, row: Row, evidence: Path | None = None) -> d
     """
     if form == "span":
         raise ConfigError("form span: name files of records, or the form of a data set")
+    forms: dict[AnswerForm, Callable[[Row, Path | None], dict[str, Any] | None]] = {
+        "hotpotqa": _hotpot,
+        "natural_questions": _natural,
+        "triviaqa": _trivia,
+        "wikihop": _wikihop,
+    }
     try:
-        if form == "triviaqa":
-            return _trivia(row, evidence)
-        forms: dict[AnswerForm, Callable[[Row], dict[str, Any] | None]] = {
-            "hotpotqa": _hotpot,
-            "natural_questions": _natural,
-            "wikihop": _wikihop,
-        }
-        return forms[form](row)
+        return forms[form](row, evidence)
     except KeyError as error:
         raise DataError(f"not a row of {form}: it has no {error}") from None
     except (TypeError, ValueError, IndexError, AttributeError) as error:
@@ -99,7 +98,7 @@ def _objects(path: Path, stream: TextIO, text: str) -> Iterator[tuple[int, dict[
         text, number = text[end:], number + 1
 
 
-def _hotpot(row: Row) -> dict[str, Any]:
+def _hotpot(row: Row, _: Path | None) -> dict[str, Any]:
     context, told = row["context"], row.get("supporting_facts", ())
     if isinstance(context, Mapping):  # of the library: columns
         context = [*zip(context["title"], context["sentences"], strict=True)]
@@ -145,7 +144,7 @@ def _in_facts(
     return found
 
 
-def _wikihop(row: Row) -> dict[str, Any]:
+def _wikihop(row: Row, _: Path | None) -> dict[str, Any]:
     answers = [{"text": row["answer"]}] if row.get("answer") else []
     return {
         "id": str(row.get("id", "")),
@@ -198,34 +197,24 @@ def _evidence(pages: Any, evidence: Path | None, kind: str) -> Iterator[tuple[st
         yield page.get("Title", ""), text
 
 
-class _Tokens:
-    """Tokens of a page of the Natural Questions; those of its markup have no text."""
-
-    def __init__(self, text: str) -> None:
-        self.tokens = text.split(" ")
-
-    def text(self, first: int, end: int) -> str:
-        """Tokens `first … end` without markup, blanks between them."""
-        return " ".join(one for one in self.tokens[first:end] if not _is_markup(one))
+def _page_text(tokens: Sequence[str], first: int, end: int) -> str:
+    """Tokens `first … end` of a page of the Natural Questions, without its markup, blanks between them."""
+    return " ".join(one for one in tokens[first:end] if one and (one[0], one[-1]) != ("<", ">"))
 
 
-def _is_markup(token: str) -> bool:
-    return not token or (token[0] == "<" and token[-1] == ">")
-
-
-def _natural(row: Row) -> dict[str, Any] | None:
-    page = _Tokens(row["document_text"])
+def _natural(row: Row, _: Path | None) -> dict[str, Any] | None:
+    page = row["document_text"].split(" ")
     bounds = [
         (one["start_token"], one["end_token"]) for one in row["long_answer_candidates"] if one["top_level"]
     ]
-    bounds = [(first, end) for first, end in bounds if page.text(first, end)]
+    bounds = [(first, end) for first, end in bounds if _page_text(page, first, end)]
     if not bounds:
         return None
     annotations = [_annotation(one, page, bounds) for one in row.get("annotations", ())]
     record = {
         "id": str(row["example_id"]),
         "question": row["question_text"],
-        "paragraphs": [{"sentences": [page.text(first, end)]} for first, end in bounds],
+        "paragraphs": [{"sentences": [_page_text(page, first, end)]} for first, end in bounds],
     }
     if not annotations:
         return record
@@ -233,7 +222,7 @@ def _natural(row: Row) -> dict[str, Any] | None:
     return {**record, **chosen, **({"annotations": annotations} if len(annotations) > 1 else {})}
 
 
-def _annotation(given: Row, page: _Tokens, bounds: list[tuple[int, int]]) -> dict[str, Any]:
+def _annotation(given: Row, page: Sequence[str], bounds: list[tuple[int, int]]) -> dict[str, Any]:
     """An annotation by numbers of paragraphs; one inside a table or list stands for the whole of it."""
     first = given["long_answer"]["start_token"]
     paragraph = next((n for n, (begin, end) in enumerate(bounds) if begin <= first < end), None)
@@ -241,8 +230,8 @@ def _annotation(given: Row, page: _Tokens, bounds: list[tuple[int, int]]) -> dic
         return {"type": "null"}
     answers = []
     for one in given["short_answers"]:
-        text = page.text(one["start_token"], one["end_token"])
-        before = page.text(bounds[paragraph][0], one["start_token"])
+        text = _page_text(page, one["start_token"], one["end_token"])
+        before = _page_text(page, bounds[paragraph][0], one["start_token"])
         if text:
             answers.append({"text": text, "paragraph": paragraph, "start": len(before) + bool(before)})
     verdict = given["yes_no_answer"].lower()

@@ -11,20 +11,15 @@ from numpy.typing import NDArray
 
 from bigbird_dna.papers.nlp.answers.documents import (
     TITLE,
+    AnswerReader,
     TokenizedRecord,
     TokenSpan,
     Window,
     WindowInput,
-    collate,
-    header,
-    make_row,
     network_input,
-    read_document,
-    windows,
 )
 from bigbird_dna.papers.nlp.answers.network import AnswerNetwork, LongAnswersSettings
 from bigbird_dna.papers.nlp.records import QuestionRecord
-from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import on_device
 
 BEGINNINGS = 20
@@ -168,37 +163,30 @@ _NONE = np.zeros((0,), np.float32)
 def read_answers(
     network: AnswerNetwork,
     records: Sequence[QuestionRecord],
-    tokenizer: Tokenizer,
-    settings: LongAnswersSettings,
+    reader: AnswerReader,
     device: torch.device,
     batch_size: int,
 ) -> Iterator[dict[str, Any]]:
     """What is predicted for each record, as lines of a file have it."""
     for record in records:
-        document = read_document(record, tokenizer, settings.question_tokens)
+        document = reader.document(record)
         with torch.inference_mode():
-            scored = [*_scored(network, document, tokenizer, settings, device, batch_size)]
-        yield _line(document, answer(document, scored, settings), settings)
+            scored = [*_scored(network, document, reader, device, batch_size)]
+        yield _line(document, answer(document, scored, reader.settings), reader.settings)
 
 
 def _scored(
     network: AnswerNetwork,
     document: TokenizedRecord,
-    tokenizer: Tokenizer,
-    settings: LongAnswersSettings,
+    reader: AnswerReader,
     device: torch.device,
     batch_size: int,
 ) -> Iterator[WindowScores]:
-    taken = len(header(document, tokenizer)[0])
-    extra = network.encoder.config.num_global_tokens
-    each = iter(windows(document, settings.length, settings.stride, taken))
+    each = iter(reader.windows(document))
     while some := [*islice(each, batch_size)]:
-        rows = [make_row(document, window, tokenizer, settings, extra) for window in some]
-        batch = on_device(collate(rows, tokenizer.pad_id), device)
-        found = [
-            None if part is None else part.float().cpu().numpy() for part in network(*network_input(batch))
-        ]
-        marks, types, anchors = found
+        rows = [reader.row(document, window) for window in some]
+        found = network(*network_input(on_device(reader.collate(rows), device)))
+        marks, types, anchors = (None if part is None else part.float().cpu().numpy() for part in found)
         assert marks is not None
         for number, (window, row) in enumerate(zip(some, rows, strict=True)):
             yield WindowScores(

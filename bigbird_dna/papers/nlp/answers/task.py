@@ -11,16 +11,7 @@ from torch import Tensor, nn
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.papers.nlp.answers.documents import (
-    check_room,
-    collate,
-    header,
-    make_row,
-    network_input,
-    read_document,
-    some_rows,
-    windows,
-)
+from bigbird_dna.papers.nlp.answers.documents import AnswerReader, network_input, some_rows
 from bigbird_dna.papers.nlp.answers.labels import (
     allowed_tokens,
     candidate_loss,
@@ -51,7 +42,7 @@ class AnswersObjective(RecordsObjective["AnswersTraining"]):
 
     def __init__(self, training: "AnswersTraining", world: World) -> None:
         super().__init__(training, world)
-        self.settings, self.extra = training.settings, training.encoder.num_global_tokens
+        self.settings, self.reader = training.settings, training.reader
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Windows of records of a training step, in an order drawn for each epoch."""
@@ -59,14 +50,11 @@ class AnswersObjective(RecordsObjective["AnswersTraining"]):
         chosen = []
         for offset, index in enumerate(self.drawn(step, first, count)):
             rng = np.random.default_rng((self.config.seed, 3, place + offset))
-            document = read_document(self.train[index], self.tokenizer, self.settings.question_tokens)
+            document = self.reader.document(self.train[index])
             known = known_of(document, self.settings)
-            taken = len(header(document, self.tokenizer)[0])
-            cut = windows(document, self.settings.length, self.settings.stride, taken)
-            window = choose_window(cut, known, document, rng)
-            row = make_row(document, window, self.tokenizer, self.settings, self.extra)
-            chosen.append((row, known, window))
-        batch = collate([row for row, *_ in chosen], self.tokenizer.pad_id)
+            window = choose_window(self.reader.windows(document), known, document, rng)
+            chosen.append((self.reader.row(document, window), known, window))
+        batch = self.reader.collate([row for row, *_ in chosen])
         return {**batch, **labels_of(chosen, self.settings)}
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
@@ -103,7 +91,7 @@ class AnswersObjective(RecordsObjective["AnswersTraining"]):
         """The official metrics on records to watch, equal on every process."""
         own = self.valid[self.world.rank :: self.world.size]
         batch_size = min(64, self.config.batch_size)
-        lines = [*read_answers(network, own, self.tokenizer, self.settings, self.world.device, batch_size)]
+        lines = [*read_answers(network, own, self.reader, self.world.device, batch_size)]
         said = {line["id"]: line for part in self.world.gather(lines) for line in part}
         return official_metrics(self.settings.form, {record.id: record for record in self.valid}, said)
 
@@ -132,6 +120,11 @@ class AnswersTraining(TextTraining[AnswersTaskConfig]):
         keys = ("form", "length", "stride", "question_tokens", "answer_words", "unanswerable")
         return LongAnswersSettings(**{key: getattr(self.section, key) for key in keys})
 
+    @property
+    def reader(self) -> AnswerReader:
+        """How records become rows of the network."""
+        return AnswerReader(self.tokenizer, self.settings, self.encoder.num_global_tokens)
+
     def identity(self) -> dict[str, Any]:
         """Inputs and answers, and the weight of facts."""
         own = {"settings": self.settings.as_json(), "facts_weight": self.section.facts_weight}
@@ -140,10 +133,9 @@ class AnswersTraining(TextTraining[AnswersTaskConfig]):
     def check(self) -> None:
         """Inputs must have room in the encoder, and paragraphs in inputs."""
         super().check()
-        section, records = self.section, {"train": self.records, "valid": self.watched}
-        check_length(section.length, self.encoder)
-        for name, path in self.paths.items():
-            check_room(records[name], self.tokenizer, section.question_tokens, section.length, path)
+        check_length(self.section.length, self.encoder)
+        for records, path in zip((self.records, self.watched), self.paths.values(), strict=True):
+            self.reader.check_room(records, path)
 
     def describe(self, network: nn.Module) -> str:
         """How many questions there are."""
@@ -154,6 +146,7 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
     """An answer to each question, its place in the source, and what else the form asks for."""
 
     kind = "qa"
+    training_type = AnswersTraining
     record_type = QuestionRecord
     prediction_type = Answer
     predicted_key = "answer"
@@ -184,10 +177,6 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
             return "two candidates to choose from"
         return None
 
-    def training(self, train: Path, valid: Path) -> AnswersTraining:
-        """The training of a model of long answers."""
-        return AnswersTraining(self, train, valid)
-
     def open(self, directory: Path) -> LoadedModel:
         """A model of long answers."""
         model = load(directory)
@@ -206,8 +195,9 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
         """Each record's answer; records without room for their paragraphs are told beforehand."""
         settings, network = model.settings, model.network
         assert isinstance(settings, LongAnswersSettings) and isinstance(network, AnswerNetwork)
-        check_room(records, model.tokenizer, settings.question_tokens, settings.length, source)
-        yield from read_answers(network, records, model.tokenizer, settings, device, batch_size)
+        reader = AnswerReader(model.tokenizer, settings, model.config.num_global_tokens)
+        reader.check_room(records, source)
+        yield from read_answers(network, records, reader, device, batch_size)
 
     def metrics(self, records: Sequence[QuestionRecord], predictions: Sequence[Answer]) -> Metrics:
         """The official metrics of the data set that the section's `form` names."""

@@ -30,10 +30,8 @@ from bigbird_dna.model.weights import check_finite
 from bigbird_dna.papers.nlp.initialization import TextStart, check_effect, free_changes, make_text_start
 from bigbird_dna.papers.nlp.sections import DecoderShape, SearchConfig, SpecialIds, SummariesTaskConfig
 from bigbird_dna.papers.nlp.summaries.network import PegasusSummarizer, SummariesSettings
-from bigbird_dna.papers.nlp.vocabulary import texts_of
-from bigbird_dna.tokens.interface import Tokenizer, read_content
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
-from bigbird_dna.tokens.text import TextTokenizer
+from bigbird_dna.papers.nlp.vocabulary import open_tokenizer, texts_of
+from bigbird_dna.tokens.interface import Tokenizer
 
 MODEL_TYPE = "bigbird_pegasus"
 ARCHITECTURE = "BigBirdPegasusForConditionalGeneration"
@@ -100,10 +98,15 @@ class ImportedPegasus(NamedTuple):
     search: SearchConfig  # the checkpoint's own, as far as it says
 
 
+def _configuration(directory: Path) -> Mapping[str, Any]:
+    """The `config.json` of a directory; nothing if there is none."""
+    path = directory / "config.json"
+    return read_mapping(path) if path.is_file() else {}
+
+
 def is_pegasus(directory: Path) -> bool:
     """Whether a directory says that it is a checkpoint of BigBirdPegasus."""
-    path = directory / "config.json"
-    return path.is_file() and read_mapping(path).get("model_type") == MODEL_TYPE
+    return _configuration(directory).get("model_type") == MODEL_TYPE
 
 
 def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface") -> ImportedPegasus:
@@ -285,27 +288,34 @@ def make_start(section: SummariesTaskConfig, train: Path) -> tuple[TextStart, Su
     damaged, or of a kind that can't be taken.
     """
     directory = None if section.start.model is None else Path(section.start.model)
-    if directory is not None and _is_summarizer(directory):
+    given = {} if directory is None else _configuration(directory)
+    if directory is not None and (
+        given.get("model_type") == MODEL_TYPE or given.get("task") == SummariesSettings.task
+    ):
         check_effect(section.start, ours=not is_pegasus(directory))
         model = open_summarizer(directory, section.start.compatibility, section.start.tokenizer)
         assert isinstance(model.settings, SummariesSettings)
-        _check_form(section, model.settings, directory)
+        if section.form != model.settings.form:
+            raise ConfigError(f"form {section.form}: {directory} is of the form {model.settings.form}")
+        if section.decoder not in (None, model.settings.decoder):
+            raise ConfigError(f"decoder: {directory} has another ({model.settings.decoder})")
         changes = free_changes(model.config, section.encoder, _FREE, directory)
         config = EncoderConfig(**{**model.config.model_dump(), **changes})
         log(f"{directory}: its weights are the start")
-        start = TextStart(
-            config,
-            model.tokenizer,
-            model.network.state_dict(),
-            model.sha256 or _sha256(directory),
-            str(directory),
-        )
+        files = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
+        sha256 = model.sha256 or " ".join(checksum(path) for path in files)
+        weights = model.network.state_dict()
+        start = TextStart(config, model.tokenizer, weights, sha256, str(directory))
         return start, SummariesSettings(decoder=model.settings.decoder, special=model.settings.special)
     if directory is not None and section.form == "pegasus":
         raise ConfigError(f"start.model: {directory} is not a summariser, which the form pegasus begins with")
     start = make_text_start(section.start, section.encoder, lambda: texts_of(train, "summaries"))
     special = SpecialIds(start=start.tokenizer.cls_id, end=start.tokenizer.sep_id, pad=start.tokenizer.pad_id)
-    return start, SummariesSettings(decoder=_decoder(section, start.config), special=special)
+    decoder, own = None, start.config
+    if section.form == "pegasus":
+        inner = own.intermediate or 4 * own.hidden
+        decoder = section.decoder or DecoderShape(layers=own.layers, heads=own.heads, intermediate=inner)
+    return start, SummariesSettings(decoder=decoder, special=special)
 
 
 def open_summarizer(
@@ -351,35 +361,4 @@ def pegasus_tokenizer(directory: Path, vocabulary: int, file: str | None) -> Tok
                 f"{path}: Pegasus counts its ids from {settings.get('offset', _PEGASUS_OFFSET)}: "
                 "a tokenizer.json is needed"
             )
-    kind: Any = JsonTokenizer if path.suffix == ".json" else TextTokenizer
-    found: Tokenizer = kind(read_content(path), None, vocabulary, names=names, source=str(path))
-    return found
-
-
-def _is_summarizer(directory: Path) -> bool:
-    path = directory / "config.json"
-    if not path.is_file():
-        return False
-    return is_pegasus(directory) or read_mapping(path).get("task") == SummariesSettings.task
-
-
-def _check_form(settings: SummariesTaskConfig, found: SummariesSettings, directory: Path) -> None:
-    if settings.form != found.form:
-        raise ConfigError(f"form {settings.form}: {directory} is of the form {found.form}")
-    if settings.decoder not in (None, found.decoder):
-        raise ConfigError(f"decoder: {directory} has another ({found.decoder})")
-
-
-def _decoder(settings: SummariesTaskConfig, config: EncoderConfig) -> DecoderShape | None:
-    if settings.form == "base":
-        return None
-    intermediate = config.intermediate or 4 * config.hidden
-    return settings.decoder or DecoderShape(
-        layers=config.layers, heads=config.heads, intermediate=intermediate
-    )
-
-
-def _sha256(directory: Path) -> str:
-    """Of all files of weights of a checkpoint."""
-    files = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
-    return " ".join(checksum(path) for path in files)
+    return open_tokenizer(path, vocabulary, names)

@@ -24,7 +24,7 @@ from bigbird_dna.model.kernels import ACTIVATIONS, Dropout
 from bigbird_dna.model.rotary import Rotation, rotate, rotation
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
 from bigbird_dna.papers.nlp.sections import DecoderShape, SpecialIds, SummaryForm
-from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Cache, DecoderAttention, presence, split
+from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Cache, DecoderAttention, split
 
 
 class CrossAttention(nn.Module):
@@ -65,10 +65,9 @@ class SharedSummarizer(BeamDecoder):
         """See `BeamDecoder`."""
         return self.encoder(ids, lengths)  # type: ignore[no-any-return]
 
-    def begin(self, hidden: Tensor, lengths: Tensor | None = None) -> Cache:
+    def to_document(self) -> list[DecoderAttention]:
         """See `BeamDecoder`."""
-        memory = [part.attention.keys_values(hidden) for part in self.crosses()]
-        return Cache(memory, presence(lengths, hidden))
+        return [part.attention for part in self.crosses()]
 
     def decode(self, ids: Tensor, cache: Cache) -> Tensor:
         """See `BeamDecoder`."""
@@ -182,10 +181,6 @@ class PegasusDecoder(nn.Module):
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
 
-    def parts(self) -> list[PegasusDecoderLayer]:
-        """The layers, the first one first."""
-        return list(self.layers)  # type: ignore[arg-type]
-
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
         """Hidden states (R, T, D) of embedded tokens, which follow those in `cache`."""
         before = cache.tokens
@@ -228,10 +223,9 @@ class PegasusSummarizer(BeamDecoder):
         """See `BeamDecoder`."""
         return self.encoder(self.token(ids) * self.token_scale, lengths)  # type: ignore[no-any-return]
 
-    def begin(self, hidden: Tensor, lengths: Tensor | None = None) -> Cache:
+    def to_document(self) -> list[DecoderAttention]:
         """See `BeamDecoder`."""
-        memory = [layer.cross.keys_values(hidden) for layer in self.decoder.parts()]
-        return Cache(memory, presence(lengths, hidden))
+        return [layer.cross for layer in self.decoder.layers]  # type: ignore[misc]
 
     def decode(self, ids: Tensor, cache: Cache) -> Tensor:
         """See `BeamDecoder`."""
@@ -289,13 +283,7 @@ def match_tokens(network: nn.Module) -> None:
     token's neighbours is then at hand from the first step, and copying a passage is a matter of reading it.
     """
     for part in network.modules():
-        if isinstance(part, SharedSummarizer):
-            crosses = [layer.attention for layer in part.crosses()]
-        elif isinstance(part, PegasusSummarizer):
-            crosses = [layer.cross for layer in part.decoder.parts()]
-        else:
-            continue
-        for cross in crosses:
+        for cross in part.to_document() if isinstance(part, BeamDecoder) else ():
             with torch.no_grad():
                 turn = nn.init.orthogonal_(torch.empty_like(cross.query.weight))
                 cross.query.weight.copy_(MATCHING * turn)

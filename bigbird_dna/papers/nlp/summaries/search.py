@@ -101,15 +101,6 @@ def split(x: Tensor, heads: int) -> Tensor:
     return x.view(*x.shape[:-1], heads, -1).transpose(1, 2)
 
 
-def presence(lengths: Tensor | None, hidden: Tensor) -> Tensor | None:
-    """Which tokens of documents (B, L, D) of these lengths (B,) aren't padding, (B, 1, 1, L); None: all."""
-    tokens = hidden.shape[1]
-    if lengths is None or bool((lengths == tokens).all()):
-        return None
-    places = torch.arange(tokens, device=hidden.device)
-    return (places < lengths.to(hidden.device)[:, None])[:, None, None]
-
-
 FORBIDDEN = -torch.inf
 
 
@@ -161,9 +152,17 @@ class BeamDecoder(nn.Module):
         """Documents' ids (B, L), padded on the right, of these lengths (B,) → (B, L, D)."""
         raise NotImplementedError
 
+    def to_document(self) -> list[DecoderAttention]:
+        """The decoder layers' attention to the document, the first one's first."""
+        raise NotImplementedError
+
     def begin(self, hidden: Tensor, lengths: Tensor | None = None) -> Cache:
         """Get ready to decode, from what `encode` gave (B, L, D)."""
-        raise NotImplementedError
+        tokens, present = hidden.shape[1], None
+        if lengths is not None and not bool((lengths == tokens).all()):
+            places = torch.arange(tokens, device=hidden.device)
+            present = (places < lengths.to(hidden.device)[:, None])[:, None, None]
+        return Cache([part.keys_values(hidden) for part in self.to_document()], present)
 
     def decode(self, ids: Tensor, cache: Cache) -> Tensor:
         """Logits (R, T, V) of what follows each of the tokens ids (R, T), which follow those in `cache`."""
@@ -187,11 +186,8 @@ def search_summaries(
         return [[] for _ in hidden]
     find = _greedy if search.beams == 1 else _beam_search
     rows = find(network, network.begin(hidden, lengths), len(hidden), search, special)
-    return [_cut(row[1:].tolist(), special.end) for row in rows]
-
-
-def _cut(ids: list[int], end: int) -> list[int]:
-    return ids[: ids.index(end) + 1] if end in ids else ids
+    found = (row[1:].tolist() for row in rows)
+    return [ids[: ids.index(special.end) + 1] if special.end in ids else ids for ids in found]
 
 
 def _greedy(

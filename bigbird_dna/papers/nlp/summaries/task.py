@@ -243,6 +243,7 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
     """A summary of each document."""
 
     kind = "summaries"
+    training_type = SummariesTraining
     record_type = SummaryRecord
     prediction_type = Summary
     predicted_key = "summary"
@@ -265,10 +266,6 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
     def lacking(self, record: SummaryRecord) -> str | None:
         """Its summary."""
         return None if record.summary and record.summary.strip() else "summary"
-
-    def training(self, train: Path, valid: Path) -> SummariesTraining:
-        """The training of a summarizer."""
-        return SummariesTraining(self, train, valid)
 
     def open(self, directory: Path) -> LoadedModel:
         """A summarizer's model directory, or a checkpoint of BigBird-Pegasus."""

@@ -1,15 +1,67 @@
-"""What a run shows in the terminal: a line per finished job, and the log of one that failed."""
+"""What rules compute, and what a run shows: a line per finished job, the log of one that failed."""
 
 import logging
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
-from bigbird_dna.workflow import JobLines, duration, show_job_lines
+from bigbird_dna.config import parse_config
+from bigbird_dna.workflow import (
+    JobLines,
+    duration,
+    given,
+    job,
+    launcher,
+    show_job_lines,
+    simulated_test_contigs,
+    threads_each,
+    time_limit,
+)
 from tests.conftest import REPOSITORY
+
+
+class Resources(SimpleNamespace):
+    """A job's resources, as Snakemake hands them to a function."""
+
+    def get(self, name: str, default: int | None = None) -> Any:
+        return getattr(self, name, default)
+
+
+def test_the_program_that_trains_and_its_threads_go_by_the_processes_and_nodes_of_the_job() -> None:
+    one, many = Resources(processes=1), Resources(processes=8, nodes=2)
+    assert launcher("")({}, 4, one) == ["bigbird-dna"] and threads_each({}, 4, one) == 4
+    expected = ["python", "-m", "bigbird_dna.cli.launch", "--processes=8", "--nodes=2", "--cpus=4"]
+    assert launcher("")({}, 4, many) == [*expected, "--"] and threads_each({}, 4, many) == 1
+    assert launcher("a b")({}, 4, many) == [*expected, "--container-command=a b", "--"]
+
+
+def test_a_job_asks_for_more_each_time_and_a_training_stops_before_its_time_is_over() -> None:
+    asked: dict[str, Any] = job(2000, 15, gpu=1)
+    assert asked["gpu"] == 1 and [asked["mem_mb"]({}, attempt) for attempt in (1, 2, 3, 4)] == [
+        *(2000, 3000, 4000, 4000)
+    ]
+    for minutes, limit in ((1440, "23:55:00"), (3, "0:02:00")):
+        assert time_limit({}, Resources(runtime=minutes, slurm_partition="gpu")) == [f"--time-limit={limit}"]
+    assert time_limit({}, Resources(runtime=3)) == []
+
+
+def test_inputs_that_a_run_has_are_options() -> None:
+    inputs = {"track_table": "a b.tsv", "splits": [], "chain": ["x", "y"]}
+    options = ["--track-table", "a b.tsv", "--chain", "x", "--chain", "y"]
+    assert given("track_table", "splits", "chain", "none")({}, inputs) == options
+    assert given("track_table", joined=True)({}, inputs) == ["--track-table=a b.tsv"]
+
+
+def test_effects_are_known_on_the_test_contigs_of_the_simulation() -> None:
+    genome = {"valid": ["demo1"], "test": ["demo[56]", "other"]}
+    config = parse_config({"genome": genome, "chromatin": {"data": {"tracks": "simulated"}}})
+    assert simulated_test_contigs(config) == ["demo5", "demo6", "other"]
+    assert simulated_test_contigs(parse_config({"chromatin": {"data": {"tracks": None}}})) == []
 
 
 def record(event: str | None, **values: object) -> logging.LogRecord:

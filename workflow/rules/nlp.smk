@@ -8,6 +8,7 @@ from pathlib import Path
 from bigbird_dna.config import as_in_a_file
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.papers.nlp.config import NlpConfig, parse_config
+from bigbird_dna.workflow import device, growing, job, time_limit
 
 try:
     config.update(as_in_a_file(config, workflow.config_settings.config, NlpConfig))
@@ -16,23 +17,9 @@ except BigBirdDnaError as error:
     sys.exit(f"bigbird-dna: error: {error}")
 
 NLP_RESULTS = Path(NLP.results)
-NLP_PLACES = NLP.paths("{task}")
-
-
-def nlp_section(wildcards):
-    """A task's section with every key, as the text of a configuration file (JSON, which is YAML)."""
-    values = {
-        "results": NLP.results,
-        "tasks": {wildcards.task: NLP.task(wildcards.task).model_dump(mode="json")},
-    }
-    return json.dumps(values, indent=1, ensure_ascii=False)
-
-
-def nlp_judged(wildcards):
-    """What a task's figures are of: predictions, or of masked tokens the model."""
-    paths = NLP.paths(wildcards.task)
-    kind = NLP.task(wildcards.task).kind
-    return {"model": paths.model} if kind == "pretraining" else {"predictions": paths.predictions}
+TASK = NLP.paths("{task}")
+# Of masked tokens no predictions are written: the model is evaluated.
+PRETRAINED = {name for name, task in NLP.tasks.items() if task.kind == "pretraining"}
 
 
 wildcard_constraints:
@@ -49,21 +36,21 @@ rule nlp_config:
         NLP_RESULTS / "benchmarks/config-{task}.tsv"
     localrule: True
     params:
-        text=nlp_section,
+        text=lambda wildcards: NLP.task_text(wildcards.task),
     shell:
         "printf '%s\\n' {params.text:q} > {output:q} 2> {log:q}"
 
 
 # A public data set is fetched where Snakemake runs.
-rule nlp_records:
+rule nlp_prepare:
     input:
         config=rules.nlp_config.output,
     output:
-        [NLP_PLACES.split(split) for split in ("train", "valid", "test")],
+        [TASK.split(split) for split in ("train", "valid", "test")],
     log:
-        NLP_RESULTS / "logs/records-{task}.log",
+        NLP_RESULTS / "logs/prepare-{task}.log",
     benchmark:
-        NLP_RESULTS / "benchmarks/records-{task}.tsv"
+        NLP_RESULTS / "benchmarks/prepare-{task}.tsv"
     localrule: True
     params:
         directory=subpath(output[0], parent=True),
@@ -75,24 +62,21 @@ rule nlp_records:
 rule nlp_train:
     input:
         config=rules.nlp_config.output,
-        records=rules.nlp_records.output,
+        records=rules.nlp_prepare.output,
     output:
-        directory(NLP_PLACES.model),
+        directory(TASK.model),
     log:
         NLP_RESULTS / "logs/train-{task}.log",
     benchmark:
         NLP_RESULTS / "benchmarks/train-{task}.tsv"
-    threads: 1
     resources:
         gpu=1,
         mem_mb=growing(32000),
         runtime=2880,
     params:
-        command=lambda wildcards: (
-            "pretrain" if NLP.task(wildcards.task).kind == "pretraining" else "finetune"
-        ),
-        limit=LIMIT,
-        device=DEVICE,
+        command=lambda wildcards: "pretrain" if wildcards.task in PRETRAINED else "finetune",
+        limit=time_limit,
+        device=device,
     shell:
         "bigbird-dna nlp {params.command:q} {input.config:q} --task {wildcards.task:q} -o {output:q}"
         " {params.limit:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
@@ -101,21 +85,18 @@ rule nlp_train:
 rule nlp_predict:
     input:
         config=rules.nlp_config.output,
-        records=NLP_PLACES.split("test"),
+        records=TASK.split("test"),
         model=rules.nlp_train.output,
     output:
-        NLP_PLACES.predictions,
+        TASK.predictions,
     log:
         NLP_RESULTS / "logs/predict-{task}.log",
     benchmark:
         NLP_RESULTS / "benchmarks/predict-{task}.tsv"
-    threads: 1
     resources:
-        gpu=1,
-        mem_mb=growing(16000),
-        runtime=growing(720),
+        **job(16000, 720, gpu=1),
     params:
-        device=DEVICE,
+        device=device,
     shell:
         "bigbird-dna nlp predict {input.config:q} --task {wildcards.task:q} --model {input.model:q}"
         " --records {input.records:q} -o {output:q} --threads {threads} --device {params.device:q}"
@@ -124,19 +105,21 @@ rule nlp_predict:
 
 rule nlp_evaluate:
     input:
-        unpack(nlp_judged),
         config=rules.nlp_config.output,
-        records=rules.nlp_records.output,
+        records=rules.nlp_prepare.output,
+        evaluated=lambda wildcards: (
+            NLP.paths(wildcards.task).model
+            if wildcards.task in PRETRAINED
+            else NLP.paths(wildcards.task).predictions
+        ),
     output:
-        NLP_PLACES.evaluation,
+        TASK.evaluation,
     log:
         NLP_RESULTS / "logs/evaluate-{task}.log",
     benchmark:
         NLP_RESULTS / "benchmarks/evaluate-{task}.tsv"
-    threads: 1
     resources:
-        mem_mb=growing(16000),
-        runtime=growing(720),
+        **job(16000, 720),
     shell:
         "bigbird-dna nlp evaluate {input.config:q} --task {wildcards.task:q} -o {output:q}"
         " --threads {threads} > {log:q} 2>&1"

@@ -1,6 +1,7 @@
-"""Rules in pieces: which jobs there are, and that a whole run ends in the same files."""
+"""Jobs in shards: which jobs there are, and that a whole run ends in the same files."""
 
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +16,34 @@ PIECES: dict[str, Any] = {
     "example_scan": {"shards": 2},
     "chromatin": {"shards": {"data": 3, "predictions": 4, "variants": 5}},
 }
-# Jobs of the demo that are divided: of how many kinds of output, and what puts their pieces together.
+# Jobs of the demo that are divided: of how many kinds of output, into how many shards, and what merges them.
 DIVIDED = {
-    "score_promoters": (2, 2, "merge_promoter_scores"),
-    "chromatin_data": (1, 3, "merge_chromatin_data"),
-    "chromatin_predictions": (2, 4, "merge_chromatin_predictions"),
-    "score_variants": (1, 5, "merge_variants"),
+    "score_promoters": (2, 2, "merge_shards"),
+    "prepare_chromatin": (1, 3, "merge_chromatin"),
+    "evaluate_test_bins": (2, 4, "merge_shards"),
+    "score_variants": (1, 5, "merge_shards"),
 }
 
 
-def test_the_jobs_of_a_run_in_pieces(tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "pieces").mkdir()
-    whole = dry_run(tmp_path / "whole")
-    text = dry_run(tmp_path / "pieces", *overlay(tmp_path / "pieces", PIECES))
-    expected = jobs(whole)
-    assert "piece" not in " ".join(expected)
-    for name, (outputs, pieces, merge) in DIVIDED.items():
-        assert expected.pop(name) == outputs
-        expected |= {f"{name}_piece": outputs * pieces, merge: outputs}
-        assert f"--shard={pieces}/{pieces}" in text
+def test_the_jobs_of_a_run_in_shards(demo_run: str, tmp_path: Path) -> None:
+    text = dry_run(tmp_path, *overlay(tmp_path, PIECES))
+    expected = Counter(jobs(demo_run))
+    for name, (outputs, shards, merge) in DIVIDED.items():
+        assert expected[name] == outputs and "--shard=" not in demo_run
+        expected[name] = outputs * shards
+        expected[merge] += outputs
+        assert f"--shard={shards}/{shards}" in text
     assert jobs(text) == expected
     assert "results/demo/scores/promoters.tsv.piece-2-of-2 --format tsv --stride 50" in text
     assert "-o results/demo/chromatin/data.piece-1-of-3 >" in text
     variants = [f"results/demo/chromatin/variants.vcf.gz.piece-{number}-of-5" for number in range(1, 6)]
     assert f"merge-shards {' '.join(variants)} -o results/demo/chromatin/variants.vcf.gz" in text
     assert all(f"Would remove temporary output {path}" in text for path in variants)
-    # Pieces ask for what the whole job does.
-    for name in ("score_promoters", "chromatin_predictions", "score_variants"):
-        asked = [
-            next(line for line in part.split(f"rule {rule}:")[1].splitlines() if "resources:" in line)
-            for part, rule in ((whole, name), (text, f"{name}_piece"))
-        ]
-        assert asked[0] == asked[1] and "gpu=" in asked[0]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_whole_run_in_pieces_ends_in_the_same_files(tmp_path: Path) -> None:
+def test_a_whole_run_in_shards_ends_in_the_same_files(tmp_path: Path) -> None:
     found = []
     for name, changed in (("whole", {}), ("pieces", PIECES)):
         home = tmp_path / name

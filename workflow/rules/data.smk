@@ -1,0 +1,156 @@
+"""Windows of promoters, of a genome or of sequences, and bins with the labels of chromatin."""
+
+if SEQUENCES:
+
+    rule prepare_sequences:
+        input:
+            positives=INPUTS.files.get("positives", []),
+            negatives=INPUTS.files.get("negatives", []),
+            splits=INPUTS.files.get("splits", []),
+        output:
+            windows=WINDOWS["windows"],
+            labels=WINDOWS["labels"],
+            counts=PATHS.windows / "windows.json",
+            splits=PATHS.windows / "splits.tsv",
+            fasta=multiext(str(PATHS.sequences), "", ".fai", ".gzi"),
+            training=multiext(str(PATHS.training_sequences), "", ".fai", ".gzi"),
+            test=multiext(str(PATHS.test_sequences), "", ".fai", ".gzi"),
+        log:
+            PATHS.log("prepare-sequences"),
+        benchmark:
+            PATHS.benchmark("prepare-sequences")
+        resources:
+            **job(8000, 120),
+        params:
+            directory=subpath(output.windows, parent=True),
+            files=given("negatives", "splits", joined=True),
+            options=sequence_args(CONFIG),
+        shell:
+            "bigbird-dna prepare sequences {input.positives:q} {params.files:q} {params.options:q}"
+            " --output {params.directory:q} > {log:q} 2>&1"
+
+else:
+
+    rule prepare_promoter_windows:
+        input:
+            **GENOME,
+            config=PATHS.stage("windows"),
+            promoters=PATHS.promoters,
+            annotation=INPUTS.files.get("annotation", []),
+            aliases=ALIASES,
+        output:
+            windows=WINDOWS["windows"],
+            labels=WINDOWS["labels"],
+            counts=PATHS.windows / "windows.json",
+        log:
+            PATHS.log("prepare-promoter-windows"),
+        benchmark:
+            PATHS.benchmark("prepare-promoter-windows")
+        resources:
+            **job(8000, 120),
+        params:
+            directory=subpath(output.windows, parent=True),
+            aliases=SET_ALIASES,
+            annotation=given("annotation"),
+        shell:
+            "bigbird-dna prepare promoter-windows {input.config:q} {params.aliases:q}"
+            " --reference {input.reference:q} --promoters {input.promoters:q} {params.annotation:q}"
+            " --output {params.directory:q} > {log:q} 2>&1"
+
+
+rule prepare_deepsea:
+    input:
+        INPUTS.files.get("bundle", []),
+    output:
+        # Several GB, wanted once; the archive stays.
+        temp(directory(PATHS.deepsea_bundle)),
+    log:
+        PATHS.log("prepare-deepsea"),
+    benchmark:
+        PATHS.benchmark("prepare-deepsea")
+    resources:
+        **job(1000, 60),
+    shell:
+        "bigbird-dna prepare deepsea {input:q} -o {output:q} > {log:q} 2>&1"
+
+
+LABEL_SHARDS = CHROMATIN.shards.data
+
+
+rule prepare_chromatin:
+    input:
+        **GENOME,
+        config=PATHS.stage("chromatin-data"),
+        tracks=INPUTS.files.get("tracks", []),
+        peaks=INPUTS.files.get("peaks", []),
+        bundle=PATHS.deepsea_bundle if "bundle" in INPUTS.files else [],
+        bins=INPUTS.files.get("bins", []),
+        blacklist=INPUTS.files.get("blacklist", []),
+        aliases=ALIASES,
+    output:
+        **({"shard": shard_of(LABELLED, LABEL_SHARDS)} if LABEL_SHARDS > 1 else LABELLED_FILES),
+    log:
+        PATHS.log(f"prepare-chromatin{shard_log(LABEL_SHARDS)}"),
+    benchmark:
+        PATHS.benchmark(f"prepare-chromatin{shard_log(LABEL_SHARDS)}")
+    resources:
+        **job(8000, 240),
+    params:
+        bundle=lambda wildcards, input: (
+            ["--deepsea-bundle", input.bundle, "--deepsea-bins", input.bins]
+            if input.bundle
+            else []
+        ),
+        blacklist=given("blacklist"),
+        target=lambda wildcards, output: output.get("shard", LABELLED),
+        shard=shard_args(LABEL_SHARDS),
+        aliases=SET_ALIASES,
+    shell:
+        "bigbird-dna prepare chromatin {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
+        " {params.blacklist:q} {params.aliases:q} {params.shard:q}"
+        " --reference {input.reference:q} -o {params.target:q} > {log:q} 2>&1"
+
+
+if LABEL_SHARDS > 1:
+
+    rule merge_chromatin:
+        input:
+            shards_of(LABELLED, LABEL_SHARDS),
+        output:
+            **LABELLED_FILES,
+        log:
+            PATHS.log("merge-chromatin"),
+        benchmark:
+            PATHS.benchmark("merge-chromatin")
+        resources:
+            mem_mb=8000,
+            runtime=120,
+        params:
+            directory=subpath(output.bins, parent=True),
+            version=VERSION,
+        shell:
+            "bigbird-dna merge-shards {input:q} -o {params.directory:q} > {log:q} 2>&1"
+
+
+if CONFIG.splits.max_train_test_similarity is not None:
+
+    rule prepare_filter_bins:
+        input:
+            **GENOME,
+            bins=LABELLED_FILES["bins"],
+            rest=list(LABELLED_FILES.values()),
+        output:
+            **DATA_FILES,
+        log:
+            PATHS.log("prepare-filter-bins"),
+        benchmark:
+            PATHS.benchmark("prepare-filter-bins")
+        resources:
+            **job(16000, 480),
+        params:
+            labelled=subpath(input.bins, parent=True),
+            directory=subpath(output.bins, parent=True),
+            similarity=CONFIG.splits.max_train_test_similarity,
+        shell:
+            "bigbird-dna prepare filter-bins {params.labelled:q} --reference {input.reference:q}"
+            " --similarity {params.similarity:q} -o {params.directory:q} > {log:q} 2>&1"

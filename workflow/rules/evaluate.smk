@@ -1,0 +1,222 @@
+"""Models on held-out data, and how like that is to the training: figures by it."""
+
+STRATA = [f"--similarity-bins={','.join(map(str, CONFIG.splits.similarity_strata))}"] * bool(
+    CONFIG.splits.similarity_strata
+)
+
+
+rule evaluate_pretraining:
+    input:
+        **TOKENS,
+        model=PATHS.pretrained,
+        baselines=PATHS.pretraining_baselines,
+    output:
+        PATHS.pretraining_bits,
+    log:
+        PATHS.log("evaluate-pretraining"),
+    benchmark:
+        PATHS.benchmark("evaluate-pretraining")
+    resources:
+        **job(12000, 120, gpu=1),
+    params:
+        tokens=subpath(input.tokenizer, parent=True),
+        length=CONFIG.pretraining.sequence_tokens,
+        predictors=given("baselines"),
+        device=device,
+    shell:
+        "bigbird-dna evaluate pretraining {input.model:q} --tokens {params.tokens:q}"
+        " --sequence-tokens {params.length:q} {params.predictors:q} -o {output:q}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+BIN_SHARDS = CHROMATIN.shards.predictions
+
+
+rule evaluate_test_bins:
+    input:
+        **BINS,
+        config=PATHS.stage("chromatin-evaluation"),
+        models=expand(
+            PATHS.chromatin_model("{{window}}", "{member}"), member=range(CHROMATIN.models)
+        ),
+    output:
+        shard_of(PATHS.chromatin_predictions("{window}"), BIN_SHARDS),
+    log:
+        PATHS.log(f"evaluate-test-bins-{{window}}{shard_log(BIN_SHARDS)}"),
+    benchmark:
+        PATHS.benchmark(f"evaluate-test-bins-{{window}}{shard_log(BIN_SHARDS)}")
+    resources:
+        **job(16000, 720, gpu=1),
+    params:
+        data=subpath(input.bins, parent=True),
+        shard=shard_args(BIN_SHARDS),
+        device=device,
+    shell:
+        "bigbird-dna evaluate test-bins {input.config:q} {input.models:q} --data {params.data:q}"
+        " --reference {input.reference:q} {params.shard:q} -o {output:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+rule evaluate_nearest_promoters:
+    input:
+        **WINDOWS,
+        config=PATHS.stage("promoter-baseline"),
+    output:
+        table=PATHS.nearest_promoters("{negative_set}"),
+        predictions=PATHS.nearest_predictions("{negative_set}"),
+    log:
+        PATHS.log("evaluate-nearest-promoters-{negative_set}"),
+    benchmark:
+        PATHS.benchmark("evaluate-nearest-promoters-{negative_set}")
+    resources:
+        **job(8000, 240),
+    params:
+        windows=subpath(input.windows, parent=True),
+        version=VERSION,
+    shell:
+        "bigbird-dna evaluate nearest-promoters {input.config:q} --negative-set {wildcards.negative_set:q}"
+        " --windows {params.windows:q} --reference {input.reference:q} -o {output.table:q}"
+        " --predictions {output.predictions:q} > {log:q} 2>&1"
+
+
+rule evaluate_promoters_by_similarity:
+    input:
+        nearest=[PATHS.nearest_promoters(name) for name in SETS],
+        models=[PATHS.promoter_model(name) for name in SETS],
+        baselines=[PATHS.promoter_baseline("k-mer", name) for name in SETS],
+        predictions=[PATHS.nearest_predictions(name) for name in SETS],
+    output:
+        table=report_item(PATHS.report / "similarity.tsv"),
+        figure=report_item(PATHS.report / "similarity.svg"),
+    log:
+        PATHS.log("evaluate-promoters-by-similarity"),
+    benchmark:
+        PATHS.benchmark("evaluate-promoters-by-similarity")
+    resources:
+        **job(4000, 60),
+    params:
+        files=[
+            option
+            for name in SETS
+            for option in (
+                f"--nearest={name}={PATHS.nearest_promoters(name)}",
+                f"--predictions={name}/model={PATHS.promoter_model(name)}/predictions.parquet",
+                f"--predictions={name}/k-mer={PATHS.promoter_baseline('k-mer', name)}",
+                f"--predictions={name}/nearest={PATHS.nearest_predictions(name)}",
+            )
+        ],
+        strata=STRATA,
+        directory=subpath(output.table, parent=True),
+        version=VERSION,
+    shell:
+        "bigbird-dna evaluate promoters-by-similarity {params.files:q} {params.strata:q}"
+        " -o {params.directory:q} > {log:q} 2>&1"
+
+
+rule evaluate_nearest_bins:
+    input:
+        **BINS,
+        config=PATHS.stage("chromatin-evaluation"),
+    output:
+        table=PATHS.nearest_bins,
+        predictions=PATHS.nearest_bin_predictions,
+    log:
+        PATHS.log("evaluate-nearest-bins"),
+    benchmark:
+        PATHS.benchmark("evaluate-nearest-bins")
+    resources:
+        **job(16000, 480),
+    params:
+        data=subpath(input.bins, parent=True),
+        version=VERSION,
+    shell:
+        "bigbird-dna evaluate nearest-bins {input.config:q} --data {params.data:q}"
+        " --reference {input.reference:q} -o {output.table:q} --predictions {output.predictions:q}"
+        " > {log:q} 2>&1"
+
+
+rule evaluate_bins_by_similarity:
+    input:
+        nearest=PATHS.nearest_bins,
+        model=PATHS.chromatin_predictions(CHROMATIN.data.window),
+        kmers=rules.train_baseline_chromatin.output.predictions,
+        predictions=PATHS.nearest_bin_predictions,
+        labels=rules.train_baseline_chromatin.output.labels,
+        tracks=DATA_FILES["tracks"],
+    output:
+        report_item(PATHS.report / "bin_similarity.tsv"),
+    log:
+        PATHS.log("evaluate-bins-by-similarity"),
+    benchmark:
+        PATHS.benchmark("evaluate-bins-by-similarity")
+    resources:
+        **job(4000, 60),
+    params:
+        least=CHROMATIN.min_positives_report,
+        strata=STRATA,
+        version=VERSION,
+    shell:
+        "bigbird-dna evaluate bins-by-similarity {input.nearest:q} --labels {input.labels:q}"
+        " --predictions model={input.model:q} --predictions k-mer={input.kmers:q}"
+        " --predictions nearest={input.predictions:q} --tracks {input.tracks:q}"
+        " --min-positives {params.least:q} {params.strata:q} -o {output:q} > {log:q} 2>&1"
+
+
+NARROW = CHROMATIN.data.compare_window
+
+
+rule auc_report:
+    input:
+        predictions=PATHS.chromatin_predictions(CHROMATIN.data.window),
+        narrow=PATHS.chromatin_predictions(NARROW) if NARROW else [],
+        kmers=rules.train_baseline_chromatin.output.predictions,
+        labels=rules.train_baseline_chromatin.output.labels,
+        calibrated=PATHS.calibrated_chromatin,
+        tracks=DATA_FILES["tracks"],
+    output:
+        tracks=report_item(PATHS.report / "chromatin/tracks.tsv"),
+        groups=report_item(PATHS.report / "chromatin/groups.tsv"),
+        calibration=report_item(PATHS.report / "chromatin/track_calibration.svg"),
+        calibration_table=report_item(PATHS.report / "chromatin/track_calibration.tsv"),
+        page=report_item(PATHS.report / "chromatin/report.html"),
+    log:
+        PATHS.log("auc-report"),
+    benchmark:
+        PATHS.benchmark("auc-report")
+    threads: 2
+    resources:
+        **job(4000, 60),
+    params:
+        directory=subpath(output.page, parent=True),
+        narrow=lambda wildcards, input: (
+            ["--compare", f"window_{NARROW}={input.narrow}"] if NARROW else []
+        ),
+        # DeepSEA's list has the published AUROCs, and the data set's table keeps them.
+        published=["--published", str(DATA_FILES["tracks"])] if "bundle" in INPUTS.files else [],
+        calibration=str(PATHS.calibrated_chromatin / "calibration.json"),
+        least=CHROMATIN.min_positives_report,
+        version=VERSION,
+    shell:
+        "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
+        " {params.narrow:q} --compare kmers={input.kmers:q} {params.published:q}"
+        " --min-positives {params.least:q} --calibration {params.calibration:q}"
+        " --threads {threads} -o {params.directory:q} > {log:q} 2>&1"
+
+
+rule evaluate_variants:
+    input:
+        PATHS.scored_variants,
+    output:
+        table=report_item(PATHS.report / "variants.tsv"),
+        figure=report_item(PATHS.report / "variants.svg"),
+    log:
+        PATHS.log("evaluate-variants"),
+    benchmark:
+        PATHS.benchmark("evaluate-variants")
+    resources:
+        **job(2000, 15),
+    params:
+        directory=subpath(output.table, parent=True),
+        version=VERSION,
+    shell:
+        "bigbird-dna evaluate variants {input:q} -o {params.directory:q} > {log:q} 2>&1"

@@ -1,0 +1,95 @@
+"""Scores along the start of the first test contig, or of the test sequences: as of a user's own FASTA; variants.
+
+A job in shards (`scoring.shards`, `chromatin.shards`) runs its rule once for each, at the same time; they are merged
+to the bytes of one job.
+"""
+
+SCORE_SHARDS, VARIANT_SHARDS = CONFIG.example_scan.shards, CHROMATIN.shards.variants
+
+
+rule score_promoters:
+    input:
+        model=PATHS.promoter_model(CONFIG.example_scan.negative_set),
+        fasta=PATHS.test_sequences if SEQUENCES else PATHS.scored_contig,
+    output:
+        shard_of(PATHS.promoter_scores("{format}"), SCORE_SHARDS),
+    log:
+        PATHS.log(f"score-promoters-{{format}}{shard_log(SCORE_SHARDS)}"),
+    benchmark:
+        PATHS.benchmark(f"score-promoters-{{format}}{shard_log(SCORE_SHARDS)}")
+    wildcard_constraints:
+        format="tsv|bedgraph",
+    resources:
+        **job(8000, 240, gpu=1),
+    params:
+        stride=CONFIG.example_scan.stride,
+        # Sequences are read as they are given.
+        strand=["--strand=+"] if SEQUENCES else [],
+        shard=shard_args(SCORE_SHARDS),
+        device=device,
+    shell:
+        "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
+        " --format {wildcards.format:q} --stride {params.stride:q} {params.strand:q} {params.shard:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+
+
+rule score_variants:
+    input:
+        **GENOME,
+        model=CHROMATIN_MODEL,
+        variants=INPUTS.files.get("variants", []),
+        aliases=ALIASES,
+    output:
+        shard_of(PATHS.scored_variants, VARIANT_SHARDS),
+    log:
+        PATHS.log(f"score-variants{shard_log(VARIANT_SHARDS)}"),
+    benchmark:
+        PATHS.benchmark(f"score-variants{shard_log(VARIANT_SHARDS)}")
+    priority: 1
+    # One: it needn't wait until more cores are free at once; --set-threads gives a large VCF more.
+    threads: 1
+    resources:
+        **job(16000, 720, gpu=1),
+    params:
+        contigs=lambda wildcards: [
+            f"--contig={contig}" for contig in simulated_test_contigs(CONFIG)
+        ],
+        aliases=given("aliases"),
+        shard=shard_args(VARIANT_SHARDS),
+        device=device,
+    shell:
+        "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
+        " --reference {input.reference:q} {params.aliases:q} --tracks '*' {params.shard:q} -o {output:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+
+
+# Files of which shards are made, and of how many; bins are merged where they are made.
+SHARDED = {
+    PATHS.promoter_scores("tsv"): SCORE_SHARDS,
+    PATHS.promoter_scores("bedgraph"): SCORE_SHARDS,
+    PATHS.chromatin_predictions(CHROMATIN.data.window): BIN_SHARDS,
+    PATHS.chromatin_predictions(CHROMATIN.data.compare_window): BIN_SHARDS,
+    PATHS.scored_variants: VARIANT_SHARDS,
+}
+SHARDED = {path.name: shards_of(path, count) for path, count in SHARDED.items() if count > 1}
+
+
+rule merge_shards:
+    input:
+        lambda wildcards: SHARDED[wildcards.file],
+    output:
+        PATHS.results / "{folder}/{file}",
+    log:
+        PATHS.log("merge-shards-{folder}-{file}"),
+    benchmark:
+        PATHS.benchmark("merge-shards-{folder}-{file}")
+    wildcard_constraints:
+        folder="scores|chromatin",
+        file="|".join(map(re.escape, SHARDED)) or "-",
+    resources:
+        mem_mb=8000,
+        runtime=120,
+    params:
+        version=VERSION,
+    shell:
+        "bigbird-dna merge-shards {input:q} -o {output:q} > {log:q} 2>&1"

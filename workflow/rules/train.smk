@@ -1,0 +1,200 @@
+"""Models, each on one or more processes of one node or of several, and their baselines, which need no GPU."""
+
+
+rule pretrain:
+    input:
+        **TOKENS,
+        config=PATHS.stage("pretraining"),
+    output:
+        directory(PATHS.pretrained),
+    log:
+        PATHS.log("pretrain"),
+    benchmark:
+        PATHS.benchmark("pretrain")
+    container:
+        AROUND_TRAINING
+    threads: max(8, CONFIG.num_gpus)
+    resources:
+        **training(CONFIG.num_gpus, 2880),
+    params:
+        command="pretrain",
+        data=["--tokens", str(PATHS.tokens)],
+        start=given("pretrained"),
+        # No output: Snakemake would remove them before it goes on with a killed job.
+        checkpoints=str(PATHS.checkpoints),
+        launch=LAUNCH,
+        threads=threads_each,
+        limit=time_limit,
+        device=device,
+    shell:
+        "{params.launch:q} {params.command:q} {input.config:q} {params.data:q}"
+        " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
+        " --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+use rule pretrain as finetune_promoter with:
+    input:
+        **WINDOWS,
+        config=PATHS.stage("promoters"),
+        tokenizer=PATHS.tokenizer,
+        pretrained=PATHS.pretrained if CONFIG.promoters.model.initial == "pretrained" else [],
+    output:
+        directory(PATHS.promoter_model("{model}")),
+    log:
+        PATHS.log("finetune-promoter-{model}"),
+    benchmark:
+        PATHS.benchmark("finetune-promoter-{model}")
+    priority: 1
+    # One each: models then train side by side, which is faster than one after the other on more cores.
+    threads: CONFIG.promoters.num_gpus
+    resources:
+        **training(CONFIG.promoters.num_gpus, 1440),
+    params:
+        command="finetune-promoter",
+        data=lambda wildcards, input: [
+            *(
+                ("--negative-set", CONFIG.promoters.shuffled_label_control, "--shuffle-labels")
+                if wildcards.model == "control"
+                else ("--negative-set", wildcards.model)
+            ),
+            *("--windows", str(PATHS.windows), "--reference", input.reference),
+        ],
+
+
+use rule pretrain as finetune_chromatin with:
+    input:
+        **BINS,
+        config=PATHS.stage("chromatin"),
+        tokenizer=PATHS.tokenizer,
+        pretrained=PATHS.pretrained if CHROMATIN.model.initial == "pretrained" else [],
+    output:
+        directory(PATHS.chromatin_model("{window}", "{member}")),
+    log:
+        PATHS.log("finetune-chromatin-{window}-{member}"),
+    benchmark:
+        PATHS.benchmark("finetune-chromatin-{window}-{member}")
+    # More work follows than after the other models: predictions, variants, the report. Then what takes long
+    # comes before what is short, so that the cores run out of work together.
+    priority: 2
+    threads: CHROMATIN.num_gpus
+    resources:
+        **training(CHROMATIN.num_gpus, 2880),
+    params:
+        command="finetune-chromatin",
+        data=lambda wildcards, input: [
+            *("--window", wildcards.window, "--ensemble-index", wildcards.member),
+            *("--data", str(PATHS.chromatin_data), "--reference", input.reference),
+        ],
+
+
+rule train_baseline_language:
+    input:
+        **TOKENS,
+        config=PATHS.stage("pretraining"),
+    output:
+        PATHS.pretraining_baselines,
+    log:
+        PATHS.log("train-baseline-language"),
+    benchmark:
+        PATHS.benchmark("train-baseline-language")
+    resources:
+        # n-grams over tokens stop at 4 GB, tables over bases take 1.
+        **job(12000, 480),
+    params:
+        tokens=subpath(input.tokenizer, parent=True),
+    shell:
+        "bigbird-dna train baseline-language {input.config:q} --tokens {params.tokens:q}"
+        " --tokenizer {input.tokenizer:q} -o {output:q} > {log:q} 2>&1"
+
+
+rule train_baseline_promoter:
+    input:
+        **WINDOWS,
+        config=PATHS.stage("promoter-baseline"),
+    output:
+        PATHS.promoter_baseline("{baseline}", "{negative_set}"),
+    log:
+        PATHS.log("train-baseline-promoter-{baseline}-{negative_set}"),
+    benchmark:
+        PATHS.benchmark("train-baseline-promoter-{baseline}-{negative_set}")
+    wildcard_constraints:
+        baseline="kmer|position",
+    resources:
+        **job(16000, 120),
+    params:
+        baseline=lambda wildcards: "k-mer" if wildcards.baseline == "kmer" else wildcards.baseline,
+        windows=subpath(input.windows, parent=True),
+        version=VERSION,
+    shell:
+        "bigbird-dna train baseline-promoter {input.config:q} --negative-set {wildcards.negative_set:q}"
+        " --baseline {params.baseline:q} --windows {params.windows:q} --reference {input.reference:q}"
+        " --output {output:q} > {log:q} 2>&1"
+
+
+rule train_baseline_chromatin:
+    input:
+        **BINS,
+        config=PATHS.stage("chromatin-evaluation"),
+    output:
+        predictions=PATHS.chromatin_kmers,
+        bins=PATHS.held_out_bins / "bins.parquet",
+        labels=PATHS.held_out_bins / "labels.npz",
+    log:
+        PATHS.log("train-baseline-chromatin"),
+    benchmark:
+        PATHS.benchmark("train-baseline-chromatin")
+    resources:
+        **job(16000, 240),
+    params:
+        data=subpath(input.bins, parent=True),
+        held_out=subpath(output.labels, parent=True),
+        version=VERSION,
+    shell:
+        "bigbird-dna train baseline-chromatin {input.config:q} --data {params.data:q}"
+        " --reference {input.reference:q} -o {output.predictions:q}"
+        " --labels {params.held_out:q} --threads {threads} > {log:q} 2>&1"
+
+
+MEMBERS = [
+    PATHS.chromatin_model(CHROMATIN.data.window, member) for member in range(CHROMATIN.models)
+]
+# The model that variants are scored with.
+CHROMATIN_MODEL = PATHS.combined_chromatin if CHROMATIN.models > 1 else MEMBERS[0]
+
+
+rule model_ensemble:
+    input:
+        MEMBERS,
+    output:
+        directory(PATHS.combined_chromatin),
+    log:
+        PATHS.log("model-ensemble"),
+    benchmark:
+        PATHS.benchmark("model-ensemble")
+    shell:
+        "bigbird-dna model ensemble {input:q} -o {output:q} > {log:q} 2>&1"
+
+
+# A directory of its own: Snakemake removes what a rule makes before it runs again, and with it what others
+# had put there. So a fault here costs no training, and models of before are calibrated without another one.
+rule model_calibrate_chromatin:
+    input:
+        **BINS,
+        config=PATHS.stage("chromatin-calibration"),
+        model=CHROMATIN_MODEL,
+    output:
+        directory(PATHS.calibrated_chromatin),
+    log:
+        PATHS.log("model-calibrate-chromatin"),
+    benchmark:
+        PATHS.benchmark("model-calibrate-chromatin")
+    resources:
+        **job(16000, 720, gpu=1),
+    params:
+        data=subpath(input.bins, parent=True),
+        device=device,
+    shell:
+        "bigbird-dna model calibrate-chromatin {input.config:q} {input.model:q} --data {params.data:q}"
+        " --reference {input.reference:q} -o {output:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"
