@@ -13,19 +13,14 @@ from pathlib import Path
 from snakemake.settings.types import DeploymentMethod
 
 from bigbird_dna.config import (
-    LONG_RANGE_TASKS,
     NEGATIVE_SETS,
     SIMULATED,
     STAGES,
-    STUDY_STARTS,
-    STUDY_TASKS,
     Config,
-    LongRangeConfig,
     as_in_a_file,
     check_stages,
     complete,
     parse_config,
-    share_name,
     stage_text,
 )
 from bigbird_dna.errors import BigBirdDnaError
@@ -132,39 +127,7 @@ def pieces_of(file, of):
     return [PATHS.piece(file, number, of) for number in range(1, of + 1)]
 
 
-def study_settings(wildcards, section):
-    """What a model of a study has otherwise than the task's own: words for the command that trains it."""
-    study = CONFIG.study
-    steps = study.longer_steps if wildcards.start == "longer" else study.steps
-    values = {
-        "model.initial": "pretrained" if wildcards.start == "pretrained" else "random",
-        "training.examples": wildcards.share,
-        "training.seed": wildcards.seed,
-        "training.steps": steps,
-        "training.evaluate_every": study.evaluate_every,
-    }
-    if section == "promoters":
-        values["calibration.negatives"] = 0  # nobody asks whether these models' probabilities hold
-    said = [f"{section}.{key}={value}" for key, value in values.items() if value is not None]
-    return [word for text in said for word in ("--set", text)]
-
-
-def study_models(task):
-    """The model directories of a study's task; none without a study of it."""
-    study = CONFIG.study
-    if study is None or task not in study.tasks:
-        return []
-    return [
-        PATHS.study_model(task, start, share_name(share), seed)
-        for start in study.starts
-        for share in study.shares
-        for seed in study.seeds
-    ]
-
-
 wildcard_constraints:
-    start="|".join(STUDY_STARTS),
-    share=r"[\d.]+",
     seed=r"\d+",
     negative_set="|".join(NEGATIVE_SETS),
     model="|".join([*NEGATIVE_SETS, "control"]),

@@ -272,8 +272,8 @@ rule run_report:
             *(rules.auc_report.output if CONFIG.has_chromatin else []),
             *(rules.variant_report.output if KNOWN_EFFECTS else []),
             *SIMILARITY_FIGURES,
-            *(rules.study_report.output if CONFIG.study else []),
-            *(rules.probe_promoters.output if PROBED else []),
+            *(rules.pretraining_study.output if CONFIG.study else []),
+            *(rules.layer_probes.output if PROBED else []),
             *rules.attention_figure.output,
         ],
     output:

@@ -9,11 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, StudyStart
+from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_TASKS, Config, StudyStart, share_name
 from bigbird_dna.data.predictions import compare, negative_set_of
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
@@ -28,6 +28,7 @@ from bigbird_dna.papers.experiments.comparing import (
     open_test_bins,
     track_aurocs,
 )
+from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, require
 from bigbird_dna.papers.experiments.figures import share_figure, steps_figure
 from bigbird_dna.papers.experiments.trained_models import (
     PREDICTIONS,
@@ -49,6 +50,64 @@ _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 _WHERE = {"promoters": "on the test windows", "chromatin": "in the median over the tracks, on the test bins"}
 _EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
 _UNITS = {"promoters": "windows", "chromatin": "tracks"}  # that are resampled
+
+
+class PretrainingStudy(Experiment):
+    """The section `study`: a fine-tuned model for each task, start, share of the examples and seed."""
+
+    name: ClassVar[str] = "pretraining_study"
+    files: ClassVar[Sequence[str]] = ("study.tsv", "study.svg", "study_steps.svg", "study.txt")
+
+    def check(self, run: Config) -> None:
+        """The other sections are compared with it as the whole configuration is."""
+        require(run.study, "study: is missing: it names starts, shares and seeds")
+
+    def arms(self, run: Config) -> Sequence[Arm]:
+        """By task, start and share."""
+        study = run.study
+        assert study is not None
+        arms = []
+        for task in (task for task in STUDY_TASKS if task in study.tasks):
+            for start in study.starts:
+                for share in map(share_name, study.shares):
+                    keys = {
+                        "model.initial": PRETRAINED if start == PRETRAINED else RANDOM,
+                        "training.examples": float(share),
+                        "training.steps": study.longer_steps if start == LONGER else study.steps,
+                        "training.evaluate_every": study.evaluate_every,
+                        # Nobody asks whether these models' probabilities hold.
+                        "calibration.negatives": 0 if task == "promoters" else None,
+                    }
+                    arms.append(
+                        Arm(
+                            f"{task}-{start}-{share}",
+                            task,
+                            study.seeds,
+                            {f"{task}.{key}": value for key, value in keys.items() if value is not None},
+                            options={"negative_set": study.negative_set},
+                            initialization=run.paths.pretrained if start == PRETRAINED else None,
+                            predictions="npy" if task == "chromatin" else "",
+                        )
+                    )
+        return arms
+
+    def inputs(self, run: Config) -> Sequence[Path]:
+        """The labels of the test bins, and the pretrained model."""
+        assert run.study is not None
+        labels = [run.paths.held_out_bins / "labels.npz"] if "chromatin" in run.study.tasks else []
+        return [*labels, *([run.paths.pretrained] if run.studies(PRETRAINED) else [])]
+
+    def compare(
+        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+    ) -> list[str]:
+        """Write the study's report; lines are its sentences."""
+        return study_report(
+            [job.model for job in jobs],
+            output,
+            labels=run.paths.held_out_bins / "labels.npz",
+            pretrained=run.paths.pretrained if run.studies(PRETRAINED) else None,
+            benchmarks=benchmarks,
+        ).sentences
 
 
 class StudyReport(NamedTuple):
@@ -222,7 +281,8 @@ def processor_times(arms: Sequence[StudyArm], benchmarks: Path) -> Times:
     found: dict[str, list[float | None]] = {}
     for arm in arms:
         for model in arm.models:
-            path = benchmarks / f"study-{arm.task}-{model.path.parent.name}.tsv"
+            # Below experiments/NAME/ARM/SEED, which the rule `arm` has as its wildcards.
+            path = benchmarks / f"arm-{'-'.join(model.path.parts[-4:-1])}.tsv"
             found.setdefault(arm.start, []).append(processor_seconds(path))
     known = {start: [value for value in values if value is not None] for start, values in found.items()}
     means = {start: float(np.mean(known[start])) for start in found if len(known[start]) == len(found[start])}

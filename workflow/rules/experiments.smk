@@ -1,0 +1,253 @@
+"""The papers' experiments: a job for each arm and seed of a plan, and a target that compares them.
+
+Targets are the experiments' names: pretraining_study, layer_probes, table5, table6, table7, ablation,
+long_range_arena and byte_lm.
+"""
+
+import functools
+
+from bigbird_dna.papers.experiments.experiment import EXPERIMENTS, find_experiment, plan
+
+ARM_FILES = str(PATHS.experiment("{experiment}") / "{arm}")
+# Marks of Snakemake's own report, of what the run's page shows as well: caption and name.
+EXPERIMENT_MARKS = {
+    "study.txt": ("study_words", "in words"),
+    "study.svg": ("study", "AUROC and the number of examples"),
+    "study_steps.svg": ("study_steps", "AUROC while fine-tuning"),
+    "study.tsv": ("study_table", "all starts, table"),
+    "probes.svg": ("probes", "probes of the layers"),
+    "probes.tsv": ("probes", "probes, table"),
+}
+# Frozen encoders are probed where there is a pretrained one to be told from fresh weights.
+PROBED = CONFIG.studies("pretrained") and "promoters" in CONFIG.study.tasks
+
+
+@functools.cache
+def planned(experiment):
+    """The jobs of an experiment by arm and seed, checked as a whole: before the first of them."""
+    try:
+        jobs = plan(find_experiment(experiment), CONFIG)
+    except BigBirdDnaError as error:
+        sys.exit(f"bigbird-dna: error: {error}")
+    return {(job.arm.name, str(job.seed)): job for job in jobs}
+
+
+def planned_job(wildcards):
+    """The job of a directory; of an arm's own files its first."""
+    jobs = planned(wildcards.experiment)
+    own = [job for (arm, _), job in jobs.items() if arm == wildcards.arm]
+    return jobs.get((wildcards.arm, wildcards.get("seed")), own[0] if own else None)
+
+
+def arm_inputs(wildcards):
+    """What a job reads; an arm that isn't in the plan has no file."""
+    job = planned_job(wildcards)
+    return job.inputs if job else PATHS.experiment(f"no-arm-{wildcards.arm}")
+
+
+def arm_processes(wildcards):
+    """Processes of a training: those of pretraining, or of the task; comparators have one."""
+    job = planned_job(wildcards)
+    if job is None or not job.is_model or job.experiment == "ablation":
+        return 1
+    return {
+        "pretraining": CONFIG.processes,
+        "promoters": CONFIG.promoters.processes,
+        "chromatin": CONFIG.chromatin.processes,
+    }.get(job.arm.task, 1)
+
+
+def arm_threads(wildcards):
+    """One each: models then train side by side. What is trained alone has more."""
+    job, processes = planned_job(wildcards), arm_processes(wildcards)
+    alone = job is not None and (
+        job.arm.task == "bytes" or (job.arm.task == "pretraining" and job.experiment != "ablation")
+    )
+    return max(8, processes) if alone else processes
+
+
+def data_arm(wildcards):
+    """An arm that has a data set, which its command is told by."""
+    jobs = planned(wildcards.experiment).values()
+    return next((job.arm.name for job in jobs if job.arm.data == wildcards.data), "none")
+
+
+def data_settings(wildcards):
+    """What decides a data set beside its inputs."""
+    found = find_experiment(wildcards.experiment).data_config(CONFIG, wildcards.data)
+    return found.model_dump_json()
+
+
+def compared(experiment):
+    """An input function: all files that an experiment compares."""
+
+    def inputs(wildcards):
+        jobs = planned(experiment).values()
+        return [path for job in jobs for path in job.outputs] + [
+            *find_experiment(experiment).inputs(CONFIG)
+        ]
+
+    return inputs
+
+
+def compared_settings(experiment):
+    """The keys by which a report is made."""
+
+    def settings(wildcards):
+        return stage_text(CONFIG, "report") if experiment in ("table7", "ablation") else ""
+
+    return settings
+
+
+def marked(file):
+    """A file of the report, with its mark if it has one."""
+    caption, label = EXPERIMENT_MARKS.get(file, ("", ""))
+    if not caption:
+        return PATHS.report / file
+    return report(
+        PATHS.report / file,
+        category="What pretraining buys",
+        caption=f"{CAPTIONS}/{caption}.rst",
+        labels={"figure": label},
+    )
+
+
+wildcard_constraints:
+    experiment="|".join(EXPERIMENTS),
+    arm="[^/]+",
+    data=r"\w+",
+
+
+rule arm_data:
+    input:
+        lambda wildcards: find_experiment(wildcards.experiment).data_inputs(CONFIG),
+        config=ancient(PATHS.stage("experiments")),
+    output:
+        directory(PATHS.experiment("{experiment}") / "data/{data}"),
+    log:
+        PATHS.log("arm-data-{experiment}-{data}"),
+    benchmark:
+        PATHS.benchmark("arm-data-{experiment}-{data}")
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(240),
+    params:
+        arm=data_arm,
+        settings=data_settings,
+    shell:
+        "bigbird-dna experiment run {input.config:q} {wildcards.experiment:q} {params.arm:q} --part data"
+        " -o {output:q} > {log:q} 2>&1"
+
+
+rule arm_cost:
+    input:
+        tokenizer=PATHS.tokenizer,
+        config=ancient(PATHS.stage("experiments")),
+    output:
+        f"{ARM_FILES}/cost.json",
+    log:
+        PATHS.log("arm-cost-{experiment}-{arm}"),
+    benchmark:
+        PATHS.benchmark("arm-cost-{experiment}-{arm}")
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=growing(16000),
+        runtime=growing(60),
+    params:
+        settings=lambda wildcards: planned_job(wildcards).settings,
+        device=DEVICE,
+    shell:
+        "bigbird-dna experiment run {input.config:q} {wildcards.experiment:q} {wildcards.arm:q} --part cost"
+        " -o {output:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+
+
+rule arm:
+    input:
+        arm_inputs,
+        # Not newer than the model for another arm's sake: the arm's own settings say when it is trained again.
+        config=ancient(PATHS.stage("experiments")),
+    output:
+        model=directory(f"{ARM_FILES}/{{seed}}/model"),
+        described=f"{ARM_FILES}/{{seed}}/arm.json",
+    log:
+        PATHS.log("arm-{experiment}-{arm}-{seed}"),
+    benchmark:
+        PATHS.benchmark("arm-{experiment}-{arm}-{seed}")
+    container:
+        AROUND_TRAINING
+    threads: arm_threads
+    resources:
+        processes=arm_processes,
+        gpu=arm_processes,
+        mem_mb=lambda wildcards, attempt: growing(16000 * arm_processes(wildcards))(wildcards, attempt),
+        runtime=2880,
+    params:
+        settings=lambda wildcards: planned_job(wildcards).settings,
+        launch=LAUNCH,
+        threads=THREADS_EACH,
+        limit=LIMIT,
+        device=DEVICE,
+    shell:
+        "{params.launch:q} experiment run {input.config:q} {wildcards.experiment:q} {wildcards.arm:q}"
+        " --seed {wildcards.seed:q} -o {output.model:q} --threads {params.threads:q} {params.limit:q}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+rule arm_predictions:
+    input:
+        rules.arm.output.model,
+        lambda wildcards: planned_job(wildcards).inputs,
+        config=ancient(PATHS.stage("experiments")),
+    output:
+        f"{ARM_FILES}/{{seed}}/predictions.{{kind}}",
+    log:
+        PATHS.log("arm-predictions-{experiment}-{arm}-{seed}-{kind}"),
+    benchmark:
+        PATHS.benchmark("arm-predictions-{experiment}-{arm}-{seed}-{kind}")
+    wildcard_constraints:
+        kind="npy|npz|tsv",
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=growing(16000),
+        runtime=growing(720),
+    params:
+        settings=lambda wildcards: CONFIG.chromatin.evaluation.model_dump_json() * (wildcards.kind == "npy"),
+        device=DEVICE,
+    shell:
+        "bigbird-dna experiment run {input.config:q} {wildcards.experiment:q} {wildcards.arm:q}"
+        " --seed {wildcards.seed:q} --part predictions -o {output:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+for _experiment in EXPERIMENTS:
+
+    rule:
+        name:
+            _experiment
+        input:
+            compared(_experiment),
+            config=ancient(PATHS.stage("experiments")),
+        output:
+            [marked(file) for file in find_experiment(_experiment).files],
+        log:
+            PATHS.log(f"compare-{_experiment}"),
+        benchmark:
+            PATHS.benchmark(f"compare-{_experiment}")
+        threads: 1
+        resources:
+            gpu=int(_experiment == "layer_probes"),
+            mem_mb=growing(16000),
+            runtime=growing(240),
+        params:
+            experiment=_experiment,
+            settings=compared_settings(_experiment),
+            benchmarks=str(Path(PATHS.benchmark("any")).parent),
+            directory=subpath(output[0], parent=True),
+            device=DEVICE,
+            version=VERSION,
+        shell:
+            "bigbird-dna experiment compare {input.config:q} {params.experiment:q}"
+            " --benchmarks {params.benchmarks:q} -o {params.directory:q} --threads {threads}"
+            " --device {params.device:q} > {log:q} 2>&1"
