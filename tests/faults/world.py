@@ -12,10 +12,9 @@ from bigbird_dna.registry.publishing import unpack
 from bigbird_dna.simulate.writing import simulate
 from tests.calibration.sources import write_predictions
 from tests.cli.command import invoke
-from tests.papers.experiments.costs import write_cost
+from tests.papers.experiments.public_files import c4
 from tests.papers.experiments.studies import write_study
 from tests.registry.shelf import publish, write_list
-from tests.tasks.density.public_files import c4
 from tests.toys import random_dna
 
 TRAINING = {"steps": 4, "checkpoint_every": 2, "evaluate_every": 2, "precision": "float32"}
@@ -52,6 +51,15 @@ SETTINGS["long_range"] = {
         **{"shortest": 4, "longest": 12, "training": {**TRAINING, "batch_size": 2}},
     },
     "pathfinder": {"examples": {"train": 2, "valid": 2, "test": 2}, "size": 20, "dashes": 3},
+}
+# The world has too few bases for validation windows of another set.
+SETTINGS["scoring"] = {"negative_set": "permuted"}
+SETTINGS["tables"] = {
+    **{"negative_sets": ["permuted"], "promoters": ["gc"], "chromatin": ["gc"], "seeds": [1]},
+    **{"starts": ["random"], "probes": False},
+}
+SETTINGS["ablation"] = {
+    **{"mechanisms": ["bigbird"], "tokens": 64, "batch_tokens": 128, "steps": 4, "lengths": []}
 }
 TEXT_TASK: dict[str, Any] = {
     "kind": "classification",
@@ -121,13 +129,16 @@ def make_world(home: Path) -> World:
     for command in ("train baseline-promoter", "export-hf", "evaluate pretraining", "report pretraining"):
         run(world, command)
     run(world, "generate")
-    run(world, "experiment score-masked")
-    write_cost(world / "cost.json", 0.5)
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
         stream.write((world / "simulated/promoters.sga").read_text())
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
-    for command in ("experiment lra-data listops", "experiment lra-train"):
+    for command in (
+        "experiment run windows",
+        "experiment run data",
+        "experiment run",
+        "experiment run pretraining",
+    ):
         run(world, command)
     for command in ("prepare sequences", "evaluate nearest-promoters", "evaluate nearest-bins"):
         run(world, command)
@@ -175,18 +186,27 @@ OUTPUTS = {
     "evaluate nearest-promoters": "nearest.tsv",
     "evaluate nearest-bins": "chromatin/nearest.tsv",
     "export-hf": "models/exported",
-    "experiment lra-data listops": "long_range/listops",
-    "experiment lra-train": "long_range/bigbird",
+    "experiment run windows": "experiments/table6/data/8000",
+    "experiment run data": "experiments/long_range_arena/data/listops",
+    "experiment run": "experiments/long_range_arena/listops-bigbird/1/model",
+    "experiment run pretraining": "experiments/ablation/bigbird-steps/1/model",
     "train baseline-promoter": "kmers.parquet",
     "evaluate pretraining": "bits.tsv",
     "generate": "samples.fa",
-    "experiment score-masked": "judged.npz",
     "report pretraining": "report",
     "nlp prepare": "text/far/data",
     "nlp finetune": "text/far/model",
     "nlp predict": "text/far/predictions.jsonl",
     "nlp evaluate": "text/far/evaluation.json",
 }
+
+
+def _arm(experiment: str, arm: str, part: str = "model") -> Callable[[World, Path], list[object]]:
+    return lambda w, out: [
+        *("experiment run", w.config, experiment, arm, "--part", part, "-o", out),
+        *(("--checkpoint-dir", out.parent / "checkpoints") if part == "model" else ()),
+        *("--threads", 1, "--device", "cpu"),
+    ]
 
 
 def _trained(command: str, *more: object) -> Callable[[World, Path], list[object]]:
@@ -416,20 +436,6 @@ _ALL = [
         ],
         "directory",
     ),
-    Command(
-        "train comparator-promoter",
-        lambda w, out: [
-            # The world has too few bases for validation windows of another set.
-            *("train comparator-promoter", w.config, "gc", "--negative-set", "permuted", "-o", out),
-            *("--threads", 1),
-        ],
-        "directory",
-    ),
-    Command(
-        "train comparator-chromatin",
-        lambda w, out: [*("train comparator-chromatin", w.config, "gc", "-o", out), *("--threads", 1)],
-        "directory",
-    ),
     *(
         Command(
             f"score-promoters {format}",
@@ -498,44 +504,28 @@ _ALL = [
         ],
         "beside",
     ),
+    Command("experiment plan", lambda w, out: ["experiment plan", w.config, "ablation", "-o", out], "file"),
+    Command("experiment run cost", _arm("ablation", "bigbird-steps", "cost"), "file"),
+    Command("experiment run pretraining", _arm("ablation", "bigbird-steps"), "directory"),
+    Command("experiment run predictions", _arm("ablation", "bigbird-steps", "predictions"), "file"),
+    Command("experiment run promoter-comparator", _arm("table6", "8000-permuted-gc"), "directory"),
+    Command("experiment run track-comparator", _arm("table7", "gc"), "directory"),
+    Command("experiment run windows", _arm("table6", "8000-permuted-gc", "data"), "directory"),
+    Command("experiment run data", _arm("long_range_arena", "listops-bigbird", "data"), "directory"),
+    Command("experiment run pathfinder", _arm("long_range_arena", "pathfinder-bigbird", "data"), "directory"),
+    Command("experiment run", _arm("long_range_arena", "listops-bigbird"), "directory"),
+    Command("experiment run byte-lm", _arm("byte_lm", "bigbird"), "directory"),
     Command(
-        "experiment profile-training",
-        lambda w, out: ["experiment profile-training", w.config, "--tokens", 64, "-o", out, "--threads", 1],
-        "file",
-    ),
-    Command(
-        "experiment match-compute",
-        lambda w, out: ["experiment match-compute", w.config, w / "cost.json", "--seconds", 60, "-o", out],
-        "file",
-    ),
-    Command(
-        "experiment score-masked",
+        "experiment compare",
         lambda w, out: [
-            *("experiment score-masked", f"bigbird-1={w / 'models/pretrained'}", "--tokens", w / "tokens"),
-            *("--sequence-tokens", 64, "--sequences", 4, "-o", out, "--threads", 1),
-        ],
-        "file",
-    ),
-    Command(
-        "experiment ablation-report",
-        lambda w, out: ["experiment ablation-report", "--steps", w / "judged.npz", "-o", out],
-        "beside",
-    ),
-    Command(
-        "experiment pretraining-study",
-        lambda w, out: ["experiment pretraining-study", *sorted((w / "study").glob("*/model")), "-o", out],
-        "beside",
-    ),
-    Command(
-        "report paper-table",
-        lambda w, out: [
-            *("report paper-table", "table6", *sorted((w / "study").glob("*-1-1/model")), "-o", out)
+            *("experiment compare", w.config, "long_range_arena", "-o", out),
+            *("--set", "long_range.tasks=[listops]", "--set", "long_range.attentions={bigbird: {}}"),
         ],
         "beside",
     ),
     Command(
-        "evaluate probe",
-        lambda w, out: ["evaluate probe", w.config, "--negative-set", "permuted", "-o", out, "--threads", 1],
+        "experiment compare layers",
+        lambda w, out: ["experiment compare", w.config, "layer_probes", "-o", out, "--threads", 1],
         "beside",
     ),
     Command("nlp prepare", _text("prepare"), "beside"),
@@ -559,29 +549,6 @@ _ALL = [
     ),
     Command("report plot-scores", lambda w, out: ["report plot-scores", w / "scores.tsv", "-o", out], "file"),
     Command("report plot-attention", lambda w, out: ["report plot-attention", w.config, "-o", out], "file"),
-    *(
-        Command(
-            f"experiment lra-data {task}",
-            lambda w, out, task=task: ["experiment lra-data", w.config, task, "-o", out],  # type: ignore[misc]
-            "directory",
-        )
-        for task in ("listops", "pathfinder")
-    ),
-    Command(
-        "experiment lra-train",
-        lambda w, out: [
-            *("experiment lra-train", w.config, "listops", "bigbird", "-o", out, "--device", "cpu"),
-            *("--data", w / "long_range/listops", "--checkpoint-dir", out.parent / "checkpoints"),
-            *("--threads", 1),
-        ],
-        "directory",
-    ),
-    Command("experiment byte-lm", _trained("experiment byte-lm"), "directory"),
-    Command(
-        "experiment lra-report",
-        lambda w, out: ["experiment lra-report", w / "long_range/bigbird", "-o", out],
-        "beside",
-    ),
     Command(
         "experiment receptive-field",
         lambda w, out: ["experiment receptive-field", w.config, "-o", out, "--tokens", 64],

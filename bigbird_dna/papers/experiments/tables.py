@@ -20,7 +20,7 @@ from bigbird_dna.data.predictions import compare, negative_set_of, read_predicti
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import json_rows, write_tsv
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.metrics.binary import THRESHOLD
 from bigbird_dna.metrics.curves import Floats
@@ -99,27 +99,17 @@ def table_report(
     DataError
         A file can't be used, or predictors can't be compared.
     """
-    if name not in TITLES:
-        raise UsageError(f"{name!r} is not a table: choose {', '.join(TITLES)}")
-    if name != "table7" and (labels or tracks or min_positives != 1):
-        raise UsageError(f"--labels, --track-table and --min-positives go with table7, not with {name}")
-    if name != "table5" and bits:
-        raise UsageError(f"--bits goes with table5, not with {name}")
     chromatin = None
     if name == "table7":
-        if labels is None or tracks is None:
-            raise UsageError("table7: name --labels and --track-table of the test bins")
+        assert labels is not None and tracks is not None
         chromatin = chromatin_tables(inputs, labels, tracks, min_positives)
-        table = chromatin.medians
-    elif name == "table6":
-        table = promoter_table(inputs)
-    else:
-        if len(inputs) != 1:
-            raise UsageError(
-                f"table5 is made of one table of bits per base, not of {len(inputs)}: name further ones "
-                "with --bits"
-            )
-        table = bits_table(inputs[0], bits or {})
+    table = (
+        chromatin.medians
+        if chromatin is not None
+        else promoter_table(inputs)
+        if name == "table6"
+        else bits_table(inputs[0], bits or {})
+    )
     with into_directory(output, inputs) as files:
         write_tsv(files / f"{name}.tsv", table)
         content = {"title": TITLES[name], "note": _note(name), "rows": json_rows(table)}

@@ -23,7 +23,7 @@ from tests.cli.command import Run, invoke
 from tests.golden.messages import fails
 from tests.toys import MOTIFS, random_model, small_tokenizer, write_motif_genome
 
-QUICK = {"steps": 4, "step_windows": 8}
+QUICK: dict[str, Any] = {"steps": 4, "step_windows": 8}
 
 
 def fit_windows(

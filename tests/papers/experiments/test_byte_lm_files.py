@@ -9,7 +9,6 @@ import pytest
 
 from bigbird_dna.disk.compression import LONGEST_LINE
 from bigbird_dna.errors import DataError
-from bigbird_dna.papers.experiments.byte_lm import END, Simple, read_stream
 from bigbird_dna.papers.experiments.byte_lm_files import (
     masked_checksum,
     read_c4,
@@ -17,8 +16,9 @@ from bigbird_dna.papers.experiments.byte_lm_files import (
     read_imagenet64,
     read_wiki40b,
 )
+from bigbird_dna.papers.experiments.byte_lm_training import END, Simple, read_stream
 from tests.golden.messages import fails
-from tests.tasks.density import public_files as form
+from tests.papers.experiments import public_files as form
 
 TEXTS = ["\n_START_ARTICLE_\nÉtude\n_START_PARAGRAPH_\nfirst_NEWLINE_second", "", "x" * 3000]
 
