@@ -100,7 +100,7 @@ def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) 
     command, below, changed = own_genome(tmp_path)
     text = dry_run(tmp_path, command, below, REPOSITORY / "workflow/config/chr22_study.yaml", changed)
     found = jobs(text)
-    assert (found["pretrain"], found["study_chromatin"], found["study_predictions"]) == (1, 6, 6)
+    assert (found["pretrain"], found["arm"], found["arm_predictions"]) == (1, 6, 6)
     held_out = {"valid": ["22:19,000,001-20,000,000"], "test": ["22:20,500,001-"], "exclude": []}
     genome = stage_configs(text)["tokens"]["genome"]
     assert {key: genome[key] for key in held_out} == held_out
@@ -152,7 +152,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--configfile", REPOSITORY / f"workflow/config/{name}.yaml"),
         *("--config", f"local_data={tmp_path}"),
     )
-    study = {"study_promoter": 10, "study_report": 1, "probe_promoters": 1}
+    study = {"arm": 10, "pretraining_study": 1, "layer_probes": 1, "stage_config": 8}
     similarity = {"nearest_promoters": 4, "promoter_similarity_report": 1}
     more = study | similarity if name == "yeast" else {}
     assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
@@ -175,11 +175,11 @@ def test_sections_on_the_command_line_have_numbers(tmp_path: Path) -> None:
     ablation = "ablation={mechanisms: [bigbird, window], seeds: [1, 7], lengths: [], distance: [], steps: 30}"
     text = dry_run(tmp_path, "--config", ablation, "--", "ablation")
     # The reference has the same time in the same steps.
-    assert jobs(text)["ablation_training"] == 4 + 2
-    assert text.count("pretraining.steps=30 ") == 4 + 1  # and what plans the same time
+    assert jobs(text)["arm"] == 4 + 2
+    assert stage_configs(text)["experiments"]["ablation"]["steps"] == 30
 
 
 def test_each_stage_gets_its_sections(demo_run: str) -> None:
     config = load_config(REPOSITORY / "workflow/config/demo.yaml")
-    there = [stage for stage in STAGES if stage not in ("long-range", "density")]  # targets of their own
+    there = [stage for stage in STAGES if stage not in ("long-range", "density", "experiments")]  # targets of their own
     assert stage_configs(demo_run) == {stage: stage_values(config, stage) for stage in there}

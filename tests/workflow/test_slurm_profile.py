@@ -16,7 +16,7 @@ Asked = dict[str, dict[str, str]]
 # A study has rules that GRCh37's configurations don't run.
 STUDIED = {"study": STUDY}
 # Tables are targets of their own.
-TARGETS = ("--", "all", "table5", "table6", "table7", "ablation", "long_range", "density")
+TARGETS = ("--", "all", "table5", "table6", "table7", "ablation", "long_range_arena", "byte_lm")
 DENSITY = {
     "density": {
         "format": "c4",
@@ -32,9 +32,7 @@ DIVIDED = {"scoring": {"pieces": 2}, "chromatin": {"pieces": {"predictions": 2, 
 def asking() -> set[str]:
     """The rules that ask for GPUs."""
     found = {name for name, rule in rules().items() if "\n        gpu=" in rule}
-    texts = [
-        (REPOSITORY / f"workflow/rules/{name}.smk").read_text() for name in ("pieces", "tables", "ablation")
-    ]
+    texts = [path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk")]
     made_of = re.findall(r"use rule (\w+) as (\w+) with:", "".join(texts))
     assert made_of
     return found | {name for whole, name in made_of if whole in found}
@@ -66,9 +64,8 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Asked:
 def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
     site = site_keys()
     assert sorted(site["trainings"] + site["scorings"]) == sorted(asking())
-    training = {name for name, rule in rules().items() if "--checkpoint-dir" in rule}
-    # Language models of tables are fine-tuned by the rules of a study; those of text know their checkpoints.
-    assert training | {"table_promoter", "table_chromatin", "nlp_train"} == {*site["trainings"]}
+    training = {name for name, rule in rules().items() if "{params.limit:q}" in rule}
+    assert training | {"arm_pretraining", "nlp_train"} == {*site["trainings"]}
     profile = filled_in()
     assert gpu_rules(profile) == set(profile["set-threads"]) == asking()
 

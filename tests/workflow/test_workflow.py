@@ -33,9 +33,8 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     assert found == {
         "pretrain": ("pretrain", "2", "4", "8", "2", "2", "32"),
         "finetune_promoter": ("finetune-promoter", "3", "1", "3", "3", "3", "48"),
-        "study_promoter": ("finetune-promoter", "3", "1", "3", "3", "3", "48"),
         "finetune_chromatin": ("finetune-chromatin", "4", "1", "4", "4", "4", "64"),
-        "study_chromatin": ("finetune-chromatin", "4", "1", "4", "4", "4", "64"),
+        "arm": ("experiment", "4", "1", "4", "4", "4", "64"),
     }
     nodes = ("--set-resources", "pretrain:nodes=2", "--set-threads", "pretrain=6", "--cores", "6")
     spread = dry_run(tmp_path, *resources, *nodes, *overlay(tmp_path, {"processes": 4}))
@@ -54,7 +53,7 @@ def test_another_version_does_not_make_again_what_took_a_gpu_days(demo_run: str,
         for rule in re.split(r"^rule ", text, flags=re.MULTILINE)[1:]
     }
     slow = {name for name, rule in rules.items() if " gpu=" in rule}
-    assert {"pretrain", "finetune_promoter", "finetune_chromatin", "study_chromatin"} < slow
+    assert {"pretrain", "finetune_promoter", "finetune_chromatin", "arm"} < slow
     makers, readers = {}, {}
     for job in re.split(r"^(?:local)?rule ", demo_run + study_run, flags=re.MULTILINE)[1:]:
         name = job.split(":")[0]

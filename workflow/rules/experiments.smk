@@ -118,6 +118,35 @@ wildcard_constraints:
     data=r"\w+",
 
 
+for _experiment in [name for name in EXPERIMENTS if name != "layer_probes"]:
+
+    rule:
+        name:
+            _experiment
+        input:
+            compared(_experiment),
+            config=ancient(PATHS.stage("experiments")),
+        output:
+            [marked(file) for file in find_experiment(_experiment).files],
+        log:
+            PATHS.log(f"compare-{_experiment}"),
+        benchmark:
+            PATHS.benchmark(f"compare-{_experiment}")
+        threads: 1
+        resources:
+            mem_mb=growing(16000),
+            runtime=growing(240),
+        params:
+            experiment=_experiment,
+            settings=compared_settings(_experiment),
+            benchmarks=str(Path(PATHS.benchmark("any")).parent),
+            directory=subpath(output[0], parent=True),
+            version=VERSION,
+        shell:
+            "bigbird-dna experiment compare {input.config:q} {params.experiment:q}"
+            " --benchmarks {params.benchmarks:q} -o {params.directory:q} --threads {threads} > {log:q} 2>&1"
+
+
 rule arm_data:
     input:
         lambda wildcards: find_experiment(wildcards.experiment).data_inputs(CONFIG),
@@ -176,6 +205,8 @@ rule arm:
         PATHS.benchmark("arm-{experiment}-{arm}-{seed}")
     container:
         AROUND_TRAINING
+    wildcard_constraints:
+        experiment="(?!table5)[^/]+",
     threads: arm_threads
     resources:
         processes=arm_processes,
@@ -192,6 +223,12 @@ rule arm:
         "{params.launch:q} experiment run {input.config:q} {wildcards.experiment:q} {wildcards.arm:q}"
         " --seed {wildcards.seed:q} -o {output.model:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
+
+
+# As many nodes as the run's own pretraining may have.
+use rule arm as arm_pretraining with:
+    wildcard_constraints:
+        experiment="table5",
 
 
 rule arm_predictions:
@@ -221,33 +258,25 @@ rule arm_predictions:
         " --device {params.device:q} > {log:q} 2>&1"
 
 
-for _experiment in EXPERIMENTS:
-
-    rule:
-        name:
-            _experiment
-        input:
-            compared(_experiment),
-            config=ancient(PATHS.stage("experiments")),
-        output:
-            [marked(file) for file in find_experiment(_experiment).files],
-        log:
-            PATHS.log(f"compare-{_experiment}"),
-        benchmark:
-            PATHS.benchmark(f"compare-{_experiment}")
-        threads: 1
-        resources:
-            gpu=int(_experiment == "layer_probes"),
-            mem_mb=growing(16000),
-            runtime=growing(240),
-        params:
-            experiment=_experiment,
-            settings=compared_settings(_experiment),
-            benchmarks=str(Path(PATHS.benchmark("any")).parent),
-            directory=subpath(output[0], parent=True),
-            device=DEVICE,
-            version=VERSION,
-        shell:
-            "bigbird-dna experiment compare {input.config:q} {params.experiment:q}"
-            " --benchmarks {params.benchmarks:q} -o {params.directory:q} --threads {threads}"
-            " --device {params.device:q} > {log:q} 2>&1"
+rule layer_probes:
+    input:
+        compared("layer_probes"),
+        config=ancient(PATHS.stage("experiments")),
+    output:
+        [marked(file) for file in find_experiment("layer_probes").files],
+    log:
+        PATHS.log("compare-layer_probes"),
+    benchmark:
+        PATHS.benchmark("compare-layer_probes")
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=growing(16000),
+        runtime=growing(240),
+    params:
+        settings=lambda wildcards: stage_text(CONFIG, "promoters"),
+        directory=subpath(output[0], parent=True),
+        device=DEVICE,
+    shell:
+        "bigbird-dna experiment compare {input.config:q} layer_probes -o {params.directory:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
