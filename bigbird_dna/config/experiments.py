@@ -69,6 +69,9 @@ class StudyConfig(Section):
     evaluate_every: int | None = Field(
         default=None, ge=1, description="steps between two points of a curve; none: the task's own"
     )
+    report_positives: Annotated[int, UNSAID] = Field(
+        default=1, ge=1, description="tracks with fewer positive test bins have no part in the medians"
+    )
 
     @model_validator(mode="after")
     def _nothing_is_named_twice(self) -> Self:

@@ -107,6 +107,7 @@ class PretrainingStudy(Experiment):
             labels=run.paths.held_out_bins / "labels.npz",
             pretrained=run.paths.pretrained if run.studies(PRETRAINED) else None,
             benchmarks=benchmarks,
+            min_positives=run.study.report_positives if run.study else 1,
         ).sentences
 
 
@@ -124,6 +125,7 @@ def study_report(
     labels: Path | None = None,
     pretrained: Path | None = None,
     benchmarks: Path | None = None,
+    min_positives: int = 1,
 ) -> StudyReport:
     """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt` to the directory `output`.
 
@@ -150,7 +152,7 @@ def study_report(
     if not tasks:
         raise DataError("a study needs at least one model directory")
     seconds = None if pretrained is None else pretraining_seconds(pretrained)
-    found = [arm for task_models in tasks.values() for arm in study_arms(task_models, labels)]
+    found = [arm for task_models in tasks.values() for arm in study_arms(task_models, labels, min_positives)]
     sentences = write_sentences(found, seconds, benchmarks)
     table = study_table(found, seconds)
     with into_directory(output, models if pretrained is None else [*models, pretrained]) as files:
@@ -161,7 +163,9 @@ def study_report(
     return StudyReport(found, sentences)
 
 
-def study_arms(models: Sequence[FineTunedModel], labels: Path | None) -> list[StudyArm]:
+def study_arms(
+    models: Sequence[FineTunedModel], labels: Path | None, min_positives: int = 1
+) -> list[StudyArm]:
     """The arms of a task's models, evaluated on test data, in their order; `labels` are of the test bins.
 
     Tracks with fewer than `min_positives` positive test bins have no part in the median.
@@ -178,7 +182,7 @@ def study_arms(models: Sequence[FineTunedModel], labels: Path | None) -> list[St
     elif labels is None:
         raise UsageError("--labels: name the labels of the test bins that the chromatin models predict")
     else:
-        evaluated = _evaluate_chromatin(models, labels)
+        evaluated = _evaluate_chromatin(models, labels, min_positives)
     arms = by_arm(((model.arm, model.seed) for model in models), [model.path for model in models])
 
     def pretrained(arm: tuple[float, StudyStart]) -> tuple[float, StudyStart] | None:
@@ -201,14 +205,17 @@ def _evaluate_promoters(models: Sequence[FineTunedModel]) -> EvaluatedModels:
     return evaluate_rows(lined.labels, scores, lined.pairs, AUROC)
 
 
-def _evaluate_chromatin(models: Sequence[FineTunedModel], labels: Path) -> EvaluatedModels:
+def _evaluate_chromatin(
+    models: Sequence[FineTunedModel], labels: Path, min_positives: int
+) -> EvaluatedModels:
     files = [model.path.parent / PREDICTIONS["chromatin"] for model in models]
     truth, arrays = open_test_bins(labels, files)
     names = [f"track {number + 1}" for number in range(truth.tracks)]
-    aurocs = np.stack([track_aurocs(truth, array, names)[0] for array in arrays])
-    counting = ~np.isnan(aurocs).any(axis=0)
+    tracks = [track_aurocs(truth, array, names) for array in arrays]
+    aurocs, positives = (np.stack(column) for column in zip(*tracks, strict=True))
+    counting = (positives[0] >= min_positives) & ~np.isnan(aurocs).any(axis=0)
     if not counting.any():
-        raise DataError(f"{labels}: no track has negatives and positive bins")
+        raise DataError(f"{labels}: no track has negatives and {min_positives:,} positive bins")
     return evaluate_medians(aurocs[:, counting])
 
 

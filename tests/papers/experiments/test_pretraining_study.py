@@ -169,6 +169,20 @@ def test_of_few_tracks_there_is_no_verdict(tmp_path: Path, seeds: int) -> None:
     assert "without an interval." in said[1] and "a gain of" not in " ".join(said[1:])
 
 
+def test_tracks_with_few_positives_have_no_part_in_the_median(tmp_path: Path) -> None:
+    found = write_study(tmp_path / "m", {0.2: 1.5}, task="chromatin", tracks=8)
+    labels = toy_labels(8)
+    labels[1:, :2] = 0  # one positive
+    PackedLabels.from_dense(labels).save(tmp_path / "labels.npz")
+    options = {"labels": tmp_path / "labels.npz"}
+    for least, counting in ((1, range(8)), (2, range(2, 8))):
+        study_report(found, tmp_path / "report", min_positives=least, **options)
+        table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
+        assert table["auroc"].iloc[0] == pytest.approx(_median(found, labels, counting), abs=1e-6)
+    with fails(DataError, tmp_path / "labels.npz", "61"):
+        study_report(found, tmp_path / "report", min_positives=61, **options)
+
+
 def _median(found: list[Path], labels: np.ndarray, tracks: Iterable[int]) -> float:
     """Of the pretrained models, the mean over seeds; every second model is one."""
     medians = []
