@@ -54,29 +54,13 @@ def ablation_report(
     tracks: AblationTracks | None = None,
     altered: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Write `ablation.tsv`, `.json`, `.md` and `.svg`.
+    """Write `ablation.tsv`, `.json`, `.md` and `.svg`; with several seeds also `ablation_seeds.tsv`, with
+    `lengths` `ablation_lengths.tsv` and `.svg`.
 
-    With several seeds also `ablation_seeds.tsv`, with lengths `ablation_lengths.tsv` and `.svg`.
-
-    Parameters
-    ----------
-    steps, time, lengths
-        What `experiment score-masked` wrote of trainings of the same steps, of the same time, and on longer
-        inputs.
-    reference
-        The mechanism that others are compared with.
-    costs
-        By mechanism what `experiment profile-training` wrote.
-    altered
-        Mechanisms whose encoders differ by more than their attention: no published figures stand beside them.
-
-    Raises
-    ------
-    UsageError
-        `reference`, or what costs, predictions or `altered` name, is not among the mechanisms; or a file of
-        costs is another mechanism's.
-    DataError
-        A file can't be used, two are of the same length of input, or costs are of different clocks.
+    `steps`, `time` and `lengths` are files of bits of trainings of the same steps, of the same time, and on
+    longer inputs; `costs` are measured steps by mechanism; `altered` are mechanisms whose encoders differ by
+    more than their attention, which have no published values. `UsageError` where one that is named isn't
+    among the mechanisms, or a cost is another's; `DataError` where files can't be used, or don't go together.
     """
     first = read_models_bits(steps)
     for name in altered:

@@ -184,11 +184,8 @@ def _shorter_warmup(section: str, training: TrainingConfig, steps: int) -> Keys:
 def check_ablation(config: Config) -> None:
     """Look at all trainings before the first; modules of attention are loaded for it, and torch with them.
 
-    Raises
-    ------
-    ConfigError
-        There is no genome to pretrain on, or nothing of it is held out; a mechanism's encoder can't be, or
-        one is causal and another isn't; or a track for `distance` isn't among those of the simulation.
+    `ConfigError` where there is no genome to pretrain on, or nothing of it is held out; a mechanism's encoder
+    can't be, or one is causal and another isn't; or a simulation has no such track.
     """
     _check_data(config)
     causal = {one.name: _causal(config, one.name) for one in config.ablation.mechanisms}

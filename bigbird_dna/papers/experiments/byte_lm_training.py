@@ -176,11 +176,8 @@ def padded(inputs: Sequence[Symbols]) -> tuple[npt.NDArray[np.int64], npt.NDArra
 def causal_encoder(config: EncoderConfig) -> Encoder:
     """An encoder whose hidden states depend on no later token, bit for bit.
 
-    Raises
-    ------
-    ConfigError
-        The attention has no causal form, or a key lets tokens look ahead: `convolution`, `extra_globals` and
-        HuggingFace's arithmetic.
+    `ConfigError`: the attention has no causal form, or a key lets tokens look ahead: `convolution`,
+    `extra_globals` and HuggingFace's arithmetic.
     """
     for key, without in (("convolution", 0), ("extra_globals", 0), ("compatibility", "none")):
         if getattr(config, key) != without:

@@ -116,17 +116,10 @@ def probe_promoters(
 ) -> pd.DataFrame:
     """Probe every layer of a model's encoder and of fresh weights; write `probes.tsv` and `probes.svg`.
 
-    A probe is a logistic regression on the mean over a window's tokens. It learns from the training windows,
-    of `promoters.training.examples` of them 8,000 at most, chooses its penalty on the validation windows and
-    is evaluated on the test windows, beside a regression on k-mers. Vectors lie in temporary files, a layer
-    of them is in memory at a time.
-
-    Raises
-    ------
-    DataError
-        A split has windows of one class only.
-    ModelError
-        The model has several encoders, or no tokenizer of DNA.
+    A probe is a logistic regression on the mean over a window's tokens. It learns from at most 8,000 training
+    windows, chooses its penalty on the validation windows and is evaluated on the test windows, as a
+    regression on k-mers is. Vectors are in temporary files, one layer in memory at a time. `DataError` where
+    a split has windows of one class only.
     """
     from bigbird_dna.papers.comparators.probe import FrozenEncoder
 

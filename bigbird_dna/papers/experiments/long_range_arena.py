@@ -120,10 +120,7 @@ def read_result(directory: Path) -> LongRangeResult:
 def table(results: Sequence[LongRangeResult]) -> list[dict[str, Any]]:
     """Rows of `COLUMNS`, by task and falling accuracy, the published averages last.
 
-    Raises
-    ------
-    DataError
-        Two results of a task and attention are of one seed, or of other data or trainings.
+    `DataError`: two results of a task and attention are of one seed, or of other data or trainings.
     """
     arms = by_arm(((one.arm, one.values["seed"]) for one in results), [one.path for one in results])
     rows = [_row([results[number] for number in seeds.values()]) for seeds in arms.values()]

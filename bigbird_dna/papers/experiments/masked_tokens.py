@@ -32,29 +32,12 @@ def score_masked_tokens(
     split: str = "test",
     device: str = "auto",
 ) -> None:
-    """Write what models make of the same hidden tokens (.npz): bits of each, for a paired comparison.
+    """Write the bits of the same hidden tokens by models NAME-SEED (.npz), for a paired comparison.
 
-    15 % of the tokens of an input are hidden, all of them from all models.
-
-    Parameters
-    ----------
-    models
-        Pretrained models' directories by mechanism and seed, as bigbird-1.
-    tokens
-        The directory of the token stores.
-    output
-        File to write: `names` (M,), `steps` and `seconds` (M,) of the trainings, `bits` (M, T) of the hidden
-        tokens, `bases` and `blocks` (T,), `sequence_tokens`.
-    sequences
-        How many inputs at most, spread evenly over the split.
-
-    Raises
-    ------
-    UsageError
-        Inputs are longer than a model takes, or a name has no seed.
-    ModelError, DataError
-        Not a pretrained model; or models have other tokenizers, or one that the stores were not made with;
-        or some learnt next sentences or are causal and others not; or the split holds no tokens.
+    15 % of the tokens of at most so many `sequences`, spread evenly over the split, are hidden. The file has
+    `names`, `steps` and `seconds` (M,) of the trainings, `bits` (M, T), `bases` and `blocks` (T,), and
+    `sequence_tokens`. `UsageError` where inputs are longer than a model takes, or a name has no seed;
+    `DataError` where models see other tokens.
     """
     for name in models:
         try:

@@ -129,24 +129,9 @@ def study_report(
 ) -> StudyReport:
     """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt` to the directory `output`.
 
-    Parameters
-    ----------
-    models
-        Directories of fine-tuned models that differ in start, share of the examples and seed. Beside that of
-        a chromatin model lie its predictions of the test bins, `predictions.npy`.
-    labels
-        Of these bins, for chromatin models.
-    pretrained
-        Directory of the pretrained model, whose log says how long that took; none: not said.
-    benchmarks
-        Directory of Snakemake's tables of what the jobs took, by their names in the workflow.
-    min_positives
-        Test bins that must be positive for a track to have a part in the medians of chromatin models.
-
-    Raises
-    ------
-    DataError, UsageError
-        As `read_models` and `study_arms`; or `output` lies in a model's directory.
+    Models differ in start, share of the examples and seed; test bins with `labels` are predicted in
+    `predictions.npy` beside a chromatin model's directory. The log of the model `pretrained` and Snakemake's
+    tables in `benchmarks` contain the times.
     """
     tasks = read_models(models)
     if not tasks:
@@ -168,14 +153,8 @@ def study_arms(
 ) -> list[StudyArm]:
     """The arms of a task's models, evaluated on test data, in their order; `labels` are of the test bins.
 
-    Tracks with fewer than `min_positives` positive test bins have no part in the median.
-
-    Raises
-    ------
-    UsageError
-        There are chromatin models and no labels.
-    DataError
-        A file is missing or damaged, or models predict other windows or bins.
+    Tracks with fewer than `min_positives` positive test bins have no part in the median. `UsageError` where
+    there are chromatin models and no labels, `DataError` where models predict other windows or bins.
     """
     if models[0].task == "promoters":
         evaluated = _evaluate_promoters(models)
