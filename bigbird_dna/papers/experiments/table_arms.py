@@ -7,6 +7,7 @@ probed, from pretrained and from random weights.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -91,19 +92,16 @@ class Table6(Experiment):
         return [
             arm
             for (bases, negative_set), models in _parts(run).items()
-            for arm in self._part(run, bases, negative_set, models)
+            for arm in _Part(
+                run,
+                "promoters",
+                models,
+                f"{bases}-{negative_set}-",
+                keys=_sides(run, bases),
+                options={"negative_set": negative_set},
+                data=str(bases),
+            ).arms()
         ]
-
-    def _part(self, run: Config, bases: int, negative_set: str, models: Sequence[str]) -> Iterator[Arm]:
-        yield from _arms(
-            run,
-            "promoters",
-            f"{bases}-{negative_set}-",
-            models,
-            keys=_sides(run, bases),
-            options={"negative_set": negative_set},
-            data=str(bases),
-        )
 
     def data_config(self, run: Config, data: str) -> Config:
         """Windows of so many bp, divided at the TSS as the run's are."""
@@ -158,7 +156,7 @@ class Table7(Experiment):
     def arms(self, run: Config) -> Sequence[Arm]:
         """Language models, probes and comparators."""
         models = [OWN_MODEL, *(model.name for model in run.tables.models if model.window)]
-        return list(_arms(run, "chromatin", "", models, predictions="npy"))
+        return list(_Part(run, "chromatin", models, predictions="npy").arms())
 
     def inputs(self, run: Config) -> Sequence[Path]:
         """Labels of the test bins, and their tracks."""
@@ -219,64 +217,77 @@ def _pretrained(run: Config, model: str) -> Path:
     return run.paths.experiment("table5") / model / str(run.pretraining.seed) / "model"
 
 
-def _arms(
-    run: Config,
-    task: ArmTask,
-    prefix: str,
-    models: Sequence[str],
-    *,
-    keys: Keys | None = None,
-    options: Keys | None = None,
-    data: str = "",
-    predictions: str = "",
-) -> Iterator[Arm]:
-    """Fine-tuned language models, probes of them, and comparators of a table, or a part of Table 6."""
-    tables, options = run.tables, options or {}
-    named = {model.name: model for model in tables.models}
-    steps = getattr(tables.model_steps, task)
-    for model in models:
-        encoder = {} if model == OWN_MODEL else _encoder(run, named[model])
-        seen = {"window": named[model].window} if task == "chromatin" and model in named else {}
-        for start in tables.starts:
+@dataclass(frozen=True)
+class _Part:
+    """A table, or a part of Table 6: what its arms have in common."""
+
+    run: Config
+    task: ArmTask
+    models: Sequence[str]
+    prefix: str = ""
+    keys: Keys = field(default_factory=dict)
+    options: Keys = field(default_factory=dict)
+    data: str = ""
+    predictions: str = ""
+
+    def arms(self) -> Iterator[Arm]:
+        """Fine-tuned language models, probes of them, and comparators."""
+        tables = self.run.tables
+        for model in self.models:
+            for start in tables.starts:
+                yield self._fine_tuned(model, start)
+        for model in self.models if tables.probes else ():
+            for start in tables.starts:
+                yield self._probe(model, start)
+        for comparator in getattr(tables, self.task):
             yield Arm(
-                f"{prefix}{model}-{start}",
-                task,
-                tables.seeds,
-                {
-                    **encoder,
-                    **(keys or {}),
-                    **({f"{task}.training.steps": steps} if steps else {}),
-                    f"{task}.model.initial": start,
-                },
-                options={**options, **seen},
-                initialization=_pretrained(run, model) if start == PRETRAINED else None,
-                data=data,
-                predictions=predictions,
+                f"{self.prefix}{comparator}",
+                self.task,
+                # Those that are trained have a model for each seed, the others for the first.
+                tables.seeds if comparator in NETWORK_NAMES else tables.seeds[:1],
+                predictor=comparator,
+                options={**self.options, **_comparator_options(self.run, self.task, comparator)},
+                data=self.data,
             )
-    for model in models if tables.probes else ():
-        # The run's own model has the window of other comparators: pretraining saw no longer inputs.
-        given = tables.comparator_window if task == "chromatin" else None
-        window = named[model].window if task == "chromatin" and model in named else given
-        for start in tables.starts:
-            yield Arm(
-                f"{prefix}{model}-{start}-{PROBE}",
-                task,
-                # Weights that were pretrained once have one probe.
-                tables.seeds if start != PRETRAINED else tables.seeds[:1],
-                predictor=PROBE,
-                options={**options, "weights": start, **({"window": window} if window else {})},
-                initialization=_pretrained(run, model),
-                data=data,
-            )
-    for comparator in getattr(tables, task):
-        yield Arm(
-            f"{prefix}{comparator}",
+
+    def _window(self, model: str) -> int | None:
+        """bp around a bin that a model of the tables sees; None: of promoters, or of the run's own model."""
+        named = {one.name: one.window for one in self.run.tables.models}
+        return named.get(model) if self.task == "chromatin" else None
+
+    def _fine_tuned(self, model: str, start: str) -> Arm:
+        tables, task = self.run.tables, self.task
+        named = {one.name: one for one in tables.models}
+        steps, window = getattr(tables.model_steps, task), self._window(model)
+        return Arm(
+            f"{self.prefix}{model}-{start}",
             task,
-            # Those that are trained have a model for each seed, the others for the first.
-            tables.seeds if comparator in NETWORK_NAMES else tables.seeds[:1],
-            predictor=comparator,
-            options={**options, **_comparator_options(run, task, comparator)},
-            data=data,
+            tables.seeds,
+            {
+                **(_encoder(self.run, named[model]) if model in named else {}),
+                **self.keys,
+                **({f"{task}.training.steps": steps} if steps else {}),
+                f"{task}.model.initial": start,
+            },
+            options={**self.options, **({"window": window} if window else {})},
+            initialization=_pretrained(self.run, model) if start == PRETRAINED else None,
+            data=self.data,
+            predictions=self.predictions,
+        )
+
+    def _probe(self, model: str, start: str) -> Arm:
+        tables = self.run.tables
+        # The run's own model has the window of other comparators: pretraining saw no longer inputs.
+        window = self._window(model) or (tables.comparator_window if self.task == "chromatin" else None)
+        return Arm(
+            f"{self.prefix}{model}-{start}-{PROBE}",
+            self.task,
+            # Weights that were pretrained once have one probe.
+            tables.seeds if start != PRETRAINED else tables.seeds[:1],
+            predictor=PROBE,
+            options={**self.options, "weights": start, **({"window": window} if window else {})},
+            initialization=_pretrained(self.run, model),
+            data=self.data,
         )
 
 

@@ -21,7 +21,7 @@ from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.papers.experiments import training_cost
 from bigbird_dna.papers.experiments.ablation_arms import MOST_STEPS, steps_in_time
 from bigbird_dna.papers.experiments.ablation_files import read_cost, read_models_bits
-from bigbird_dna.papers.experiments.masked_tokens import score_masked_tokens
+from bigbird_dna.papers.experiments.running import score_masked_tokens
 from bigbird_dna.papers.experiments.training_cost import measure_training
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.training.distributed import World
