@@ -294,7 +294,6 @@ def test_a_change_of_a_key_changes_the_files_of_the_stages_that_read_it(key: str
     before, after = Config(), _changed(Config(), key)
     assert isinstance(after, Config)
     changed = {stage for stage in STAGES if stage_values(before, stage) != stage_values(after, stage)}
-    changed.remove("experiments")  # which has every key
     readers = [stages for name, stages in READERS.items() if f"{key}.".startswith(f"{name}.")]
     # The page of a run shows nothing of targets of their own.
     shown = set() if key in ("results", "local_data", "long_range", "density") else {"report"}
@@ -341,11 +340,8 @@ def test_sequences_have_no_further_negatives() -> None:
         parse_config(values)
 
 
-WHOLE = ("report", "experiments")
-
-
 def test_keys_of_no_stage() -> None:
-    read = {name for stage, sections in STAGES.items() if stage not in WHOLE for name in sections}
+    read = {name for stage, sections in STAGES.items() if stage != "report" for name in sections}
     unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
     assert unread == {
         *("results", "local_data", "processes", "simulation.megabases", "splits.strata"),
@@ -389,7 +385,7 @@ def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
         for part in section.split("."):
             mine, theirs = getattr(mine, part), getattr(theirs, part)
         assert mine == theirs
-    assert (read.results == Config().results) == ("results" not in STAGES[stage] or name == "demo")
+    assert read.results == Config().results
 
 
 @pytest.mark.parametrize(

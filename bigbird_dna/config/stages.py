@@ -44,8 +44,6 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         *("processes", "seed", "simulation", "genome", "splits", "tokens", "encoder", "pretraining"),
         *("promoters", "chromatin", "scoring", "study", "tables", "ablation"),
     ),
-    # Jobs of an experiment look up their arm: they go by its settings, not by this file's time.
-    "experiments": tuple(Config.model_fields),
 }
 
 

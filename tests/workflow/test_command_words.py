@@ -34,7 +34,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         ["nlp_demo"],
     ]
     text = "".join(dry_run(home, *words) for home, words in zip(homes, runs, strict=True))
-    program = r"^Shell command: (?:bigbird-dna|python -m bigbird_dna\.cli\.launch .*? --) (.*?) 2?> "
+    program = r"^Shell command: (?:printf .*?; )?(?:bigbird-dna|python -m bigbird_dna\.cli\.launch .*? --) (.*?) 2?> "
     return set(re.findall(program, text, re.MULTILINE))
 
 

@@ -41,7 +41,7 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
     found = {}
     for job in re.split(r"^(?:local)?rule ", text, flags=re.MULTILINE)[1:]:
         if launched := re.search(
-            r"^Shell command: (python -m bigbird_dna\.cli\.launch .*)$", job, re.MULTILINE
+            r"^Shell command: (?:printf .*?; )?(python -m bigbird_dna\.cli\.launch .*)$", job, re.MULTILINE
         ):
             words = shlex.split(launched[1])
             (inside,) = (

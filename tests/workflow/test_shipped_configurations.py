@@ -152,7 +152,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--configfile", REPOSITORY / f"workflow/config/{name}.yaml"),
         *("--config", f"local_data={tmp_path}"),
     )
-    study = {"arm": 10, "pretraining_study": 1, "layer_probes": 1, "stage_config": 8}
+    study = {"arm": 10, "pretraining_study": 1, "layer_probes": 1}
     similarity = {"nearest_promoters": 4, "promoter_similarity_report": 1}
     more = study | similarity if name == "yeast" else {}
     assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
@@ -176,10 +176,9 @@ def test_sections_on_the_command_line_have_numbers(tmp_path: Path) -> None:
     text = dry_run(tmp_path, "--config", ablation, "--", "ablation")
     # The reference has the same time in the same steps.
     assert jobs(text)["arm"] == 4 + 2
-    assert stage_configs(text)["experiments"]["ablation"]["steps"] == 30
 
 
 def test_each_stage_gets_its_sections(demo_run: str) -> None:
     config = load_config(REPOSITORY / "workflow/config/demo.yaml")
-    there = [stage for stage in STAGES if stage not in ("long-range", "density", "experiments")]  # targets of their own
+    there = [stage for stage in STAGES if stage not in ("long-range", "density")]  # targets of their own
     assert stage_configs(demo_run) == {stage: stage_values(config, stage) for stage in there}

@@ -8,6 +8,10 @@ import functools
 
 from bigbird_dna.papers.experiments.experiment import EXPERIMENTS, find_experiment, plan
 
+# A job looks up its arm in the whole configuration, and is run again where its own settings, among the params, change:
+# that file is written by the job itself, since one that others depend on would be newer for any change.
+os.environ["BIGBIRD_DNA_RUN"] = json.dumps(CONFIG.model_dump(mode="json"))
+WITH_CONFIG = "printf '%s\\n' \"$BIGBIRD_DNA_RUN\" > {log:q}.yaml; "
 ARM_FILES = str(PATHS.experiment("{experiment}") / "{arm}")
 # Marks of Snakemake's own report, of what the run's page shows as well: caption and name.
 EXPERIMENT_MARKS = {
@@ -91,10 +95,11 @@ def compared(experiment):
 
 
 def compared_settings(experiment):
-    """The keys by which a report is made."""
+    """What a report is made of beside files: which arms and seeds, and which tracks count."""
 
     def settings(wildcards):
-        return stage_text(CONFIG, "report") if experiment in ("table7", "ablation") else ""
+        jobs = [f"{job.arm.name}/{job.seed}" for job in planned(experiment).values()]
+        return f"{CONFIG.chromatin.report_positives} {' '.join(jobs)}"
 
     return settings
 
@@ -125,7 +130,6 @@ for _experiment in [name for name in EXPERIMENTS if name != "layer_probes"]:
             _experiment
         input:
             compared(_experiment),
-            config=ancient(PATHS.stage("experiments")),
         output:
             [marked(file) for file in find_experiment(_experiment).files],
         log:
@@ -143,14 +147,13 @@ for _experiment in [name for name in EXPERIMENTS if name != "layer_probes"]:
             directory=subpath(output[0], parent=True),
             version=VERSION,
         shell:
-            "bigbird-dna experiment compare {input.config:q} {params.experiment:q}"
+            WITH_CONFIG + "bigbird-dna experiment compare {log:q}.yaml {params.experiment:q}"
             " --benchmarks {params.benchmarks:q} -o {params.directory:q} --threads {threads} > {log:q} 2>&1"
 
 
 rule arm_data:
     input:
         lambda wildcards: find_experiment(wildcards.experiment).data_inputs(CONFIG),
-        config=ancient(PATHS.stage("experiments")),
     output:
         directory(PATHS.experiment("{experiment}") / "data/{data}"),
     log:
@@ -164,14 +167,13 @@ rule arm_data:
         arm=data_arm,
         settings=data_settings,
     shell:
-        "bigbird-dna experiment run {input.config:q} {wildcards.experiment:q} {params.arm:q} --part data"
+        WITH_CONFIG + "bigbird-dna experiment run {log:q}.yaml {wildcards.experiment:q} {params.arm:q} --part data"
         " -o {output:q} > {log:q} 2>&1"
 
 
 rule arm_cost:
     input:
         tokenizer=PATHS.tokenizer,
-        config=ancient(PATHS.stage("experiments")),
     output:
         f"{ARM_FILES}/cost.json",
     log:
@@ -187,15 +189,13 @@ rule arm_cost:
         settings=lambda wildcards: planned_job(wildcards).settings,
         device=DEVICE,
     shell:
-        "bigbird-dna experiment run {input.config:q} {wildcards.experiment:q} {wildcards.arm:q} --part cost"
+        WITH_CONFIG + "bigbird-dna experiment run {log:q}.yaml {wildcards.experiment:q} {wildcards.arm:q} --part cost"
         " -o {output:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 rule arm:
     input:
         arm_inputs,
-        # Not newer than the model for another arm's sake: the arm's own settings say when it is trained again.
-        config=ancient(PATHS.stage("experiments")),
     output:
         model=directory(f"{ARM_FILES}/{{seed}}/model"),
         described=f"{ARM_FILES}/{{seed}}/arm.json",
@@ -220,7 +220,7 @@ rule arm:
         limit=LIMIT,
         device=DEVICE,
     shell:
-        "{params.launch:q} experiment run {input.config:q} {wildcards.experiment:q} {wildcards.arm:q}"
+        WITH_CONFIG + "{params.launch:q} experiment run {log:q}.yaml {wildcards.experiment:q} {wildcards.arm:q}"
         " --seed {wildcards.seed:q} -o {output.model:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
@@ -235,7 +235,6 @@ rule arm_predictions:
     input:
         rules.arm.output.model,
         lambda wildcards: planned_job(wildcards).inputs,
-        config=ancient(PATHS.stage("experiments")),
     output:
         f"{ARM_FILES}/{{seed}}/predictions.{{kind}}",
     log:
@@ -253,7 +252,7 @@ rule arm_predictions:
         settings=lambda wildcards: CONFIG.chromatin.evaluation.model_dump_json() * (wildcards.kind == "npy"),
         device=DEVICE,
     shell:
-        "bigbird-dna experiment run {input.config:q} {wildcards.experiment:q} {wildcards.arm:q}"
+        WITH_CONFIG + "bigbird-dna experiment run {log:q}.yaml {wildcards.experiment:q} {wildcards.arm:q}"
         " --seed {wildcards.seed:q} --part predictions -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
@@ -261,7 +260,6 @@ rule arm_predictions:
 rule layer_probes:
     input:
         compared("layer_probes"),
-        config=ancient(PATHS.stage("experiments")),
     output:
         [marked(file) for file in find_experiment("layer_probes").files],
     log:
@@ -278,5 +276,5 @@ rule layer_probes:
         directory=subpath(output[0], parent=True),
         device=DEVICE,
     shell:
-        "bigbird-dna experiment compare {input.config:q} layer_probes -o {params.directory:q}"
+        WITH_CONFIG + "bigbird-dna experiment compare {log:q}.yaml layer_probes -o {params.directory:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
