@@ -158,7 +158,7 @@ def test_a_mechanism_with_keys_of_its_own_has_no_published_figures(tmp_path: Pat
     def published(name: str, altered: tuple[str, ...] = (), **changes: Any) -> dict[str, float]:
         costs = {"combiner_fixed": write_cost(tmp_path / "cost.json", 1.0, **changes)} if changes else {}
         ablation_report(
-            steps, tmp_path / name, reference="bigbird", lengths=[longer], costs=costs, altered=altered
+            [steps], tmp_path / name, reference="bigbird", lengths=[[longer]], costs=costs, altered=altered
         )
         table = pd.read_csv(tmp_path / name / "ablation_lengths.tsv", sep="\t")
         return table.set_index("mechanism")["published_perplexity"].dropna().to_dict()

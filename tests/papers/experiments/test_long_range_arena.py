@@ -167,8 +167,7 @@ def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(tmp_pat
     files = [REPOSITORY / f"workflow/config/{name}.yaml" for name in ("demo", "long_range")]
     text = dry_run(tmp_path, "--configfile", *files, "--", "long_range_arena")
     assert jobs(text) == {"long_range_arena": 1, "arm_data": 2, "arm": 6}
-    told = "experiment run results/long_range/config/yaml long_range_arena listops-bigbird --seed 1"
-    assert told in text
+    assert ".log.yaml long_range_arena listops-bigbird --seed 1 -o results/long_range/experiments/" in text
     section = yaml.safe_load(files[1].read_text())["long_range"]
     config = parse_config({"long_range": section}).long_range
     assert isinstance(config, LongRangeConfig)
