@@ -120,7 +120,7 @@ def _objective(
 ) -> ChromatinObjective:
     config = ChromatinConfig.model_validate(
         {
-            "data": {"bin": BIN, "window": window, "shift": values["shift"]},
+            "data": {"bin": BIN, "window": window, "shift_bp": values["shift"]},
             "training": {"batch_size": values["training_batch_size"]},
         }
     )

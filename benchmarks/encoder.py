@@ -113,7 +113,7 @@ def make_network(case: Case, options: EncoderOptions) -> nn.Module:
     same = ("vocabulary", "layers", "hidden", "heads", "route", *BLOCKS)
     config = EncoderConfig(
         **{name: getattr(options, name) for name in same},
-        positions=max(case.length, 16),
+        max_length=max(case.length, 16),
         random_seed=options.seed,
         attention="full" if case.contender == "full" else "bigbird",
     )

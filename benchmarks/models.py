@@ -84,8 +84,8 @@ def _config(layers: int, hidden: int) -> EncoderConfig:
         layers=layers,
         hidden=hidden,
         heads=heads,
-        positions=1024,
-        position="rotary",
+        max_length=1024,
+        position_encoding="rotary",
         block_size=32,
         dropout=0.1,
     )

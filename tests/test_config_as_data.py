@@ -248,12 +248,8 @@ def test_what_a_stage_is_told_is_what_the_configuration_says(
         return
     path = tmp_path / "stage.yaml"
     path.write_text(stage_text(config, "chromatin-data"), encoding="utf-8")
-    read = load_config(path, [f"local_data={json.dumps(tracks, ensure_ascii=False)}"])
-    assert (read.genome, read.chromatin.data, read.local_data) == (
-        config.genome,
-        config.chromatin.data,
-        tracks,
-    )
+    read = load_config(path, [f"data_dir={json.dumps(tracks, ensure_ascii=False)}"])
+    assert (read.genome, read.chromatin.data, read.data_dir) == (config.genome, config.chromatin.data, tracks)
 
 
 # Names
@@ -282,7 +278,7 @@ def test_what_a_stage_is_told_is_what_the_configuration_says(
 )
 def test_names_that_no_file_of_a_run_can_have(value: str, message: str) -> None:
     for key in (
-        *("results", "local_data", "genome.reference", "promoters.source", "promoters.chain"),
+        *("results", "data_dir", "genome.reference", "promoters.source", "promoters.chain"),
         *("chromatin.variants", "chromatin.data.tracks", "chromatin.data.blacklist"),
     ):
         with fails(ConfigError, key, message):

@@ -22,12 +22,19 @@ SETTINGS: dict[str, Any] = {
     "tokens": {
         "vocabulary": 32,
         "corpus_megabases": 0.05,
-        "passes": 2,
-        "max_start": 500,
+        "genome_passes": 2,
+        "max_start_offset": 500,
         "sentence_bases": [50, 100],
-        "document_sentences": [5, 10],
+        "sentences_per_document": [5, 10],
     },
-    "encoder": {"layers": 1, "hidden": 16, "heads": 2, "positions": 128, "block_size": 8, "random_blocks": 1},
+    "encoder": {
+        "layers": 1,
+        "hidden": 16,
+        "heads": 2,
+        "max_length": 128,
+        "block_size": 8,
+        "random_blocks": 1,
+    },
     "pretraining": {
         "steps": 24,
         "batch_size": 4,
@@ -39,12 +46,12 @@ SETTINGS: dict[str, Any] = {
         "precision": "float32",
     },
     "promoters": {
-        "windows": {"upstream": UPSTREAM, "downstream": DOWNSTREAM, "negatives": 2, "distance": 50},
+        "windows": {"upstream": UPSTREAM, "downstream": DOWNSTREAM, "negatives": 2, "min_tss_distance": 50},
         "model": {"pooling": "mean"},
         "training": {
             "steps": 20,
             "batch_size": 16,
-            "jitter": 4,
+            "crop_jitter_bp": 4,
             "evaluate_every": 10,
             "checkpoint_every": 5,
             "precision": "float32",
@@ -61,32 +68,32 @@ STEPS: dict[str, Any] = {
     "optimizer": {"warmup_steps": 1},
 }
 WHOLE: dict[str, Any] = {
-    "processes": 2,
+    "num_gpus": 2,
     "simulation": {"megabases": 0.15},
     "genome": {"assembly": "demo", "valid": ["demo5"], "test": ["demo6"]},
-    "tokens": {**SETTINGS["tokens"], "vocabulary": 64, "passes": 1},
-    "encoder": {**SETTINGS["encoder"], "positions": 512, "position": "rotary"},
+    "tokens": {**SETTINGS["tokens"], "vocabulary": 64, "genome_passes": 1},
+    "encoder": {**SETTINGS["encoder"], "max_length": 512, "position_encoding": "rotary"},
     "pretraining": {**STEPS, "sequence_tokens": 96, "evaluation_sequences": 8, "ngram_order": 2},
     "promoters": {
-        "windows": {"upstream": UPSTREAM, "downstream": DOWNSTREAM, "distance": 50},
+        "windows": {"upstream": UPSTREAM, "downstream": DOWNSTREAM, "min_tss_distance": 50},
         "model": {"pooling": "mean"},
-        "training": {**STEPS, "jitter": 4},
+        "training": {**STEPS, "crop_jitter_bp": 4},
         "evaluation": {"baseline_kmer": 2},
     },
     "chromatin": {
-        "processes": 2,
+        "num_gpus": 2,
         "data": {
             "tracks": "simulated",
             "window": 1000,
             "compare_window": 400,
-            "minimum_positives": 2,
+            "min_positives_train": 2,
             "negative_fraction": 0.5,
         },
         "model": {"pooling": "bin", "bin_layers": 1},
         "training": {**STEPS, "evaluation_bins": 20},
         "evaluation": {"baseline_kmer": 2},
     },
-    "scoring": {"max_megabases": 0.002},
+    "example_scan": {"max_megabases": 0.002},
 }
 
 

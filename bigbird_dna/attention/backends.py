@@ -275,7 +275,7 @@ def _with_relative(call: Call, relative: RelativeKeys | None) -> Call:
                 f"relative.owners must have the shape {(batch, tokens)} (batch, tokens), "
                 f"got {tuple(relative.owners.shape)}"
             )
-    extra, shortest = call.pattern.extra_globals, min(call.lengths, default=tokens)
+    extra, shortest = call.pattern.num_global_tokens, min(call.lengths, default=tokens)
     if extra and shortest <= extra:
         raise ValueError(f"lengths must be above the {extra} extra globals, got {shortest}")
     return call._replace(relative=relative)

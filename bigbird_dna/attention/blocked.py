@@ -99,7 +99,7 @@ class BlockLayout(NamedTuple):
 
 def make_layout(pattern: Pattern, blocks: int) -> BlockLayout:
     """The layout of sequences of `blocks` blocks."""
-    extra = pattern.extra_globals
+    extra = pattern.num_global_tokens
     gap = -extra % pattern.block_size
     return BlockLayout(extra, gap, extra + gap + blocks * pattern.block_size)
 
@@ -110,7 +110,7 @@ def make_gathered_blocks(
     pattern: Pattern, blocks: int, heads: int, layer: int, device: torch.device
 ) -> GatheredBlocks:
     """The gathered blocks of sequences of `blocks` blocks; cached, as it is the same in every step."""
-    front = -(-pattern.extra_globals // pattern.block_size)  # blocks of extra globals
+    front = -(-pattern.num_global_tokens // pattern.block_size)  # blocks of extra globals
     keys = pattern.key_blocks(blocks, heads, layer).astype(np.int64)
     seen = (keys[0] >= 0).sum(axis=1)  # the same for every head
     if pattern.causal:
@@ -174,9 +174,9 @@ def _triangle(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 class RelativeBlocks:
     """Relative keys of some heads, laid out in blocks."""
 
-    def __init__(self, keys: RelativeKeys, extra_globals: int, layout: BlockLayout) -> None:
+    def __init__(self, keys: RelativeKeys, num_global_tokens: int, layout: BlockLayout) -> None:
         self.table, self.radius, self.owners = keys
-        self.extra_globals = extra_globals
+        self.num_global_tokens = num_global_tokens
         self.places = layout.positions(keys.table.device)
         if self.owners is not None:
             short = max(layout.whole - layout.gap - self.owners.shape[1], 0)
@@ -185,7 +185,7 @@ class RelativeBlocks:
     def scores(self, query: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
         """Scaled scores (B, H, …, M, N) of laid-out positions; query (B, H, …, M, K)."""
         labels = label_ids(
-            self.places[queries], self.places[keys], self.radius, self.extra_globals, self.owners
+            self.places[queries], self.places[keys], self.radius, self.num_global_tokens, self.owners
         )
         labels = labels.reshape(labels.shape[0], -1, *query.shape[2:-1], keys.shape[-1])
         return relative_scores(query, self.table, labels) / math.sqrt(query.shape[-1])
@@ -268,7 +268,7 @@ def with_relative_keys(
     def attend(head: int, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
         one = slice(head, head + 1)
         own = gathered._replace(classes=tuple(QueryClass(c.queries, c.keys[one]) for c in gathered.classes))
-        keys = RelativeBlocks(relative._replace(table=table), call.pattern.extra_globals, layout)
+        keys = RelativeBlocks(relative._replace(table=table), call.pattern.num_global_tokens, layout)
         return gathered_attention(call._replace(q=q, k=k, v=v), bias, own, keys)
 
     outs: list[Tensor] = []
@@ -337,7 +337,7 @@ def masked_attention(call: Call) -> Tensor:
 def attention_mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer: int) -> Tensor:
     """(rows, H, N, N), true where a query sees a key; a query past the end sees some true key."""
     heads, tokens = q.shape[1:3]
-    extra = pattern.extra_globals
+    extra = pattern.num_global_tokens
     width = pattern.blocks(tokens)
     blocks = [
         _block_mask(pattern, pattern.blocks(length), width, heads, layer, q.device) for length in lengths

@@ -36,7 +36,7 @@ def dense_attention(call: Call) -> Tensor:
         if relative is not None:
             places = torch.arange(length, device=q.device)
             owners = None if relative.owners is None else relative.owners[row : row + 1]
-            labels = label_ids(places, places, relative.radius, pattern.extra_globals, owners)
+            labels = label_ids(places, places, relative.radius, pattern.num_global_tokens, owners)
             scores = scores + relative_scores(query[None], relative.table, labels[:, None])[0]
         scores = scores * width**-0.5 + counts.to(q).log()
         weights = drop(torch.softmax(scores, dim=-1), p=dropout)

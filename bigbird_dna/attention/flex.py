@@ -217,7 +217,7 @@ def _cpu_refusal(pattern: Pattern, gradients: bool) -> str | None:
     if gradients:
         return "flex has no gradients on a CPU"
     if not aligned(pattern, pattern.block_size):  # torch writes C++ that doesn't compile for the lookup
-        return "flex needs extra_globals to be whole blocks on a CPU"
+        return "flex needs num_global_tokens to be whole blocks on a CPU"
     if "AVX" not in torch.backends.cpu.get_cpu_capability().replace("NO AVX", ""):
         return "flex needs a CPU with AVX2"
     compiler = os.environ.get("CXX", "g++")
@@ -296,7 +296,7 @@ def _trial_lengths(recipe: Recipe, kind: Kind, tokens: int = 0) -> tuple[int, ..
     fixed = (kind.heads, kind.width)
     rows = 1 if kind.one_row else next(n for n in (2, 3, 4) if n not in fixed)
     # Some versions of torch compile fewer than 128 queries for themselves.
-    size, extra = kind.pattern.block_size, kind.pattern.extra_globals
+    size, extra = kind.pattern.block_size, kind.pattern.num_global_tokens
     blocks = max(8, 160 // size, (tokens - extra) // size)
     while True:
         # What varies must not happen to equal what doesn't: torch would take it for the same size for good.

@@ -52,7 +52,7 @@ def unavailable(request: RouteRequest) -> str | None:
         return f"it runs on CPUs, not on {q.device.type}"
     if dropout:
         return "it has no dropout"
-    if pattern.extra_globals:
+    if pattern.num_global_tokens:
         return "it has no extra global tokens"
     if relative:
         return "it has no relative positions"

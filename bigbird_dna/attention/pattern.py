@@ -13,7 +13,7 @@ remain: R, W and G alone.
 
 That is the internal construction (ITC). Three variants change it:
 
-* `extra_globals` (the extended construction, ETC): so many tokens in front of the sequence see everything and
+* `num_global_tokens` (the extended construction, ETC): so many tokens in front of the sequence see everything and
   are seen by everything; blocks are counted from the first token after them.
 * `causal`, for decoders: a query sees only keys up to its own. All g global blocks are the first ones, no
   block sees its future, the window is the own block (which is seen even with w = 0) and the (w - 1) / 2
@@ -55,7 +55,7 @@ class Pattern:
     random_blocks : r; random blocks of each query block that isn't global.
     seed : of the random blocks.
     causal : no query sees a key after its own.
-    extra_globals : tokens in front of the sequence that see all and are seen by all.
+    num_global_tokens : tokens in front of the sequence that see all and are seen by all.
     huggingface : HuggingFace's arithmetic in evaluation, where the graph is that of the padded length.
 
     Raises
@@ -70,13 +70,13 @@ class Pattern:
     random_blocks: int = 3
     seed: int = 0
     causal: bool = False
-    extra_globals: int = 0
+    num_global_tokens: int = 0
     huggingface: bool = False
 
     def __post_init__(self) -> None:
         if self.block_size < 1:
             raise ValueError(f"block_size must be at least 1, not {self.block_size}")
-        for name in ("global_blocks", "window_blocks", "random_blocks", "seed", "extra_globals"):
+        for name in ("global_blocks", "window_blocks", "random_blocks", "seed", "num_global_tokens"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.seed >= 1 << 63:  # operators take integers of so many bits
@@ -85,8 +85,8 @@ class Pattern:
             raise ValueError(f"window_blocks must be odd (or 0), not {self.window_blocks}")
         if not self.global_blocks + self.window_blocks + self.random_blocks:
             raise ValueError("the pattern is empty: no global, window or random blocks")
-        if self.causal + (self.extra_globals > 0) + self.huggingface > 1:
-            raise ValueError("causal, extra_globals and huggingface exclude each other")
+        if self.causal + (self.num_global_tokens > 0) + self.huggingface > 1:
+            raise ValueError("causal, num_global_tokens and huggingface exclude each other")
         if self.huggingface and (self.global_blocks, self.window_blocks) != (2, 3):
             raise ValueError(
                 "huggingface means 2 global and 3 window blocks, "
@@ -110,7 +110,7 @@ class Pattern:
 
     def blocks(self, tokens: int) -> int:
         """Number of blocks of a sequence of `tokens` tokens, a partial last one included, ETC's not."""
-        return -(-max(tokens - self.extra_globals, 0) // self.block_size)
+        return -(-max(tokens - self.num_global_tokens, 0) // self.block_size)
 
     def graph_blocks(self, length: int, tokens: int) -> int:
         """Number of blocks of the graph of a sequence of true `length` that is padded to `tokens`."""
@@ -176,7 +176,7 @@ class Pattern:
         The extra globals, if any, are the first positions. Quadratic in `tokens`: for tests, figures and
         short sequences.
         """
-        extra = min(self.extra_globals, tokens)
+        extra = min(self.num_global_tokens, tokens)
         inner = tokens - extra
         mask = np.ones((heads, tokens, tokens), dtype=bool)
         seen = self.block_mask(self.blocks(tokens), heads, layer)

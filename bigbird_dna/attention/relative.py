@@ -33,18 +33,18 @@ def label_count(radius: int) -> int:
 
 
 def label_ids(
-    queries: Tensor, keys: Tensor, radius: int, extra_globals: int, owners: Tensor | None
+    queries: Tensor, keys: Tensor, radius: int, num_global_tokens: int, owners: Tensor | None
 ) -> Tensor:
     """Labels (B or 1, …, M, N) of positions `queries` (…, M) against positions `keys` (…, N).
 
-    Positions below `extra_globals` are extra globals. The leading dimension is that of `owners`.
+    Positions below `num_global_tokens` are extra globals. The leading dimension is that of `owners`.
     """
     distances = 2 * radius + 1
     query, key = queries[..., :, None], keys[..., None, :]
     labels = (key - query).clamp(-radius, radius) + radius
-    if not extra_globals:
+    if not num_global_tokens:
         return labels[None]
-    query_extra, key_extra = query < extra_globals, key < extra_globals
+    query_extra, key_extra = query < num_global_tokens, key < num_global_tokens
     labels = torch.where(query_extra & key_extra, labels + distances, labels)[None]
     if owners is None:
         owned_key = owned_query = labels.new_zeros((), dtype=torch.bool)

@@ -170,7 +170,7 @@ def list_bytes(heads: int, tokens: int, size: int) -> int:
 
 def aligned(pattern: Pattern, size: int) -> bool:
     """Whether tiles of this size are the pattern's blocks."""
-    return size == pattern.block_size and pattern.extra_globals % size == 0
+    return size == pattern.block_size and pattern.num_global_tokens % size == 0
 
 
 def _make(
@@ -182,7 +182,7 @@ def _make(
     # Tokens past the graph's last block are never read; any place will do, as that they see what it sees.
     seen = np.pad(seen, ((0, 0), (0, most - blocks), (0, most - blocks)), mode="edge")
     tiles = max(2, tiles)  # torch would compile a lone tile anew
-    inner = np.arange(tiles * size) - pattern.extra_globals
+    inner = np.arange(tiles * size) - pattern.num_global_tokens
     places = np.where(inner < 0, 0, np.minimum(1 + inner // pattern.block_size, most))
     partial, full = _sorted(seen, places, size)
     if pattern.causal:

@@ -125,7 +125,7 @@ def drop_similar_bins(
     """Write a chromatin data set without the training bins that are like a held-out one.
 
     Similarity is as of evaluate nearest-bins. Tracks and held-out bins stay as they are, so that figures can
-    be compared. In the workflow the key splits.similarity does this.
+    be compared. In the workflow the key splits.max_train_test_similarity does this.
     """
     from bigbird_dna.finetuning.similar import drop_similar_bins as drop
 

@@ -76,14 +76,14 @@ def simulate(
 def fetch(
     key: Annotated[str, argument("Key of a public file, such as GRCh37.reference.")],
     output: Annotated[Path, output("FILE", "File to write.")],
-    local_data: Annotated[
+    data_dir: Annotated[
         Path | None, option("DIR", "Looked in, with its subdirectories, before downloading.")
     ] = None,
 ) -> None:
     """Fetch a public file: resumed when cut, from a mirror where needed, checked before it is used."""
     from bigbird_dna.genome.sources.fetching import fetch
 
-    fetch(key, output, local_data)
+    fetch(key, output, data_dir)
 
 
 def prepare_reference(
@@ -140,7 +140,7 @@ def prepare_sequences(
     positives: Annotated[Path, argument("FASTA of promoters, all of one length: plain, gzip or bgzip.")],
     output: Annotated[Path, output("DIR", "Data set to write.")],
     negatives: Annotated[
-        Path | None, option("FASTA", "Sequences of the negative set 'given'.", "none")
+        Path | None, option("FASTA", "Sequences of the negative set 'user'.", "none")
     ] = None,
     splits: Annotated[
         Path | None,
@@ -270,7 +270,7 @@ def tokenize(
 ) -> None:
     """Cut the genome into documents and write the token stores train, valid and test.
 
-    Training contigs are read in tokens.passes passes with different starts, the others in one.
+    Training contigs are read in tokens.genome_passes passes with different starts, the others in one.
     Sentences of which more than half is N are left out; store.json counts them. Each store
     appears whole or not at all.
     """

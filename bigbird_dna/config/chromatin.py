@@ -36,7 +36,7 @@ class ChromatinDataConfig(Section):
 
     tracks: FileName | None = Field(
         default=None,
-        description="track table or folder of peak files, in local_data or from here; "
+        description="track table or folder of peak files, in data_dir or from here; "
         '"simulated"; "deepsea": the published bundle; none: no chromatin',
     )
     track_names: str | None = Field(
@@ -50,7 +50,7 @@ class ChromatinDataConfig(Section):
     compare_window: int | None = Field(
         default=None, ge=1, le=LONGEST_WINDOW, description="bp; a second model that sees no more than this"
     )
-    shift: int = Field(default=0, ge=0, description="bp a training window is moved by, at random")
+    shift_bp: int = Field(default=0, ge=0, description="bp a training window is moved by, at random")
     label: Literal["half", "any", "centre"] | int = Field(
         default="half", description="how much of a bin peaks must cover; a number: so many bp"
     )
@@ -58,10 +58,10 @@ class ChromatinDataConfig(Section):
     negative_fraction: float = Field(
         default=0.0, ge=0, le=1, description="of the bins without any positive track, kept"
     )
-    minimum_positives: int = Field(
+    min_positives_train: int = Field(
         default=50, ge=1, description="of a track in training; tracks below it are left out"
     )
-    minimum_held_out: int = Field(
+    min_positives_heldout: int = Field(
         default=0, ge=0, description="of a track in validation and in test bins, likewise"
     )
     blacklist: FileName | None = Field(
@@ -83,7 +83,7 @@ class ChromatinDataConfig(Section):
     @property
     def widest(self) -> int:
         """bp that the widest window of a bin reaches over, shifts included."""
-        return max(self.windows) + 2 * self.shift
+        return max(self.windows) + 2 * self.shift_bp
 
     @model_validator(mode="after")
     def _windows_hold_their_bin(self) -> Self:
@@ -131,14 +131,14 @@ class ChromatinTrainingConfig(FinetuningConfig):
     """Fine-tuning on bins and tracks."""
 
     positive_weight: float = Field(default=8.0, gt=0, description="of a positive label in the loss")
-    neighbours: int = Field(default=1, ge=1, description="odd; bins learnt from in each training window")
+    bins_per_window: int = Field(default=1, ge=1, description="odd; bins learnt from in each training window")
     evaluation_bins: Annotated[int, WATCHING] = Field(
         default=1000, ge=1, description="validation bins, while training"
     )
 
     @model_validator(mode="after")
     def _neighbours_have_a_middle(self) -> Self:
-        if self.neighbours % 2 == 0:
+        if self.bins_per_window % 2 == 0:
             raise ValueError("neighbours must be odd")
         return self
 
@@ -174,16 +174,16 @@ class ChromatinConfig(Section):
 
     variants: FileName | None = Field(
         default=None,
-        description="VCF whose effects are scored, in local_data or from here; of a simulation its own",
+        description="VCF whose effects are scored, in data_dir or from here; of a simulation its own",
     )
     models: int = Field(default=1, ge=1, le=1000, description="independently trained; their mean predicts")
-    report_positives: int = Field(
+    min_positives_report: int = Field(
         default=1, ge=1, description="test positives a track needs to count in the report's medians"
     )
-    processes: int = Field(
+    num_gpus: int = Field(
         default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for the training of a model"
     )
-    pieces: ChromatinPiecesConfig = ChromatinPiecesConfig()
+    shards: ChromatinPiecesConfig = ChromatinPiecesConfig()
     data: ChromatinDataConfig = ChromatinDataConfig()
     model: ChromatinModelConfig = ChromatinModelConfig()
     training: ChromatinTrainingConfig = ChromatinTrainingConfig()
@@ -192,7 +192,7 @@ class ChromatinConfig(Section):
 
     @model_validator(mode="after")
     def _bundle_is_one_piece(self) -> Self:
-        if self.data.tracks == DEEPSEA and self.pieces.data > 1:
+        if self.data.tracks == DEEPSEA and self.shards.data > 1:
             raise ValueError(
                 f"tracks {DEEPSEA} have published labels, not made in pieces: pieces.data must be 1"
             )
@@ -203,10 +203,10 @@ class ChromatinConfig(Section):
         single = "pooling cls predicts one bin a window"
         # A stage's file may have no model: the default's pooling then says nothing of the others.
         if "model" in self.model_fields_set and self.model.pooling == "cls":
-            if self.training.neighbours > 1:
-                raise ValueError(f"model.{single}: training.neighbours must be 1")
+            if self.training.bins_per_window > 1:
+                raise ValueError(f"model.{single}: training.bins_per_window must be 1")
             if self.evaluation.middle:
                 raise ValueError(f"model.{single}: evaluation.middle must be 0")
-        if self.data.window < self.data.bin * self.training.neighbours:
-            raise ValueError("data.window is smaller than the bins of training.neighbours")
+        if self.data.window < self.data.bin * self.training.bins_per_window:
+            raise ValueError("data.window is smaller than the bins of training.bins_per_window")
         return self

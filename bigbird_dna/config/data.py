@@ -35,12 +35,12 @@ class GenomeConfig(Section):
     name: AssemblyName | None = Field(default=None, description="what an assembly `custom` is called")
     aliases: FileName | None = Field(
         default=None,
-        description="file of contigs' other names, in local_data or from here: all names of a contig on "
+        description="file of contigs' other names, in data_dir or from here: all names of a contig on "
         "a line, or NCBI's assembly report",
     )
     reference: FileName | None = Field(
         default=None,
-        description="key of a FASTA in resources/sources.yaml, or a file, in local_data or from here; "
+        description="key of a FASTA in resources/sources.yaml, or a file, in data_dir or from here; "
         "none: simulate",
     )
     exclude: tuple[ContigName, ...] = Field(
@@ -86,14 +86,14 @@ class GenomeConfig(Section):
 class SplitsConfig(Section):
     """How what is trained on is told from what is held out, besides the contigs and regions of `genome`."""
 
-    similarity: float | None = Field(
+    max_train_test_similarity: float | None = Field(
         default=None,
         gt=0,
         le=1,
         description="training windows of promoters and bins with at least this similarity to a held-out one "
         "are left out; none: all are trained on",
     )
-    strata: tuple[float, ...] = Field(
+    similarity_strata: tuple[float, ...] = Field(
         default=(),
         description="bounds of similarity between which figures are reported each for itself; none: no "
         "such report",
@@ -101,7 +101,9 @@ class SplitsConfig(Section):
 
     @model_validator(mode="after")
     def _bounds_rise(self) -> Self:
-        if any(not 0 < bound <= 1 for bound in self.strata) or sorted({*self.strata}) != [*self.strata]:
+        if any(not 0 < bound <= 1 for bound in self.similarity_strata) or sorted(
+            {*self.similarity_strata}
+        ) != [*self.similarity_strata]:
             raise ValueError("strata are bounds above 0 and at most 1 that rise")
         return self
 
@@ -117,22 +119,24 @@ class TokensConfig(Section):
     )
     corpus_megabases: float = Field(default=20.0, gt=0, description="sampled to train the tokenizer")
     max_piece_length: int = Field(default=16, ge=1, le=512, description="bp of the longest piece")
-    passes: int = Field(default=10, ge=1, description="over each training contig, each from another start")
+    genome_passes: int = Field(
+        default=10, ge=1, description="over each training contig, each from another start"
+    )
     strands: Literal["both", "forward"] = Field(
         default="both",
         description="both: every second pass reads the reverse complement; forward: as in the paper",
     )
-    max_start: int = Field(default=5000, ge=0, description="bp; a pass starts between 0 and this")
+    max_start_offset: int = Field(default=5000, ge=0, description="bp; a pass starts between 0 and this")
     sentence_bases: tuple[int, int] = Field(
         default=(500, 1000), description="bp; bounds of a sentence's length"
     )
-    document_sentences: tuple[int, int] = Field(
+    sentences_per_document: tuple[int, int] = Field(
         default=(50, 100), description="bounds of the number of sentences in a document"
     )
 
     @model_validator(mode="after")
     def _ranges_are_ordered(self) -> Self:
-        for name in ("sentence_bases", "document_sentences"):
+        for name in ("sentence_bases", "sentences_per_document"):
             low, high = getattr(self, name)
             if not 1 <= low <= high:
                 raise ValueError(f"{name} must be [low, high] with 1 <= low <= high")

@@ -17,7 +17,7 @@ from bigbird_dna.config.section import UNSAID, Section
 _MOST, _MOST_MECHANISMS = 20, 100
 
 StudyTask = Literal["promoters", "chromatin"]
-StudyStart = Literal["pretrained", "random", "longer"]
+StudyStart = Literal["pretrained", "random", "random_long"]
 STUDY_TASKS: tuple[StudyTask, ...] = get_args(StudyTask)
 STUDY_STARTS: tuple[StudyStart, ...] = get_args(StudyStart)
 PRETRAINED, RANDOM, LONGER = STUDY_STARTS
@@ -42,7 +42,7 @@ class StudyConfig(Section):
     tasks: tuple[StudyTask, ...] = Field(
         default=("promoters",), min_length=1, description="what is fine-tuned: promoters, chromatin"
     )
-    shares: tuple[Annotated[float, Field(ge=1e-4, le=1)], ...] = Field(
+    train_fractions: tuple[Annotated[float, Field(ge=1e-4, le=1)], ...] = Field(
         default=(0.05, 0.2, 1.0),
         min_length=1,
         max_length=_MOST,
@@ -54,12 +54,12 @@ class StudyConfig(Section):
         max_length=_MOST,
         description="of weights, order and the choice of examples; each start has a model for each",
     )
-    starts: tuple[StudyStart, ...] = Field(
+    initializations: tuple[StudyStart, ...] = Field(
         default=("pretrained", "random"),
         min_length=1,
-        description="weights that fine-tuning starts from; longer: random ones, trained for longer_steps",
+        description="weights that fine-tuning starts from; longer: random ones, trained for random_long_steps",
     )
-    longer_steps: int | None = Field(
+    random_long_steps: int | None = Field(
         default=None,
         ge=1,
         description="of the start longer: so many that it takes the time of pretraining and fine-tuning",
@@ -69,23 +69,25 @@ class StudyConfig(Section):
     evaluate_every: int | None = Field(
         default=None, ge=1, description="steps between two points of a curve; none: the task's own"
     )
-    report_positives: Annotated[int, UNSAID] = Field(
+    min_positives_report: Annotated[int, UNSAID] = Field(
         default=1, ge=1, description="tracks with fewer positive test bins have no part in the medians"
     )
 
     @model_validator(mode="after")
     def _nothing_is_named_twice(self) -> Self:
-        for key in ("tasks", "shares", "seeds", "starts"):
+        for key in ("tasks", "train_fractions", "seeds", "initializations"):
             if len(set(values := getattr(self, key))) < len(values):
                 raise ValueError(f"{key} names one twice")
-        if len(set(map(share_name, self.shares))) < len(self.shares):
+        if len(set(map(share_name, self.train_fractions))) < len(self.train_fractions):
             raise ValueError("shares are too much alike: six digits of each count")
         return self
 
     @model_validator(mode="after")
     def _longer_says_how_long(self) -> Self:
-        if ("longer" in self.starts) != (self.longer_steps is not None):
-            raise ValueError("the start 'longer' and longer_steps go together: give both or neither")
+        if ("random_long" in self.initializations) != (self.random_long_steps is not None):
+            raise ValueError(
+                "the start 'random_long' and random_long_steps go together: give both or neither"
+            )
         return self
 
 
@@ -143,10 +145,10 @@ class TablesConfig(Section):
         max_length=_MOST,
         description="language models beside the run's own, such as BERT at 512 tokens",
     )
-    starts: tuple[TableStart, ...] = Field(
+    initializations: tuple[TableStart, ...] = Field(
         default=("pretrained", "random"), description="weights that language models are fine-tuned from"
     )
-    probes: bool = Field(
+    linear_probes: bool = Field(
         default=True, description="also language models that stay as they are, read by a logistic regression"
     )
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
@@ -164,13 +166,13 @@ class TablesConfig(Section):
         max_length=_MOST,
         description="bp of further windows of Table 6, divided at the TSS as promoters.windows are",
     )
-    context_set: NegativeSet = Field(
+    context_negative_set: NegativeSet = Field(
         default="genomic", description="negatives of Table 6 in windows of another length than the run's"
     )
-    network_steps: TaskSteps = Field(
+    cnn_steps: TaskSteps = Field(
         default=TaskSteps(), description="of the training of comparators that are networks; none: 2,000"
     )
-    model_steps: TaskSteps = Field(
+    lm_steps: TaskSteps = Field(
         default=TaskSteps(), description="of the fine-tuning of language models; none: the task's own"
     )
     pretraining_steps: int | None = Field(
@@ -198,12 +200,12 @@ class TablesConfig(Section):
 
     @model_validator(mode="after")
     def _nothing_is_named_twice(self) -> Self:
-        for key in ("promoters", "chromatin", "starts", "seeds", "negative_sets", "windows"):
+        for key in ("promoters", "chromatin", "initializations", "seeds", "negative_sets", "windows"):
             values = getattr(self, key) or ()
             if len(set(values)) < len(values):
                 raise ValueError(f"{key} names one twice")
-        if "given" in (*(self.negative_sets or ()), self.context_set):
-            raise ValueError("negative_sets: 'given' is of sequences, which Table 6 doesn't have")
+        if "user" in (*(self.negative_sets or ()), self.context_negative_set):
+            raise ValueError("negative_sets: 'user' is of sequences, which Table 6 doesn't have")
         return self
 
     @model_validator(mode="after")
@@ -223,7 +225,9 @@ class AblationMechanism(Section):
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,39}$", description="what tables call it")
     attention: str | None = Field(default=None, description="of the encoder; none: its name")
     attention_options: dict[str, Option] = Field(default={}, description="of the mechanism, by name")
-    encoder: dict[str, Option] = Field(default={}, description="other keys of `encoder`, as extra_globals")
+    encoder: dict[str, Option] = Field(
+        default={}, description="other keys of `encoder`, as num_global_tokens"
+    )
 
     @model_validator(mode="after")
     def _attention_is_said_once(self) -> Self:
@@ -261,8 +265,8 @@ class AblationConfig(Section):
         max_length=_MOST_MECHANISMS,
         description="a name, or {name, attention, attention_options, encoder}",
     )
-    initial_heads: Literal["neighbours", "random"] | None = Field(
-        default=None, description="of all of them, as encoder.initial_heads; none: the encoder's"
+    head_init: Literal["local", "random"] | None = Field(
+        default=None, description="of all of them, as encoder.head_init; none: the encoder's"
     )
     reference: str = Field(
         default="bigbird", description="the mechanism that others are compared with, and whose time they have"
@@ -278,7 +282,7 @@ class AblationConfig(Section):
         default=8192, ge=16, description="of a step; a longer input is a step by itself"
     )
     steps: int = Field(default=300, ge=1, description="of each training of the same steps")
-    seconds: float | None = Field(
+    time_budget_s: float | None = Field(
         default=None,
         gt=0,
         description="of each training of the same time; none: what the steps take with the reference",
@@ -286,18 +290,18 @@ class AblationConfig(Section):
     lengths: tuple[Annotated[int, Field(ge=16)], ...] = Field(
         default=(2048, 8192), max_length=_MOST, description="tokens of longer inputs that are trained on too"
     )
-    length_steps: int = Field(
+    long_input_steps: int = Field(
         default=30,
         ge=1,
         description="on these, after as many tokens of short inputs as `steps` have, in the same training",
     )
-    distance: tuple[str, ...] = Field(
+    long_range_tracks: tuple[str, ...] = Field(
         default=(), max_length=_MOST, description="tracks that are told from far away; none: no such task"
     )
-    distance_steps: int | None = Field(
+    long_range_steps: int | None = Field(
         default=None, ge=1, description="of that training; none: those of chromatin.training"
     )
-    distance_layers: int | None = Field(
+    long_range_layers: int | None = Field(
         default=None, ge=1, description="of the encoder that learns these tracks; none: encoder.layers"
     )
 
@@ -313,7 +317,7 @@ class AblationConfig(Section):
         names = tuple(mechanism.name for mechanism in self.mechanisms)
         for key, values in (
             *(("mechanisms", names), ("seeds", self.seeds)),
-            *(("lengths", self.lengths), ("distance", self.distance)),
+            *(("lengths", self.lengths), ("long_range_tracks", self.long_range_tracks)),
         ):
             if len(set(values)) < len(values):
                 raise ValueError(f"{key} names one twice")
@@ -326,7 +330,7 @@ class AblationConfig(Section):
     def changes(self, name: str) -> dict[str, Any]:
         """Keys of the section `encoder` with the values of a mechanism; its own go before those of all."""
         found = next(mechanism for mechanism in self.mechanisms if mechanism.name == name)
-        heads = {"initial_heads": self.initial_heads} if self.initial_heads else {}
+        heads = {"head_init": self.head_init} if self.head_init else {}
         return {**heads, **found.changes}
 
     def batch_size(self, tokens: int) -> int:
@@ -348,11 +352,11 @@ class AblationConfig(Section):
             # Of a length that isn't a multiple, short inputs don't fill a step: training rounds down.
             step = self.batch_size(tokens) * (tokens // self.tokens) * self.tokens
             before = max(1, round(short / step))
-            steps, shorter = before + self.length_steps, [{"steps": before, "tokens": self.tokens}]
+            steps, shorter = before + self.long_input_steps, [{"steps": before, "tokens": self.tokens}]
         return {
             "steps": steps,
             "sequence_tokens": tokens,
             "batch_size": self.batch_size(tokens),
-            "accumulate": min(accumulate, self.batch_size(tokens)),
-            "shorter_first": shorter,
+            "grad_accumulation": min(accumulate, self.batch_size(tokens)),
+            "length_curriculum": shorter,
         }

@@ -85,7 +85,7 @@ class LongRangeConfig(Section):
     def _each_attention_is_an_encoder(self) -> Self:
         for name in self.attentions:
             try:
-                self.encoder_of(name, 1, 16).check_pooling(self.pooling, "long_range")
+                self.encoder_of(name, 1, 16).check_pooling(self.pooling, "long_range_arena")
             except (ValueError, ConfigError) as error:
                 first = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
                 raise ValueError(f"attentions.{name}: {first.removeprefix('Value error, ')}") from None
@@ -100,5 +100,5 @@ class LongRangeConfig(Section):
         if own.get("attention", self.encoder.attention) != self.encoder.attention:
             values["attention_options"] = {}  # those of the encoder are of its own mechanism
         return EncoderConfig.model_validate(
-            {**values, **own, "vocabulary": vocabulary, "positions": max(16, longest)}
+            {**values, **own, "vocabulary": vocabulary, "max_length": max(16, longest)}
         )

@@ -19,8 +19,8 @@ class EncoderConfig(Section):
     intermediate: int = Field(
         default=0, ge=0, description="width between the two feed-forward layers; 0: four times hidden"
     )
-    positions: int = Field(default=4096, ge=16, description="longest input, tokens")
-    position: Literal["learned", "rotary"] = Field(
+    max_length: int = Field(default=4096, ge=16, description="longest input, tokens")
+    position_encoding: Literal["learned", "rotary"] = Field(
         default="learned",
         description="learned: a vector for each position; rotary: queries and keys are turned",
     )
@@ -28,9 +28,9 @@ class EncoderConfig(Section):
         default=10_000.0, gt=1, description="tokens; rotary wavelengths run from 2π to 2π times this"
     )
     rotary_scale: float = Field(default=1.0, ge=1, description="positions are divided by it")
-    initial_heads: Literal["neighbours", "random"] = Field(
-        default="neighbours",
-        description="of fresh weights; neighbours: the first layer's heads begin by looking at tokens nearby",
+    head_init: Literal["local", "random"] = Field(
+        default="local",
+        description="of fresh weights; local: the first layer's heads begin by looking at tokens nearby",
     )
     convolution: int = Field(
         default=0,
@@ -52,7 +52,7 @@ class EncoderConfig(Section):
     )
     attention: str = Field(
         default="bigbird",
-        description="bigbird: block-sparse; bigbird_etc: with extra_globals; random, window, random_window: "
+        description="bigbird: block-sparse; bigbird_etc: with num_global_tokens; random, window, random_window: "
         "these blocks alone; full: every token sees every other; or a mechanism's name",
     )
     attention_options: dict[str, Option] = Field(
@@ -73,13 +73,13 @@ class EncoderConfig(Section):
     window_blocks: int = Field(default=3, ge=0, description="odd: the own block and its neighbours")
     random_blocks: int = Field(default=3, ge=0, description="drawn for each query block, head and layer")
     random_seed: int = Field(default=0, ge=0, lt=2**32, description="of the random blocks, by layer and head")
-    extra_globals: int = Field(
+    num_global_tokens: int = Field(
         default=0, ge=0, description="learnt global tokens in front of the sequence (ETC)"
     )
-    relative_radius: int = Field(
+    relative_max_distance: int = Field(
         default=0, ge=0, description="tokens; relative position labels (ETC) up to it, 0: none"
     )
-    route: Annotated[Literal["auto", "dense", "blocked", "native", "flex"], COMPUTING] = Field(
+    attention_backend: Annotated[Literal["auto", "dense", "blocked", "native", "flex"], COMPUTING] = Field(
         default="auto", description="how attention is computed; auto: the fastest there is"
     )
     reversible: bool = Field(
@@ -125,16 +125,16 @@ class EncoderConfig(Section):
         kinds = OF_PATTERNS.get(self.attention)
         absent: tuple[str, ...] = ()
         if kinds is None:
-            absent = ("extra_globals", "relative_radius", "compatibility", "route")
+            absent = ("num_global_tokens", "relative_max_distance", "compatibility", "attention_backend")
             if not find_mechanism(self.attention).drops:
                 absent += ("attention_dropout",)
         elif self.attention in ("random", "window", "random_window"):
-            absent = ("extra_globals", "compatibility")
+            absent = ("num_global_tokens", "compatibility")
             for kind in kinds:
                 if not getattr(self, kind):
                     raise ValueError(f"attention {self.attention} needs {kind} above 0")
-        elif self.attention == "bigbird_etc" and not self.extra_globals:
-            raise ValueError("attention bigbird_etc needs extra_globals above 0")
+        elif self.attention == "bigbird_etc" and not self.num_global_tokens:
+            raise ValueError("attention bigbird_etc needs num_global_tokens above 0")
         for key in absent:
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key} {getattr(self, key)} doesn't go with attention {self.attention}")
@@ -150,8 +150,10 @@ class EncoderConfig(Section):
             raise ValueError(
                 f"causal: {self.attention} has no causal form: what a token sees depends on later ones"
             )
-        if self.extra_globals:
-            raise ValueError(f"causal: extra_globals {self.extra_globals} would see all tokens: say 0")
+        if self.num_global_tokens:
+            raise ValueError(
+                f"causal: num_global_tokens {self.num_global_tokens} would see all tokens: say 0"
+            )
         if self.convolution:
             raise ValueError(f"causal: convolution {self.convolution} sees tokens on both sides: say 0")
         if self.compatibility != "none":
@@ -169,18 +171,18 @@ class EncoderConfig(Section):
         if not self.global_blocks + self.window_blocks + self.random_blocks:
             raise ValueError("the attention pattern is empty")
         if self.compatibility == "huggingface":
-            if (self.global_blocks, self.window_blocks, self.extra_globals) != (2, 3, 0):
+            if (self.global_blocks, self.window_blocks, self.num_global_tokens) != (2, 3, 0):
                 raise ValueError(
-                    "compatibility huggingface needs global_blocks 2, window_blocks 3, extra_globals 0"
+                    "compatibility huggingface needs global_blocks 2, window_blocks 3, num_global_tokens 0"
                 )
-            if self.position != "learned" or self.convolution:
+            if self.position_encoding != "learned" or self.convolution:
                 raise ValueError("compatibility huggingface needs learned positions and no convolution")
-        if self.attention == "full" and self.relative_radius:
-            raise ValueError("relative_radius needs attention bigbird")
+        if self.attention == "full" and self.relative_max_distance:
+            raise ValueError("relative_max_distance needs attention bigbird")
         if self.reversible and (self.compatibility != "none" or self.gradient_checkpointing):
             raise ValueError(
                 "reversible goes with neither compatibility huggingface nor gradient_checkpointing"
             )
-        if self.position == "rotary" and self.hidden // self.heads % 2:
+        if self.position_encoding == "rotary" and self.hidden // self.heads % 2:
             raise ValueError("rotary positions need an even hidden / heads")
         return self

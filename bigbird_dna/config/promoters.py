@@ -17,7 +17,7 @@ from bigbird_dna.config.training import (
 from bigbird_dna.errors import ConfigError
 
 NegativeSet = Literal[
-    "substituted", "permuted", "dinucleotide_shuffled", "genomic", "intergenic", "upstream", "given"
+    "substituted", "permuted", "dinucleotide_shuffled", "genomic", "intergenic", "upstream", "user"
 ]
 NEGATIVE_SETS: tuple[NegativeSet, ...] = get_args(NegativeSet)
 PARTED_SETS: tuple[NegativeSet, ...] = ("substituted", "permuted")
@@ -31,7 +31,7 @@ PLACED_SETS: tuple[NegativeSet, ...] = ("genomic", "intergenic", "upstream")
 class PromoterSequencesConfig(Section):
     """Positives, and maybe negatives, as sequences of the user's own instead of loci on a genome."""
 
-    positives: FileName = Field(description="FASTA of promoters, in local_data or from here")
+    positives: FileName = Field(description="FASTA of promoters, in data_dir or from here")
     negatives: FileName | None = Field(
         default=None, description="FASTA of the negative set `given`; none: there is no such set"
     )
@@ -43,7 +43,7 @@ class PromoterSequencesConfig(Section):
         ge=20,
         description="bp that all are trimmed to, around their middle; none: they have one length",
     )
-    similarity: float = Field(
+    min_shared_kmers: float = Field(
         default=0.2, gt=0, le=1, description="share of their k-mers from which on two share a split"
     )
 
@@ -81,7 +81,7 @@ class PromoterWindowsConfig(Section):
     negatives: int = Field(
         default=1, ge=1, description="negatives a training promoter has; each epoch takes another"
     )
-    distance: int = Field(
+    min_tss_distance: int = Field(
         default=1000,
         ge=0,
         description="bp between any TSS and a genomic negative's TSS position, or an intergenic negative's "
@@ -149,7 +149,7 @@ class PromoterModelConfig(StartConfig):
 class PromoterTrainingConfig(FinetuningConfig):
     """Fine-tuning on promoter windows."""
 
-    jitter: int = Field(
+    crop_jitter_bp: int = Field(
         default=0, ge=0, le=LONGEST_WINDOW, description="bp cut at random from each end in training"
     )
 
@@ -184,10 +184,10 @@ class PromoterConfig(Section):
         description="key of a GFF3 or GTF in sources.yaml, or a file; its CDS give the coding fraction of "
         "each window; none: no coding fractions",
     )
-    control: NegativeSet | None = Field(
+    shuffled_label_control: NegativeSet | None = Field(
         default="genomic", description="negative set trained once more on shuffled labels"
     )
-    processes: int = Field(
+    num_gpus: int = Field(
         default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for the training of a model"
     )
     windows: PromoterWindowsConfig = PromoterWindowsConfig()
@@ -206,7 +206,7 @@ class PromoterConfig(Section):
         windows = values.get("windows", {})
         if isinstance(windows, Mapping):
             windows = {"upstream": None, "downstream": None, "negative_sets": sets, **windows}
-        return {"control": sets[0] if sets else None, **values, "windows": windows}
+        return {"shuffled_label_control": sets[0] if sets else None, **values, "windows": windows}
 
     @model_validator(mode="after")
     def _sequences_stand_alone(self) -> Self:
@@ -216,8 +216,8 @@ class PromoterConfig(Section):
         if self.sequences is None:
             # A stage's file has windows and no sequences: their absence says nothing of them.
             if "sequences" in self.model_fields_set:
-                if "given" in windows.negative_sets:
-                    raise ValueError("negative set 'given' needs sequences.negatives")
+                if "user" in windows.negative_sets:
+                    raise ValueError("negative set 'user' needs sequences.negatives")
                 if not windows.has_sides:
                     raise ValueError(
                         "windows.upstream and windows.downstream can only be null with sequences"
@@ -235,11 +235,11 @@ class PromoterConfig(Section):
                     f"negative set {name!r} needs promoters as loci on a genome (source), which sequences "
                     "are not"
                 )
-        if "given" in windows.negative_sets and self.sequences.negatives is None:
-            raise ValueError("negative set 'given' needs sequences.negatives")
-        if "given" not in windows.negative_sets and self.sequences.negatives is not None:
+        if "user" in windows.negative_sets and self.sequences.negatives is None:
+            raise ValueError("negative set 'user' needs sequences.negatives")
+        if "user" not in windows.negative_sets and self.sequences.negatives is not None:
             raise ValueError(
-                "sequences.negatives are the negative set 'given': add it to windows.negative_sets"
+                "sequences.negatives are the negative set 'user': add it to windows.negative_sets"
             )
         if windows.upstream is None and windows.downstream is not None:
             raise ValueError("with sequences say windows.upstream: downstream is the rest of their length")
@@ -247,14 +247,14 @@ class PromoterConfig(Section):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
-        if self.windows.has_sides and self.windows.length <= 2 * self.training.jitter:
-            raise ValueError("training.jitter leaves nothing of the window")
-        if self.model.views > 1 and not self.training.jitter:
-            raise ValueError("several model.views differ by training.jitter, which is 0")
+        if self.windows.has_sides and self.windows.length <= 2 * self.training.crop_jitter_bp:
+            raise ValueError("training.crop_jitter_bp leaves nothing of the window")
+        if self.model.views > 1 and not self.training.crop_jitter_bp:
+            raise ValueError("several model.views differ by training.crop_jitter_bp, which is 0")
         # A stage's file has windows and no control: that one's default says nothing of them.
-        given = "control" in self.model_fields_set and self.control is not None
-        if given and self.control not in self.windows.negative_sets:
-            raise ValueError(f"control {self.control!r} is not one of windows.negative_sets")
+        given = "shuffled_label_control" in self.model_fields_set and self.shuffled_label_control is not None
+        if given and self.shuffled_label_control not in self.windows.negative_sets:
+            raise ValueError(f"control {self.shuffled_label_control!r} is not one of windows.negative_sets")
         return self
 
     def with_sides(self, upstream: int, downstream: int, where: str) -> Self:
@@ -274,9 +274,9 @@ class PromoterConfig(Section):
                     f"promoters.windows.{key} is {said}, but {where} has windows of {upstream} + "
                     f"{downstream} bp around the TSS"
                 )
-        if upstream + downstream <= 2 * self.training.jitter:
+        if upstream + downstream <= 2 * self.training.crop_jitter_bp:
             raise ConfigError(
-                f"promoters.training.jitter {self.training.jitter} leaves nothing of windows of "
+                f"promoters.training.crop_jitter_bp {self.training.crop_jitter_bp} leaves nothing of windows of "
                 f"{upstream + downstream} bp ({where})"
             )
         sides = {"upstream": upstream, "downstream": downstream}
@@ -296,4 +296,4 @@ def sequence_sets(promoters: Any) -> tuple[Any, ...] | None:
     said = windows.get("negative_sets") if isinstance(windows, Mapping) else None
     if isinstance(said, list | tuple):
         return tuple(said)
-    return ("given",) if sequences.get("negatives") is not None else PARTED_SETS
+    return ("user",) if sequences.get("negatives") is not None else PARTED_SETS

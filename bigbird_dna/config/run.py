@@ -28,7 +28,7 @@ class ScoringConfig(Section):
     max_megabases: float = Field(
         default=0.2, gt=0, description="how much of the first test contig or region is scored"
     )
-    pieces: int = Field(
+    shards: int = Field(
         default=1, ge=1, le=10_000, description="jobs that the windows are divided into; changes no byte"
     )
 
@@ -37,10 +37,10 @@ class Config(Section):
     """A whole run: where its files go, and its sections, of which each stage reads some (`STAGES`)."""
 
     results: DirectoryName = Field(default="results/demo", description="directory of every output")
-    local_data: FileName | None = Field(
+    data_dir: FileName | None = Field(
         default=None, description="searched for source files before they are fetched"
     )
-    processes: int = Field(
+    num_gpus: int = Field(
         default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for pretraining"
     )
     seed: int = Field(default=1, ge=0, lt=2**32, description="of simulation, documents and negatives")
@@ -52,18 +52,18 @@ class Config(Section):
     pretraining: PretrainingConfig = PretrainingConfig()
     promoters: PromoterConfig = PromoterConfig()
     chromatin: ChromatinConfig = ChromatinConfig()
-    scoring: ScoringConfig = ScoringConfig()
-    study: StudyConfig | None = Field(
+    example_scan: ScoringConfig = ScoringConfig()
+    pretraining_study: StudyConfig | None = Field(
         default=None, description="fine-tuning from pretrained and from random weights; none: no study"
     )
 
     tables: TablesConfig = TablesConfig()
     ablation: AblationConfig = AblationConfig()
-    long_range: LongRangeConfig | None = Field(
+    long_range_arena: LongRangeConfig | None = Field(
         default=None,
         description="Long-Range Arena's generated tasks; none: in published sizes, if they are asked for",
     )
-    density: DensityConfig | None = Field(
+    byte_lm: DensityConfig | None = Field(
         default=None, description="a causal model of images or text, byte after byte; none: there is none"
     )
 
@@ -105,7 +105,7 @@ class Config(Section):
 
     def studies(self, start: StudyStart) -> bool:
         """Whether a study has models of a start."""
-        return self.study is not None and start in self.study.starts
+        return self.pretraining_study is not None and start in self.pretraining_study.initializations
 
     @model_validator(mode="before")
     @classmethod
@@ -113,18 +113,18 @@ class Config(Section):
         """With sequences the example is scored by the first of their models, if none is said."""
         if not isinstance(values, Mapping) or not (sets := sequence_sets(values.get("promoters"))):
             return values
-        scoring = values.get("scoring", {})
+        scoring = values.get("example_scan", {})
         if not isinstance(scoring, Mapping):
             return values
-        return {**values, "scoring": {"negative_set": sets[0], **scoring}}
+        return {**values, "example_scan": {"negative_set": sets[0], **scoring}}
 
     @model_validator(mode="after")
     def _pretraining_fits_the_encoder(self) -> Self:
         # A later stage's file has an encoder and no pretraining: the default's length says nothing of it.
         tokens, used = self.pretraining.sequence_tokens, "pretraining" in self.model_fields_set
-        if used and self.has_genome and tokens > self.encoder.positions:
+        if used and self.has_genome and tokens > self.encoder.max_length:
             raise ValueError(
-                f"pretraining.sequence_tokens {tokens} is above encoder.positions {self.encoder.positions}"
+                f"pretraining.sequence_tokens {tokens} is above encoder.max_length {self.encoder.max_length}"
             )
         if used and self.encoder.causal:
             self.pretraining.check_causal()
@@ -139,19 +139,19 @@ class Config(Section):
             self._check_held_out()
         else:
             self._check_without_genome()
-        if self.has_promoters and self.scoring.negative_set not in windows.negative_sets:
+        if self.has_promoters and self.example_scan.negative_set not in windows.negative_sets:
             raise ConfigError(
-                f"scoring.negative_set: {self.scoring.negative_set!r} is not one of "
+                f"example_scan.negative_set: {self.example_scan.negative_set!r} is not one of "
                 "promoters.windows.negative_sets"
             )
         self._check_annotation()
-        if self.has_sequences and self.splits.similarity is not None:
+        if self.has_sequences and self.splits.max_train_test_similarity is not None:
             raise ConfigError(
-                "splits.similarity: is for windows on a genome; of promoters.sequences similar ones share a "
-                "split (promoters.sequences.similarity)"
+                "splits.max_train_test_similarity: is for windows on a genome; of promoters.sequences similar ones share a "
+                "split (promoters.sequences.min_shared_kmers)"
             )
-        if self.study is not None:
-            self._check_study(self.study)
+        if self.pretraining_study is not None:
+            self._check_study(self.pretraining_study)
         if self.has_promoters:
             self.encoder.check_pooling(self.promoters.model.pooling, "promoters.model")
         if self.has_chromatin:
@@ -164,7 +164,7 @@ class Config(Section):
         for key, names in (
             ("promoters.windows.negative_sets", self.promoters.windows.negative_sets),
             ("tables.negative_sets", self.tables.negative_sets or ()),
-            ("tables.context_set", (self.tables.context_set,)),
+            ("tables.context_negative_set", (self.tables.context_negative_set,)),
         ):
             if "intergenic" in names:
                 raise ConfigError(
@@ -177,18 +177,20 @@ class Config(Section):
             if task not in study.tasks:
                 continue
             if not there:
-                raise ConfigError(f"study.tasks: there are no models of {task} in this run")
+                raise ConfigError(f"pretraining_study.tasks: there are no models of {task} in this run")
             steps = study.steps or getattr(self, task).training.steps
-            if study.longer_steps is not None and study.longer_steps <= steps:
+            if study.random_long_steps is not None and study.random_long_steps <= steps:
                 raise ConfigError(
-                    f"study.longer_steps: {study.longer_steps} is not above the {steps} steps of {task}"
+                    f"pretraining_study.random_long_steps: {study.random_long_steps} is not above the {steps} steps of {task}"
                 )
         if "promoters" in study.tasks and study.negative_set not in self.promoters.windows.negative_sets:
             raise ConfigError(
-                f"study.negative_set: {study.negative_set!r} is not one of promoters.windows.negative_sets"
+                f"pretraining_study.negative_set: {study.negative_set!r} is not one of promoters.windows.negative_sets"
             )
-        if "pretrained" in study.starts and not self.has_genome:
-            raise ConfigError("study.starts: 'pretrained' needs a genome.reference to pretrain on")
+        if "pretrained" in study.initializations and not self.has_genome:
+            raise ConfigError(
+                "pretraining_study.initializations: 'pretrained' needs a genome.reference to pretrain on"
+            )
 
     def _check_held_out(self) -> None:
         # Promoters know the section genome alone; bins and pretraining also what is held out for chromatin.

@@ -19,7 +19,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "windows": (
         "seed",
         "genome",
-        "splits.similarity",
+        "splits.max_train_test_similarity",
         "promoters.windows",
         "promoters.calibration.negatives",
     ),
@@ -37,12 +37,12 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         "chromatin.calibration",
     ),
     "attention": ("encoder",),
-    "long-range": ("long_range",),
-    "density": ("density",),
+    "long-range": ("long_range_arena",),
+    "density": ("byte_lm",),
     # All but where files are.
     "report": (
-        *("processes", "seed", "simulation", "genome", "splits", "tokens", "encoder", "pretraining"),
-        *("promoters", "chromatin", "scoring", "study", "tables", "ablation"),
+        *("num_gpus", "seed", "simulation", "genome", "splits", "tokens", "encoder", "pretraining"),
+        *("promoters", "chromatin", "example_scan", "pretraining_study", "tables", "ablation"),
     ),
 }
 

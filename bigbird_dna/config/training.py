@@ -32,18 +32,18 @@ class TrainingConfig(Section):
 
     steps: int = Field(default=1000, ge=1, description="optimiser steps")
     batch_size: int = Field(default=32, ge=1, description="sequences a step over all processes")
-    accumulate: Annotated[int, COMPUTING] = Field(
+    grad_accumulation: Annotated[int, COMPUTING] = Field(
         default=1, ge=1, description="micro-batches a process and step"
     )
     optimizer: OptimizerConfig = OptimizerConfig()
     precision: Annotated[Literal["auto", "float32", "bfloat16"], COMPUTING] = Field(
         default="auto", description="auto: bfloat16 autocast where the device has it"
     )
-    attention_fallback: Annotated[bool, COMPUTING] = Field(
+    allow_slow_attention: Annotated[bool, COMPUTING] = Field(
         default=False,
         description="on a GPU: train with slower attention where the fast kernel can't be had, not stop",
     )
-    compile_layers: Annotated[bool, COMPUTING] = Field(
+    torch_compile: Annotated[bool, COMPUTING] = Field(
         default=False,
         description="let torch compile what a layer does beside attention; for GPUs, takes a minute first",
     )
@@ -74,7 +74,7 @@ class ShorterConfig(Section):
 def check_stages(stages: Sequence[ShorterConfig], steps: int) -> None:
     """`ValueError` if shorter inputs take all of a training's steps."""
     if (taken := sum(stage.steps for stage in stages)) >= steps:
-        raise ValueError(f"shorter_first takes {taken} steps and leaves none of the {steps}")
+        raise ValueError(f"length_curriculum takes {taken} steps and leaves none of the {steps}")
 
 
 class PretrainingConfig(TrainingConfig):
@@ -86,7 +86,7 @@ class PretrainingConfig(TrainingConfig):
     sequence_tokens: int = Field(
         default=512, ge=16, description="of an input: [CLS] A [SEP], with next sentences and B [SEP]"
     )
-    shorter_first: tuple[ShorterConfig, ...] = Field(
+    length_curriculum: tuple[ShorterConfig, ...] = Field(
         default=(), description="first steps on shorter inputs, one stage after the other"
     )
     mask_fraction: float = Field(
@@ -98,9 +98,9 @@ class PretrainingConfig(TrainingConfig):
     mask_span: float = Field(
         default=1.0, ge=1, le=100, description="tokens hidden side by side, on average; 1: each for itself"
     )
-    initial_embeddings: Literal["neighbours", "random"] = Field(
-        default="neighbours",
-        description="neighbours: by counts of tokens and of those beside them; random: as other weights",
+    embedding_init: Literal["cooccurrence", "random"] = Field(
+        default="cooccurrence",
+        description="cooccurrence: by counts of tokens and of those beside them; random: as other weights",
     )
     next_sentence: bool = Field(default=False, description="also learn whether B follows A, as in the paper")
     evaluation_sequences: Annotated[int, WATCHING] = Field(default=256, ge=1, description="held-out, fixed")
@@ -110,10 +110,10 @@ class PretrainingConfig(TrainingConfig):
 
     @model_validator(mode="after")
     def _the_longest_inputs_come_last(self) -> Self:
-        for stage in self.shorter_first:
+        for stage in self.length_curriculum:
             if stage.tokens >= self.sequence_tokens:
                 raise ValueError(
-                    f"shorter_first.tokens {stage.tokens} is not below sequence_tokens {self.sequence_tokens}"
+                    f"length_curriculum.tokens {stage.tokens} is not below sequence_tokens {self.sequence_tokens}"
                 )
         if self.steps_hold:
             self.check_steps()
@@ -121,7 +121,7 @@ class PretrainingConfig(TrainingConfig):
 
     def check_steps(self) -> None:
         """`ValueError` if shorter inputs take all steps."""
-        check_stages(self.shorter_first, self.steps)
+        check_stages(self.length_curriculum, self.steps)
 
     def check_causal(self) -> None:
         """`ValueError` for what learning the next token has no use for."""
@@ -140,7 +140,7 @@ class PretrainingConfig(TrainingConfig):
 
     def tokens_at(self, step: int) -> int:
         """Tokens of an input at a step, counted from 0."""
-        for stage in self.shorter_first:
+        for stage in self.length_curriculum:
             if step < stage.steps:
                 return stage.tokens
             step -= stage.steps
@@ -155,7 +155,7 @@ class StartConfig(Section):
     )
     extend_positions: Literal["tile", "interpolate", "ntk"] | None = Field(
         default=None,
-        description="how a pretrained encoder of fewer positions gets encoder.positions; none: refuse it",
+        description="how a pretrained encoder of fewer positions gets encoder.max_length; none: refuse it",
     )
     dropout: float | None = Field(
         default=None, ge=0, lt=1, description="while fine-tuning; none: the encoder's"
@@ -165,7 +165,7 @@ class StartConfig(Section):
 class FinetuningConfig(TrainingConfig):
     """What the trainings of all tasks have in common."""
 
-    examples: float = Field(
+    train_fraction: float = Field(
         default=1.0,
         gt=0,
         le=1,

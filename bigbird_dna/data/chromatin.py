@@ -102,18 +102,18 @@ def training_bins(data: ChromatinData, training: ChromatinTrainingConfig) -> npt
     ConfigError
         No track has five bins with and five without it among those that are left.
     """
-    rows, share = data.rows("train"), training.examples
+    rows, share = data.rows("train"), training.train_fraction
     if share >= 1:
         return rows
     codes = data.bins["contig"].cat.codes.to_numpy().astype(np.int64)[rows]
-    stretches = data.bins["start"].to_numpy()[rows] // (data.bin_size * training.neighbours)
+    stretches = data.bins["start"].to_numpy()[rows] // (data.bin_size * training.bins_per_window)
     groups = codes * (int(stretches.max()) + 1) + stretches
     kept = rows[draw_groups(groups, share, (training.seed, 6))]
     positives = data.labels.positives(kept)
     poor = np.minimum(positives, len(kept) - positives) < LEAST_EXAMPLES
     if poor.all():
         raise ConfigError(
-            f"chromatin.training.examples: a share of {share:g} of {len(rows):,} training bins leaves "
+            f"chromatin.training.train_fraction: a share of {share:g} of {len(rows):,} training bins leaves "
             f"{len(kept):,}, and no track with at least {LEAST_EXAMPLES} bins of each class"
         )
     if poor.any():
@@ -177,8 +177,8 @@ def prepare_data(
         window=data.widest,
         max_n=data.max_n,
         negative_fraction=data.negative_fraction,
-        min_positives=data.minimum_positives,
-        min_held_out=data.minimum_held_out,
+        min_positives=data.min_positives_train,
+        min_held_out=data.min_positives_heldout,
         seed=config.seed,
     )
     splits = _splits(config, genome, assembly)

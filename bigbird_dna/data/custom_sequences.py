@@ -79,10 +79,10 @@ class SequenceOptions:
 
     def sets(self, negatives: Path | None) -> tuple[str, ...]:
         """The negative sets where the user's own are in this file, or in none."""
-        sets = self.negative_sets or (PARTED_SETS if negatives is None else ("given",))
-        if ("given" in sets) != (negatives is not None):
+        sets = self.negative_sets or (PARTED_SETS if negatives is None else ("user",))
+        if ("user" in sets) != (negatives is not None):
             raise UsageError(
-                "the negative set 'given' and a file of negatives go together: name both, or neither"
+                "the negative set 'user' and a file of negatives go together: name both, or neither"
             )
         return sets
 
@@ -217,11 +217,11 @@ def _rows(
 ) -> pd.DataFrame:
     """The data set's windows: positives, then set by set; the user's own negatives are nobody's pair."""
     rows = [
-        (name, 0, length, "+", split, POSITIVE if is_positive else "given", pair, name)
+        (name, 0, length, "+", split, POSITIVE if is_positive else "user", pair, name)
         for pair, (name, split, is_positive) in enumerate(zip(names, splits, positive, strict=True))
     ]
     for negative_set in sets:
-        if negative_set == "given":
+        if negative_set == "user":
             continue
         rows += [
             (name, 0, length, "+", split, negative_set, pair, name)

@@ -145,7 +145,7 @@ class PromoterGenome:
             coding.within(stretch),
             self._positions(stretch) - stretch.start,
             size=config.length,
-            distance=config.distance,
+            distance=config.min_tss_distance,
         )
 
     def _positions(self, stretch: Interval) -> npt.NDArray[np.int64]:
@@ -172,7 +172,7 @@ class PromoterGenome:
             start=stretch.start,
             upstream=upstream,
             downstream=downstream,
-            distance=config.distance,
+            distance=config.min_tss_distance,
             count=count,
             rng=rng,
             free=self._free(stretch, sequence, config, coding),

@@ -73,7 +73,7 @@ def prepare_windows(
     promoter has `negatives` of each set, any other promoter one, and for the calibration some further ones
     (`promoters.calibration.negatives`), whose split is called otherwise (`EXTRA_NEGATIVES`). Left out are
     promoters on excluded contigs and regions, those whose window leaves the contig or its split, and those
-    whose window is more than 10 % N; with `splits.similarity` also training windows that are like a held-out
+    whose window is more than 10 % N; with `splits.max_train_test_similarity` also training windows that are like a held-out
     one (`without_similar`). `promoters` are loci on the reference, as `prepare promoters` writes them. With
     an `annotation`, GFF3 or GTF, windows have the column `coding`, and negatives can be `intergenic`.
 
@@ -115,7 +115,7 @@ def prepare_windows(
             others = place.find(negative_set, more, settings, (config.seed, further_stream), taken={*found})
             rows += _rows(others, positives, more, negative_set, further=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS), dict[str, Any](counts)
-    if (threshold := config.splits.similarity) is not None:
+    if (threshold := config.splits.max_train_test_similarity) is not None:
         sequences = window_sequences(genome, table, config.seed)
         table, told = without_similar(table, sequences, threshold)
         info |= told
@@ -230,7 +230,7 @@ def training_windows(data: WindowSet, share: float, seed: int) -> npt.NDArray[np
     promoters, negatives = int((kept & positive).sum()), int((kept & ~positive).sum())
     if min(promoters, negatives) < LEAST_EXAMPLES:
         raise ConfigError(
-            f"promoters.training.examples: a share of {share:g} of {int(positive.sum()):,} training "
+            f"promoters.training.train_fraction: a share of {share:g} of {int(positive.sum()):,} training "
             f"promoters leaves {promoters:,} of them and {negatives:,} negatives: at least {LEAST_EXAMPLES} "
             "of each are needed"
         )

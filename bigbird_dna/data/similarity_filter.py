@@ -1,4 +1,4 @@
-"""Training windows that are like held-out ones, to be left out: `splits.similarity`."""
+"""Training windows that are like held-out ones, to be left out: `splits.max_train_test_similarity`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -74,7 +74,7 @@ def without_similar(
     if not (training & promoter & ~dropped).any():
         raise DataError(
             "all training promoters are like a held-out window: nothing is left to train on "
-            f"(splits.similarity {threshold:g})"
+            f"(splits.max_train_test_similarity {threshold:g})"
         )
     counts = {
         "training promoters like a held-out window": int((found & promoter).sum()),

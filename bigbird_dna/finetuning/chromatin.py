@@ -58,7 +58,7 @@ class ChromatinObjective:
         self.data, self.tokenizer = data, tokenizer
         self.bases = PackedReference(reference)
         self.threads = torch.get_num_threads()  # of this thread: batches are made by another
-        self.config, self.shift = config.training, config.data.shift
+        self.config, self.shift = config.training, config.data.shift_bp
         self.window, self.positions, self.world = window, positions, world
         self.training = training_bins(data, self.config)
         self.held_out = sample(data.rows("valid"), self.config.evaluation_bins, (self.config.seed, 5))
@@ -67,7 +67,7 @@ class ChromatinObjective:
         self.starts = data.bins["start"].to_numpy()
         size = data.bin_size
         seen = bins_shown(window, size, config.model.bin_layers)
-        learnt = min(self.config.neighbours, whole_bins(window, size))
+        learnt = min(self.config.bins_per_window, whole_bins(window, size))
         count = max(seen, learnt)
         self.bins = centred_bins(window, size, seen)
         self.sides = np.arange(count) - count // 2  # bins to the right of the middle one
@@ -167,7 +167,9 @@ def _member(config: ChromatinConfig, window: int, member: int) -> ChromatinConfi
     Windows a step are those of the configuration, or as many as have the same number of bins.
     """
     training, data = config.training, config.data
-    learnt, wanted = (min(training.neighbours, whole_bins(size, data.bin)) for size in (window, data.window))
+    learnt, wanted = (
+        min(training.bins_per_window, whole_bins(size, data.bin)) for size in (window, data.window)
+    )
     batch_size = training.batch_size
     if learnt != wanted:
         batch_size = max(1, round(batch_size * wanted / learnt))
@@ -261,7 +263,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
             "labels": self.labels_sha256,
             "bins": checksum(self.data / "bins.parquet"),
             "reference": checksum(self.reference.path),
-            "shift": self.section.data.shift,
+            "shift": self.section.data.shift_bp,
         }
 
     def objective(self, network: nn.Module, world: World) -> ChromatinObjective:
@@ -272,7 +274,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
             self.tokenizer,
             self.section,
             self.window,
-            self.encoder.positions,
+            self.encoder.max_length,
             world,
         )
 
@@ -307,7 +309,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
             "training": {
                 "steps": progress.step,
                 "tokens_seen": progress.tokens,
-                "examples": len(self.learnt),
+                "train_fraction": len(self.learnt),
             },
         }
         provenance = {

@@ -88,7 +88,9 @@ class PromoterObjective:
         """Windows of a training step, in an order drawn for each epoch."""
         chosen = self.epochs.indices(step * self.config.batch_size + first, count)
         rng = np.random.default_rng((self.config.seed, 3, step))
-        cuts = rng.integers(0, self.config.jitter + 1, (self.config.batch_size, 2))[first : first + count]
+        cuts = rng.integers(0, self.config.crop_jitter_bp + 1, (self.config.batch_size, 2))[
+            first : first + count
+        ]
         rows = self._rows([self.windows.sequences[index] for index in chosen], cuts.tolist())
         ids, lengths = pad(rows.ids, self.tokenizer.pad_id)
         labels = torch.from_numpy(self.windows.labels[chosen]).float()
@@ -186,7 +188,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
     @cached_property
     def learnt(self) -> npt.NDArray[np.intp]:
         """The rows of the training windows."""
-        return training_windows(self.data, self.config.examples, self.config.seed)
+        return training_windows(self.data, self.config.train_fraction, self.config.seed)
 
     @cached_property
     def sequences(self) -> list[str]:
@@ -210,7 +212,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
             downstream=downstream,
             pooling=model.pooling,
             head=model.head,
-            jitter=self.config.jitter,
+            jitter=self.config.crop_jitter_bp,
             views=model.views,
             negative_set=self.negative_set,
             shuffled_labels=self.shuffle_labels,
@@ -249,7 +251,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         learnt, held_out = _learnt_and_held_out(
             self.data, self.sequences, self.learnt, self.config.seed, self.shuffle_labels
         )
-        positions = self.encoder.positions
+        positions = self.encoder.max_length
         return PromoterObjective(
             self.tokenizer, learnt, held_out, self.config, self.settings, positions, world
         )
@@ -286,7 +288,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         metrics["training"] = {
             "steps": trained.progress.step,
             "tokens_seen": trained.progress.tokens,
-            "examples": int(self.data.labels[self.learnt].sum()),
+            "train_fraction": int(self.data.labels[self.learnt].sum()),
         }
         if members is not None:
             metrics["ensemble"] = members._asdict()

@@ -23,7 +23,7 @@ _FIELDS: tuple[tuple[str, str, Any], ...] = (
     ("hidden", "hidden_size", 768),
     ("heads", "num_attention_heads", 12),
     ("intermediate", "intermediate_size", 3072),
-    ("positions", "max_position_embeddings", 4096),
+    ("max_length", "max_position_embeddings", 4096),
     ("segments", "type_vocab_size", 2),
     ("dropout", "hidden_dropout_prob", 0.1),
     ("attention_dropout", "attention_probs_dropout_prob", 0.1),
@@ -147,9 +147,9 @@ def _check_exportable(config: EncoderConfig, source: str) -> None:
             f"{source}: encoder.attention {config.attention}: HuggingFace's BigBird has {known} only"
         )
     needed: dict[str, Any] = {
-        "position": "learned",
-        "extra_globals": 0,
-        "relative_radius": 0,
+        "position_encoding": "learned",
+        "num_global_tokens": 0,
+        "relative_max_distance": 0,
         "convolution": 0,
         "reversible": False,
     }

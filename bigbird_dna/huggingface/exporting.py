@@ -68,7 +68,7 @@ def export_huggingface(path: Path, output: Path) -> str:
         write_json(temporary / "config.json", values)
         save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
         (temporary / "model.safetensors").chmod(0o644)
-        write_tokenizer(model.tokenizer, temporary, model.config.positions)
+        write_tokenizer(model.tokenizer, temporary, model.config.max_length)
     if model.config.attention == "bigbird" and model.config.compatibility == "none":
         full = (5 + 2 * model.config.random_blocks) * model.config.block_size
         log(

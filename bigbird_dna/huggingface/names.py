@@ -129,7 +129,7 @@ def check_sizes(
 ) -> None:
     """`ModelError` unless the encoder's sizes are those of its embeddings and its layers are there."""
     for part, rows in (
-        *(("token", config.vocabulary), ("position", config.positions)),
+        *(("token", config.vocabulary), ("position", config.max_length)),
         ("segment", config.segments),
     ):
         theirs = _theirs(f"encoder.embeddings.{part}.weight", architecture)

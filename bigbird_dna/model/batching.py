@@ -210,7 +210,7 @@ def _width(config: EncoderConfig | None, length: int) -> int:
     if config is None:
         return -(-length // WIDTH) * WIDTH
     step = config.block_size if config.compatibility == "huggingface" else WIDTH
-    return min(-(-length // step) * step, config.positions)
+    return min(-(-length // step) * step, config.max_length)
 
 
 # Axes: N windows, K bins of a window.

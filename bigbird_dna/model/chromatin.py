@@ -197,7 +197,7 @@ class LoadedChromatinModel(LoadedModel):
 
         def encode(turned: bool) -> BinRows:
             texts = [reverse_complement(one) for one in windows] if turned else windows
-            return bin_rows(self.tokenizer, texts, starts, size, self.config.positions, threads)
+            return bin_rows(self.tokenizer, texts, starts, size, self.config.max_length, threads)
 
         pad_id = self.tokenizer.pad_id
         strands = ahead(encode, (False, True) if both_strands else (False,), place)

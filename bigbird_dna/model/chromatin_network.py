@@ -82,9 +82,9 @@ class BinLayers(nn.Module):
             "causal": False,
             "attention_options": {},
             "reversible": False,
-            "relative_radius": 0,
-            "extra_globals": 0,
-            "route": "auto",
+            "relative_max_distance": 0,
+            "num_global_tokens": 0,
+            "attention_backend": "auto",
             "convolution": 0,
         }
         config = config.model_copy(update=plain)

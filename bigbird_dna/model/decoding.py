@@ -111,7 +111,7 @@ class StepDecoder(Protocol):
 
 def keeps_keys(config: EncoderConfig) -> bool:
     """Whether keys and values of a causal encoder can be kept while a sequence grows."""
-    return goes_by_pattern(config) and not config.relative_radius and not config.reversible
+    return goes_by_pattern(config) and not config.relative_max_distance and not config.reversible
 
 
 def make_decoder(network: PretrainingNetwork, longest: int, *, cache: bool = True) -> StepDecoder:
@@ -295,7 +295,7 @@ def reads_at_most(model: LoadedModel) -> int:
     assert isinstance(model.settings, PretrainingSettings)
     learnt = model.settings.context
     # [CLS] tokens [SEP] were its inputs: what comes behind the last token but one it has been told of.
-    return model.config.positions if learnt is None else min(learnt, model.config.positions) - 2
+    return model.config.max_length if learnt is None else min(learnt, model.config.max_length) - 2
 
 
 def said_cost(model: LoadedModel) -> str:

@@ -59,7 +59,7 @@ class EmbeddingRun(NamedTuple):
         for text, name, lengths in zip(given.texts, given.names, covered, strict=True):
             if lengths.sum() != len(text):
                 raise UsageError(
-                    f"{name}: {len(text):,} bp are more than the {self.config.positions:,} tokens that the "
+                    f"{name}: {len(text):,} bp are more than the {self.config.max_length:,} tokens that the "
                     "encoder takes: give shorter pieces for a vector a base"
                 )
         vectors: dict[int, Vectors] = {}
@@ -75,7 +75,7 @@ class EmbeddingRun(NamedTuple):
         return [vectors[number] for number in range(len(rows))]
 
     def _rows(self, given: GivenSequences) -> list[Ids]:
-        return window_rows(self.tokenizer, given.texts, self.config.positions, 0.5)
+        return window_rows(self.tokenizer, given.texts, self.config.max_length, 0.5)
 
     def _run(self, rows: list[Ids], run: Run) -> Vectors:
         return run_rows(
@@ -113,7 +113,7 @@ def layer_means(
             "encoder.reversible true: a reversible encoder has no hidden states of single layers"
         )
     here = threading.local()  # on a CPU rows run side by side
-    extra, config = encoder.config.extra_globals, encoder.config
+    extra, config = encoder.config.num_global_tokens, encoder.config
 
     def keep(_module: Any, _inputs: Any, hidden: Tensor) -> None:
         own = hidden[:, extra:]

@@ -53,7 +53,7 @@ class Layer(nn.Module):
         hidden = config.hidden
         self.index = index
         self.heads = config.heads
-        self.route = config.route
+        self.route = config.attention_backend
         self.mechanism = build_mechanism(config, index)
         self.attend = PATTERN_ATTENTIONS[config.attention if goes_by_pattern(config) else "full"]
         self.attends_to_all = config.attention == "full"
@@ -70,7 +70,7 @@ class Layer(nn.Module):
         self.output = nn.Linear(config.intermediate or 4 * hidden, hidden)
         self.output_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
-        self.radius = config.relative_radius
+        self.radius = config.relative_max_distance
         self.reversible = config.reversible
         self.joined: tuple[Tensor, Tensor] | None = None  # see `prepared`
         self.compiled: Compiled | None = None  # see `compiled_layers`
@@ -241,7 +241,7 @@ class Encoder(nn.Module):
         initialise(self, config.hidden)
         if self.embeddings.position is not None:
             initialise_positions(self.embeddings.position.weight)
-        if config.initial_heads == "neighbours":
+        if config.head_init == "local":
             watch_neighbours(config, layers, self.embeddings.token)
 
     def forward(
@@ -283,17 +283,17 @@ class Encoder(nn.Module):
 
         `given` says what the extra globals stand for; none: for even parts of the sequence.
         """
-        if ids.shape[1] > self.config.positions:
+        if ids.shape[1] > self.config.max_length:
             raise ValueError(
-                f"{ids.shape[1]} tokens are more than the encoder's {self.config.positions} positions"
+                f"{ids.shape[1]} tokens are more than the encoder's {self.config.max_length} positions"
             )
         # Attention plans its work by the lengths: read once here, a GPU isn't waited for in every layer; nor
         # at all where they are on the CPU.
         lengths = None if lengths is None else lengths.cpu()
         true_lengths = lengths
-        extra, owners = self.config.extra_globals, None
+        extra, owners = self.config.num_global_tokens, None
         if extra:
-            if self.config.relative_radius:
+            if self.config.relative_max_distance:
                 if given is None:
                     owners = token_owners(lengths, len(ids), ids.shape[1], extra)
                 else:
@@ -328,13 +328,13 @@ class Encoder(nn.Module):
     def turns(self, tokens: int, device: torch.device) -> Rotation | None:
         """The turns of so many positions; none where positions are learnt."""
         config = self.config
-        if config.position != "rotary":
+        if config.position_encoding != "rotary":
             return None
         width = config.hidden // config.heads
         return rotation(tokens, width, config.rotary_base, config.rotary_scale, device)
 
     def _turns(self, x: Tensor) -> Rotation | None:
-        extra = self.config.extra_globals
+        extra = self.config.num_global_tokens
         turns = self.turns(x.shape[1] - extra, x.device)
         if turns is None or not extra:
             return turns

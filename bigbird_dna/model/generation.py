@@ -140,7 +140,7 @@ class _Filler:
 
     def _near(self, gap: Gap) -> Gap:
         """The gap with no more of its flanks than the model could read."""
-        most = self.model.config.positions * int(self.sizes.max())
+        most = self.model.config.max_length * int(self.sizes.max())
         return gap._replace(left=gap.left[-most:], right=gap.right[:most])
 
     def _ask(self, state: _State, share: float) -> _MaskedRow:
@@ -149,7 +149,7 @@ class _Filler:
         ids, offsets = self.tokenizer.encode_with_offsets(left + state.text + right)
         starts, ends = offsets[:-1] - len(left), offsets[1:] - len(left)
         own = np.flatnonzero((ends > 0) & (starts < self.length) & np.isin(ids, self.ids))
-        room = self.model.config.positions - 2
+        room = self.model.config.max_length - 2
         first, last = int(own[0]), int(own[-1]) + 1
         if last - first > room:
             raise UsageError(

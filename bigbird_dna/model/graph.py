@@ -36,10 +36,10 @@ def attention_graph(encoder: EncoderConfig, layer: int = 0, tokens: int | None =
         The encoder has no such layer.
     """
     _check_layer(encoder, layer)
-    tokens = tokens or encoder.positions
+    tokens = tokens or encoder.max_length
     pattern = attention_pattern(encoder)
-    blocks = pattern.blocks(tokens + encoder.extra_globals)
-    front = -(-encoder.extra_globals // encoder.block_size)
+    blocks = pattern.blocks(tokens + encoder.num_global_tokens)
+    front = -(-encoder.num_global_tokens // encoder.block_size)
     kinds = np.full((encoder.heads, front + blocks, front + blocks), GLOBAL, dtype=np.int8)
     if encoder.attention != "full":
         kinds[:, front:, front:] = pattern.kinds(blocks, encoder.heads, layer)
@@ -65,7 +65,7 @@ def attention_weights(encoder: EncoderConfig, layer: int = 0, tokens: int | None
     `attention_graph`.
     """
     _check_layer(encoder, layer)
-    tokens = tokens or min(encoder.positions, MOST_TOKENS)
+    tokens = tokens or min(encoder.max_length, MOST_TOKENS)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(layer)
         mechanism = build_mechanism(encoder, layer)

@@ -86,10 +86,12 @@ class Embeddings(nn.Module):
         super().__init__()
         self.token = nn.Embedding(config.vocabulary, config.hidden)
         self.position = (
-            nn.Embedding(config.positions, config.hidden) if config.position == "learned" else None
+            nn.Embedding(config.max_length, config.hidden) if config.position_encoding == "learned" else None
         )
         self.segment = nn.Embedding(config.segments, config.hidden)
-        self.extra = nn.Embedding(config.extra_globals, config.hidden) if config.extra_globals else None
+        self.extra = (
+            nn.Embedding(config.num_global_tokens, config.hidden) if config.num_global_tokens else None
+        )
         self.convolution = Convolution(config.hidden, config.convolution) if config.convolution else None
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0

@@ -44,20 +44,20 @@ def extend_positions(encoder: Encoder, positions: int, method: Extension = "tile
         `positions` is below the encoder's, or `method` doesn't fit its kind of positions.
     """
     config = encoder.config
-    if positions < config.positions:
+    if positions < config.max_length:
         raise ModelError(
-            f"positions {positions}: the model has {config.positions}; positions can be extended, not cut"
+            f"positions {positions}: the model has {config.max_length}; positions can be extended, not cut"
         )
-    if positions == config.positions:
+    if positions == config.max_length:
         return
-    if config.position == "rotary":
+    if config.position_encoding == "rotary":
         changes = _rotary(config, positions, method)
     else:
         changes = {}
         assert encoder.embeddings.position is not None
         table = extended_table(encoder.embeddings.position.weight.detach(), positions, method)
         encoder.embeddings.position = nn.Embedding(positions, config.hidden, _weight=table)
-    encoder.config = config.model_copy(update={"positions": positions, **changes})
+    encoder.config = config.model_copy(update={"max_length": positions, **changes})
 
 
 def extended_table(table: Tensor, positions: int, method: Extension) -> Tensor:
@@ -72,7 +72,7 @@ def extended_table(table: Tensor, positions: int, method: Extension) -> Tensor:
 
 
 def _rotary(config: EncoderConfig, positions: int, method: Extension) -> dict[str, float]:
-    factor = positions / config.positions
+    factor = positions / config.max_length
     width = config.hidden // config.heads
     if method == "interpolate":
         return {"rotary_scale": config.rotary_scale * factor}

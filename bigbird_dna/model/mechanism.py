@@ -20,7 +20,7 @@ def attention_pattern(config: EncoderConfig) -> Pattern:
         random_blocks=config.random_blocks if "random_blocks" in kinds else 0,
         seed=config.random_seed,
         causal=config.causal,
-        extra_globals=config.extra_globals,
+        num_global_tokens=config.num_global_tokens,
         huggingface=config.compatibility == "huggingface",
     )
 

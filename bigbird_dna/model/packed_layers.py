@@ -46,7 +46,7 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     try:
         yield
     except TorchDynamoException as error:
-        raise ConfigError(f"compile_layers: torch can't compile here: {error_text(error)}") from None
+        raise ConfigError(f"torch_compile: torch can't compile here: {error_text(error)}") from None
     finally:
         for layer in layers:
             layer.compiled = None
@@ -115,8 +115,8 @@ def _packed(
         and config.activation == "gelu_tanh"
         and not config.reversible
         and not config.causal
-        and not config.extra_globals
-        and not config.relative_radius
+        and not config.num_global_tokens
+        and not config.relative_max_distance
         and config.random_seed < 1 << 63
         and can_pack(config.hidden, config.heads)
         and all(parameter.dtype == torch.float32 for parameter in encoder.parameters())

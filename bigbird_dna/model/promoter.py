@@ -141,7 +141,7 @@ class LoadedPromoterModel(LoadedModel):
         def cut(sides: tuple[int, int]) -> PromoterRows:
             sides_of_all = [sides] * len(windows)
             return promoter_rows(
-                self.tokenizer, windows, sides_of_all, self.settings, self.config.positions, threads
+                self.tokenizer, windows, sides_of_all, self.settings, self.config.max_length, threads
             )
 
         for rows in ahead(cut, cuts, place):

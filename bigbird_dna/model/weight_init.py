@@ -51,7 +51,7 @@ def watch_neighbours(config: EncoderConfig, layers: Sequence[Projections], token
     places = offsets(config.heads, config.causal)
     if token.weight.is_meta or len(layers) == 1 or first.key is None:  # of meta tensors shapes alone matter
         return
-    if config.position == "rotary":
+    if config.position_encoding == "rotary":
         width = config.hidden // config.heads
         turn_rates = (rates(width, config.rotary_base) / config.rotary_scale).float()
         watch_by_rotation(first.query, first.key, places, turn_rates)

@@ -159,7 +159,7 @@ def show_reach(
     destination = named_output(output)
     check_output(destination, [source])
     encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
-    length = tokens or min(encoder.positions, MOST_TOKENS)
+    length = tokens or min(encoder.max_length, MOST_TOKENS)
     with text_destination(destination) as target, open_text(target) as stream:
         stream.write("#layers\treached\tall\n")
         for one in receptive_field(encoder, length, layers):

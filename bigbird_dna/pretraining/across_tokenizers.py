@@ -145,7 +145,7 @@ def _asked(model: LoadedModel, drawn: Drawn) -> list[HiddenSpan]:
     what = f"{model.name}: tokenising"
     windows = progress(drawn.texts(), what, len(drawn.windows), "spans")
     spans = [*hide_spans(model.tokenizer, windows, drawn.context)]
-    longest, most = max(span.tokens for span in spans), model.config.positions
+    longest, most = max(span.tokens for span in spans), model.config.max_length
     if longest > most:
         raise UsageError(
             f"{model.name}: takes {most:,} tokens; a span of {drawn.span} bp with {drawn.context:,} bp of "

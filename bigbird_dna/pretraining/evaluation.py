@@ -80,9 +80,9 @@ def evaluate_pretraining(
     model = load_pretrained(path)
     assert isinstance(model.settings, PretrainingSettings)
     stores = open_stores(tokens, model.tokenizer)
-    length = sequence_tokens or min(512, model.config.positions)
-    if length > model.config.positions:
-        raise UsageError(f"{length} tokens an input: the model takes {model.config.positions}")
+    length = sequence_tokens or min(512, model.config.max_length)
+    if length > model.config.max_length:
+        raise UsageError(f"{length} tokens an input: the model takes {model.config.max_length}")
     causal = model.config.causal
     judged = draw_judged(
         stores, model.tokenizer, length, sequences, pairs=model.settings.next_sentence, causal=causal

@@ -72,7 +72,7 @@ class PretrainingObjective:
         self.config = config
         self.causal = causal
         self.world = world
-        lengths = {config.sequence_tokens, *(stage.tokens for stage in config.shorter_first)}
+        lengths = {config.sequence_tokens, *(stage.tokens for stage in config.length_curriculum)}
         self.samplers = {
             length: sampler(train, tokenizer, length, config.next_sentence) for length in sorted(lengths)
         }
@@ -274,7 +274,7 @@ class PretrainingTask(ModelTask[dict[str, float]]):
     def initialize(self, network: nn.Module) -> None:
         """Counts of tokens, if the configuration asks for them."""
         assert isinstance(network, PretrainingNetwork)
-        if self.config.initial_embeddings == "neighbours":
+        if self.config.embedding_init == "cooccurrence":
             begin_with_counts(network, self.train_store)
 
     def describe(self, network: nn.Module) -> str:

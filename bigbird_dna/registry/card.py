@@ -98,7 +98,7 @@ def _identity(
     yield (
         "Encoder",
         f"{config.layers:,} layers, {config.hidden:,} wide, {config.heads:,} heads; at most "
-        f"{config.positions:,} tokens; {config.position} positions; {_text(config.attention)} attention "
+        f"{config.max_length:,} tokens; {config.position_encoding} positions; {_text(config.attention)} attention "
         f"{_attention(config)}",
     )
     if isinstance(model, LoadedPromoterModel):

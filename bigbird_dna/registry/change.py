@@ -142,14 +142,14 @@ def extend_model(path: Path, output: Path, positions: int, method: Extension) ->
     path = find_model(path)
     check_directory(output, [path])
     before = load(path)
-    if before.config.positions == positions:
+    if before.config.max_length == positions:
         raise UsageError(f"{path}: has {positions} positions already")
     origin = read_provenance(path)
     provenance: dict[str, Any] = {
         "extended_from": {
             "model": path.name,
             "sha256": before.sha256,
-            "positions": before.config.positions,
+            "positions": before.config.max_length,
             "provenance": origin,
         },
         "positions": positions,

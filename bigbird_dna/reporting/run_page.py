@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # Where a run's files are says nothing of the run.
-_LOCATION_KEYS = {"results", "local_data"}
+_LOCATION_KEYS = {"results", "data_dir"}
 
 _LOW, _HIGH = ENDS[1:]
 _MOST = 5_000  # rows; a page of more would be slow

@@ -39,17 +39,17 @@ class DocumentPlan:
     """How documents are drawn; the defaults are the paper's. Ranges are inclusive and uniform."""
 
     passes: int = 10
-    max_start: int = 5000  # bp
+    max_start_offset: int = 5000  # bp
     sentence_bases: tuple[int, int] = (500, 1000)
-    document_sentences: tuple[int, int] = (50, 100)
+    sentences_per_document: tuple[int, int] = (50, 100)
     strands: Strands = "forward"
 
     def __post_init__(self) -> None:
         if self.passes < 1:
             raise ValueError(f"passes must be at least 1, not {self.passes}")
-        if self.max_start < 0:
-            raise ValueError(f"max_start must be at least 0, not {self.max_start}")
-        for name in ("sentence_bases", "document_sentences"):
+        if self.max_start_offset < 0:
+            raise ValueError(f"max_start_offset must be at least 0, not {self.max_start_offset}")
+        for name in ("sentence_bases", "sentences_per_document"):
             low, high = getattr(self, name)
             if not 1 <= low <= high:
                 raise ValueError(f"{name} must be (low, high) with 1 <= low <= high")
@@ -62,7 +62,7 @@ class DocumentPlan:
     @property
     def mean_document_bases(self) -> float:
         """Expected length of a document that no contig's end cuts, in bp."""
-        return sum(self.sentence_bases) / 2 * sum(self.document_sentences) / 2
+        return sum(self.sentence_bases) / 2 * sum(self.sentences_per_document) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def iter_documents(stretches: Sequence[Interval], plan: DocumentPlan, seed: int)
     one sentence, and no base outside of the stretch is: the last sentence of a pass, and the last document,
     take what is left and may be short.
 
-    The pass starts 0 … `max_start` bp into the stretch, uniform, both included; in one too short for that,
+    The pass starts 0 … `max_start_offset` bp into the stretch, uniform, both included; in one too short for that,
     in the range that leaves room for one whole sentence.
 
     Parameters
@@ -146,13 +146,13 @@ def generator(seed: int, stretch: Interval, number: int) -> np.random.Generator:
 def _pass(
     stretch: Interval, plan: DocumentPlan, rng: np.random.Generator, reverse: bool
 ) -> Iterator[Document]:
-    latest = min(plan.max_start, max(0, len(stretch) - plan.sentence_bases[1]))
+    latest = min(plan.max_start_offset, max(0, len(stretch) - plan.sentence_bases[1]))
     start = int(rng.integers(0, latest + 1))
     # Positions of the other strand count from the stretch's end, others on the contig.
     before = 0 if reverse else stretch.start
     ends = before + sentence_ends(start, len(stretch), plan.sentence_bases, rng)
     start += before
-    low, high = plan.document_sentences
+    low, high = plan.sentences_per_document
     taken = 0
     while taken < len(ends):
         size = int(rng.integers(low, high + 1))

@@ -284,7 +284,7 @@ def _counted(sentences: Iterable[str], vocabulary: int) -> Iterator[str]:
 def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, workers: int = 1) -> None:
     """Cut a genome into documents, and write the token stores train, valid and test into `output`.
 
-    Training contigs are read in `tokens.passes` passes with different starts, every second one on the other
+    Training contigs are read in `tokens.genome_passes` passes with different starts, every second one on the other
     strand where `tokens.strands` is both; the others are read in one pass. Of a contig that is divided each
     stretch is read by itself, so that no sentence lies in two splits. What is held out for chromatin alone is
     held out here too. Sentences of which more than half is N are left out and counted in `store.json`. Each
@@ -300,10 +300,10 @@ def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, wor
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     for split in get_args(Split):
         plan = DocumentPlan(
-            passes=config.tokens.passes if split == "train" else 1,
-            max_start=config.tokens.max_start,
+            passes=config.tokens.genome_passes if split == "train" else 1,
+            max_start_offset=config.tokens.max_start_offset,
             sentence_bases=config.tokens.sentence_bases,
-            document_sentences=config.tokens.document_sentences,
+            sentences_per_document=config.tokens.sentences_per_document,
             strands=config.tokens.strands if split == "train" else "forward",
         )
         stretches = genome.splits.intervals(split)

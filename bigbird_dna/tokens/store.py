@@ -271,9 +271,9 @@ def _describe(
         contigs=list(dict.fromkeys(stretch.contig for stretch in stretches)),
         passes=plan.passes,
         strands=plan.strands,
-        max_start=plan.max_start,
+        max_start_offset=plan.max_start_offset,
         sentence_bases=list(plan.sentence_bases),
-        document_sentences=list(plan.document_sentences),
+        sentences_per_document=list(plan.sentences_per_document),
         seed=seed,
         sha256="",
     )

@@ -46,9 +46,9 @@ class StoreInfo(TypedDict):
     stretches: NotRequired[list[str]]  # named regions: all that is read of the contigs that are divided
     passes: int
     strands: str  # forward, or both: every second pass reads the reverse complement
-    max_start: int
+    max_start_offset: int
     sentence_bases: list[int]
-    document_sentences: list[int]
+    sentences_per_document: list[int]
     seed: int
     sha256: str  # of all that stands above, see `own_checksum`
 

@@ -166,18 +166,18 @@ def _fitted(
     """
     if _shapes(start.config) != _shapes(encoder):
         raise ConfigError(f"{start.path}: its encoder is another than the configuration's")
-    trained = start.config.positions
-    if trained == encoder.positions:
+    trained = start.config.max_length
+    if trained == encoder.max_length:
         return encoder
-    if extend is None or trained > encoder.positions:
+    if extend is None or trained > encoder.max_length:
         raise ConfigError(
-            f"{start.path}: has {trained} positions, encoder.positions is {encoder.positions}; "
+            f"{start.path}: has {trained} positions, encoder.max_length is {encoder.max_length}; "
             f"too few can be extended, see {section}.extend_positions"
         )
     network = start.network
     assert isinstance(network, PretrainingNetwork)
-    extend_positions(network.encoder, encoder.positions, extend)
-    log(f"{start.path}: {trained} positions extended to {encoder.positions} ({extend})")
+    extend_positions(network.encoder, encoder.max_length, extend)
+    log(f"{start.path}: {trained} positions extended to {encoder.max_length} ({extend})")
     return encoder.model_copy(
         update=network.encoder.config.model_dump(include={"rotary_base", "rotary_scale"})
     )
@@ -186,8 +186,8 @@ def _fitted(
 def _shapes(config: EncoderConfig) -> dict[str, Any]:
     """What must agree between a checkpoint's encoder and the one that takes its weights: the network."""
     free = {
-        *("dropout", "attention_dropout", "route", "gradient_checkpointing", "positions"),
-        "initial_heads",
+        *("dropout", "attention_dropout", "attention_backend", "gradient_checkpointing", "max_length"),
+        "head_init",
     }
     return config.model_dump(exclude=free)
 

@@ -74,10 +74,10 @@ def train_network(
     Stopped : SIGTERM came, or `world` is about to end: on every process after the same step, whose
         checkpoint is saved. At least one step was made.
     """
-    if config.batch_size < world.size * config.accumulate:
+    if config.batch_size < world.size * config.grad_accumulation:
         raise ConfigError(
             f"batch_size {config.batch_size} can't be divided among {world.size} processes × "
-            f"{config.accumulate} micro-batches"
+            f"{config.grad_accumulation} micro-batches"
         )
     network.to(world.device)
     optimizer = make_optimizer(network, config.optimizer)
@@ -244,10 +244,10 @@ def _prefetched(
     objective: Objective, config: TrainingConfig, world: World, first_step: int
 ) -> Iterator[tuple[int, list[Batch]]]:
     """Batches of this process by step; the next step's are made while the current one computes."""
-    shares = world.size * config.accumulate
+    shares = world.size * config.grad_accumulation
     # As even as they can be: of a batch that isn't a multiple, some have one more.
     bounds = [config.batch_size * share // shares for share in range(shares + 1)]
-    own = bounds[world.rank * config.accumulate :][: config.accumulate + 1]
+    own = bounds[world.rank * config.grad_accumulation :][: config.grad_accumulation + 1]
     sizes = [end - first for first, end in pairwise(own)]
 
     def make(step: int) -> list[Batch]:

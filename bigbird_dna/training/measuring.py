@@ -36,27 +36,27 @@ RESET_PEAK = "5"  # to clear_refs: the highest resident size becomes the present
 def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> Iterator[None]:
     """In the block, say on the first process which routes attention takes, each once, and why.
 
-    With `compile_layers` torch compiles the rest of the layers.
+    With `torch_compile` torch compiles the rest of the layers.
 
     Raises
     ------
     ConfigError
-        On a GPU attention would give way to a slower route, and `attention_fallback` doesn't allow that; or
+        On a GPU attention would give way to a slower route, and `allow_slow_attention` doesn't allow that; or
         torch can't compile.
     """
 
     def hear(choice: Choice) -> None:
-        if choice.gave_way and world.device.type in STRICT and not config.attention_fallback:
+        if choice.gave_way and world.device.type in STRICT and not config.allow_slow_attention:
             raise ConfigError(
                 f"attention would be computed by the slower route {choice.route}, as {choice.reason}: "
-                "attention_fallback: true in the section of this training allows it"
+                "allow_slow_attention: true in the section of this training allows it"
             )
         if world.is_first:
             log(str(choice))
 
     with ExitStack() as stack:
         stack.enter_context(routes_logged(hear))
-        if config.compile_layers:
+        if config.torch_compile:
             stack.enter_context(compiled_layers(network))
         yield
 

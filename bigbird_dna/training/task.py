@@ -245,14 +245,14 @@ def _computed(task: Training[N], world: World) -> dict[str, Computed]:
     config, encoder = task.config, task.encoder
     here: dict[str, Computed] = {
         "processes": world.size,
-        "accumulate": config.accumulate,
+        "accumulate": config.grad_accumulation,
         "precision": chosen_precision(world.device, config.precision),
-        "compile_layers": str(config.compile_layers).lower(),
+        "torch_compile": str(config.torch_compile).lower(),
         "device": world.device.type,
     }
     if encoder is not None:
         here["gradient_checkpointing"] = str(encoder.gradient_checkpointing).lower()
-        here["route"] = encoder.route
+        here["route"] = encoder.attention_backend
     if world.device.type == "cpu":
         here["threads"] = torch.get_num_threads()
     return here

@@ -166,8 +166,8 @@ def test_what_does_not_fit_is_one_sentence(tracks: Path, tiny_config: Path, tmp_
         ),
         (
             DataError,
-            "has no negative set 'given'",
-            lambda: bigbird_dna.PromoterWindows(paths.windows, paths.reference, negative_set="given"),
+            "has no negative set 'user'",
+            lambda: bigbird_dna.PromoterWindows(paths.windows, paths.reference, negative_set="user"),
         ),
     ]
     for kind, said, call in cases:

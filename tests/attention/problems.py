@@ -44,4 +44,4 @@ def patterns(
         return Pattern(size, 2, 3, draw(st.integers(0, 3)), seed, huggingface=True)
     counts = st.tuples(st.integers(0, 5), st.sampled_from([0, 1, 3, 5]), st.integers(0, 4))
     extra = draw(st.integers(1, 20)) if variant == "extra" else 0
-    return Pattern(size, *draw(counts.filter(any)), seed, causal=variant == "causal", extra_globals=extra)
+    return Pattern(size, *draw(counts.filter(any)), seed, causal=variant == "causal", num_global_tokens=extra)

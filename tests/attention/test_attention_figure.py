@@ -75,7 +75,7 @@ def test_blocks_of_a_causal_encoder_see_no_later_ones() -> None:
 def test_weights_of_a_mechanism_are_drawn_and_written(tmp_path: Path, run: Run) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
-        "encoder: {layers: 2, hidden: 8, heads: 2, positions: 512, attention: combiner_fixed, "
+        "encoder: {layers: 2, hidden: 8, heads: 2, max_length: 512, attention: combiner_fixed, "
         "attention_options: {span: 16}}\npretraining: {sequence_tokens: 512}\n"
     )
     for name, layer in (("a", 0), ("b", 0), ("c", 1)):

@@ -44,7 +44,7 @@ def problems(draw: st.DrawFn) -> tuple[Pattern, int, tuple[int, ...]]:
 def rows_of_any_length(draw: st.DrawFn) -> tuple[Pattern, int, tuple[int, ...]]:
     """A pattern, the padded length, and true lengths, mostly of different numbers of blocks."""
     pattern = draw(patterns(st.integers(1, 9), ("plain", "causal", "extra")))
-    least = 1 + pattern.extra_globals
+    least = 1 + pattern.num_global_tokens
     longest = draw(st.integers(least, 90))
     others = draw(st.lists(st.integers(least, longest), min_size=1, max_size=3))
     return pattern, longest + draw(st.integers(0, 9)), (*others, longest)
@@ -148,7 +148,7 @@ def test_tiles_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_recipes_fit_a_gpu(size: int, extra: int, dtype: torch.dtype) -> None:
     """What torch's lowering demands: sides that are powers of two from 16 up and divide the tile."""
-    pattern = Pattern(size, extra_globals=extra)
+    pattern = Pattern(size, num_global_tokens=extra)
     for recipe in flex._recipes(pattern, "cuda", True):
         assert recipe.size % 16 == 0
         options = flex._kernel_options(recipe.size, dtype)
@@ -156,7 +156,7 @@ def test_recipes_fit_a_gpu(size: int, extra: int, dtype: torch.dtype) -> None:
         assert all(side in (16, 32, 64) and recipe.size % side == 0 for side in sides)
         assert sides or recipe.size % 128 == 0
     assert len(flex._recipes(pattern, "cuda", False)) == 1
-    assert flex._recipes(replace(pattern, extra_globals=0), "cpu", False)[0].size == size
+    assert flex._recipes(replace(pattern, num_global_tokens=0), "cpu", False)[0].size == size
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_recipes_fit_a_gpu(size: int, extra: int, dtype: torch.dtype) -> None:
         ({"q": torch.zeros(1, 1, 8, 4, device="meta")}, "meta"),
         ({"q": torch.zeros(()).expand(1, 12, 1 << 20, 1)}, "MiB"),
         ({"pattern": Pattern(512)}, "512"),
-        ({"pattern": Pattern(64, extra_globals=100)}, "whole blocks"),
+        ({"pattern": Pattern(64, num_global_tokens=100)}, "whole blocks"),
     ],
 )
 def test_refusals_name_the_reason(change: dict[str, object], part: str) -> None:
@@ -211,7 +211,7 @@ def test_trial_lengths_are_near_the_real_one_and_share_no_size(
     block: int, size: int, extra: int, heads: int, rows: str, tokens: int
 ) -> None:
     """torch takes sizes that are equal at compilation for equal for ever."""
-    pattern, one_row = Pattern(block, extra_globals=extra), rows == "one row"
+    pattern, one_row = Pattern(block, num_global_tokens=extra), rows == "one row"
     asked = kind(pattern=pattern, heads=heads, width=16, one_row=one_row, by_row=rows == "by row")
     lengths = flex._trial_lengths(flex.Recipe(size, False), asked, tokens)
     assert len({pattern.blocks(length) for length in lengths}) == (2 if rows == "by row" else 1)
@@ -376,7 +376,7 @@ def test_one_kernel_serves_all_lengths_on_a_cpu() -> None:
     assert_serves(replace(pattern, seed=4, random_blocks=1), (3, 2, 777, 16), (777, 777, 777))
     assert_serves(pattern, (2, 2, 40, 16), (10, 3))
     assert_serves(pattern, (2, 2, 40, 16), (1, 1))
-    assert_serves(replace(pattern, extra_globals=32), (2, 2, 300, 16), (300, 291))
+    assert_serves(replace(pattern, num_global_tokens=32), (2, 2, 300, 16), (300, 291))
     # Another layout of memory, and autocast, neither of which may compile anything.
     made = inputs(2, 300, 2, 16, dtype=torch.float32)
     q, k, v = (x.detach().transpose(1, 2) for x in made[:3])
@@ -397,7 +397,7 @@ def test_one_kernel_serves_all_lengths_on_a_cpu() -> None:
         (GENOMICS, (1, 3, 1300, 32), (1290,)),
         (replace(GENOMICS, causal=True), (2, 3, 1300, 32), (1300, 1290)),
         (replace(GENOMICS, huggingface=True), (2, 3, 1300, 32), (1000, 400)),
-        (Pattern(84, 2, 3, 0, extra_globals=252), (2, 3, 1300, 24), (1300, 1290)),
+        (Pattern(84, 2, 3, 0, num_global_tokens=252), (2, 3, 1300, 24), (1300, 1290)),
         (Pattern(4, causal=True), (2, 3, 300, 5), (300, 299)),
     ],
 )
@@ -414,7 +414,7 @@ def test_variants_on_a_cpu(pattern: Pattern, shape: tuple[int, ...], lengths: tu
     [
         (Pattern(16, 2, 3, 2), (3, 2, 300, 16), [(300, 111, 17), (40, 33, 299)]),
         (Pattern(16, 2, 3, 2, causal=True), (3, 2, 300, 16), [(300, 111, 17)]),
-        (Pattern(32, 2, 3, 1, extra_globals=32), (2, 2, 301, 16), [(301, 130)]),
+        (Pattern(32, 2, 3, 1, num_global_tokens=32), (2, 2, 301, 16), [(301, 130)]),
     ],
 )
 def test_one_kernel_serves_rows_of_all_lengths_on_a_cpu(

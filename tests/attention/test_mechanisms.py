@@ -167,8 +167,8 @@ def test_a_configuration_has_all_options_of_its_mechanism() -> None:
             r"encoder\.attention_options: attention bigbird has no options of this kind",
         ),
         (
-            {"attention": "combiner_logsparse", "extra_globals": 4},
-            "extra_globals 4 doesn't go with attention combiner_logsparse",
+            {"attention": "combiner_logsparse", "num_global_tokens": 4},
+            "num_global_tokens 4 doesn't go with attention combiner_logsparse",
         ),
         ({"attention": "combiner_logsparse", "route": "blocked"}, "route blocked doesn't go with attention"),
         (
@@ -177,8 +177,11 @@ def test_a_configuration_has_all_options_of_its_mechanism() -> None:
         ),
         ({"attention": "reformer", "attention_options": {"buckets": 3}}, "buckets must be even, got 3"),
         ({"attention": "window", "window_blocks": 0}, "attention window needs window_blocks above 0"),
-        ({"attention": "random", "extra_globals": 4}, "extra_globals 4 doesn't go with attention random"),
-        ({"attention": "bigbird_etc"}, "attention bigbird_etc needs extra_globals above 0"),
+        (
+            {"attention": "random", "num_global_tokens": 4},
+            "num_global_tokens 4 doesn't go with attention random",
+        ),
+        ({"attention": "bigbird_etc"}, "attention bigbird_etc needs num_global_tokens above 0"),
     ],
 )
 def test_what_no_mechanism_has_is_refused_in_one_line(encoder: dict[str, object], message: str) -> None:
@@ -329,10 +332,10 @@ def test_parts_of_bigbird_are_its_pattern_without_the_others(name: str) -> None:
         "global_blocks": 2,
         "window_blocks": 3,
         "random_blocks": 3,
-        "extra_globals": extra,
+        "num_global_tokens": extra,
     }
     config = EncoderConfig(**{**SMALL.model_dump(), **update, "attention": name})
-    pattern = Pattern(8, *PARTS[name], extra_globals=extra)
+    pattern = Pattern(8, *PARTS[name], num_global_tokens=extra)
     assert attention_pattern(config) == pattern
     torch.manual_seed(0)
     encoder = Encoder(config).eval()

@@ -323,7 +323,7 @@ def test_every_vector_size_and_small_groups(size: int, tmp_path: Path, threads: 
     [
         ({"dropout": 0.1}, "it has no dropout"),
         ({"relative": True}, "it has no relative positions"),
-        ({"pattern": Pattern(extra_globals=3)}, "it has no extra global tokens"),
+        ({"pattern": Pattern(num_global_tokens=3)}, "it has no extra global tokens"),
         ({"dtype": torch.float64}, "it does not compute in float64"),
     ],
 )

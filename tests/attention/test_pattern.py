@@ -213,7 +213,7 @@ def test_causal_rows_depend_on_nothing_that_follows(tokens: int, g: int, w: int,
 
 
 def test_extra_globals_stand_before_the_blocks() -> None:
-    pattern = Pattern(4, 0, 3, 1, seed=2, extra_globals=5)
+    pattern = Pattern(4, 0, 3, 1, seed=2, num_global_tokens=5)
     plain = Pattern(4, 0, 3, 1, seed=2)
     mask = pattern.mask(35, heads=2)
     assert mask[:, :5].all() and mask[:, :, :5].all()
@@ -236,7 +236,7 @@ def test_huggingface_counts_the_first_block_once_more_for_each_random_one() -> N
     np.testing.assert_array_equal(counts, expected)
 
 
-@pytest.mark.parametrize("variant", [{"causal": True}, {"extra_globals": 3}, {"huggingface": True}])
+@pytest.mark.parametrize("variant", [{"causal": True}, {"num_global_tokens": 3}, {"huggingface": True}])
 def test_a_pattern_survives_the_way_through_integers(variant: dict[str, int]) -> None:
     pattern = Pattern(16, 2, 3, 1, seed=5, **variant)
     assert Pattern.from_numbers(pattern.as_numbers()) == pattern

@@ -21,7 +21,7 @@ from tests.attention import problems
 from tests.golden.messages import fails
 
 CAUSAL = Pattern(block_size=8, global_blocks=1, window_blocks=3, random_blocks=2, seed=1, causal=True)
-ETC = Pattern(block_size=8, global_blocks=0, window_blocks=3, random_blocks=0, extra_globals=5)
+ETC = Pattern(block_size=8, global_blocks=0, window_blocks=3, random_blocks=0, num_global_tokens=5)
 
 
 def inputs(*shape: int) -> list[Tensor]:
@@ -56,7 +56,7 @@ def test_no_gradient_reaches_the_future(tokens: int) -> None:
 
 
 @given(
-    st.sampled_from([ETC, CAUSAL, Pattern(4, seed=2), Pattern(8, 2, 3, 1, extra_globals=8)]),
+    st.sampled_from([ETC, CAUSAL, Pattern(4, seed=2), Pattern(8, 2, 3, 1, num_global_tokens=8)]),
     st.integers(10, 90),
     st.integers(0, 4),
     st.booleans(),
@@ -70,9 +70,9 @@ def test_relative_positions_agree_with_the_oracle(
     table = torch.randn(2, label_count(radius), 4, dtype=torch.float64).requires_grad_()
     owners = None
     if owned:
-        owners = torch.randint(-1, max(pattern.extra_globals, 1), (2, tokens))
-        owners[:, : pattern.extra_globals] = -1
-    lengths = [tokens, max(tokens - 7, pattern.extra_globals + 1)] if padded else None
+        owners = torch.randint(-1, max(pattern.num_global_tokens, 1), (2, tokens))
+        owners[:, : pattern.num_global_tokens] = -1
+    lengths = [tokens, max(tokens - 7, pattern.num_global_tokens + 1)] if padded else None
     results = []
     for route in ("dense", "blocked", "auto"):
         out = bigbird_attention(

@@ -44,7 +44,7 @@ Problem = tuple[Pattern, tuple[int, int, int, int], list[int] | None, int]
 def problems(draw: st.DrawFn) -> Problem:
     pattern = draw(patterns(st.sampled_from([1, 2, 3, 4, 8])))
     batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    least = 1 + pattern.extra_globals
+    least = 1 + pattern.num_global_tokens
     tokens, width = draw(st.integers(least, 70)), draw(st.sampled_from([1, 4, 5]))
     some_lengths = st.lists(st.integers(least, tokens), min_size=batch, max_size=batch)
     lengths = draw(st.none() | some_lengths)
@@ -107,7 +107,7 @@ def test_each_implementation_equals_the_oracle(problem: Problem) -> None:
 
 VARIANTS = {
     "itc": {},
-    "etc": {"extra_globals": 70},
+    "etc": {"num_global_tokens": 70},
     "causal": {"causal": True},
     "huggingface": {"huggingface": True},
 }

@@ -26,7 +26,7 @@ from tests.toys import MOTIFS, random_model, write_motif_genome
 LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}
 DATA = {
     **{"tracks": "tracks.tsv", "bin": 40, "window": 200, "compare_window": None, "shift": 3},
-    **{"minimum_positives": 5, "minimum_held_out": 1, "max_n": 0.5, "negative_fraction": 1.0},
+    **{"min_positives_train": 5, "min_positives_heldout": 1, "max_n": 0.5, "negative_fraction": 1.0},
 }
 EVALUATION = {"test_bins": 50, "baseline_kmer": 4}
 RULES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
@@ -158,7 +158,7 @@ def test_data_set_again_and_of_a_folder(run: Run, home: Path, tmp_path: Path) ->
 def test_a_blacklist_in_the_directory_of_local_data(run: Run, home: Path, tmp_path: Path) -> None:
     (tmp_path / "local").mkdir()
     (tmp_path / "local/black.bed").write_text("a\t0\t400\n")
-    local = ("--set", f"local_data={tmp_path}/local", "--set", "chromatin.data.blacklist=black.bed")
+    local = ("--set", f"data_dir={tmp_path}/local", "--set", "chromatin.data.blacklist=black.bed")
     given = ("--blacklist", tmp_path / "local/black.bed")
     for further in (local, given):
         assert run(*data_words(home, tmp_path / "data", *further)).code == 0

@@ -74,7 +74,7 @@ def test_nearest_promoters(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     table, made = pd.read_csv(tmp_path / "n.tsv", sep="\t"), pd.read_parquet(tmp_path / "n.parquet")
     assert len(table) == len(made) and table["similarity"].between(0, 1).all()
     windows = Path(load_config(tiny_config).results) / "promoters"
-    refused(run(*words, "given", *files), 1, windows / "windows.parquet", "has no negative set 'given'")
+    refused(run(*words, "user", *files), 1, windows / "windows.parquet", "has no negative set 'user'")
     refused(run(*words, "permuted", *files, "--windows", tmp_path), 1, "windows.parquet: no such file")
     refused(run(*words, "permuted", "-o", windows / "windows.parquet"), 2, "is the input")
     refused(run(*words, "permuted", "-o", tmp_path / "a", "--reference", tmp_path / "b"), 1, tmp_path / "b")

@@ -236,7 +236,7 @@ def test_score_figure(tmp_path):
 def test_attention_figure(tmp_path, attention):
     config = tmp_path / "config.yaml"
     config.write_text(
-        "encoder: {layers: 2, hidden: 8, heads: 2, positions: 160, block_size: 16, random_blocks: 1,"
+        "encoder: {layers: 2, hidden: 8, heads: 2, max_length: 160, block_size: 16, random_blocks: 1,"
         f" attention: {attention}}}\npretraining: {{sequence_tokens: 160}}\n"
     )
     for name, layer in (("a", 1), ("b", 1), ("c", 0)):
@@ -254,7 +254,7 @@ def test_attention_figure(tmp_path, attention):
 
 def test_the_attention_graph_of_a_model_as_a_matrix(tmp_path):
     """Drawn from a configuration or a model directory's description, extra globals in front."""
-    encoder = {"layers": 1, "hidden": 8, "heads": 2, "positions": 160, "block_size": 16}
+    encoder = {"layers": 1, "hidden": 8, "heads": 2, "max_length": 160, "block_size": 16}
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps({"encoder": encoder, "pretraining": {"sequence_tokens": 160}}))
     run("report plot-attention", config, "-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
@@ -262,7 +262,7 @@ def test_the_attention_graph_of_a_model_as_a_matrix(tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), expected)
     model = tmp_path / "model"
     model.mkdir()
-    described = EncoderConfig(**encoder, extra_globals=20).model_dump()
+    described = EncoderConfig(**encoder, num_global_tokens=20).model_dump()
     description = {"format": 1, "task": "pretraining", "encoder": described, "settings": {}}
     (model / "config.json").write_text(json.dumps(description))
     figure = ("-o", tmp_path / "b.svg", "--matrix", tmp_path / "b.npy", "--tokens", 150)

@@ -34,8 +34,8 @@ def config(tmp_path: Path) -> Path:
     path.write_text(
         f"results: {tmp_path / 'results'}\n"
         "genome: {valid: [two], test: [three]}\n"
-        "tokens: {vocabulary: 64, passes: 3, max_start: 200, sentence_bases: [50, 100], "
-        "document_sentences: [5, 9]}\n"
+        "tokens: {vocabulary: 64, genome_passes: 3, max_start_offset: 200, sentence_bases: [50, 100], "
+        "sentences_per_document: [5, 9]}\n"
     )
     return path
 
@@ -105,7 +105,7 @@ def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) ->
     [
         (["prepare tokenizer", "missing.yaml"], 2, "missing.yaml: no such file"),
         (["prepare tokens", "{config}", "--set", "tokens.vocabulery=9"], 2, "'tokens.vocabulery'"),
-        (["prepare tokens", "{config}", "--set", "tokens.passes=many"], 2, "tokens.passes"),
+        (["prepare tokens", "{config}", "--set", "tokens.genome_passes=many"], 2, "tokens.genome_passes"),
         (["prepare tokens", "{config}", "--threads", "0"], 2, "threads 0: must be at least 1"),
         (["prepare tokens", "{config}"], 1, "tokens/tokenizer.model: no such tokenizer file"),
         (["prepare tokens", "{config}", "--tokenizer", "{config}"], 1, "not a SentencePiece model"),

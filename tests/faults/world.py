@@ -21,14 +21,20 @@ TRAINING = {"steps": 4, "checkpoint_every": 2, "evaluate_every": 2, "precision":
 SETTINGS: dict[str, Any] = {
     "genome": {"assembly": "demo", "valid": ["demo5"], "test": ["demo6"]},
     "tokens": {
-        **{"vocabulary": 64, "corpus_megabases": 0.05, "max_piece_length": 8, "passes": 1, "max_start": 100},
-        **{"sentence_bases": [100, 200], "document_sentences": [5, 10]},
+        **{
+            "vocabulary": 64,
+            "corpus_megabases": 0.05,
+            "max_piece_length": 8,
+            "passes": 1,
+            "max_start_offset": 100,
+        },
+        **{"sentence_bases": [100, 200], "sentences_per_document": [5, 10]},
     },
     "encoder": {
         "layers": 1,
         "hidden": 16,
         "heads": 2,
-        "positions": 512,
+        "max_length": 512,
         "block_size": 16,
         "random_blocks": 1,
     },
@@ -36,11 +42,11 @@ SETTINGS: dict[str, Any] = {
     "promoters": {"training": {**TRAINING, "batch_size": 8}},
     "chromatin": {
         "data": {
-            **{"bin": 200, "window": 1000, "compare_window": None, "minimum_positives": 1},
-            **{"minimum_held_out": 1, "label": "any"},
+            **{"bin": 200, "window": 1000, "compare_window": None, "min_positives_train": 1},
+            **{"min_positives_heldout": 1, "label": "any"},
         },
         "model": {"pooling": "bin", "bin_layers": 0},
-        "training": {**TRAINING, "batch_size": 2, "neighbours": 3, "evaluation_bins": 8},
+        "training": {**TRAINING, "batch_size": 2, "bins_per_window": 3, "evaluation_bins": 8},
         "evaluation": {"test_bins": 16, "baseline_kmer": 2},
     },
 }
@@ -66,7 +72,14 @@ TEXT_TASK: dict[str, Any] = {
     "data": {"generated": {"train": 8, "valid": 4, "test": 4, "words": 40}},
     "start": {"vocabulary": 300},
     "length": 96,
-    "encoder": {"layers": 1, "hidden": 16, "heads": 2, "positions": 96, "block_size": 16, "random_blocks": 1},
+    "encoder": {
+        "layers": 1,
+        "hidden": 16,
+        "heads": 2,
+        "max_length": 96,
+        "block_size": 16,
+        "random_blocks": 1,
+    },
     "training": {**TRAINING, "batch_size": 4},
 }
 DEEPSEA_FILES = ("train.mat", "valid.mat", "test.mat")
@@ -101,7 +114,7 @@ def make_world(home: Path) -> World:
     texts = {"train": [str(home / "learnt.json.gz")], "test": [str(home / "held-out.json.gz")]}
     density = {"format": "c4", "sequence_bytes": 64, "training": {**TRAINING, "batch_size": 2}, **texts}
     density["encoder"] = SETTINGS["encoder"]
-    settings = {"results": str(world.results), **SETTINGS, "density": density}
+    settings = {"results": str(world.results), **SETTINGS, "byte_lm": density}
     world.config.write_text(yaml.safe_dump(settings))
     world.text_config.write_text(
         yaml.safe_dump({"results": str(world / "text"), "tasks": {"far": TEXT_TASK}})
@@ -520,7 +533,12 @@ _ALL = [
         "experiment compare",
         lambda w, out: [
             *("experiment compare", w.config, "long_range_arena", "-o", out),
-            *("--set", "long_range.tasks=[listops]", "--set", "long_range.attentions={bigbird: {}}"),
+            *(
+                "--set",
+                "long_range_arena.tasks=[listops]",
+                "--set",
+                "long_range_arena.attentions={bigbird: {}}",
+            ),
         ],
         "beside",
     ),

@@ -459,11 +459,11 @@ def test_files_instead_of_sources(tmp_path: Path) -> None:
     for name in ("mine.fa.gz", "mine.sga"):
         (local / name).write_bytes(b"")
     keys: dict[str, str | None] = {"reference": "mine.fa.gz", "promoters": "mine.sga"}
-    config = _genome(**keys).model_copy(update={"local_data": str(local)})
+    config = _genome(**keys).model_copy(update={"data_dir": str(local)})
     assert own_files(config) == {"reference": local / "mine.fa.gz", "promoters": local / "mine.sga"}
     assert check_sources(config) == {}
     (local / "genes.gff3").touch()
-    annotated = _genome(**keys, annotation="genes.gff3").model_copy(update={"local_data": str(local)})
+    annotated = _genome(**keys, annotation="genes.gff3").model_copy(update={"data_dir": str(local)})
     assert own_files(annotated)["annotation"] == annotation_file(annotated) == local / "genes.gff3"
     # A file beside a key, by its path, and promoters that a chain lifts.
     path = str(local / "mine.sga")
@@ -475,7 +475,7 @@ def test_files_instead_of_sources(tmp_path: Path) -> None:
     assert check_sources(_genome(**other)) == {}
     with fails(ConfigError):
         check_sources(_genome(**{**other, "promoters": "sacCer3.promoters"}))
-    missing = _genome(reference="gone.fa").model_copy(update={"local_data": str(local)})
+    missing = _genome(reference="gone.fa").model_copy(update={"data_dir": str(local)})
     with fails(ConfigError):
         check_sources(missing)
 
@@ -483,7 +483,7 @@ def test_files_instead_of_sources(tmp_path: Path) -> None:
 def test_an_alias_file_is_found_like_a_reference(tmp_path: Path) -> None:
     (tmp_path / "here.fa").touch()
     genome = {"assembly": "custom", "name": "x", "reference": "here.fa", "aliases": "sacCer3.promoters"}
-    values = {"local_data": str(tmp_path), "genome": genome, "promoters": {"source": None}}
+    values = {"data_dir": str(tmp_path), "genome": genome, "promoters": {"source": None}}
     config = parse_config(values)
     with fails(ConfigError):
         check_sources(config)
@@ -502,6 +502,6 @@ def test_a_reference_without_promoters() -> None:
 
 
 def test_local_data_of_a_configuration(tmp_path: Path) -> None:
-    config = _genome().model_copy(update={"local_data": str(tmp_path / "missing")})
+    config = _genome().model_copy(update={"data_dir": str(tmp_path / "missing")})
     with fails(ConfigError):
         check_sources(config)

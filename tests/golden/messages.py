@@ -19,6 +19,8 @@ from hypothesis import currently_in_test_context
 
 FILE = Path(__file__).with_name("messages.txt")
 REPOSITORY = Path(__file__).resolve().parents[2]
+# Of a test with more messages (each bit of a file changed, say) the first are stored; of a long one its two ends.
+MOST_MESSAGES, LONGEST = 20, 500
 # What differs between runs, and what stands for it.
 VARYING = (
     (re.compile(r"/tmp/pytest-of-[^/\s]+/pytest-\d+/(?:popen-gw\d+/)?"), "TMP/"),
@@ -45,8 +47,12 @@ class Recorder:
         test = os.environ["PYTEST_CURRENT_TEST"].rsplit(" (", 1)[0]
         self._number = self._number + 1 if test == self._test else 0
         self._test = test
+        if self._number >= MOST_MESSAGES:
+            return
         for pattern, stands in VARYING:
             message = pattern.sub(stands, message)
+        if len(message) > LONGEST:
+            message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
         if self.recording:
             if self._number == 0:
                 self.recorded[test] = []

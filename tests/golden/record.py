@@ -154,7 +154,7 @@ def attention_values() -> Entries:
     for name in sorted({*patterns, *sparse, *combiner, "longformer", "performer", "reformer"}):
         shape = {"layers": 2, "hidden": 32, "heads": 2, "positions": 512, "block_size": 16, "dropout": 0.0}
         globals_ = 8 if name.endswith("etc") else 0
-        config = EncoderConfig(vocabulary=64, attention=name, extra_globals=globals_, **shape)
+        config = EncoderConfig(vocabulary=64, attention=name, num_global_tokens=globals_, **shape)
         torch.manual_seed(0)
         network = Encoder(config)
         ids = torch.randint(0, 64, (2, 300))
@@ -203,7 +203,7 @@ def _stand_ins(home: Path, name: str) -> list[object]:
     """Empty files in place of those that a configuration asks for; the arguments that name them."""
     wanted = {"chr22": "chr22", "chr22_study": "chr22", "minimal": "minimal", "sequences": "sequences"}
     if name not in wanted:
-        return ["--config", "local_data=null"]
+        return ["--config", "data_dir=null"]
     local = home / "local"
     (local / "peaks").mkdir(parents=True)
     values = yaml.safe_load((REPOSITORY / f"workflow/config/{wanted[name]}.yaml").read_text())
@@ -215,7 +215,7 @@ def _stand_ins(home: Path, name: str) -> list[object]:
     ):
         if file:
             (local / file).write_bytes(b"")
-    return ["--config", f"local_data={local}"]
+    return ["--config", f"data_dir={local}"]
 
 
 def _jobs(text: str) -> Entries:  # type: ignore[misc]

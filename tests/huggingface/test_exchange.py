@@ -428,8 +428,8 @@ def test_our_models_are_exported_and_come_back(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"position": "rotary"}, "encoder.position rotary"),
-        ({"extra_globals": 4}, "encoder.extra_globals 4"),
+        ({"position": "rotary"}, "encoder.position_encoding rotary"),
+        ({"num_global_tokens": 4}, "encoder.num_global_tokens 4"),
         ({"convolution": 5}, "encoder.convolution 5: HuggingFace's BigBird has 0 only"),
         ({"window_blocks": 5}, "encoder.window_blocks 5"),
         ({"random_blocks": 0}, "encoder.random_blocks 0"),

@@ -102,7 +102,7 @@ def test_their_entries_are_those_of_their_files() -> None:
 def test_the_encoder_predicts_a_held_out_contig_as_its_figures_say(yeast: Path, tmp_path: Path) -> None:
     model = load_pretrained(ENCODER)
     metrics = json.loads((ENCODER / METRICS).read_text())
-    config = load_config(CONFIG, ["tokens.passes=1", "genome.exclude=[Mito]"])
+    config = load_config(CONFIG, ["tokens.genome_passes=1", "genome.exclude=[Mito]"])
     tokenize(config, yeast, ENCODER / "tokenizer.model", tmp_path)
     store = TokenStore.open(tmp_path / "valid", model.tokenizer)
     settings = config.pretraining

@@ -98,7 +98,7 @@ def test_no_bit_of_what_is_said_depends_on_later_tokens(attention: str) -> None:
         {"route": "dense"},
         {"route": "blocked"},
         {"route": "native"},
-        {"relative_radius": 4},
+        {"relative_max_distance": 4},
         {"position": "rotary"},
         {"reversible": True},
         {"random_blocks": 2, "window_blocks": 0, "global_blocks": 0},
@@ -121,8 +121,8 @@ def test_the_same_encoder_without_the_key_does_see_what_follows() -> None:
     ("values", "message"),
     [
         ({"attention": "reformer"}, "reformer has no causal form: what a token sees depends on later ones"),
-        ({"attention": "bigbird_etc", "extra_globals": 2}, "bigbird_etc has no causal form"),
-        ({"extra_globals": 2}, "extra_globals 2 would see all tokens"),
+        ({"attention": "bigbird_etc", "num_global_tokens": 2}, "bigbird_etc has no causal form"),
+        ({"num_global_tokens": 2}, "num_global_tokens 2 would see all tokens"),
         ({"convolution": 5}, "convolution 5 sees tokens on both sides"),
         ({"compatibility": "huggingface"}, "HuggingFace's arithmetic has no causal form"),
     ],
@@ -172,7 +172,11 @@ def test_models_of_a_task_don_t_look_at_it_either(task: str, other: str) -> None
         [
             *("encoder.causal=true", "pretraining.mask_fraction=0.15", f"{task}.model.pooling=cls"),
             *(("chromatin.model.bin_layers=0", "chromatin.evaluation.middle=0") if other == "bin" else ()),
-            *(("chromatin.training.neighbours=1",) if other == "bin" else ("promoters.model.head=dense",)),
+            *(
+                ("chromatin.training.bins_per_window=1",)
+                if other == "bin"
+                else ("promoters.model.head=dense",)
+            ),
         ],
     )
     with fails(ConfigError, task, other):

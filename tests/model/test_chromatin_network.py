@@ -79,7 +79,7 @@ def test_bin_layers_know_distances() -> None:
 
 
 def test_bin_layers_take_nothing_of_the_encoder_s_sparse_attention() -> None:
-    etc = ENCODER.model_copy(update={"extra_globals": 4, "relative_radius": 3})
+    etc = ENCODER.model_copy(update={"num_global_tokens": 4, "relative_max_distance": 3})
     names = set(BinLayers(etc, 2).state_dict())
     assert names == set(BinLayers(ENCODER, 2).state_dict())
     assert not any("relative" in name for name in names)

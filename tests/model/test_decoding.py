@@ -53,7 +53,7 @@ def test_a_window_of_the_own_block_alone() -> None:
 
 def test_which_mechanisms_keep_keys() -> None:
     assert [name for name in sorted(CAUSAL) if keeps_keys(encoder(name))] == PATTERNS
-    assert not keeps_keys(encoder("bigbird", relative_radius=3))
+    assert not keeps_keys(encoder("bigbird", relative_max_distance=3))
     assert not keeps_keys(encoder("bigbird", reversible=True))
 
 
@@ -62,7 +62,7 @@ def test_which_mechanisms_keep_keys() -> None:
     [
         encoder("full"),
         encoder("performer"),
-        encoder("bigbird", relative_radius=3),
+        encoder("bigbird", relative_max_distance=3),
         encoder("full", reversible=True),
     ],
     ids=["full", "performer", "relative", "reversible"],

@@ -276,11 +276,11 @@ def test_random_blocks_that_are_drawn_otherwise_are_refused(saved: Path) -> None
         load(saved)
 
 
-SIZES = ("hidden", "intermediate", "positions", "vocabulary", "layers", "segments", "relative_radius")
+SIZES = ("hidden", "intermediate", "positions", "vocabulary", "layers", "segments", "relative_max_distance")
 BLOCKS = ("global_blocks", "window_blocks", "random_blocks")
 
 
-@pytest.mark.parametrize("name", [*SIZES, "extra_globals", *BLOCKS])
+@pytest.mark.parametrize("name", [*SIZES, "num_global_tokens", *BLOCKS])
 def test_a_description_of_any_size_costs_nothing(saved: Path, name: str) -> None:
     start, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     drawn = "0" * 64 if name in BLOCKS else ""

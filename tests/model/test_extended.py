@@ -27,7 +27,7 @@ def made(**changes: object) -> Encoder:
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 @pytest.mark.parametrize(("extra", "radius"), [(5, 0), (5, 3), (0, 3), (8, 1)])
 def test_a_row_depends_on_neither_padding_nor_company(extra: int, radius: int, position: str) -> None:
-    encoder = made(extra_globals=extra, relative_radius=radius, position=position)
+    encoder = made(num_global_tokens=extra, relative_max_distance=radius, position=position)
     ids = torch.randint(0, 20, (2, 150))
     with torch.no_grad():
         together = encoder(ids, torch.tensor([150, 90]))
@@ -44,7 +44,7 @@ def test_extra_globals_carry_a_change_across_the_sequence_in_two_layers(radius: 
     other[0, 3] = (other[0, 3] + 1) % 20
     reached = {}
     for extra in (0, 4):
-        encoder = made(layers=2, extra_globals=extra, relative_radius=radius)
+        encoder = made(layers=2, num_global_tokens=extra, relative_max_distance=radius)
         with torch.no_grad():
             reached[extra] = (encoder(ids) != encoder(other)).any(dim=2)[0]
     assert reached[4].all()
@@ -52,7 +52,7 @@ def test_extra_globals_carry_a_change_across_the_sequence_in_two_layers(radius: 
 
 
 def test_everything_that_is_learnt_gets_a_gradient() -> None:
-    encoder = made(layers=2, extra_globals=4, relative_radius=2)
+    encoder = made(layers=2, num_global_tokens=4, relative_max_distance=2)
     out = encoder(torch.randint(0, 20, (2, 100)), torch.tensor([100, 77]))
     (out * torch.randn_like(out)).sum().backward()
     assert all(x.grad is not None for x in encoder.parameters())

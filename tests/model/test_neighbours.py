@@ -65,7 +65,7 @@ def test_rotary_heads_begin_at_their_offsets(hidden: int, heads: int) -> None:
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_an_only_layer_begins_as_it_would_without(position: str) -> None:
     """Its heads must gather from everywhere what [CLS] tells."""
-    one, other = (made(position, 64, 4, layers=1, initial_heads=start) for start in ("neighbours", "random"))
+    one, other = (made(position, 64, 4, layers=1, head_init=start) for start in ("neighbours", "random"))
     for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
@@ -77,7 +77,7 @@ def test_heads_of_learnt_positions_begin_at_their_offsets(hidden: int, heads: in
 
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_random_heads_watch_nothing(position: str) -> None:
-    found = logits(made(position, 128, 4, initial_heads="random"), 0)
+    found = logits(made(position, 128, 4, head_init="random"), 0)
     assert watched(found) != offsets(4)
     assert found.std() < 1
 
@@ -102,7 +102,7 @@ def test_the_margin_is_that_above_the_places_beside(position: str, hidden: int, 
 
 def test_the_other_weights_are_as_they_were() -> None:
     for position, changed in (("learned", 3), ("rotary", 2)):
-        neighbours, random = made(position, 128, 4), made(position, 128, 4, initial_heads="random")
+        neighbours, random = made(position, 128, 4), made(position, 128, 4, head_init="random")
         pairs = zip(neighbours.named_parameters(), random.parameters(), strict=True)
         different = [name for (name, one), other in pairs if not torch.equal(one, other)]
         assert len(different) == changed, different
@@ -138,7 +138,7 @@ def test_a_convolution_is_its_definition_and_doesn_t_see_padding() -> None:
     [
         ({"convolution": 4}, "convolution must be odd"),
         ({"compatibility": "huggingface", "convolution": 5}, "needs learned positions and no convolution"),
-        ({"initial_heads": "neighbors"}, "initial_heads"),
+        ({"head_init": "neighbors"}, "head_init"),
     ],
 )
 def test_wrong_settings_are_refused(values: dict[str, object], text: str) -> None:

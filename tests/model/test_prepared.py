@@ -76,8 +76,8 @@ def test_what_compiled_layers_leave_to_the_others(monkeypatch: pytest.MonkeyPatc
             assert not packed.take(x[:1], None)
     for changes in (
         {"activation": "relu"},
-        {"extra_globals": 2},
-        {"relative_radius": 3},
+        {"num_global_tokens": 2},
+        {"relative_max_distance": 3},
         {"hidden": 24, "heads": 3},
         {"hidden": 48, "heads": 16},
     ):

@@ -198,7 +198,7 @@ def test_narrow_passes_forwards_and_backwards_are_of_one_function(monkeypatch: p
 
     def gradients(narrow: bool) -> Tensor:
         torch.manual_seed(0)
-        sizes = {"layers": 12, "hidden": 64, "heads": 4, "dropout": 0.0, "initial_heads": "random"}
+        sizes = {"layers": 12, "hidden": 64, "heads": 4, "dropout": 0.0, "head_init": "random"}
         encoder = Encoder(config("full", **sizes)).train()
         with torch.no_grad():
             for parameter in encoder.layers.parameters():

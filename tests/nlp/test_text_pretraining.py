@@ -106,7 +106,7 @@ def test_pretraining_on_text_from_its_records_to_figures(run: Run, tmp_path: Pat
         "kind": "pretraining",
         "data": {"files": files},
         "start": {"vocabulary": 320},
-        "encoder": {"layers": 1, "hidden": 32, "heads": 2, "positions": 64, "block_size": 16},
+        "encoder": {"layers": 1, "hidden": 32, "heads": 2, "max_length": 64, "block_size": 16},
         "character_order": 3,
         "training": {
             **{
@@ -152,18 +152,16 @@ def task_of(**training: Any) -> PretrainingTaskConfig:
 def test_shorter_inputs_come_first_of_the_steps_that_epochs_are() -> None:
     stages = [{"steps": 5000, "tokens": 128}]
     # The default of `steps`, 1,000, says nothing here.
-    training = task_of(epochs=40.0, sequence_tokens=512, shorter_first=stages).training
+    training = task_of(epochs=40.0, sequence_tokens=512, length_curriculum=stages).training
     known = training.for_records(8000)
     assert known.steps == 10_000 and known.tokens_at(4999) == 128 and known.tokens_at(5000) == 512
-    said = (
-        r"^training\.shorter_first takes 5000 steps and leaves none of the 400 \(epochs 40\.0, records 320\)$"
-    )
+    said = r"^training\.length_curriculum takes 5000 steps and leaves none of the 400 \(epochs 40\.0, records 320\)$"
     with fails(ConfigError):
         training.for_records(320)
     with fails(ConfigError):
-        task_of(steps=5000, sequence_tokens=512, shorter_first=stages)
+        task_of(steps=5000, sequence_tokens=512, length_curriculum=stages)
     with fails(ConfigError):
-        task_of(epochs=1.0, sequence_tokens=512, shorter_first=[{"steps": 5, "tokens": 512}])
+        task_of(epochs=1.0, sequence_tokens=512, length_curriculum=[{"steps": 5, "tokens": 512}])
 
 
 def test_pretraining_watches_inputs_not_records() -> None:

@@ -199,7 +199,7 @@ def test_every_form_reads_what_it_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "said"),
+    ("kind", "user", "said"),
     [
         ("summaries", [{"id": "1", "summary": "a"}], "has no prediction for record '2'"),
         ("summaries", [{"id": "1", "summary": "a"}] * 2, "line 2: record '1' is predicted twice"),

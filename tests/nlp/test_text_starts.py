@@ -182,7 +182,7 @@ def test_a_copy_of_a_task_gives_no_keys_that_the_task_does_not_give() -> None:
     """The workflow hands tasks on as files of their own: keys that are given hold beyond a model's."""
     values = {
         **{"kind": "classification", "length": 64, "data": {"generated": {}}},
-        **{"start": {"model": "some/model"}, "encoder": {"positions": 64, "attention": "full"}},
+        **{"start": {"model": "some/model"}, "encoder": {"max_length": 64, "attention": "full"}},
     }
     task = parse_config({"tasks": {"a": values}}).task("a")
     copy = parse_config({"tasks": {"a": task.model_dump(mode="json")}}).task("a")

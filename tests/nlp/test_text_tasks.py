@@ -91,7 +91,7 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     wrong = "tasks.far.length=200"
     refused(
         run("nlp", "finetune", config, "--task", "far", "--set", wrong),
-        *(2, "length 200 is above encoder.positions 128"),
+        *(2, "length 200 is above encoder.max_length 128"),
     )
     mistyped = ["--task", "far", "--set", "tasks.far.positive=mother harbor"]
     classes = "father harbour, father mountain, mother harbour, mother mountain"

@@ -29,8 +29,8 @@ ETC: dict[str, Any] = {
     "attention": "bigbird_etc",
     "global_blocks": 0,
     "random_blocks": 0,
-    "extra_globals": 40,
-    "relative_radius": 2,
+    "num_global_tokens": 40,
+    "relative_max_distance": 2,
 }
 QUESTIONS: dict[str, Any] = {
     "kind": "qa",
@@ -46,10 +46,10 @@ SUMMARIES: dict[str, Any] = {
     "kind": "summaries",
     "data": {"generated": {"train": 6, "valid": 2, "test": 3, "words": 30}},
     "start": {"vocabulary": 320},
-    "encoder": {"layers": 1, "hidden": 16, "heads": 2, "positions": 128, "block_size": 16},
+    "encoder": {"layers": 1, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 16},
     "document_tokens": 96,
     "search": {"beams": 2, "max_length": 12},
-    "training": {"batch_size": 2, "steps": 3, "shorter_first": [{"steps": 1, "tokens": 32}]},
+    "training": {"batch_size": 2, "steps": 3, "length_curriculum": [{"steps": 1, "tokens": 32}]},
 }
 
 

@@ -135,7 +135,7 @@ def test_what_cannot_be_scored_is_missing_and_says_why(promoter: Any, chromatin:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("user", "said"),
     [
         (None, "regions: None is not a file, a list or a table"),
         (3, "regions: 3 is not a file"),
@@ -318,7 +318,7 @@ def test_sites_beside_the_reference_are_counted(
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("user", "said"),
     [
         (None, "variants: None is not a file, a list or a table"),
         (["a:450"], r"variants\[0\]: 'a:450' is not of the form 'contig:position:ref:alt'"),

@@ -100,7 +100,7 @@ def test_nothing_in_gives_nothing_out(promoter: Any, chromatin: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("user", "said"),
     [
         (None, "sequences: None is not a sequence or a list of them"),
         (7, "sequences: 7 is not a sequence"),

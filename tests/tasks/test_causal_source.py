@@ -71,7 +71,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     config = parse_config(
         {
             "genome": {"assembly": "demo", "valid": ["valid"], "test": ["test"]},
-            "tokens": {"passes": 1, "max_start": 0, "document_sentences": [5, 10], "strands": "forward"},
+            "tokens": {
+                "genome_passes": 1,
+                "max_start_offset": 0,
+                "sentences_per_document": [5, 10],
+                "strands": "forward",
+            },
             "encoder": {
                 **{"layers": 2, "hidden": 32, "heads": 2, "positions": TOKENS, "position": "rotary"},
                 **{"attention": "full", "causal": True, "dropout": 0.0},

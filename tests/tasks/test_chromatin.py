@@ -38,12 +38,12 @@ from tests.toys import MOTIFS, write_motif_genome
 
 SETTINGS: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},
-    "encoder": {"layers": 1, "hidden": 32, "heads": 2, "positions": 160, "block_size": 8, "dropout": 0.0},
+    "encoder": {"layers": 1, "hidden": 32, "heads": 2, "max_length": 160, "block_size": 8, "dropout": 0.0},
     "chromatin": {
-        "data": {"bin": 40, "window": 200, "shift": 3, "negative_fraction": 1.0, "minimum_positives": 5},
+        "data": {"bin": 40, "window": 200, "shift_bp": 3, "negative_fraction": 1.0, "min_positives_train": 5},
         "model": {"pooling": "bin", "initial": "random"},
         "training": {
-            "neighbours": 3,
+            "bins_per_window": 3,
             "steps": 120,
             "batch_size": 16,
             "optimizer": {"learning_rate": 3e-3, "warmup_steps": 10},
@@ -226,14 +226,14 @@ def test_an_ensemble_predicts_the_mean(made: Path, model_dir: Path, tmp_path: Pa
     np.testing.assert_allclose(both, mean, atol=2e-6)
     with fails(UsageError):
         combine_models([model_dir], tmp_path / "one")
-    train_model(made, tmp_path / "narrow", settings(training={"steps": 2, "neighbours": 1}), window=80)
+    train_model(made, tmp_path / "narrow", settings(training={"steps": 2, "bins_per_window": 1}), window=80)
     with fails(ModelError):
         combine_models([model_dir, tmp_path / "narrow"], tmp_path / "x")
 
 
 def test_the_paper_s_head_on_the_first_token(made: Path, tmp_path: Path) -> None:
     """[CLS] alone learns the motifs of a window's middle bin, from one bin a window."""
-    config = settings(model={"pooling": "cls"}, training={"neighbours": 1, "steps": 400})
+    config = settings(model={"pooling": "cls"}, training={"bins_per_window": 1, "steps": 400})
     train_model(made, tmp_path / "m", config, window=80)
     data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
     rows = held_out_rows(data, config.chromatin.evaluation)
@@ -317,7 +317,7 @@ def test_training_windows_hold_their_labels(made: Path) -> None:
 def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Path) -> None:
     data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
     tokenizer = DnaTokenizer.load(made / "tokenizer.model")
-    config = settings(training={"examples": 0.3}).chromatin
+    config = settings(training={"train_fraction": 0.3}).chromatin
     with world("cpu") as here:
         objective = ChromatinObjective(data, reference, tokenizer, config, 200, 160, here)
     kept = training_bins(data, config.training)
@@ -333,7 +333,7 @@ def test_turned_windows_have_their_bins_in_the_order_they_are_read(made: Path) -
     """Layers across bins see neighbours side by side; a turned window begins with what was its last bin."""
     data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
     tokenizer = DnaTokenizer.load(made / "tokenizer.model")
-    config = settings(model={"bin_layers": 1}, training={"neighbours": 1}).chromatin
+    config = settings(model={"bin_layers": 1}, training={"bins_per_window": 1}).chromatin
     with world("cpu") as here:
         objective = ChromatinObjective(data, reference, tokenizer, config, 200, 160, here)
         batch = objective.batch(0, 0, 16)
@@ -361,14 +361,14 @@ def test_a_narrower_window_learns_from_as_many_bins_a_step(made: Path) -> None:
     def batch_size(config: Config, window: int) -> int:
         return task_of(made, config, window, 0).config.batch_size
 
-    config = settings(training={"neighbours": 5})
+    config = settings(training={"bins_per_window": 5})
     assert batch_size(config, 200) == 16
     assert batch_size(config, 40) == 80
     assert batch_size(config, 120) == round(16 * 5 / 3)
     # In however many parts it is computed.
-    parted = settings(training={"neighbours": 5, "accumulate": 4})
+    parted = settings(training={"bins_per_window": 5, "grad_accumulation": 4})
     assert batch_size(parted, 120) == round(16 * 5 / 3)
-    paper = settings(model={"pooling": "cls"}, training={"neighbours": 1})
+    paper = settings(model={"pooling": "cls"}, training={"bins_per_window": 1})
     assert batch_size(paper, 40) == 16
 
 
@@ -379,7 +379,7 @@ def test_each_member_of_an_ensemble_has_a_seed_of_its_own(made: Path) -> None:
 
 def test_bin_layers_train_and_predict(made: Path, tmp_path: Path) -> None:
     train_model(
-        made, tmp_path / "m", settings(model={"bin_layers": 1}, training={"neighbours": 5, "steps": 20})
+        made, tmp_path / "m", settings(model={"bin_layers": 1}, training={"bins_per_window": 5, "steps": 20})
     )
     data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
     model = load_chromatin_model(tmp_path / "m")
@@ -390,9 +390,9 @@ def test_bin_layers_train_and_predict(made: Path, tmp_path: Path) -> None:
     )
     np.testing.assert_allclose(values, turned[:, 0], atol=1e-5)
     with fails(ConfigError):
-        settings(model={"pooling": "cls", "bin_layers": 1}, training={"neighbours": 1})
+        settings(model={"pooling": "cls", "bin_layers": 1}, training={"bins_per_window": 1})
     with fails(ConfigError):
-        settings(model={"pooling": "cls"}, training={"neighbours": 1}, evaluation={"middle": 0.5})
+        settings(model={"pooling": "cls"}, training={"bins_per_window": 1}, evaluation={"middle": 0.5})
 
 
 def test_regions_are_predicted_by_their_bins(made: Path, model_dir: Path, tmp_path: Path) -> None:

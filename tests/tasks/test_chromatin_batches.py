@@ -41,9 +41,9 @@ def objective(
 ) -> ChromatinObjective:
     config = ChromatinConfig.model_validate(
         {
-            "data": {"bin": 40, "window": keys.get("window", 600), "shift": keys.get("shift", 0)},
+            "data": {"bin": 40, "window": keys.get("window", 600), "shift_bp": keys.get("shift", 0)},
             "model": {"pooling": "bin", "bin_layers": keys.get("bin_layers", 0)},
-            "training": {"batch_size": BATCH, "neighbours": keys.get("neighbours", 1)},
+            "training": {"batch_size": BATCH, "bins_per_window": keys.get("neighbours", 1)},
         }
     )
     here = World(0, 1, torch.device("cpu"))

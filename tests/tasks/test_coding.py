@@ -198,7 +198,7 @@ def check_intergenic(
 
 def test_intergenic_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, annotation: Path) -> None:
     more = "promoters.calibration.negatives=3"
-    config = load_config(tiny_config, [SETS, more, "promoters.windows.distance=20"])
+    config = load_config(tiny_config, [SETS, more, "promoters.windows.min_tss_distance=20"])
     rows = make(config, tmp_path / "windows", annotation)
     with Reference(config.paths.reference) as reference:
         lengths = dict(reference.contigs)
@@ -260,7 +260,7 @@ def test_promoters_without_an_intergenic_negative_are_counted(
     tiny_config: Path, tmp_path: Path, annotation: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where there are few places all of them are found, and a warning counts what is missing."""
-    settings = [SETS, "promoters.windows.negatives=400", "promoters.windows.distance=20"]
+    settings = [SETS, "promoters.windows.negatives=400", "promoters.windows.min_tss_distance=20"]
     config = load_config(tiny_config, settings)
     rows = make(config, tmp_path / "windows", annotation)
     own = rows[(rows["negative_set"] == "intergenic") & (rows["split"] == "train")]

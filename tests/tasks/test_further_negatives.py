@@ -112,7 +112,9 @@ def test_windows_of_both_sets(tiny_config: Path, tmp_path: Path, valid: str) -> 
         "promoters.windows.negative_sets=[dinucleotide_shuffled, upstream]",
         f"genome.valid=['{valid}']",
     )
-    config = load_config(tiny_config, [*changes, "promoters.control=null", "scoring.negative_set=upstream"])
+    config = load_config(
+        tiny_config, [*changes, "promoters.shuffled_label_control=null", "example_scan.negative_set=upstream"]
+    )
     reference, promoters = config.paths.reference, config.paths.promoters
     prepare_windows(config, reference, promoters, tmp_path / "windows")
     genome = Reference(reference)

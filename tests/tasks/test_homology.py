@@ -36,12 +36,12 @@ BIN, WINDOW = 40, 200
 
 
 def settings(**splits: Any) -> Config:
-    windows = {"upstream": 120, "downstream": 80, "negatives": 2, "distance": 20}
+    windows = {"upstream": 120, "downstream": 80, "negatives": 2, "min_tss_distance": 20}
     return parse_config(
         {
             "genome": {"valid": ["two"], "test": ["three"]},
             "splits": splits,
-            "promoters": {"windows": windows, "training": {"jitter": 0}},
+            "promoters": {"windows": windows, "training": {"crop_jitter_bp": 0}},
             "chromatin": {"evaluation": {"test_bins": 60}},
         }
     )
@@ -393,7 +393,7 @@ def test_promoters_of_yeast_have_few_relatives_in_the_training_and_none_if_so_wi
     changed.append("promoters.calibration.negatives=3")
     largest, copies = [], []
     for similarity in ("null", "0.5"):
-        overrides = [*changed, f"splits.similarity={similarity}"]
+        overrides = [*changed, f"splits.max_train_test_similarity={similarity}"]
         config = load_config(REPOSITORY / "workflow/config/yeast.yaml", overrides)
         windows = tmp_path / similarity
         prepare_windows(config, reference, tmp_path / "loci.tsv", windows)

@@ -28,7 +28,7 @@ def test_the_scan_reaches_what_it_reaches_elsewhere(shared_data: Path, tmp_path:
             (tmp_path / "peaks" / path.name).symlink_to(path)
     reference = tmp_path / "reference.fa.gz"
     prepare_reference(next((shared_data / "yeast").glob("*.fa.gz")), reference)
-    changed = ("minimum_positives=20", "minimum_held_out=1", f"tracks={tmp_path / 'peaks'}")
+    changed = ("min_positives_train=20", "min_positives_heldout=1", f"tracks={tmp_path / 'peaks'}")
     config = load_config(
         REPOSITORY / "workflow/config/yeast_factors.yaml", [f"chromatin.data.{one}" for one in changed]
     )

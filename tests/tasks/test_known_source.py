@@ -33,7 +33,13 @@ from tests.baselines.sources import Source
 
 TOKENS = 64  # of an input
 EVERY = 10**6  # inputs: all that there are
-ENCODER = {"layers": 2, "positions": TOKENS, "position": "rotary", "attention": "full", "dropout": 0.0}
+ENCODER = {
+    "layers": 2,
+    "max_length": TOKENS,
+    "position_encoding": "rotary",
+    "attention": "full",
+    "dropout": 0.0,
+}
 TRAINING = {
     **{"batch_size": 32, "sequence_tokens": TOKENS, "evaluation_sequences": 32, "precision": "float32"},
     **{"evaluate_every": 10_000, "checkpoint_every": 10_000},
@@ -65,7 +71,12 @@ def judge(
     config = parse_config(
         {
             "genome": {"assembly": "demo", "valid": ["valid"], "test": ["test"]},
-            "tokens": {"passes": 1, "max_start": 0, "document_sentences": [5, 10], "strands": "forward"},
+            "tokens": {
+                "genome_passes": 1,
+                "max_start_offset": 0,
+                "sentences_per_document": [5, 10],
+                "strands": "forward",
+            },
             "encoder": {**ENCODER, **encoder},
             "pretraining": {**TRAINING, **training},
         }

@@ -26,7 +26,7 @@ from tests.tasks.leaks import (
 )
 from tests.toys import Demo, random_dna
 
-SETS = [name for name in NEGATIVE_SETS if name != "given"]
+SETS = [name for name in NEGATIVE_SETS if name != "user"]
 CODING = [(contig, start) for contig in ("one", "two", "three") for start in range(360, 11_000, 600)]
 
 
@@ -69,9 +69,9 @@ def test_promoter_windows_of_every_negative_set(tiny_config: Path, tmp_path: Pat
 @pytest.mark.parametrize("held_out", [("[demo5]", "[demo6]"), ("['demo5:1-100,000']", "['demo5:100,001-']")])
 def test_bins_of_the_demo(demo: Demo, tmp_path: Path, held_out: tuple[str, str]) -> None:
     valid, test = held_out
-    changes = [f"genome.valid={valid}", f"genome.test={test}", "chromatin.data.minimum_held_out=1"]
+    changes = [f"genome.valid={valid}", f"genome.test={test}", "chromatin.data.min_positives_heldout=1"]
     changes += [
-        "chromatin.data.minimum_positives=1",
+        "chromatin.data.min_positives_train=1",
         f"chromatin.data.tracks={demo.directory / 'tracks.tsv'}",
     ]
     config = load_config(REPOSITORY / "workflow/config/demo.yaml", [*changes, "chromatin.variants=null"])

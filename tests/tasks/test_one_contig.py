@@ -39,16 +39,16 @@ SETTINGS: dict[str, Any] = {
     "tokens": {
         "vocabulary": 32,
         "corpus_megabases": 1,
-        "passes": 4,
-        "max_start": 300,
+        "genome_passes": 4,
+        "max_start_offset": 300,
         "sentence_bases": [50, 100],
-        "document_sentences": [5, 10],
+        "sentences_per_document": [5, 10],
     },
-    "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 2, "distance": 20}},
+    "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 2, "min_tss_distance": 20}},
     "chromatin": {
         "data": {
             **{"tracks": "peaks", "bin": 50, "window": 250, "compare_window": None, "shift": 0},
-            **{"minimum_positives": 5, "test_regions": ["c:30,001-33,000"]},
+            **{"min_positives_train": 5, "test_regions": ["c:30,001-33,000"]},
         }
     },
 }
@@ -66,7 +66,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     (home / "peaks").mkdir()
     (home / "peaks/one.bed").write_text("".join(f"c\t{at}\t{at + 60}\n" for at in range(100, SIZE, 300)))
     path = home / "run.yaml"
-    path.write_text(yaml.safe_dump({"results": str(home / "results"), "local_data": str(home), **SETTINGS}))
+    path.write_text(yaml.safe_dump({"results": str(home / "results"), "data_dir": str(home), **SETTINGS}))
     config = load_config(path, [f"chromatin.data.tracks={home}/peaks"])
     prepare_reference(home / "genome.fa", config.paths.reference)
     write_loci(

@@ -39,16 +39,16 @@ SETTINGS: dict[str, Any] = {
     "tokens": {
         "vocabulary": 32,
         "corpus_megabases": 0.02,
-        "passes": 2,
-        "max_start": 300,
+        "genome_passes": 2,
+        "max_start_offset": 300,
         "sentence_bases": [50, 100],
-        "document_sentences": [5, 10],
+        "sentences_per_document": [5, 10],
     },
-    "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 3, "distance": 50}},
+    "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 3, "min_tss_distance": 50}},
     "chromatin": {
         "data": {
             **{"tracks": "peaks", "bin": 50, "window": 200, "compare_window": None, "shift": 0},
-            **{"minimum_positives": 5, "minimum_held_out": 1, "max_n": 0.2},
+            **{"min_positives_train": 5, "min_positives_heldout": 1, "max_n": 0.2},
         }
     },
 }
@@ -73,7 +73,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "peaks/one.bed").write_text(peaks + "chrXX\t5\t9\n")
     (home / "aliases.tsv").write_text("".join(f"{CHR[name]}\t{name}\n" for name in CHR))
     (home / "run.yaml").write_text(
-        yaml.safe_dump({"results": str(home / "results"), "local_data": str(home), **SETTINGS})
+        yaml.safe_dump({"results": str(home / "results"), "data_dir": str(home), **SETTINGS})
     )
     return home
 

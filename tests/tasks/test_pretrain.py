@@ -164,7 +164,7 @@ def test_shorter_inputs_come_first_with_as_many_tokens(
 ) -> None:
     config = load_config(tiny_config).pretraining
     stages = ({"steps": 2, "tokens": 16}, {"steps": 1, "tokens": 32})
-    objective = make(tokenizer, stores, config, sequence_tokens=64, shorter_first=stages, steps=5)
+    objective = make(tokenizer, stores, config, sequence_tokens=64, length_curriculum=stages, steps=5)
     shapes = [tuple(objective.batch(step, 0, 2)["ids"].shape) for step in range(5)]
     assert shapes == [(8, 16), (8, 16), (4, 32), (2, 64), (2, 64)]
     halves = [objective.batch(0, place, 1)["ids"] for place in (0, 1)]
@@ -174,7 +174,7 @@ def test_shorter_inputs_come_first_with_as_many_tokens(
 @pytest.mark.parametrize(
     ("stages", "text"),
     [
-        ([{"steps": 3, "tokens": 64}], "shorter_first.tokens 64 is not below sequence_tokens 64"),
+        ([{"steps": 3, "tokens": 64}], "length_curriculum.tokens 64 is not below sequence_tokens 64"),
         (
             [{"steps": 4, "tokens": 16}, {"steps": 6, "tokens": 32}],
             "takes 10 steps and leaves none of the 10",
@@ -182,7 +182,7 @@ def test_shorter_inputs_come_first_with_as_many_tokens(
     ],
 )
 def test_stages_that_make_no_sense_are_refused(stages: list[dict[str, int]], text: str) -> None:
-    values = {"sequence_tokens": 64, "steps": 10, "shorter_first": stages}
+    values = {"sequence_tokens": 64, "steps": 10, "length_curriculum": stages}
     with fails(ConfigError):
         parse_config({"pretraining": values})
 
@@ -416,7 +416,7 @@ def test_an_empty_store_is_refused(tokenizer: DnaTokenizer, stores: dict[str, To
 
 
 def test_inputs_of_the_default_length_need_positions_as_well(tmp_path: Path) -> None:
-    config = parse_config({"encoder": {"positions": 256}})
+    config = parse_config({"encoder": {"max_length": 256}})
     task = PretrainingTask(config, tmp_path / "tokens", tmp_path / "tokenizer.model")
     with fails(ConfigError):
         train(task, tmp_path / "model", tmp_path / "checkpoints", ALONE)

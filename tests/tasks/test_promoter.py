@@ -271,11 +271,11 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
     for positions, method in ((160, "null"), (100, "tile")):
         with fails(ConfigError, positions):
             invoke(
-                *(*command, "--set", f"encoder.positions={positions}"),
+                *(*command, "--set", f"encoder.max_length={positions}"),
                 *("--set", f"promoters.model.extend_positions={method}"),
                 *("--set", "pretraining.sequence_tokens=96"),
             )
-    invoke(*command, "--set", "encoder.positions=160", "--set", "promoters.model.extend_positions=tile")
+    invoke(*command, "--set", "encoder.max_length=160", "--set", "promoters.model.extend_positions=tile")
     model = load(tmp_path / "model")
     table = model.network.state_dict()["encoder.embeddings.position.weight"]
     before = load(tmp_path / "pretrained").network.state_dict()["encoder.embeddings.position.weight"]
@@ -285,7 +285,7 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
 
 
 def test_a_rotary_encoder_is_extended_with_its_scale(tiny_config: Path, tmp_path: Path) -> None:
-    settings = ("--checkpoint-dir", tmp_path / "checkpoints", "--set", "encoder.position=rotary")
+    settings = ("--checkpoint-dir", tmp_path / "checkpoints", "--set", "encoder.position_encoding=rotary")
     invoke(
         *("pretrain", tiny_config, "--set", "pretraining.steps=1", *settings),
         *("-o", tmp_path / "pretrained"),
@@ -293,7 +293,7 @@ def test_a_rotary_encoder_is_extended_with_its_scale(tiny_config: Path, tmp_path
     invoke(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic", *settings),
         *("--pretrained", tmp_path / "pretrained", "-o", tmp_path / "model"),
-        *("--set", "promoters.training.steps=1", "--set", "encoder.positions=256"),
+        *("--set", "promoters.training.steps=1", "--set", "encoder.max_length=256"),
         *("--set", "promoters.model.extend_positions=interpolate"),
     )
     assert load(tmp_path / "model").config.rotary_scale == 2.0

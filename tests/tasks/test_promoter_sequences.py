@@ -76,7 +76,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(own: Path) -> Path:
     settings = ["training.steps=150", "training.optimizer.learning_rate=0.003", "model.dropout=0.0"]
     invoke(
-        *("finetune-promoter", own, "--negative-set", "given"),
+        *("finetune-promoter", own, "--negative-set", "user"),
         *(word for setting in settings for word in ("--set", f"promoters.{setting}")),
     )
     return own.parent / "results/models/promoter-given"
@@ -88,7 +88,7 @@ def test_the_planted_motif_is_learnt_and_reported_with_the_shares_of_both_classe
     metrics = json.loads((model / "metrics.json").read_text())["test"]
     assert metrics["auroc"] > 0.8
     assert (metrics["n"], metrics["positives"]) == (60, 24)
-    invoke("train baseline-promoter", own, "--negative-set", "given", "-o", tmp_path / "kmer.parquet")
+    invoke("train baseline-promoter", own, "--negative-set", "user", "-o", tmp_path / "kmer.parquet")
     invoke(
         *("evaluate promoters", f"--predictions=given={model / 'predictions.parquet'}"),
         *(f"--baseline=given={tmp_path / 'kmer.parquet'}", "-o", tmp_path / "report"),
@@ -126,7 +126,7 @@ def test_the_data_set_holds_each_sequence_once_and_its_split(own: Path) -> None:
     home = own.parent
     directory = home / "results/promoters"
     records = promoters(240, 1) | others(360, 2)
-    data = read_windows(directory, "given")
+    data = read_windows(directory, "user")
     sequences = window_sequences(Reference(directory / "sequences.fa.gz"), data.rows, 1)
     assert dict(zip(data.rows["contig"], sequences, strict=True)) == records
     assert data.rows["pair"].is_unique
@@ -138,7 +138,7 @@ def test_the_data_set_holds_each_sequence_once_and_its_split(own: Path) -> None:
     sizes = data.rows.groupby(["negative_set", "split"]).size().to_dict()
     assert sizes == {
         **{(POSITIVE, "train"): 192, (POSITIVE, "valid"): 24, (POSITIVE, "test"): 24},
-        **{("given", "train"): 288, ("given", "valid"): 36, ("given", "test"): 36},
+        **{("user", "train"): 288, ("user", "valid"): 36, ("user", "test"): 36},
     }
     origin = read_origin(directory)
     assert origin is not None and (origin.upstream, origin.downstream) == (50, 50)
@@ -234,7 +234,7 @@ def test_trimming_is_around_the_middle(tmp_path: Path) -> None:
             2,
             "negative set 'genomic': choose one of substituted, permuted, dinucleotide_shuffled, given",
         ),
-        (["--negative-set", "given"], 2, "'given' and a file of negatives go together"),
+        (["--negative-set", "user"], 2, "'given' and a file of negatives go together"),
         (
             ["--negatives", "n.fa", "--negative-set", "permuted"],
             2,
@@ -300,12 +300,10 @@ def test_sequences_that_are_all_alike_cannot_be_split(run: Run, tmp_path: Path) 
 def test_a_window_that_is_said_must_be_the_data_set_s(own: Path, tmp_path: Path) -> None:
     for setting, message in (
         ("promoters.windows.upstream=60", "promoters.windows.upstream is 60, but .* 50 [+] 50 bp"),
-        ("promoters.training.jitter=50", "jitter 50 leaves nothing of windows of 100 bp"),
+        ("promoters.training.crop_jitter_bp=50", "jitter 50 leaves nothing of windows of 100 bp"),
     ):
         with fails(ConfigError):
-            invoke(
-                "finetune-promoter", own, "--negative-set", "given", "--set", setting, "-o", tmp_path / "m"
-            )
+            invoke("finetune-promoter", own, "--negative-set", "user", "--set", setting, "-o", tmp_path / "m")
 
 
 def test_a_genome_s_commands_ask_for_a_window(own: Path, tmp_path: Path) -> None:
@@ -363,8 +361,7 @@ def test_promoters_of_different_lengths_have_no_base_positions(tmp_path: Path, r
         )
         invoke("prepare tokenizer", config)
         done = run(
-            *("finetune-promoter", config, "--negative-set", "given"),
-            *("--set", "promoters.training.steps=2"),
+            *("finetune-promoter", config, "--negative-set", "user"), *("--set", "promoters.training.steps=2")
         )
         assert ("no base positions" in done.err) != aligned
         settings = json.loads((home / "results/models/promoter-given/config.json").read_text())["settings"]

@@ -149,7 +149,7 @@ def test_the_log_says_what_share_is_out_of_reach(
     made = Numbered.of([[40] * 20] * 3)
     store = made._replace(tokens=np.resize(tokenizer.base_ids, len(made.tokens)))
     stages = ({"steps": 1, "tokens": 23},)
-    config = PretrainingConfig(sequence_tokens=TOKENS, shorter_first=stages, next_sentence=True, steps=3)
+    config = PretrainingConfig(sequence_tokens=TOKENS, length_curriculum=stages, next_sentence=True, steps=3)
     for rank, said in (
         (1, []),
         (0, ["inputs of 23 tokens: pairs are drawn from 50% of the tokens of numbered"]),

@@ -67,10 +67,17 @@ def test_too_few_promoters_are_refused_before_anything_is_trained(
 ) -> None:
     words = ("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "model")
     words += ("--set", "promoters.model.initial=random", "--checkpoint-dir", tmp_path / "checkpoints")
-    result = run(*words, "--set", "promoters.training.examples=0.02")
-    refused(result, 2, "promoters.training.examples: a share of 0.02 of 98 training promoters leaves 2 of")
+    result = run(*words, "--set", "promoters.training.train_fraction=0.02")
+    refused(
+        result, 2, "promoters.training.train_fraction: a share of 0.02 of 98 training promoters leaves 2 of"
+    )
     assert not list(tmp_path.iterdir())
-    refused(run(*words, "--set", "promoters.training.examples=0"), 2, "promoters.training.examples", "0")
+    refused(
+        run(*words, "--set", "promoters.training.train_fraction=0"),
+        2,
+        "promoters.training.train_fraction",
+        "0",
+    )
 
 
 def bins(positives: int = 400) -> ChromatinData:
@@ -129,7 +136,12 @@ def study(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     steps = ("--set", "pretraining.steps=4", "--checkpoint-dir", home / "checkpoints")
     invoke("pretrain", tiny_config, *steps, "-o", home / "start")
     for start in ("pretrained", "random"):
-        values = {"model.initial": start, "training.examples": 0.3, "training.seed": 5, "training.steps": 4}
+        values = {
+            "model.initial": start,
+            "training.train_fraction": 0.3,
+            "training.seed": 5,
+            "training.steps": 4,
+        }
         invoke(
             *("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", home / start / "model"),
             *("--pretrained", home / "start", "--checkpoint-dir", home / "checkpoints"),

@@ -18,9 +18,9 @@ def plans(draw: st.DrawFn) -> DocumentPlan:
     shortest, fewest = draw(st.integers(1, 40)), draw(st.integers(1, 5))
     return DocumentPlan(
         passes=draw(st.integers(1, 3)),
-        max_start=draw(st.integers(0, 300)),
+        max_start_offset=draw(st.integers(0, 300)),
         sentence_bases=(shortest, shortest + draw(st.integers(0, 40))),
-        document_sentences=(fewest, fewest + draw(st.integers(0, 4))),
+        sentences_per_document=(fewest, fewest + draw(st.integers(0, 4))),
     )
 
 
@@ -41,11 +41,11 @@ def test_every_pass_covers_the_contig_from_its_start_on(plan: DocumentPlan, leng
     found = passes(list(iter_documents(whole_contigs({"a": length}), plan, seed)), length)
     assert len(found) == plan.passes
     shortest, longest = plan.sentence_bases
-    fewest, most = plan.document_sentences
+    fewest, most = plan.sentences_per_document
     for documents in found:
         sentences = [sentence for document in documents for sentence in document.sentences()]
         start = documents[0].start
-        assert 0 <= start <= min(plan.max_start, max(0, length - longest))
+        assert 0 <= start <= min(plan.max_start_offset, max(0, length - longest))
         for sentence in sentences:
             assert sentence.start == start
             start = sentence.end
@@ -109,7 +109,7 @@ def test_no_sentence_reaches_into_a_held_out_region(
             for base in range(sentence.start, sentence.end):
                 read[base] += 1
     # Every pass reads each stretch once, but for what lies before its start.
-    reach = plan.max_start + plan.sentence_bases[1]
+    reach = plan.max_start_offset + plan.sentence_bases[1]
     for own in stretches:
         assert max(read[own.start : own.end]) <= plan.passes
         assert all(read[base] == plan.passes for base in range(own.start + reach, own.end - reach))
@@ -142,7 +142,7 @@ def passes_of(own: Interval, documents: list[Document]) -> tuple[list[Document],
 
 
 def test_stretches_of_one_contig_differ() -> None:
-    plan = DocumentPlan(passes=1, max_start=50, sentence_bases=(5, 10), document_sentences=(2, 3))
+    plan = DocumentPlan(passes=1, max_start_offset=50, sentence_bases=(5, 10), sentences_per_document=(2, 3))
     one, other = Interval("a", 100, 600), Interval("a", 700, 1200)
     drawn = list(iter_documents([one, other], plan, 1))
     lengths = {
@@ -163,7 +163,7 @@ def test_whole_contigs_have_the_documents_that_they_always_had() -> None:
 
 
 def test_passes_seeds_and_contigs_differ() -> None:
-    plan = DocumentPlan(passes=2, max_start=50, sentence_bases=(5, 10), document_sentences=(2, 3))
+    plan = DocumentPlan(passes=2, max_start_offset=50, sentence_bases=(5, 10), sentences_per_document=(2, 3))
     first, second = passes(list(iter_documents(whole_contigs({"a": 500}), plan, 1)), 500)
     assert first != second
     other_seed, _ = passes(list(iter_documents(whole_contigs({"a": 500}), plan, 2)), 500)
@@ -173,7 +173,7 @@ def test_passes_seeds_and_contigs_differ() -> None:
 
 
 def test_ranges_include_their_ends_and_are_uniform() -> None:
-    plan = DocumentPlan(passes=2000, max_start=3, sentence_bases=(4, 6), document_sentences=(2, 3))
+    plan = DocumentPlan(passes=2000, max_start_offset=3, sentence_bases=(4, 6), sentences_per_document=(2, 3))
     documents = list(iter_documents(whole_contigs({"a": 60}), plan, 0))
     starts = [documents[0].start]
     lengths: list[int] = []
@@ -202,9 +202,9 @@ def test_defaults_are_the_papers() -> None:
     ("values", "text"),
     [
         ({"passes": 0}, "passes"),
-        ({"max_start": -1}, "max_start"),
+        ({"max_start_offset": -1}, "max_start_offset"),
         ({"sentence_bases": (0, 5)}, "sentence_bases"),
-        ({"document_sentences": (5, 4)}, "document_sentences"),
+        ({"sentences_per_document": (5, 4)}, "sentences_per_document"),
     ],
 )
 def test_impossible_plans_are_refused(values: dict[str, object], text: str) -> None:

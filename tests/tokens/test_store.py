@@ -26,7 +26,7 @@ from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_writer import own_checksum
 from tests.golden.messages import fails
 
-PLAN = DocumentPlan(passes=2, max_start=300, sentence_bases=(40, 80), document_sentences=(5, 9))
+PLAN = DocumentPlan(passes=2, max_start_offset=300, sentence_bases=(40, 80), sentences_per_document=(5, 9))
 
 
 def expected_documents(reference: Reference, plan: DocumentPlan, seed: int, max_n: float) -> list[list[str]]:

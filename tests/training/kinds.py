@@ -80,7 +80,11 @@ def train(
         # By the other optimiser than the rest.
         other = {"method": "adafactor", "learning_rate": 1e-2, "warmup_steps": 5}
         training["optimizer"] = more.get("optimizer", other)
-        own = {"windows": windows, "model": {"initial": "random"}, "training": {**training, "jitter": 4}}
+        own = {
+            "windows": windows,
+            "model": {"initial": "random"},
+            "training": {**training, "crop_jitter_bp": 4},
+        }
         task = PromoterTask(
             parse_config({**values, kind: own}),
             "genomic",
@@ -92,12 +96,12 @@ def train(
         )
     else:
         own = {
-            "data": {"bin": 40, "window": WINDOW, "shift": 3},
+            "data": {"bin": 40, "window": WINDOW, "shift_bp": 3},
             "model": {"pooling": "bin", "bin_layers": 1, "initial": "random"},
-            "training": {**training, "neighbours": 3},
+            "training": {**training, "bins_per_window": 3},
         }
         task = ChromatinTask(
-            parse_config({"encoder": {**values["encoder"], "positions": 160}, kind: own}),
+            parse_config({"encoder": {**values["encoder"], "max_length": 160}, kind: own}),
             window=WINDOW,
             member=0,
             data=chromatin / "data",

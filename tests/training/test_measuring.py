@@ -94,12 +94,14 @@ def test_on_a_gpu_it_is_refused_unless_allowed(
     with pytest.raises(ConfigError) as caught:
         trained(tmp_path)
     message = str(caught.value)
-    assert "slower route blocked, as native: no compiler" in message and "attention_fallback: true" in message
+    assert (
+        "slower route blocked, as native: no compiler" in message and "allow_slow_attention: true" in message
+    )
     assert "attention: blocked" not in capsys.readouterr().err and not list(tmp_path.rglob("*.pt"))
     # What was asked for, and what gives way to nothing, is no fall-back.
     trained(tmp_path / "asked", ENCODER.model_copy(update={"route": "blocked"}))
     trained(tmp_path / "full", ENCODER.model_copy(update={"attention": "full"}))
-    trained(tmp_path / "allowed", attention_fallback=True)
+    trained(tmp_path / "allowed", allow_slow_attention=True)
     assert "attention: blocked (native: no compiler)" in capsys.readouterr().err
 
 
@@ -123,10 +125,10 @@ def test_compiled_layers_train_as_others_do_and_are_compiled_a_few_times(
 ) -> None:
     torch.compiler.reset()
     counter = CompileCounterWithBackend("aot_eager")
-    compile_layers = compiled.compiled_layers
-    monkeypatch.setattr(measuring, "compiled_layers", lambda network: compile_layers(network, counter))
+    torch_compile = compiled.compiled_layers
+    monkeypatch.setattr(measuring, "compiled_layers", lambda network: torch_compile(network, counter))
     encoder = ENCODER.model_copy(update={"layers": 3, **changes})
-    networks = [trained(tmp_path / str(on), encoder, compile_layers=on, steps=6) for on in (False, True)]
+    networks = [trained(tmp_path / str(on), encoder, torch_compile=on, steps=6) for on in (False, True)]
     # Before and after attention; once for whatever lengths, and perhaps once more for the first ones.
     assert 2 <= counter.frame_count <= 4
     plain, own = (network.state_dict() for network in networks)
@@ -146,7 +148,7 @@ def test_compiled_layers_train_as_others_do_and_are_compiled_a_few_times(
 def test_what_torch_compiles_by_itself_trains_as_others_do(precision: str, tmp_path: Path) -> None:
     torch.compiler.reset()
     plain, own = (
-        trained(tmp_path / str(on), compile_layers=on, precision=precision).state_dict()
+        trained(tmp_path / str(on), torch_compile=on, precision=precision).state_dict()
         for on in (False, True)
     )
     bound = 1e-4 if precision == "float32" else 3e-2

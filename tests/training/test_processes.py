@@ -149,13 +149,13 @@ def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokeniz
     place = begun(tokenizer, tmp_path, 1, encoder).directory
     otherwise = encoder.model_copy(update={"route": "dense", "gradient_checkpointing": True})
     computing: dict[str, Any] = {"accumulate": 4, "precision": "bfloat16", "evaluate_every": 3}
-    assert begun(tokenizer, tmp_path, 1, encoder, compile_layers=True).directory == place
-    assert begun(tokenizer, tmp_path, 1, encoder, attention_fallback=True).directory == place
+    assert begun(tokenizer, tmp_path, 1, encoder, torch_compile=True).directory == place
+    assert begun(tokenizer, tmp_path, 1, encoder, allow_slow_attention=True).directory == place
     store = begun(tokenizer, tmp_path, 3, otherwise, **computing)
     assert store.directory == place
     assert store.computed == {
         **{"processes": 3, "accumulate": 4, "precision": "bfloat16", "route": "dense"},
-        "compile_layers": "false",
+        "torch_compile": "false",
         **{"gradient_checkpointing": "true", "device": "cpu", "threads": torch.get_num_threads()},
     }
     for key, value in (("seed", 2), ("batch_size", 16), ("mask_fraction", 0.2)):

@@ -249,7 +249,7 @@ def test_micro_batches_make_no_difference(tiny_config: Path, tmp_path: Path) -> 
     for accumulate in (1, 2, 3):
         output = tmp_path / str(accumulate)
         settings = ("encoder.dropout=0.0", "pretraining.steps=6")
-        _run_here(tiny_config, output, *settings, f"pretraining.accumulate={accumulate}")
+        _run_here(tiny_config, output, *settings, f"pretraining.grad_accumulation={accumulate}")
         models.append(load_file(output / "model.safetensors"))
     for name, value in models[0].items():
         # Attention is the same whatever is added to all keys: that gradient is rounding, which Adam enlarges.
@@ -259,7 +259,7 @@ def test_micro_batches_make_no_difference(tiny_config: Path, tmp_path: Path) -> 
 
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(tiny_config: Path, tmp_path: Path) -> None:
-    outcome = _run(tiny_config, tmp_path / "model", "--set", "pretraining.accumulate=5")
+    outcome = _run(tiny_config, tmp_path / "model", "--set", "pretraining.grad_accumulation=5")
     assert outcome.returncode == 2
     assert outcome.stderr.splitlines()[-1] == (
         "bigbird-dna: error: batch_size 4 can't be divided among 1 processes × 5 micro-batches"

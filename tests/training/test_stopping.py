@@ -203,7 +203,11 @@ def test_the_command_stops_in_time_and_goes_on_computed_otherwise(
         "same command goes on from it"
     )
     assert not any("bigbird-dna: " in line for line in log) and not (tmp_path / "m").exists()
-    otherwise = ("pretraining.accumulate=2", "encoder.gradient_checkpointing=true", "encoder.route=dense")
+    otherwise = (
+        "pretraining.grad_accumulation=2",
+        "encoder.gradient_checkpointing=true",
+        "encoder.attention_backend=dense",
+    )
     words += [word for setting in otherwise for word in ("--set", setting)]
     result = run(*words, "-o", tmp_path / "m")
     assert result.code == 0, result.err

@@ -102,7 +102,7 @@ def chromatin() -> tuple[nn.Module, Any, Batch]:
         (aligned_promoters, {}),
         (chromatin, {}),
         (chromatin, {"position": "rotary", "gradient_checkpointing": True}),
-        (promoters, {"extra_globals": 4, "relative_radius": 3, "heads": 1}),
+        (promoters, {"num_global_tokens": 4, "relative_max_distance": 3, "heads": 1}),
         (pretraining, {"attention": "full"}),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),

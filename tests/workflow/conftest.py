@@ -15,4 +15,4 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> str:
 def study_run(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The dry run of the demo with a study of both tasks."""
     directory = tmp_path_factory.mktemp("study")
-    return dry_run(directory, *overlay(directory, {"study": STUDY}))
+    return dry_run(directory, *overlay(directory, {"pretraining_study": STUDY}))

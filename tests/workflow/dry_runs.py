@@ -74,10 +74,10 @@ SOURCE_JOBS = {
 SOURCE_JOBS["grch37-short"] = SOURCE_JOBS["grch37"]
 STUDY: dict[str, Any] = {
     "tasks": ["promoters", "chromatin"],
-    "shares": [0.05, 1],
+    "train_fractions": [0.05, 1],
     "seeds": [1, 7],
-    "starts": ["pretrained", "random", "longer"],
-    "longer_steps": 900,
+    "initializations": ["pretrained", "random", "random_long"],
+    "random_long_steps": 900,
     "steps": 100,
     "evaluate_every": 20,
 }
@@ -128,7 +128,7 @@ def own_genome(directory: Path, **changes: Any) -> list[str | Path]:
     for name in ("chr22_1-22000000.fa.gz", "chr22_17442913-17680545.1000G_sites.vcf.gz", "my.sga"):
         (local / name).write_bytes(b"")
     path = directory / "changed.yaml"
-    path.write_text(yaml.safe_dump({"local_data": str(local), **changes}))
+    path.write_text(yaml.safe_dump({"data_dir": str(local), **changes}))
     return ["--configfile", REPOSITORY / "workflow/config/chr22.yaml", path]
 
 

@@ -17,8 +17,11 @@ from tests.workflow.test_data_of_ones_own import own_sequences
 from tests.workflow.test_slurm_profile import DENSITY, LANGUAGE_MODELS, STUDIED, TARGETS
 
 CHANGED: dict[str, Any] = {
-    **{"splits": {"similarity": 0.5, "strata": [0.3]}, "scoring": {"pieces": 2}},
-    "chromatin": {"models": 2, "pieces": {"data": 2, "predictions": 2, "variants": 2}},
+    **{
+        "splits": {"max_train_test_similarity": 0.5, "similarity_strata": [0.3]},
+        "example_scan": {"shards": 2},
+    },
+    "chromatin": {"models": 2, "shards": {"data": 2, "predictions": 2, "variants": 2}},
 }
 
 
@@ -28,7 +31,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     homes = [tmp_path_factory.mktemp("words") for _ in range(5)]
     runs: list[list[str | Path]] = [
         [*overlay(homes[0], CHANGED | STUDIED | LANGUAGE_MODELS | DENSITY), *TARGETS],
-        ["--configfile", REPOSITORY / "workflow/config/grch37.yaml", "--config", f"local_data={homes[1]}"],
+        ["--configfile", REPOSITORY / "workflow/config/grch37.yaml", "--config", f"data_dir={homes[1]}"],
         own_sequences(homes[2]),
         own_genome(homes[3]),
         ["nlp_demo"],

@@ -36,7 +36,7 @@ def own_sequences(directory: Path, **changes: Any) -> list[str | Path]:
     for name in ("promoters.fa", "others.fa", "splits.tsv", "genome.fa"):
         (local / name).touch()
     path = directory / "changed.yaml"
-    path.write_text(yaml.safe_dump({"local_data": str(local), **changes}))
+    path.write_text(yaml.safe_dump({"data_dir": str(local), **changes}))
     return ["--configfile", REPOSITORY / "workflow/config/sequences.yaml", path]
 
 
@@ -59,7 +59,7 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
 
 
 def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: Path) -> None:
-    sequences = {"negatives": "others.fa", "splits": "splits.tsv", "length": 80, "similarity": 0.5}
+    sequences = {"negatives": "others.fa", "splits": "splits.tsv", "length": 80, "min_shared_kmers": 0.5}
     text = dry_run(
         tmp_path,
         *own_sequences(
@@ -67,7 +67,7 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
             genome={"reference": "genome.fa", "valid": ["a"]},
             promoters={
                 "sequences": sequences,
-                "windows": {"upstream": 60, "negative_sets": ["given"]},
+                "windows": {"upstream": 60, "negative_sets": ["user"]},
                 "model": {"initial": "pretrained"},
             },
         ),
@@ -124,7 +124,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
         (local / name).touch()
     path = tmp_path / "changed.yaml"
     genome = {"aliases": "names.tsv", "test": ["chr*"], "exclude": ["chrM"]}
-    changes: dict[str, Any] = {"local_data": str(local), "genome": genome}
+    changes: dict[str, Any] = {"data_dir": str(local), "genome": genome}
     changes["chromatin"] = {"variants": "x.vcf", "data": {"tracks": "peaks", "compare_window": None}}
     path.write_text(yaml.safe_dump(changes))
     minimal = REPOSITORY / "workflow/config/minimal.yaml"
@@ -156,7 +156,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     inputs = re.findall(r"^    input: (.*)$", text, re.MULTILINE)
     assert sum(f"{local}/names.tsv" in line for line in inputs) == len(named) + 5
     # Without the file nobody speaks of it.
-    path.write_text(yaml.safe_dump({"local_data": str(local)}))
+    path.write_text(yaml.safe_dump({"data_dir": str(local)}))
     text = dry_run(tmp_path, "--configfile", minimal, path)
     assert "aliases" not in re.sub('"aliases": null', "", text)
     assert jobs(text) == COMMON | {"finetune_promoter": 2, "promoter_baseline": 2}

@@ -30,9 +30,15 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
     """On several nodes `srun` has to start a container on each, and no image has it."""
     home = tmp_path / "a b"
     home.mkdir()
-    study = {**STUDY, "shares": [1], "seeds": [1], "starts": ["random"], "longer_steps": None}
-    tables = {"models": [{"name": "longer", "tokens": 256}]}
-    config = overlay(home, {"processes": 2, "study": study, "tables": tables})
+    study = {
+        **STUDY,
+        "train_fractions": [1],
+        "seeds": [1],
+        "initializations": ["random"],
+        "random_long_steps": None,
+    }
+    tables = {"models": [{"name": "random_long", "tokens": 256}]}
+    config = overlay(home, {"num_gpus": 2, "pretraining_study": study, "tables": tables})
     text = dry_run(home, *DEPLOYED, *config, "--", "all", "table5", "ablation")
     monkeypatch.chdir(home)
     Singularity().check()

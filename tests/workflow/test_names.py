@@ -46,7 +46,7 @@ def own_files(home: Path, name: str, contigs: list[str]) -> dict[str, Any]:
     (local / f"{name}.peaks").mkdir(parents=True)
     for kind in ("fa", "vcf", "bed", "tsv"):
         (local / f"{name}.{kind}").touch()
-    values = demo(results=name, local_data=str(local))
+    values = demo(results=name, data_dir=str(local))
     values["genome"] |= {
         "reference": f"{name}.fa",
         "aliases": f"{name}.tsv",
@@ -241,7 +241,7 @@ def test_every_interpolation_is_quoted_or_a_number() -> None:
         for command in re.findall(r"^    shell:\n((?: {8}.*\n)+)", path.read_text(), re.MULTILINE):
             fields += re.findall(r"\{([^{}]*)\}", command)
     numbers = {"threads", "resources.processes"}
-    options = {"resources.local_data"}  # quoted where it is made
+    options = {"resources.data_dir"}  # quoted where it is made
     assert len(fields) > 100
     assert {field for field in fields if not field.endswith(":q")} <= numbers | options
 

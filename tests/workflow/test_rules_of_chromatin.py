@@ -35,7 +35,7 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     (tmp_path / "peaks").mkdir()
     (tmp_path / "black.bed").write_text("demo1\t0\t1000\n")
     data = {"tracks": "peaks", "compare_window": None, "blacklist": "black.bed"}
-    changes = {"local_data": str(tmp_path), "chromatin": {"models": 2, "data": data}}
+    changes = {"data_dir": str(tmp_path), "chromatin": {"models": 2, "data": data}}
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
     assert f"--tracks {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
     expected = {**CHROMATIN, "chromatin_predictions": 1, "finetune_chromatin": 2, "combine_chromatin": 1}
@@ -100,7 +100,7 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
     outcome = snakemake(
         tmp_path,
         *("--configfile", REPOSITORY / "workflow/config/grch37.yaml"),
-        *("--config", f"local_data={local}", f"results={results}"),
+        *("--config", f"data_dir={local}", f"results={results}"),
         *("--allowed-rules", "fetch", "stage_config", "unpack_deepsea", "chromatin_data"),
         *("--", results / "chromatin/data/bins.parquet"),
     )

@@ -29,7 +29,7 @@ DEEP = {"name": "deep", "attention": "combiner_fixed", "attention_options": {"po
 TABLES: dict[str, Any] = {
     **{"promoters": ["gc", "cnnprom"], "chromatin": ["motifs", "danq"], "seeds": [1, 7]},
     **{"negative_sets": ["upstream", "permuted"], "windows": [1000], "taxon": "fungi"},
-    **{"model_steps": {"promoters": 20}, "network_steps": {"promoters": 30}, "context_set": "genomic"},
+    **{"lm_steps": {"promoters": 20}, "cnn_steps": {"promoters": 30}, "context_negative_set": "genomic"},
     **{"pretraining_steps": 40, "network_learning_rate": 0.01, "comparator_window": 600},
     "models": [
         {"name": "bert-512", "attention": "full", "tokens": 512, "window": 2000},
@@ -38,8 +38,8 @@ TABLES: dict[str, Any] = {
 }
 ABLATION: dict[str, Any] = {
     **{"mechanisms": ["full", "bigbird", DEEP], "seeds": [1, 7], "tokens": 256, "batch_tokens": 1024},
-    **{"steps": 40, "lengths": [1024, 4096], "length_steps": 3, "distance": ["ACTIVE"]},
-    **{"distance_layers": 4, "initial_heads": "neighbours"},
+    **{"steps": 40, "lengths": [1024, 4096], "long_input_steps": 3, "distance": ["ACTIVE"]},
+    **{"long_range_layers": 4, "head_init": "local"},
 }
 
 
@@ -70,7 +70,7 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
         task, start, share = name.split("-")
         training = getattr(job.config, task).training
         assert (training.examples, training.seed, training.evaluate_every) == (float(share), seed, 20)
-        assert training.steps == (900 if start == "longer" else 100)
+        assert training.steps == (900 if start == "random_long" else 100)
         initial = getattr(job.config, task).model.initial
         assert initial == ("pretrained" if start == "pretrained" else "random")
         assert (job.arm.initialization is None) == (start != "pretrained")
@@ -78,7 +78,7 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
 
 
 def test_a_study_of_chromatin_alone_is_what_asks_for_pretraining(tmp_path: Path) -> None:
-    study = {"tasks": ["chromatin"], "shares": [0.5], "seeds": [1]}
+    study = {"tasks": ["chromatin"], "train_fractions": [0.5], "seeds": [1]}
     text = dry_run(tmp_path, *own_genome(tmp_path, study=study))
     found = jobs(text)
     assert (found["pretrain"], found["arm"], found["arm_predictions"]) == (1, 2, 2)
@@ -146,9 +146,9 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     long = arms["deep-4096", 7].config
     encoder, training = long.encoder, long.pretraining
     assert encoder.attention == "combiner_fixed" and encoder.attention_options["pooling"] == "deepsets_max"
-    assert (encoder.initial_heads, encoder.positions) == ("neighbours", 4096)
+    assert (encoder.head_init, encoder.positions) == ("neighbours", 4096)
     assert (training.steps, training.sequence_tokens, training.seed) == (13, 4096, 7)
-    assert [(stage.steps, stage.tokens) for stage in training.shorter_first] == [(10, 256)]
+    assert [(stage.steps, stage.tokens) for stage in training.length_curriculum] == [(10, 256)]
     place = arms["full-time", 1].run.paths.experiment("ablation")
     assert arms["full-time", 1].arm.costs == [
         place / f"{name}-steps/cost.json" for name in ("full", "bigbird")
@@ -162,7 +162,7 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
 
 def test_an_ablation_of_so_many_seconds_without_tracks(tmp_path: Path) -> None:
     own = {"name": "bigbird", "encoder": {"random_blocks": 2}}
-    ablation = {"mechanisms": [own, "window"], "seconds": 9, "lengths": [], "distance": []}
+    ablation = {"mechanisms": [own, "window"], "time_budget_s": 9, "lengths": [], "long_range_tracks": []}
     found = jobs(dry_run(tmp_path, *overlay(tmp_path, {"ablation": ablation}), "--", "ablation"))
     assert (found["arm"], found["arm_cost"], found["arm_predictions"]) == (4, 2, 4)
     assert "chromatin_baseline" not in found

@@ -12,8 +12,8 @@ from tests.conftest import REPOSITORY
 from tests.workflow.dry_runs import BIN, dry_run, jobs, overlay
 
 PIECES: dict[str, Any] = {
-    "scoring": {"pieces": 2},
-    "chromatin": {"pieces": {"data": 3, "predictions": 4, "variants": 5}},
+    "example_scan": {"shards": 2},
+    "chromatin": {"shards": {"data": 3, "predictions": 4, "variants": 5}},
 }
 # Jobs of the demo that are divided: of how many kinds of output, and what puts their pieces together.
 DIVIDED = {
@@ -57,7 +57,7 @@ def test_a_whole_run_in_pieces_ends_in_the_same_files(tmp_path: Path) -> None:
     for name, changed in (("whole", {}), ("pieces", PIECES)):
         home = tmp_path / name
         home.mkdir()
-        (home / "run.yaml").write_text(yaml.safe_dump({**tiny_run.WHOLE, "results": "out", "processes": 1}))
+        (home / "run.yaml").write_text(yaml.safe_dump({**tiny_run.WHOLE, "results": "out", "num_gpus": 1}))
         (home / "changed.yaml").write_text(yaml.safe_dump(changed))
         command = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "2"]
         command += ["--configfile", "run.yaml", "changed.yaml"]

@@ -9,9 +9,9 @@ from tests.workflow.dry_runs import dry_run, jobs, overlay
 def test_the_jobs_that_the_section_splits_asks_for(tmp_path: Path) -> None:
     for name in ("without", "both"):
         (tmp_path / name).mkdir()
-    pieces = {"chromatin": {"pieces": {"data": 2}}}
+    pieces = {"chromatin": {"shards": {"data": 2}}}
     before = jobs(dry_run(tmp_path / "without", *overlay(tmp_path / "without", pieces)))
-    both = {**pieces, "splits": {"similarity": 0.5, "strata": [0.3, 0.5]}}
+    both = {**pieces, "splits": {"max_train_test_similarity": 0.5, "similarity_strata": [0.3, 0.5]}}
     text = dry_run(tmp_path / "both", *overlay(tmp_path / "both", both))
     more = {"nearest_promoters": 3, "promoter_similarity_report": 1, "nearest_bins": 1}
     assert jobs(text) == before | more | {"bin_similarity_report": 1, "drop_similar_bins": 1}

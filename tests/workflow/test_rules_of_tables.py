@@ -14,23 +14,23 @@ from tests.workflow.dry_runs import snakemake
 
 TABLES: dict[str, Any] = {
     **{"promoters": ["gc", "cnnprom"], "chromatin": ["gc", "k-mers"], "seeds": [1, 2]},
-    **{"negative_sets": ["permuted"], "context_set": "permuted", "windows": [200]},
+    **{"negative_sets": ["permuted"], "context_negative_set": "permuted", "windows": [200]},
     "models": [
         {"name": "bert-64", "attention": "full", "tokens": 64, "window": 300},
         {"name": "bigbird-200", "tokens": 200},
     ],
-    "network_steps": {"promoters": 4, "chromatin": 4},
+    "cnn_steps": {"promoters": 4, "chromatin": 4},
 }
 ABLATION: dict[str, Any] = {
     **{"mechanisms": ["full", "bigbird", "combiner_fixed"], "seeds": [1], "tokens": 64, "batch_tokens": 256},
-    **{"steps": 4, "lengths": [256], "length_steps": 2, "distance": ["ACTIVE"], "distance_steps": 4},
+    **{"steps": 4, "lengths": [256], "long_input_steps": 2, "distance": ["ACTIVE"], "long_range_steps": 4},
 }
 
 
 def run(home: Path, settings: dict[str, Any], *targets: str) -> Path:
     """The directory of the run's report."""
     whole = copy.deepcopy(tiny_run.WHOLE)
-    whole["chromatin"]["processes"] = whole["processes"] = 1
+    whole["chromatin"]["num_gpus"] = whole["processes"] = 1
     (home / "run.yaml").write_text(yaml.safe_dump({**whole, **settings, "results": "out"}))
     outcome = snakemake(home, "--cores", "2", "--configfile", home / "run.yaml", "--", *targets)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr

@@ -32,7 +32,7 @@ def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
     if path.stem in ("chr22", "minimal"):  # their genome is no public source but a file
         for name in (config.genome.reference, config.promoters.source):
             (tmp_path / (name or "none")).touch()
-        config = config.model_copy(update={"local_data": str(tmp_path)})
+        config = config.model_copy(update={"data_dir": str(tmp_path)})
     complete(config).check_targets()
     check_sources(config)
     assert config.results == f"results/{path.stem}"
@@ -73,8 +73,8 @@ def test_tables_of_yeast_are_laid_over_its_configuration() -> None:
         assert stage_values(both, section) == stage_values(one, section)
     _, study = laid_over("yeast_study")
     tracks, studied = both.chromatin.data, study.chromatin.data
-    assert (tracks.minimum_positives, tracks.minimum_held_out) == (50, 3)
-    rarer = {"minimum_positives": 100, "minimum_held_out": 10}
+    assert (tracks.min_positives_train, tracks.min_positives_heldout) == (50, 3)
+    rarer = {"min_positives_train": 100, "min_positives_heldout": 10}
     assert tracks.model_copy(update=rarer) == studied
     both.check_targets()
 
@@ -150,7 +150,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
     text = dry_run(
         tmp_path,
         *("--configfile", REPOSITORY / f"workflow/config/{name}.yaml"),
-        *("--config", f"local_data={tmp_path}"),
+        *("--config", f"data_dir={tmp_path}"),
     )
     study = {"arm": 10, "pretraining_study": 1, "layer_probes": 1}
     similarity = {"nearest_promoters": 4, "promoter_similarity_report": 1}

@@ -14,7 +14,7 @@ from tests.workflow.dry_runs import STUDY, dry_run, overlay, rules
 Asked = dict[str, dict[str, str]]
 
 # A study has rules that GRCh37's configurations don't run.
-STUDIED = {"study": STUDY}
+STUDIED = {"pretraining_study": STUDY}
 # Tables are targets of their own.
 TARGETS = ("--", "all", "table5", "table6", "table7", "ablation", "long_range_arena", "byte_lm")
 DENSITY = {
@@ -26,7 +26,7 @@ DENSITY = {
 }
 # Other rules make pieces.
 LANGUAGE_MODELS = {"tables": {"models": [{"name": "bert-512", "attention": "full", "tokens": 512}]}}
-DIVIDED = {"scoring": {"pieces": 2}, "chromatin": {"pieces": {"predictions": 2, "variants": 2}}}
+DIVIDED = {"example_scan": {"shards": 2}, "chromatin": {"shards": {"predictions": 2, "variants": 2}}}
 
 
 def asking() -> set[str]:

@@ -15,8 +15,14 @@ from tests.workflow.dry_runs import STUDY, dry_run, jobs, overlay, refused, rule
 
 def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     """Each kind of training has its own number of them, and what they need with it."""
-    study = {**STUDY, "shares": [1], "seeds": [1], "starts": ["random"], "longer_steps": None}
-    changes = {"promoters": {"processes": 3}, "chromatin": {"processes": 4}, "study": study}
+    study = {
+        **STUDY,
+        "train_fractions": [1],
+        "seeds": [1],
+        "initializations": ["random"],
+        "random_long_steps": None,
+    }
+    changes = {"promoters": {"num_gpus": 3}, "chromatin": {"num_gpus": 4}, "pretraining_study": study}
     resources = ("--workflow-profile", "none", "--resources", "gpu=9")
     text = dry_run(tmp_path, *resources, *overlay(tmp_path, {"processes": 2, **changes}))
     found: dict[str, set[tuple[str, ...]]] = {}
@@ -35,10 +41,7 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
         "pretrain": {("pretrain", "2", "4", "8", "2", "2", "32")},
         "finetune_promoter": {("finetune-promoter", "3", "1", "3", "3", "3", "48")},
         "finetune_chromatin": {("finetune-chromatin", "4", "1", "4", "4", "4", "64")},
-        "arm": {
-            ("experiment", "3", "1", "3", "3", "3", "48"),
-            ("experiment", "4", "1", "4", "4", "4", "64"),
-        },
+        "arm": {("experiment", "3", "1", "3", "3", "3", "48"), ("experiment", "4", "1", "4", "4", "4", "64")},
     }
     nodes = ("--set-resources", "pretrain:nodes=2", "--set-threads", "pretrain=6", "--cores", "6")
     spread = dry_run(tmp_path, *resources, *nodes, *overlay(tmp_path, {"processes": 4}))
@@ -84,7 +87,7 @@ def test_neither_the_words_of_a_command_nor_a_container_make_a_model_again(profi
 def test_without_control_and_pretraining(tmp_path: Path) -> None:
     changed = {
         "promoters": {
-            "control": None,
+            "shuffled_label_control": None,
             "windows": {"negative_sets": ["genomic"]},
             "model": {"initial": "random"},
         },
@@ -110,8 +113,8 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         ({"genome": {"test": []}}, "genome.test: name at least one contig or region"),
         ({"genome": {"test": ["demo6:1-9"]}}, "genome.test: 'demo6:1-9' is a region, but effects of sim"),
         (
-            {"promoters": {"windows": {"negative_sets": ["permuted"]}, "control": None}},
-            "scoring.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
+            {"promoters": {"windows": {"negative_sets": ["permuted"]}, "shuffled_label_control": None}},
+            "example_scan.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
         ),
         (
             {"promoters": {"windows": {"negative_sets": ["permuted"]}}},
@@ -132,34 +135,34 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         ),
         (
             {
-                "local_data": "nowhere",
+                "data_dir": "nowhere",
                 "genome": {"assembly": "sacCer3", "reference": "sacCer3.reference"},
                 "promoters": {"source": "sacCer3.promoters"},
             },
-            "local_data: nowhere is not a directory",
+            "data_dir: nowhere is not a directory",
         ),
         (
             {
-                "study": {"seeds": [1]},
-                "promoters": {"windows": {"negative_sets": ["permuted"]}, "control": None},
+                "pretraining_study": {"seeds": [1]},
+                "promoters": {"windows": {"negative_sets": ["permuted"]}, "shuffled_label_control": None},
             }
             | {"scoring": {"negative_set": "permuted"}},
-            "study.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
+            "pretraining_study.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
         ),
         (
-            {"study": {"starts": ["random", "longer"], "longer_steps": 300}},
-            "study.longer_steps: 300 is not above the 600 steps of promoters",
+            {"pretraining_study": {"initializations": ["random", "random_long"], "random_long_steps": 300}},
+            "pretraining_study.random_long_steps: 300 is not above the 600 steps of promoters",
         ),
         (
-            {"study": {"starts": ["random", "longer"]}},
-            "study: the start 'longer' and longer_steps go together",
+            {"pretraining_study": {"initializations": ["random", "random_long"]}},
+            "study: the start 'random_long' and random_long_steps go together",
         ),
         (
-            {"study": {"tasks": ["chromatin"]}, "chromatin": {"data": {"tracks": None}}},
-            "study.tasks: there are no models of chromatin in this run",
+            {"pretraining_study": {"tasks": ["chromatin"]}, "chromatin": {"data": {"tracks": None}}},
+            "pretraining_study.tasks: there are no models of chromatin in this run",
         ),
-        ({"study": {"seeds": [1, 1]}}, "study: seeds names one twice"),
-        ({"study": {"shares": [0.2, 0.20000001]}}, "study: shares are too much alike"),
+        ({"pretraining_study": {"seeds": [1, 1]}}, "study: seeds names one twice"),
+        ({"pretraining_study": {"train_fractions": [0.2, 0.20000001]}}, "study: shares are too much alike"),
         (
             {"chromatin": {"data": {"tracks": "my.tsv"}}},
             "chromatin.data.tracks: 'my.tsv' is not a file or folder here",
@@ -169,7 +172,7 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
             "chromatin.data.blacklist: 'x.bed' is not a file here",
         ),
         (
-            {"local_data": "data", "chromatin": {"variants": "x.vcf"}},
+            {"data_dir": "data", "chromatin": {"variants": "x.vcf"}},
             "chromatin.variants: 'x.vcf' is not a file in data or here",
         ),
     ],
@@ -201,7 +204,7 @@ def test_the_page_of_the_run_shows_every_figure_of_the_reports(demo_run: str, st
         assert config == "results/demo/config/report.yaml"
         names = [Path(path).name for path in shown]
         known = {item.name for part in parts.values() for item in part}
-        # Those by similarity are shown where splits.strata asks for them.
+        # Those by similarity are shown where splits.similarity_strata asks for them.
         assert sorted(names) == sorted(name for name in known if "similarity" not in name)
 
 

@@ -86,11 +86,11 @@ rule finetune_chromatin:
     container:
         AROUND_TRAINING
     # One each: models then train side by side, which is faster than one after the other on more cores.
-    threads: CHROMATIN.processes
+    threads: CHROMATIN.num_gpus
     resources:
-        processes=CHROMATIN.processes,
-        gpu=CHROMATIN.processes,
-        mem_mb=growing(16000 * CHROMATIN.processes),
+        processes=CHROMATIN.num_gpus,
+        gpu=CHROMATIN.num_gpus,
+        mem_mb=growing(16000 * CHROMATIN.num_gpus),
         runtime=2880,
     params:
         start=lambda wildcards, input: (
@@ -283,7 +283,7 @@ rule auc_report:
             ["--published", input.tracks] if "bundle" in INPUTS.files else []
         ),
         calibration=lambda wildcards, input: f"{input.calibrated}/calibration.json",
-        least=CHROMATIN.report_positives,
+        least=CHROMATIN.min_positives_report,
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"

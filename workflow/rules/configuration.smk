@@ -71,8 +71,8 @@ DATA_FILES = {
         ("description", "dataset.json"),
     )
 }
-# Where bins get their labels; with splits.similarity what is like held-out ones is left out afterwards.
-LABELLED = PATHS.chromatin_data if CONFIG.splits.similarity is None else PATHS.labelled_bins
+# Where bins get their labels; with splits.max_train_test_similarity what is like held-out ones is left out afterwards.
+LABELLED = PATHS.chromatin_data if CONFIG.splits.max_train_test_similarity is None else PATHS.labelled_bins
 LABELLED_FILES = {name: LABELLED / path.name for name, path in DATA_FILES.items()}
 
 
@@ -110,7 +110,7 @@ def sequence_options():
         "length": SEQUENCES.length,
         "upstream": windows.upstream,
         "negatives-per-positive": windows.negatives,
-        "similarity": SEQUENCES.similarity,
+        "similarity": SEQUENCES.min_shared_kmers,
         "seed": CONFIG.seed,
     }
     options = [f"--{name}={value}" for name, value in named.items() if value is not None]

@@ -23,7 +23,7 @@ EXPERIMENT_MARKS = {
     "probes.tsv": ("probes", "probes, table"),
 }
 # Frozen encoders are probed where there is a pretrained one to be told from fresh weights.
-PROBED = CONFIG.studies("pretrained") and "promoters" in CONFIG.study.tasks
+PROBED = CONFIG.studies("pretrained") and "promoters" in CONFIG.pretraining_study.tasks
 
 
 @functools.cache
@@ -55,9 +55,9 @@ def arm_processes(wildcards):
     if job is None or not job.is_model or job.experiment == "ablation":
         return 1
     return {
-        "pretraining": CONFIG.processes,
-        "promoters": CONFIG.promoters.processes,
-        "chromatin": CONFIG.chromatin.processes,
+        "pretraining": CONFIG.num_gpus,
+        "promoters": CONFIG.promoters.num_gpus,
+        "chromatin": CONFIG.chromatin.num_gpus,
     }.get(job.arm.task, 1)
 
 
@@ -99,7 +99,7 @@ def compared_settings(experiment):
 
     def settings(wildcards):
         jobs = [f"{job.arm.name}/{job.seed}" for job in planned(experiment).values()]
-        return f"{CONFIG.chromatin.report_positives} {' '.join(jobs)}"
+        return f"{CONFIG.chromatin.min_positives_report} {' '.join(jobs)}"
 
     return settings
 

@@ -35,11 +35,11 @@ rule fetch:
     resources:
         # No param: the same file from another place is no reason to run everything again.
         # Quoted here: without a directory there is no option either.
-        local_data=shlex.quote(f"--local-data={CONFIG.local_data}") if CONFIG.local_data else "",
+        data_dir=shlex.quote(f"--local-data={CONFIG.data_dir}") if CONFIG.data_dir else "",
     params:
         key=lambda wildcards: INPUTS.keys[wildcards.file],
     shell:
-        "bigbird-dna prepare fetch {params.key:q} -o {output:q} {resources.local_data} > {log:q} 2>&1"
+        "bigbird-dna prepare fetch {params.key:q} -o {output:q} {resources.data_dir} > {log:q} 2>&1"
 
 
 rule prepare_reference:

@@ -1,11 +1,11 @@
-"""Work in pieces that run at the same time (`scoring.pieces`, `chromatin.pieces`), merged to one job's bytes.
+"""Work in pieces that run at the same time (`scoring.shards`, `chromatin.shards`), merged to one job's bytes.
 
 A piece is made by the rule of the whole job, with its resources, under the rule's name and `_piece`. With one
 piece there is nothing here, and the rules of the other files do the work.
 """
 
-if CONFIG.scoring.pieces > 1:
-    SCORE_PIECES = CONFIG.scoring.pieces
+if CONFIG.example_scan.shards > 1:
+    SCORE_PIECES = CONFIG.example_scan.shards
 
     use rule score_promoters as score_promoters_piece with:
         output:
@@ -42,8 +42,8 @@ if CONFIG.scoring.pieces > 1:
     ruleorder: merge_promoter_scores > score_promoters
 
 
-if CHROMATIN.pieces.data > 1:
-    DATA_PIECES = CHROMATIN.pieces.data
+if CHROMATIN.shards.data > 1:
+    DATA_PIECES = CHROMATIN.shards.data
 
     use rule chromatin_data as chromatin_data_piece with:
         output:
@@ -79,8 +79,8 @@ if CHROMATIN.pieces.data > 1:
     ruleorder: merge_chromatin_data > chromatin_data
 
 
-if CHROMATIN.pieces.predictions > 1:
-    PREDICTION_PIECES = CHROMATIN.pieces.predictions
+if CHROMATIN.shards.predictions > 1:
+    PREDICTION_PIECES = CHROMATIN.shards.predictions
 
     use rule chromatin_predictions as chromatin_predictions_piece with:
         output:
@@ -117,8 +117,8 @@ if CHROMATIN.pieces.predictions > 1:
     ruleorder: merge_chromatin_predictions > chromatin_predictions
 
 
-if CHROMATIN.pieces.variants > 1:
-    VARIANT_PIECES = CHROMATIN.pieces.variants
+if CHROMATIN.shards.variants > 1:
+    VARIANT_PIECES = CHROMATIN.shards.variants
 
     use rule score_variants as score_variants_piece with:
         output:

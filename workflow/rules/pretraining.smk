@@ -14,11 +14,11 @@ rule pretrain:
         PATHS.benchmark("pretrain")
     container:
         AROUND_TRAINING
-    threads: max(8, CONFIG.processes)
+    threads: max(8, CONFIG.num_gpus)
     resources:
-        processes=CONFIG.processes,
-        gpu=CONFIG.processes,
-        mem_mb=growing(16000 * CONFIG.processes),
+        processes=CONFIG.num_gpus,
+        gpu=CONFIG.num_gpus,
+        mem_mb=growing(16000 * CONFIG.num_gpus),
         runtime=2880,
     params:
         tokens=subpath(input.tokenizer, parent=True),

@@ -92,15 +92,15 @@ rule finetune_promoter:
     container:
         AROUND_TRAINING
     # One each: models then train side by side, which is faster than one after the other on more cores.
-    threads: CONFIG.promoters.processes
+    threads: CONFIG.promoters.num_gpus
     resources:
-        processes=CONFIG.promoters.processes,
-        gpu=CONFIG.promoters.processes,
-        mem_mb=growing(16000 * CONFIG.promoters.processes),
+        processes=CONFIG.promoters.num_gpus,
+        gpu=CONFIG.promoters.num_gpus,
+        mem_mb=growing(16000 * CONFIG.promoters.num_gpus),
         runtime=1440,
     params:
         task=lambda wildcards: (
-            ["--negative-set", CONFIG.promoters.control, "--shuffle-labels"]
+            ["--negative-set", CONFIG.promoters.shuffled_label_control, "--shuffle-labels"]
             if wildcards.model == "control"
             else ["--negative-set", wildcards.model]
         ),

@@ -1,6 +1,6 @@
 """Tables and figures of the report; they read the files of the stages and need no model."""
 
-CONTROL = ["control"] if CONFIG.promoters.control else []
+CONTROL = ["control"] if CONFIG.promoters.shuffled_label_control else []
 # Sequences that are trimmed to one length around their middle are not aligned at the start site.
 POSITION_SETS = [] if SEQUENCES and SEQUENCES.length is not None else SETS
 
@@ -272,7 +272,7 @@ rule run_report:
             *(rules.auc_report.output if CONFIG.has_chromatin else []),
             *(rules.variant_report.output if KNOWN_EFFECTS else []),
             *SIMILARITY_FIGURES,
-            *(rules.pretraining_study.output if CONFIG.study else []),
+            *(rules.pretraining_study.output if CONFIG.pretraining_study else []),
             *(rules.layer_probes.output if PROBED else []),
             *rules.attention_figure.output,
         ],

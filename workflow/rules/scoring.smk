@@ -22,7 +22,7 @@ rule extract_contig:
             f"--exclude={name}" for name in [*CONFIG.genome.exclude, *CONFIG.genome.valid]
         ],
         naming=NAMING,
-        megabases=CONFIG.scoring.max_megabases,
+        megabases=CONFIG.example_scan.max_megabases,
     shell:
         "bigbird-dna prepare contig {input.reference:q} {params.contig:q} {params.but:q} {params.naming:q}"
         " --megabases {params.megabases:q} -o {output:q} > {log:q} 2>&1"
@@ -30,7 +30,7 @@ rule extract_contig:
 
 rule score_promoters:
     input:
-        model=PATHS.promoter_model(CONFIG.scoring.negative_set),
+        model=PATHS.promoter_model(CONFIG.example_scan.negative_set),
         fasta=PATHS.test_sequences if SEQUENCES else rules.extract_contig.output[0],
     output:
         PATHS.promoter_scores("{format}"),
@@ -46,7 +46,7 @@ rule score_promoters:
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
-        stride=CONFIG.scoring.stride,
+        stride=CONFIG.example_scan.stride,
         # Sequences are read as they are given.
         strand=["--strand=+"] if SEQUENCES else [],
         piece=[],

@@ -1,6 +1,6 @@
 """How like held-out windows are to the training: figures by that, and training without what is like them."""
 
-STRATA = [f"--similarity-bins={','.join(map(str, CONFIG.splits.strata))}"]
+STRATA = [f"--similarity-bins={','.join(map(str, CONFIG.splits.similarity_strata))}"]
 
 
 rule nearest_promoters:
@@ -123,7 +123,7 @@ rule bin_similarity_report:
         mem_mb=growing(4000),
         runtime=growing(60),
     params:
-        least=CHROMATIN.report_positives,
+        least=CHROMATIN.min_positives_report,
         strata=STRATA,
         version=VERSION,
     shell:
@@ -133,7 +133,7 @@ rule bin_similarity_report:
         " --min-positives {params.least:q} {params.strata:q} -o {output:q} > {log:q} 2>&1"
 
 
-if CONFIG.splits.similarity is not None:
+if CONFIG.splits.max_train_test_similarity is not None:
 
     rule drop_similar_bins:
         input:
@@ -153,7 +153,7 @@ if CONFIG.splits.similarity is not None:
         params:
             labelled=subpath(input.bins, parent=True),
             directory=subpath(output.bins, parent=True),
-            similarity=CONFIG.splits.similarity,
+            similarity=CONFIG.splits.max_train_test_similarity,
         shell:
             "bigbird-dna prepare filter-bins {params.labelled:q} --reference {input.reference:q}"
             " --similarity {params.similarity:q} -o {params.directory:q} > {log:q} 2>&1"
@@ -163,4 +163,4 @@ if CONFIG.splits.similarity is not None:
 SIMILARITY_FIGURES = [
     *(rules.promoter_similarity_report.output if CONFIG.has_promoters else []),
     *(rules.bin_similarity_report.output if CONFIG.has_chromatin else []),
-] * bool(CONFIG.splits.strata)
+] * bool(CONFIG.splits.similarity_strata)

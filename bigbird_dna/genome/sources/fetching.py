@@ -179,22 +179,22 @@ def _receive(
             yield
 
 
-def fetch(key: str, output: Path, local_data: Path | None = None, limits: Limits = LIMITS) -> None:
-    """Put the file of a source at `output`, from `local_data` where it is there, else from its addresses.
+def fetch(key: str, output: Path, data_dir: Path | None = None, limits: Limits = LIMITS) -> None:
+    """Put the file of a source at `output`, from `data_dir` where it is there, else from its addresses.
 
-    `local_data` is searched with its subdirectories for the file's name; a file nearer to the top comes
+    `data_dir` is searched with its subdirectories for the file's name; a file nearer to the top comes
     first. A download that is cut leaves `output`.fetch.part and goes on from there at the next call.
 
     Raises
     ------
     UsageError
-        Unknown key, no directory `local_data`, or an output that can't be written.
+        Unknown key, no directory `data_dir`, or an output that can't be written.
     DataError
         A local file or every download fails its checksum or is cut, no address can be reached, the disk is
         full, or another process is fetching the same output.
     """
     source = find_source(key)
-    local = _local_file(source, local_data)
+    local = _local_file(source, data_dir)
     if output.exists() and not output.is_file():
         raise UsageError(f"{output}: is not a file that can be replaced")
     check_writable(output)
@@ -208,7 +208,7 @@ def _local_file(source: Source, directory: Path | None) -> Path | None:
     if directory is None:
         return None
     if not directory.is_dir():
-        raise UsageError(f"local_data: {directory} is not a directory")
+        raise UsageError(f"data_dir: {directory} is not a directory")
     found = sorted(
         (path for path in directory.rglob(source.file) if is_file(path)),
         key=lambda path: (len(path.parts), path),
@@ -248,7 +248,7 @@ def _unverified(source: Source) -> str:
 def _download(source: Source, output: Path, limits: Limits) -> None:
     instead = (
         f"to do without, put {source.file} into a directory and name that as --local-data (in a "
-        "configuration: local_data)"
+        "configuration: data_dir)"
     )
     with open_part(output, f"{source.key} {source.checksum}") as part:
         download_any(source, part, limits, f"source {source.key}", instead)

@@ -18,13 +18,13 @@ from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 from bigbird_dna.genome.sources.catalogue import Source, load_sources
 
 
-def locate(name: str, local_data: str | None) -> Path:
+def locate(name: str, data_dir: str | None) -> Path:
     """Where a file or folder is that a configuration names.
 
-    Under `local_data` if it is there, else as it is named, from the working directory; whether
+    Under `data_dir` if it is there, else as it is named, from the working directory; whether
     it exists there is for the caller to see. An absolute path stands for itself.
     """
-    local = Path(local_data or ".") / name
+    local = Path(data_dir or ".") / name
     return local if is_file(local) or is_directory(local) else Path(name)
 
 
@@ -44,9 +44,9 @@ def is_directory(path: Path) -> bool:
         return False
 
 
-def where_looked(local_data: str | None) -> str:
+def where_looked(data_dir: str | None) -> str:
     """Where `locate` looks, for a message."""
-    return "here" if local_data is None else f"in {local_data} or here"
+    return "here" if data_dir is None else f"in {data_dir} or here"
 
 
 def find_assembly(config: Config) -> Assembly:
@@ -58,7 +58,7 @@ def find_assembly(config: Config) -> Assembly:
         The file can't be used.
     """
     genome = config.genome
-    aliases = None if genome.aliases is None else locate(genome.aliases, config.local_data)
+    aliases = None if genome.aliases is None else locate(genome.aliases, config.data_dir)
     return open_assembly(genome.assembly, aliases, genome.title)
 
 
@@ -78,9 +78,9 @@ def sequence_files(config: Config) -> dict[str, Path]:
         name = getattr(sequences, role)
         if name is None:
             continue
-        found[role] = locate(name, config.local_data)
+        found[role] = locate(name, config.data_dir)
         if not is_file(found[role]):
-            where = where_looked(config.local_data)
+            where = where_looked(config.data_dir)
             raise ConfigError(f"promoters.sequences.{role}: {name!r} is not a file {where}")
     return found
 
@@ -92,8 +92,7 @@ def chromatin_files(config: Config) -> dict[str, Path]:
     left out. Whether a file of the user's own exists is for the caller to see.
     """
     found = {
-        key.rpartition(".")[2]: locate(name, config.local_data)
-        for key, name in _own_chromatin(config).items()
+        key.rpartition(".")[2]: locate(name, config.data_dir) for key, name in _own_chromatin(config).items()
     }
     if config.chromatin.data.tracks == SIMULATED:
         paths = config.paths
@@ -113,10 +112,10 @@ def check_chromatin_files(config: Config) -> None:
     if not config.has_chromatin:
         return
     for key, name in _own_chromatin(config).items():
-        path, folder = locate(name, config.local_data), key.endswith(".tracks")
+        path, folder = locate(name, config.data_dir), key.endswith(".tracks")
         if not (is_file(path) or (folder and is_directory(path))):
             kind = "file or folder" if folder else "file"
-            where = where_looked(config.local_data)
+            where = where_looked(config.data_dir)
             raise ConfigError(f"{key}: {name!r} is not a {kind} {where}")
 
 
@@ -171,7 +170,7 @@ def check_sources(config: Config) -> dict[str, Source]:
     ------
     ConfigError
         A key is unknown and no file, or one is missing; the files are not in one assembly and no
-        chain joins them; or `local_data` is not a directory.
+        chain joins them; or `data_dir` is not a directory.
     """
     genome = config.genome
     deepsea = deepsea_sources(genome.assembly) if config.chromatin.data.tracks == DEEPSEA else {}
@@ -181,8 +180,8 @@ def check_sources(config: Config) -> dict[str, Source]:
         for key, name in _named(config).values():
             raise ConfigError(f"{key}: {name} needs a genome.reference beside it")
         return {}
-    if config.local_data is not None and not Path(config.local_data).is_dir():
-        raise ConfigError(f"local_data: {config.local_data} is not a directory")
+    if config.data_dir is not None and not Path(config.data_dir).is_dir():
+        raise ConfigError(f"data_dir: {config.data_dir} is not a directory")
     own = own_files(config)
     sources = {role: find_source(key) for role, (_, key) in _named(config).items() if role not in own}
     reference, promoters, chain = (sources.get(role) for role in ("reference", "promoters", "chain"))
@@ -223,7 +222,7 @@ def annotation_file(config: Config) -> Path | None:
     if name is None:
         return None
     source = load_sources().get(name)
-    return locate(name, config.local_data) if source is None else config.paths.download(source.file)
+    return locate(name, config.data_dir) if source is None else config.paths.download(source.file)
 
 
 def own_files(config: Config) -> dict[str, Path]:
@@ -243,9 +242,9 @@ def own_files(config: Config) -> dict[str, Path]:
         # Of a chain one has to know the assembly it starts from, which only a source tells.
         if role == "chain":
             raise ConfigError(f"{key}: {_unknown(name)}")
-        found[role] = locate(name, config.local_data)
+        found[role] = locate(name, config.data_dir)
         if not is_file(found[role]):
-            where = where_looked(config.local_data)
+            where = where_looked(config.data_dir)
             text = f"{key}: {name!r} is not a file {where}"
             if role != "aliases":
                 text += f", and not a source ({', '.join(sorted(load_sources()))})"

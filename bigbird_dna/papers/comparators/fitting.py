@@ -127,7 +127,7 @@ class PromoterData:
     @property
     def share(self) -> float:
         """Of the training promoters, that is learnt from."""
-        return self.config.promoters.training.examples if self.name in NETWORK_NAMES else 1
+        return self.config.promoters.training.train_fraction if self.name in NETWORK_NAMES else 1
 
     def check(self) -> None:
         """`UsageError` for a comparator of tracks alone; `DataError` if it needs what the windows lack."""
@@ -277,7 +277,7 @@ class TrackData:
             "identity": {
                 "labels": checksum(self.data / "labels.npz"),
                 "bins": checksum(self.data / "bins.parquet"),
-                **{"examples": training.examples, "examples_seed": training.seed},
+                **{"examples": training.train_fraction, "examples_seed": training.seed},
             },
             # A track's target, or where the table names none its name.
             "factors": [track.target or track.name for track in self.bins.tracks],

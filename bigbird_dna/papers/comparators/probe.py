@@ -68,7 +68,7 @@ class FrozenEncoder:
 
     def features(self, sequences: Sequence[str]) -> Features:
         """Means of every layer over the tokens of windows, (n, layers, D)."""
-        positions = self.encoder.config.positions
+        positions = self.encoder.config.max_length
         spans = None
         if self.size is None:
             rows = window_rows(self.tokenizer, sequences, positions, self.anchor)

@@ -55,21 +55,21 @@ class Ablation(Experiment):
                             pretraining_keys(run, mechanism, part),
                             options={
                                 "mechanism": mechanism,
-                                **({"seconds": ablation.seconds} if timed else {}),
+                                **({"seconds": ablation.time_budget_s} if timed else {}),
                             },
                             predictions="npz",
                             measured=(ablation.tokens, *ablation.lengths) if part == "steps" else (),
                             costs=self._costs(run, mechanism) if timed else (),
                         )
                     )
-            if ablation.distance and run.has_chromatin:
+            if ablation.long_range_tracks and run.has_chromatin:
                 arms.append(
                     Arm(
                         f"{mechanism}-distance",
                         "chromatin",
                         ablation.seeds,
                         distance_keys(run, mechanism),
-                        options={"mechanism": mechanism, "tracks": ablation.distance},
+                        options={"mechanism": mechanism, "tracks": ablation.long_range_tracks},
                         predictions="npy",
                     )
                 )
@@ -77,18 +77,18 @@ class Ablation(Experiment):
 
     def _arm(self, run: Config, mechanism: str, part: str) -> str:
         ablation = run.ablation
-        same = part == "time" and mechanism == ablation.reference and ablation.seconds is None
+        same = part == "time" and mechanism == ablation.reference and ablation.time_budget_s is None
         return f"{mechanism}-{'steps' if same else part}"
 
     def _costs(self, run: Config, mechanism: str) -> list[Path]:
         """A mechanism's measurement, and the reference's if it says the time."""
         ablation = run.ablation
-        names = [mechanism, *([ablation.reference] if ablation.seconds is None else [])]
+        names = [mechanism, *([ablation.reference] if ablation.time_budget_s is None else [])]
         return [run.paths.experiment(self.name) / f"{name}-steps/cost.json" for name in names]
 
     def inputs(self, run: Config) -> Sequence[Path]:
         """Labels of the test bins, where these lie, and their tracks."""
-        if not (run.ablation.distance and run.has_chromatin):
+        if not (run.ablation.long_range_tracks and run.has_chromatin):
             return ()
         held_out = run.paths.held_out_bins
         return [held_out / "labels.npz", held_out / "bins.parquet", run.paths.chromatin_data / "tracks.tsv"]
@@ -113,8 +113,8 @@ class Ablation(Experiment):
                 f"{name}-{job.seed}": job.predictions for name in names for job in by_arm[f"{name}-distance"]
             }
             labels, bins, known = of_bins
-            least = run.chromatin.report_positives
-            tracks = AblationTracks(predicted, labels, bins, known, ablation.distance, least)
+            least = run.chromatin.min_positives_report
+            tracks = AblationTracks(predicted, labels, bins, known, ablation.long_range_tracks, least)
         table = ablation_report(
             bits("steps"),
             output,
@@ -139,7 +139,7 @@ def encoder_keys(config: Config, mechanism: str) -> Keys:
 
 def pretraining_keys(config: Config, mechanism: str, part: str) -> Keys:
     """Of a training of `steps`, `time`, or a length as text."""
-    training = config.ablation.training(part, config.pretraining.accumulate)
+    training = config.ablation.training(part, config.pretraining.grad_accumulation)
     return {
         **_shorter_warmup("pretraining", config.pretraining, training["steps"]),
         **_with_positions(config, mechanism, training["sequence_tokens"]),
@@ -153,11 +153,11 @@ def distance_keys(config: Config, mechanism: str) -> Keys:
     What is far comes by attention alone, without layers across bins.
     """
     ablation = config.ablation
-    layers = {"encoder.layers": ablation.distance_layers} if ablation.distance_layers else {}
+    layers = {"encoder.layers": ablation.long_range_layers} if ablation.long_range_layers else {}
     steps: Keys = {}
-    if ablation.distance_steps:
-        steps = {"chromatin.training.steps": ablation.distance_steps}
-        steps |= _shorter_warmup("chromatin.training", config.chromatin.training, ablation.distance_steps)
+    if ablation.long_range_steps:
+        steps = {"chromatin.training.steps": ablation.long_range_steps}
+        steps |= _shorter_warmup("chromatin.training", config.chromatin.training, ablation.long_range_steps)
     return {
         **layers,
         **_with_positions(config, mechanism, ablation.tokens),
@@ -170,10 +170,10 @@ def distance_keys(config: Config, mechanism: str) -> Keys:
 def _with_positions(config: Config, mechanism: str, tokens: int) -> Keys:
     """A mechanism's own, and as many positions as inputs of so many tokens need."""
     keys = encoder_keys(config, mechanism)
-    positions = keys.pop("encoder.positions", config.encoder.positions)
+    positions = keys.pop("encoder.max_length", config.encoder.max_length)
     if type(positions) is int:  # what isn't is left as it is, to be refused by its name
         positions = max(positions, tokens)
-    return {**keys, "encoder.positions": positions}
+    return {**keys, "encoder.max_length": positions}
 
 
 def _shorter_warmup(section: str, training: TrainingConfig, steps: int) -> Keys:
@@ -205,12 +205,14 @@ def _check_data(config: Config) -> None:
         # What is held out for chromatin is held out of pretraining.
         if not getattr(config.genome, split) and not getattr(config.chromatin.data, f"{split}_regions"):
             raise ConfigError(f"genome.{split}: name at least one contig or region: the ablation needs it")
-    wanted, tracks = config.ablation.distance, config.chromatin.data.tracks
+    wanted, tracks = config.ablation.long_range_tracks, config.chromatin.data.tracks
     if wanted and tracks is None:
-        raise ConfigError("ablation.distance: chromatin.data.tracks is null: there are no tracks to tell")
+        raise ConfigError(
+            "ablation.long_range_tracks: chromatin.data.tracks is null: there are no tracks to tell"
+        )
     # Those of other data are known once the data set is there: a rule looks then.
     if unknown := [name for name in wanted if tracks == SIMULATED and name not in TRACKS]:
-        raise ConfigError(f"ablation.distance: {unknown[0]!r} is not one of {', '.join(TRACKS)}")
+        raise ConfigError(f"ablation.long_range_tracks: {unknown[0]!r} is not one of {', '.join(TRACKS)}")
 
 
 def _causal(config: Config, mechanism: str) -> bool:
@@ -218,7 +220,7 @@ def _causal(config: Config, mechanism: str) -> bool:
     source = f"ablation.mechanisms: {mechanism}"
     for part in ("steps", *map(str, config.ablation.lengths)):
         made = with_keys(config, "pretraining", pretraining_keys(config, mechanism, part), source)
-    if config.ablation.distance:
+    if config.ablation.long_range_tracks:
         far = with_keys(config, "chromatin", distance_keys(config, mechanism), source)
         try:
             far.encoder.check_pooling(far.chromatin.model.pooling, "chromatin.model")

@@ -21,12 +21,12 @@ class ByteLm(Experiment):
 
     def check(self, run: Config) -> None:
         """The section says which files there are."""
-        require(run.density, "density: is missing: it names format and files")
+        require(run.byte_lm, "density: is missing: it names format and files")
 
     def arms(self, run: Config) -> Sequence[Arm]:
         """The model."""
-        assert run.density is not None
-        return [Arm(run.density.encoder.attention, "bytes", (run.density.training.seed,))]
+        assert run.byte_lm is not None
+        return [Arm(run.byte_lm.encoder.attention, "bytes", (run.byte_lm.training.seed,))]
 
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str

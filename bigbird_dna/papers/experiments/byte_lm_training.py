@@ -177,9 +177,9 @@ def causal_encoder(config: EncoderConfig) -> Encoder:
     """An encoder whose hidden states depend on no later token, bit for bit.
 
     `ConfigError`: the attention has no causal form, or a key lets tokens look ahead: `convolution`,
-    `extra_globals` and HuggingFace's arithmetic.
+    `num_global_tokens` and HuggingFace's arithmetic.
     """
-    for key, without in (("convolution", 0), ("extra_globals", 0), ("compatibility", "none")):
+    for key, without in (("convolution", 0), ("num_global_tokens", 0), ("compatibility", "none")):
         if getattr(config, key) != without:
             raise ConfigError(f"encoder.{key} {getattr(config, key)} lets tokens see later ones")
     causal = config.model_copy(update={"causal": True})  # which validates nothing
@@ -323,7 +323,7 @@ class BytesTask(Task[CausalNetwork, Interval]):
     @cached_property
     def encoder(self) -> EncoderConfig:
         """The section's, causal, with as many positions and ids as the data need."""
-        shape = {"positions": max(16, self.learnt.length), "vocabulary": self.learnt.kinds + 1}
+        shape = {"max_length": max(16, self.learnt.length), "vocabulary": self.learnt.kinds + 1}
         return self.section.encoder.model_copy(update={**shape, "causal": True})
 
     @cached_property

@@ -157,7 +157,7 @@ class ArmJob:
         elif task == "pretraining":
             found += [paths.token_store(split) for split in ("train", "valid", "test")]
         elif task == "bytes":
-            found += [Path(name) for name in (*self.config.density.train, *self.config.density.test)]  # type: ignore[union-attr]
+            found += [Path(name) for name in (*self.config.byte_lm.train, *self.config.byte_lm.test)]  # type: ignore[union-attr]
         if task in ("promoters", "chromatin"):
             found += [Path(f"{self.reference}{ending}") for ending in ("", *INDEX_ENDINGS)]
         if self.is_model and task in _SEED_KEYS:

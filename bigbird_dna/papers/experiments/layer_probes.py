@@ -67,7 +67,9 @@ class LayerProbes(Experiment):
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
         """Write the probes of all layers."""
-        negative_set = run.study.negative_set if run.study else run.scoring.negative_set
+        negative_set = (
+            run.pretraining_study.negative_set if run.pretraining_study else run.example_scan.negative_set
+        )
         table = probe_promoters(
             with_keys(run, "promoters", {}, self.name),
             negative_set,
@@ -143,7 +145,7 @@ def _windows(config: Config, negative_set: str, windows: Path, reference: Refere
 
     data, training = read_windows(windows, negative_set), config.promoters.training
     split = data.rows["split"].to_numpy()
-    learnt = training_windows(data, training.examples, training.seed)
+    learnt = training_windows(data, training.train_fraction, training.seed)
     parts = [learnt[drawn_rows(len(learnt), np.random.default_rng((config.seed, len(learnt))))]]
     parts += [np.flatnonzero(split == name) for name in SPLITS[1:]]
     for name, part in zip(SPLITS, parts, strict=True):

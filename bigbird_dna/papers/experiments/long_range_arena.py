@@ -71,7 +71,7 @@ class LongRangeArena(Experiment):
 
 
 def _section(run: Config) -> LongRangeConfig:
-    return run.long_range or LongRangeConfig()
+    return run.long_range_arena or LongRangeConfig()
 
 
 class LongRangeResult(NamedTuple):

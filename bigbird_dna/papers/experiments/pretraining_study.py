@@ -60,20 +60,20 @@ class PretrainingStudy(Experiment):
 
     def check(self, run: Config) -> None:
         """The other sections are compared with it as the whole configuration is."""
-        require(run.study, "study: is missing: it names starts, shares and seeds")
+        require(run.pretraining_study, "study: is missing: it names starts, shares and seeds")
 
     def arms(self, run: Config) -> Sequence[Arm]:
         """By task, start and share."""
-        study = run.study
+        study = run.pretraining_study
         assert study is not None
         arms = []
         for task in (task for task in STUDY_TASKS if task in study.tasks):
-            for start in study.starts:
-                for share in map(share_name, study.shares):
+            for start in study.initializations:
+                for share in map(share_name, study.train_fractions):
                     keys = {
                         "model.initial": PRETRAINED if start == PRETRAINED else RANDOM,
-                        "training.examples": float(share),
-                        "training.steps": study.longer_steps if start == LONGER else study.steps,
+                        "training.train_fraction": float(share),
+                        "training.steps": study.random_long_steps if start == LONGER else study.steps,
                         "training.evaluate_every": study.evaluate_every,
                         # Nobody asks whether these models' probabilities hold.
                         "calibration.negatives": 0 if task == "promoters" else None,
@@ -93,8 +93,10 @@ class PretrainingStudy(Experiment):
 
     def inputs(self, run: Config) -> Sequence[Path]:
         """The labels of the test bins, and the pretrained model."""
-        assert run.study is not None
-        labels = [run.paths.held_out_bins / "labels.npz"] if "chromatin" in run.study.tasks else []
+        assert run.pretraining_study is not None
+        labels = (
+            [run.paths.held_out_bins / "labels.npz"] if "chromatin" in run.pretraining_study.tasks else []
+        )
         return [*labels, *([run.paths.pretrained] if run.studies(PRETRAINED) else [])]
 
     def compare(
@@ -107,7 +109,7 @@ class PretrainingStudy(Experiment):
             labels=run.paths.held_out_bins / "labels.npz",
             pretrained=run.paths.pretrained if run.studies(PRETRAINED) else None,
             benchmarks=benchmarks,
-            min_positives=run.study.report_positives if run.study else 1,
+            min_positives=run.pretraining_study.min_positives_report if run.pretraining_study else 1,
         ).sentences
 
 

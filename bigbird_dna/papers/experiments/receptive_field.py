@@ -80,7 +80,7 @@ def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
     Of a mechanism that goes by no block pattern: which weights are above 0, for the random queries and keys
     of `model.graph.attention_weights`. Where a token's vector decides what it sees, that is one example.
     """
-    length = tokens + encoder.extra_globals
+    length = tokens + encoder.num_global_tokens
     if encoder.attention == "full":
         heads = np.ones((1, length, length), dtype=bool)
         heads = np.tril(heads) if encoder.causal else heads
@@ -94,10 +94,10 @@ def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
 
 def _convolved(encoder: EncoderConfig, tokens: int) -> Graph:
     """Whose embeddings the convolution adds up for each token, (L, L); it leaves extra globals alone."""
-    graph = np.eye(tokens + encoder.extra_globals, dtype=bool)
+    graph = np.eye(tokens + encoder.num_global_tokens, dtype=bool)
     places = np.arange(tokens)
     near: Graph = np.abs(places[:, None] - places) <= encoder.convolution // 2
-    graph[encoder.extra_globals :, encoder.extra_globals :] = near
+    graph[encoder.num_global_tokens :, encoder.num_global_tokens :] = near
     return graph
 
 

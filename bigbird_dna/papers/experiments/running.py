@@ -83,11 +83,11 @@ def _task(job: ArmJob) -> Task[Any, Any]:
             read = (job.data, Reference(job.reference), paths.tokenizer, arm.initialization)
             return ChromatinTask(config, window, 0, *read)
         case "sequences":
-            section = config.long_range or LongRangeConfig()
+            section = config.long_range_arena or LongRangeConfig()
             return SequenceTask(section, arm.options["task"], arm.options["attention"], job.seed, job.data)
         case "bytes":
-            assert config.density is not None
-            return BytesTask(config.density)
+            assert config.byte_lm is not None
+            return BytesTask(config.byte_lm)
 
 
 def _check_tracks(job: ArmJob) -> None:
@@ -208,8 +208,8 @@ def score_masked_tokens(
     steps, seconds = [], []
     for name, path in models.items():
         model = load_pretrained(path)
-        if sequence_tokens > model.config.positions:
-            raise UsageError(f"{path}: takes {model.config.positions} tokens, not {sequence_tokens}")
+        if sequence_tokens > model.config.max_length:
+            raise UsageError(f"{path}: takes {model.config.max_length} tokens, not {sequence_tokens}")
         if held_out is None:
             held_out = _drawn(model, tokens / split, sequence_tokens, sequences)
         described.append((path, _settings(model)))

@@ -55,7 +55,7 @@ class Table5(Experiment):
                     "pretraining.batch_size": max(
                         1, round(own.batch_size * own.sequence_tokens / model.tokens)
                     ),
-                    "pretraining.shorter_first": [],
+                    "pretraining.length_curriculum": [],
                     "pretraining.steps": steps or own.steps,
                 },
                 predictions="tsv",
@@ -173,7 +173,7 @@ class Table7(Experiment):
             output,
             labels=labels,
             tracks=tracks,
-            min_positives=run.chromatin.report_positives,
+            min_positives=run.chromatin.min_positives_report,
         )
         return [f"{self.name}: {len(table):,} rows"]
 
@@ -183,17 +183,17 @@ def _parts(run: Config) -> dict[tuple[int, str], list[str]]:
     tables, windows = run.tables, run.promoters.windows
     sets = tables.negative_sets or windows.negative_sets
     parts: dict[tuple[int, str], list[str]] = {
-        (windows.length, name): [OWN_MODEL] for name in sets if name != "given"
+        (windows.length, name): [OWN_MODEL] for name in sets if name != "user"
     }
     seen = [(bases, OWN_MODEL) for bases in tables.windows or () if bases != windows.length]
     seen += [(model.window, model.name) for model in tables.models if model.window]
     for bases, model in seen:
-        parts.setdefault((bases, tables.context_set), []).append(model)
+        parts.setdefault((bases, tables.context_negative_set), []).append(model)
     return parts
 
 
 def _aliases(run: Config) -> list[Path]:
-    return [] if run.genome.aliases is None else [locate(run.genome.aliases, run.local_data)]
+    return [] if run.genome.aliases is None else [locate(run.genome.aliases, run.data_dir)]
 
 
 def _sides(run: Config, bases: int) -> Keys:
@@ -207,7 +207,7 @@ def _encoder(run: Config, model: TableModel) -> Keys:
     return {
         "encoder.attention": model.attention,
         "encoder.attention_options": {},
-        "encoder.positions": max(model.tokens, run.encoder.positions),
+        "encoder.max_length": max(model.tokens, run.encoder.max_length),
     }
 
 
@@ -234,10 +234,10 @@ class _Part:
         """Fine-tuned language models, probes of them, and comparators."""
         tables = self.run.tables
         for model in self.models:
-            for start in tables.starts:
+            for start in tables.initializations:
                 yield self._fine_tuned(model, start)
-        for model in self.models if tables.probes else ():
-            for start in tables.starts:
+        for model in self.models if tables.linear_probes else ():
+            for start in tables.initializations:
                 yield self._probe(model, start)
         for comparator in getattr(tables, self.task):
             yield Arm(
@@ -258,7 +258,7 @@ class _Part:
     def _fine_tuned(self, model: str, start: str) -> Arm:
         tables, task = self.run.tables, self.task
         named = {one.name: one for one in tables.models}
-        steps, window = getattr(tables.model_steps, task), self._window(model)
+        steps, window = getattr(tables.lm_steps, task), self._window(model)
         return Arm(
             f"{self.prefix}{model}-{start}",
             task,
@@ -297,12 +297,12 @@ def _comparator_options(run: Config, task: ArmTask, comparator: str) -> Keys:
     found: Keys = {}
     if comparator in NETWORK_NAMES:
         found = {
-            "steps": getattr(tables.network_steps, task),
+            "steps": getattr(tables.cnn_steps, task),
             "step_windows": tables.network_batch_size,
             "learning_rate": tables.network_learning_rate,
         }
     elif comparator == MOTIFS and tables.motifs:
-        found = {"motifs": locate(tables.motifs, run.local_data)}
+        found = {"motifs": locate(tables.motifs, run.data_dir)}
     elif comparator == MOTIFS:
         found = {"taxon": tables.taxon}
     if task == "chromatin":

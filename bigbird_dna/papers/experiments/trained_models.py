@@ -25,9 +25,9 @@ FINE_TUNED, PROBED, FITTED = "fine-tuned", "probed", "fitted"
 # Of `config.json`, and the section of the configuration that trained such a model.
 _SECTIONS = {"promoter": "promoters", "chromatin": "chromatin"}
 # What models of one study may differ in; all other keys must agree.
-_FREE = ("model.initial", "training.examples", "training.seed", "training.steps")
+_FREE = ("model.initial", "training.train_fraction", "training.seed", "training.steps")
 _WATCHING = ("training.evaluate_every", "training.checkpoint_every")
-_COMPUTING = ("training.attention_fallback", "training.compile_layers")
+_COMPUTING = ("training.allow_slow_attention", "training.torch_compile")
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def read_model(path: Path) -> FineTunedModel:
         path=path,
         task=section,
         start=RANDOM if started is None else PRETRAINED,
-        share=number(training, "examples", where),
+        share=number(training, "train_fraction", where),
         seed=whole_number(training, "seed", where),
         steps=steps,
         examples=examples,

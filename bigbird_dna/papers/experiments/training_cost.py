@@ -55,9 +55,9 @@ def measure_training(
     check_writable(output)
     settings = complete(config).pretraining
     lengths = sorted({*tokens} or {settings.sequence_tokens})
-    positions = max(config.encoder.positions, *lengths)
+    positions = max(config.encoder.max_length, *lengths)
     encoder = encoder_for(
-        config.encoder.model_copy(update={"positions": positions}), load_tokenizer(tokenizer)
+        config.encoder.model_copy(update={"max_length": positions}), load_tokenizer(tokenizer)
     )
     place = choose_device(device)
     _measure(encoder, settings, (1, _FIRST_TOKENS), place, steps=1)
@@ -154,7 +154,7 @@ def _micro_batches(
     hidden = torch.rand(shape, generator=generator) < share
     hidden[0, 0] = True
     # A step has no more micro-batches than inputs, which are divided as evenly as they can be.
-    count = min(settings.accumulate, shape[0])
+    count = min(settings.grad_accumulation, shape[0])
     bounds = [shape[0] * part // count for part in range(count + 1)]
     parts = []
     for rows in (slice(first, end) for first, end in pairwise(bounds)):

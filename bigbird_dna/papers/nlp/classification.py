@@ -300,7 +300,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
         """Each record's class with the probability of every class, or its score."""
         settings = model.settings
         assert isinstance(settings, ClassificationSettings)
-        rows = text_rows(model.tokenizer, records, min(self.section.length, model.config.positions))
+        rows = text_rows(model.tokenizer, records, min(self.section.length, model.config.max_length))
         outputs = outputs_of(model.network, rows, model.tokenizer, device, batch_size).astype(np.float64)
         if not settings.labels:
             for record, row in zip(records, outputs, strict=True):

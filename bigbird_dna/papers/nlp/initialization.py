@@ -130,9 +130,16 @@ def _embeddings(
 
 # What a configuration may say otherwise than the model whose weights are taken.
 _FREE = {
-    *("dropout", "attention_dropout", "route", "gradient_checkpointing", "positions", "initial_heads"),
+    *(
+        "dropout",
+        "attention_dropout",
+        "attention_backend",
+        "gradient_checkpointing",
+        "max_length",
+        "head_init",
+    ),
     *("attention", "compatibility", "block_size", "global_blocks", "window_blocks", "random_blocks"),
-    *("random_seed", "extra_globals", "relative_radius"),
+    *("random_seed", "num_global_tokens", "relative_max_distance"),
 }
 
 
@@ -222,8 +229,8 @@ def _opened(directory: Path, start: TextStartConfig, encoder: EncoderConfig, scr
     kind = values.get("model_type")
     if kind == ROBERTA:
         (scratch / "checkpoint").mkdir()
-        write_bigbird(directory, scratch / "checkpoint", encoder.positions)
-        log(f"{directory}: RoBERTa's positions tiled to {encoder.positions:,}")
+        write_bigbird(directory, scratch / "checkpoint", encoder.max_length)
+        log(f"{directory}: RoBERTa's positions tiled to {encoder.max_length:,}")
         directory = scratch / "checkpoint"
     elif kind != BIGBIRD:
         raise ModelError(f"{directory}: model_type {str(kind)!r:.80} is neither {ROBERTA!r} nor {BIGBIRD!r}")
@@ -244,15 +251,15 @@ def free_changes(
 def _joined(model: LoadedModel, encoder: EncoderConfig, directory: Path) -> EncoderConfig:
     """The model's configuration with what the section says beyond it; its positions are extended."""
     changes = free_changes(model.config, encoder, _FREE, directory)
-    wanted = cast(int, changes.pop("positions", model.config.positions))
+    wanted = cast(int, changes.pop("max_length", model.config.max_length))
     network = model.network
     own = next((part for part in network.modules() if isinstance(part, Encoder)), None)
     assert own is not None
     # What a rotary model has no table for; `bigbird-dna model extend-context` offers other ways.
-    method: Extension = "interpolate" if own.config.position == "rotary" else "tile"
+    method: Extension = "interpolate" if own.config.position_encoding == "rotary" else "tile"
     extend_positions(own, wanted, method)
-    if wanted != model.config.positions:
-        log(f"{directory}: {model.config.positions:,} positions extended to {wanted:,} ({method})")
+    if wanted != model.config.max_length:
+        log(f"{directory}: {model.config.max_length:,} positions extended to {wanted:,} ({method})")
     try:
         return EncoderConfig(**{**own.config.model_dump(), **changes})
     except ValueError as error:

@@ -169,9 +169,9 @@ class MaskedTextTraining(TextTraining[PretrainingTaskConfig]):
         """Inputs must have room in the encoder, and be of one document."""
         if self.config.next_sentence:
             raise ConfigError("training.next_sentence: documents of text are learnt without next sentences")
-        tokens, positions = self.config.sequence_tokens, self.encoder.positions
+        tokens, positions = self.config.sequence_tokens, self.encoder.max_length
         if tokens > positions:
-            raise ConfigError(f"training.sequence_tokens {tokens} is above encoder.positions {positions}")
+            raise ConfigError(f"training.sequence_tokens {tokens} is above encoder.max_length {positions}")
 
     @property
     def settings(self) -> PretrainingSettings:
@@ -181,7 +181,7 @@ class MaskedTextTraining(TextTraining[PretrainingTaskConfig]):
     def initialize(self, network: nn.Module) -> None:
         """The weights that are given, or counts of tokens, if the configuration asks for them."""
         assert isinstance(network, PretrainingNetwork)
-        if not self.start.weights and self.config.initial_embeddings == "neighbours":
+        if not self.start.weights and self.config.embedding_init == "cooccurrence":
             begin_with_counts(network, self.tokens["train"])
         super().initialize(network)
 

@@ -232,7 +232,7 @@ AnswerForm = Literal["span", "hotpotqa", "natural_questions", "triviaqa", "wikih
 class AnswersTaskConfig(TextTaskConfig):
     """Answers, supporting facts or candidates, in long documents.
 
-    With `encoder.extra_globals` it is the extended construction (ETC): the extra globals stand for the
+    With `encoder.num_global_tokens` it is the extended construction (ETC): the extra globals stand for the
     question's tokens, paragraphs, sentences and candidates. Without, some of the sequence's own tokens do.
     """
 
@@ -262,14 +262,14 @@ class AnswersTaskConfig(TextTaskConfig):
 
     @model_validator(mode="after")
     def _a_question_leaves_room(self) -> Self:
-        if self.length > self.encoder.positions:
-            raise ValueError(f"length {self.length} is above encoder.positions {self.encoder.positions}")
+        if self.length > self.encoder.max_length:
+            raise ValueError(f"length {self.length} is above encoder.max_length {self.encoder.max_length}")
         if self.question_tokens + LEAST_CONTEXT > self.length:
             raise ValueError(f"question_tokens {self.question_tokens} leave no room in length {self.length}")
-        if self.encoder.extra_globals and self.question_tokens + 8 > self.encoder.extra_globals:
+        if self.encoder.num_global_tokens and self.question_tokens + 8 > self.encoder.num_global_tokens:
             raise ValueError(
-                f"question_tokens {self.question_tokens} leave none of the encoder.extra_globals "
-                f"{self.encoder.extra_globals} for paragraphs"
+                f"question_tokens {self.question_tokens} leave none of the encoder.num_global_tokens "
+                f"{self.encoder.num_global_tokens} for paragraphs"
             )
         if self.public and (self.form == "span" or self.data.files is None):
             raise ValueError("public needs data.files, and the form of a data set")
@@ -324,7 +324,7 @@ class SummariesTrainingConfig(RecordsTrainingConfig):
     label_smoothing: float = Field(
         default=0.0, ge=0, lt=1, description="share of a token's probability that is spread over all tokens"
     )
-    shorter_first: tuple[ShorterConfig, ...] = Field(
+    length_curriculum: tuple[ShorterConfig, ...] = Field(
         default=(), description="first steps on shorter documents, one stage after the other"
     )
     initial_cross: Literal["matching", "random"] = Field(
@@ -341,11 +341,11 @@ class SummariesTrainingConfig(RecordsTrainingConfig):
 
     def check_steps(self) -> None:
         """`ValueError` if shorter documents take all steps."""
-        check_stages(self.shorter_first, self.steps)
+        check_stages(self.length_curriculum, self.steps)
 
     def tokens_at(self, step: int, whole: int) -> int:
         """Tokens of a document at a step, counted from 0, where it has `whole` of them in the end."""
-        for stage in self.shorter_first:
+        for stage in self.length_curriculum:
             if step < stage.steps:
                 return min(stage.tokens, whole)
             step -= stage.steps

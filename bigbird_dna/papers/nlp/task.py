@@ -306,8 +306,8 @@ class RecordsObjective(Objective, ABC, Generic[T]):
 
 def check_length(length: int, encoder: EncoderConfig) -> None:
     """`ConfigError` if an encoder hasn't got so many positions."""
-    if length > encoder.positions:
-        raise ConfigError(f"length {length} is above encoder.positions {encoder.positions}")
+    if length > encoder.max_length:
+        raise ConfigError(f"length {length} is above encoder.max_length {encoder.max_length}")
 
 
 def find_task(section: AnyTask) -> TextTask[Any, Any, Any]:

@@ -72,9 +72,16 @@ def _spread(files: Files, directory: Path) -> None:
 def _models() -> list[Files]:
     found = []
     for position, settings in zip(("learned", "rotary", "learned"), SETTINGS, strict=True):
-        sizes = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8, "extra_globals": 2}
+        sizes = {
+            "layers": 1,
+            "hidden": 8,
+            "heads": 2,
+            "positions": 64,
+            "block_size": 8,
+            "num_global_tokens": 2,
+        }
         config = EncoderConfig(
-            vocabulary=small_tokenizer().vocabulary, position=position, relative_radius=2, **sizes
+            vocabulary=small_tokenizer().vocabulary, position=position, relative_max_distance=2, **sizes
         )
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "model")
@@ -111,7 +118,9 @@ def _store() -> Files:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "reference.fa.gz")
         write_fasta(path, [("a", random_dna(1500, 1))])
-        plan = DocumentPlan(passes=1, max_start=100, sentence_bases=(40, 80), document_sentences=(2, 5))
+        plan = DocumentPlan(
+            passes=1, max_start_offset=100, sentence_bases=(40, 80), sentences_per_document=(2, 5)
+        )
         contigs = whole_contigs({"a": 1500})
         build_store(Path(directory, "store"), Reference(path), contigs, small_tokenizer(), plan)
         return _files(Path(directory, "store"))

@@ -17,7 +17,7 @@ from tests.toys import MOTIFS, random_model, small_tokenizer, write_motif_genome
 LENGTHS = {"a": 9_000, "b": 30, "c": 4_000, "d": 5_000}
 DATA = {
     **{"bin": 40, "window": 200, "shift": 3, "max_n": 0.3, "negative_fraction": 0.4},
-    **{"minimum_positives": 5, "minimum_held_out": 1, "valid_regions": ["a:6001-7000"]},
+    **{"min_positives_train": 5, "min_positives_heldout": 1, "valid_regions": ["a:6001-7000"]},
 }
 
 
@@ -140,5 +140,5 @@ def test_published_labels_are_not_made_in_pieces(run: Run, home: Path, tmp_path:
     words = ("prepare chromatin", tmp_path / "deepsea.yaml", "--reference", home / "reference.fa.gz")
     result = run(*words, "--shard", "1/2", "-o", tmp_path / "1")
     refused(result, 2, "piece 1/2: DeepSEA's labels are taken as published")
-    result = run(*words, "--set", "chromatin.pieces.data=2", "-o", tmp_path / "1")
+    result = run(*words, "--set", "chromatin.shards.data=2", "-o", tmp_path / "1")
     refused(result, 2, "pieces.data must be 1")

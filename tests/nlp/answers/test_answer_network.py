@@ -91,8 +91,8 @@ def etc_config(**values: Any) -> EncoderConfig:
             "positions": 256,
             "dropout": 0.0,
             "attention": "bigbird_etc",
-            "extra_globals": 12,
-            "relative_radius": 4,
+            "num_global_tokens": 12,
+            "relative_max_distance": 4,
             "block_size": 8,
             "global_blocks": 0,
             "random_blocks": 0,
@@ -146,7 +146,7 @@ def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() ->
 
 def test_globals_without_content_and_owners_in_even_parts_are_what_they_were() -> None:
     torch.manual_seed(0)
-    encoder = Encoder(etc_config(extra_globals=4)).eval()
+    encoder = Encoder(etc_config(num_global_tokens=4)).eval()
     ids = torch.randint(5, 50, (2, 64))
     owners = (torch.arange(64) * 4 // 64).expand(2, -1)
     with torch.inference_mode():

@@ -91,7 +91,7 @@ def _told(text: str, verb: str) -> list[str]:
 def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
     config = write(qa=QUESTIONS)
     wrong = ["nlp", "finetune", config, "--task", "qa", "--set"]
-    refused(run(*wrong, "tasks.qa.length=500"), 2, "length 500 is above encoder.positions 128")
+    refused(run(*wrong, "tasks.qa.length=500"), 2, "length 500 is above encoder.max_length 128")
     refused(run(*wrong, "tasks.qa.question_tokens=60"), 2, "question_tokens 60 leave no room in length 64")
     refused(run(*wrong, "tasks.qa.public=true"), 2, "public needs data.files")
     data = tmp_path / "results/qa/data"

@@ -216,14 +216,14 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
         "steps": 9,
         "batch_size": 4,
         "label_smoothing": 0.1,
-        "shorter_first": [{"steps": 2, "tokens": 16}],
+        "length_curriculum": [{"steps": 2, "tokens": 16}],
     }
     section = SummariesTaskConfig.model_validate_json(
         json.dumps(
             {
                 **{"kind": "summaries", "data": {"generated": {}}, "training": values, "keep": "last"},
                 "start": {"tokenizer": str(tmp_path / "tokenizer.json")},
-                "encoder": {"layers": 1, "hidden": 16, "heads": 2, "positions": 64, "dropout": 0.0},
+                "encoder": {"layers": 1, "hidden": 16, "heads": 2, "max_length": 64, "dropout": 0.0},
                 **{"document_tokens": 40, "search": {"max_length": 6}},
             }
         )
@@ -272,7 +272,7 @@ def test_facts_at_the_end_of_3000_tokens_are_found(run: Run, tmp_path: Path) -> 
 
 
 def test_shorter_documents_leave_some_steps_of_an_epoch_too() -> None:
-    stages = '"shorter_first": [{"steps": 9, "tokens": 32}], "batch_size": 4'
+    stages = '"length_curriculum": [{"steps": 9, "tokens": 32}], "batch_size": 4'
     config = SummariesTrainingConfig.model_validate_json(f'{{"epochs": 1.0, {stages}}}')
     assert config.for_records(40).steps == 10
     with fails(ConfigError):

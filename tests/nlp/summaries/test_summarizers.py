@@ -158,7 +158,7 @@ def test_a_summary_does_not_depend_on_the_documents_beside_it(form: str, beams: 
 
 @pytest.mark.parametrize("attention", ["full", "window", "longformer", "performer", "reformer"])
 def test_documents_may_be_read_by_any_attention(attention: str) -> None:
-    network = summarizer("base", attention=attention, initial_heads="random")
+    network = summarizer("base", attention=attention, head_init="random")
     with torch.no_grad():
         logits = network(drawn(1, 40), None, drawn(1, 4))
     assert logits.shape == (1, 4, 40) and logits.isfinite().all()
@@ -169,8 +169,8 @@ def test_documents_may_be_read_by_any_attention(attention: str) -> None:
     [
         ("base", {"convolution": 3}, "encoder.convolution"),
         ("base", {"reversible": True}, "encoder.reversible"),
-        ("pegasus", {"position": "rotary"}, "encoder.position rotary"),
-        ("pegasus", {"extra_globals": 4, "random_blocks": 0}, "encoder.extra_globals"),
+        ("pegasus", {"position": "rotary"}, "encoder.position_encoding rotary"),
+        ("pegasus", {"num_global_tokens": 4, "random_blocks": 0}, "encoder.num_global_tokens"),
         ("pegasus", {"hidden": 18}, "decoder heads 4 don't divide encoder.hidden 18"),
     ],
 )

@@ -63,7 +63,7 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "tracks.tsv").write_text(f"track\tgroup\tfile\n{rows}")
     data = {
         **{"tracks": str(home / "tracks.tsv"), "bin": 40, "window": 200, "compare_window": None},
-        **{"shift": 3, "minimum_positives": 5, "minimum_held_out": 1, "negative_fraction": 1.0},
+        **{"shift": 3, "min_positives_train": 5, "min_positives_heldout": 1, "negative_fraction": 1.0},
     }
     values = {
         "results": str(home / "results"),
@@ -101,7 +101,9 @@ def test_regressions_of_promoters_are_the_baselines(
 
 def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     told, again = (fit_windows(tiny_config, "cnnprom", tmp_path / name, **QUICK) for name in ("one", "two"))
-    half = fit_windows(tiny_config, "cnnprom", tmp_path / "half", "promoters.training.examples=0.5", **QUICK)
+    half = fit_windows(
+        tiny_config, "cnnprom", tmp_path / "half", "promoters.training.train_fraction=0.5", **QUICK
+    )
     assert half["training_windows"] == told["training_windows"] // 2 and told == again
     one, two = (tmp_path / name / "predictions.parquet" for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()

@@ -30,7 +30,13 @@ def write_model(
     """
     path.mkdir(parents=True)
     section = {"promoter": "promoters", "chromatin": "chromatin"}[task]
-    training = {"examples": share, "seed": seed, "steps": steps, "batch_size": 32, "evaluate_every": 100}
+    training = {
+        "train_fraction": share,
+        "seed": seed,
+        "steps": steps,
+        "batch_size": 32,
+        "evaluate_every": 100,
+    }
     own = {"model": {"initial": start}, "training": training, **(changed or {})}
     provenance = {
         "configuration": {"seed": 1, section: own},

@@ -41,21 +41,25 @@ def test_every_shipped_configuration_can_have_its_ablation(path: Path) -> None:
     check_ablation(config)
     for part in ("steps", "time", *map(str, config.ablation.lengths)):
         keys = pretraining_keys(config, config.ablation.reference, part)
-        assert 1 <= keys["pretraining.accumulate"] <= config.pretraining.accumulate
-        assert keys["pretraining.accumulate"] <= keys["pretraining.batch_size"]  # as the loop asks
+        assert 1 <= keys["pretraining.grad_accumulation"] <= config.pretraining.accumulate
+        assert keys["pretraining.grad_accumulation"] <= keys["pretraining.batch_size"]  # as the loop asks
 
 
 def test_own_keys_of_a_mechanism_go_before_those_of_all() -> None:
-    deeper = {"name": "deeper", "attention": "full", "encoder": {"layers": 6, "positions": 9000}}
-    few = {"name": "few", "attention": "full", "encoder": {"positions": 16}}
-    ablation = {"mechanisms": ["bigbird", deeper, few], "distance_layers": 3, "distance": ["ACTIVE"]}
-    config = simulated({**ablation, "lengths": [8192]}, encoder={"positions": 4096})
+    deeper = {"name": "deeper", "attention": "full", "encoder": {"layers": 6, "max_length": 9000}}
+    few = {"name": "few", "attention": "full", "encoder": {"max_length": 16}}
+    ablation = {
+        "mechanisms": ["bigbird", deeper, few],
+        "long_range_layers": 3,
+        "long_range_tracks": ["ACTIVE"],
+    }
+    config = simulated({**ablation, "lengths": [8192]}, encoder={"max_length": 4096})
     found = {name: distance_keys(config, name)["encoder.layers"] for name in ("bigbird", "deeper", "few")}
     assert found == {"bigbird": 3, "deeper": 6, "few": 3}
     for name, short, long in (("bigbird", 4096, 8192), ("deeper", 9000, 9000), ("few", 512, 8192)):
-        assert pretraining_keys(config, name, "steps")["encoder.positions"] == short
-        assert pretraining_keys(config, name, "8192")["encoder.positions"] == long
-    assert distance_keys(config, "deeper")["encoder.positions"] == 9000
+        assert pretraining_keys(config, name, "steps")["encoder.max_length"] == short
+        assert pretraining_keys(config, name, "8192")["encoder.max_length"] == long
+    assert distance_keys(config, "deeper")["encoder.max_length"] == 9000
 
 
 def test_the_runs_own_mechanism_keeps_the_runs_options() -> None:
@@ -77,7 +81,7 @@ def test_a_learning_rate_does_not_rise_to_the_end() -> None:
     assert pretraining_keys(published, "bigbird", "steps")[key] == published.ablation.steps // 3
     demo = load_config(REPOSITORY / "workflow/config/demo.yaml")
     assert key not in pretraining_keys(demo, "bigbird", "steps")
-    config = simulated({"distance": ["ACTIVE"], "distance_steps": 30})
+    config = simulated({"distance": ["ACTIVE"], "long_range_steps": 30})
     assert distance_keys(config, "bigbird")["chromatin.training.optimizer.warmup_steps"] == 10
 
 
@@ -94,10 +98,10 @@ def test_a_learning_rate_does_not_rise_to_the_end() -> None:
             "deep: unknown key 'encoder.layerz'",
         ),
         (
-            {"name": "deep", "attention": "full", "encoder": {"positions": "many"}},
-            "deep: encoder.positions: Input should be a valid integer",
+            {"name": "deep", "attention": "full", "encoder": {"max_length": "many"}},
+            "deep: encoder.max_length: Input should be a valid integer",
         ),
-        ("bigbird_etc", "bigbird_etc: encoder: attention bigbird_etc needs extra_globals above 0"),
+        ("bigbird_etc", "bigbird_etc: encoder: attention bigbird_etc needs num_global_tokens above 0"),
         (
             {"name": "left", "attention": "full", "encoder": {"causal": True}},
             "left is causal and bigbird is not: they can't be compared",
@@ -121,14 +125,17 @@ def test_mechanisms_that_cannot_be_are_named_before_the_work(own: Any, message: 
         ({"genome": {"valid": ["demo5"]}}, "genome.test: name at least one contig or region"),
         ({"genome": {"test": ["demo6"]}}, "genome.valid: name at least one contig or region"),
         (
-            {"ablation": {"mechanisms": ["bigbird"], "distance": ["ACTVE"]}},
-            "ablation.distance: 'ACTVE' is not one of",
+            {"ablation": {"mechanisms": ["bigbird"], "long_range_tracks": ["ACTVE"]}},
+            "ablation.long_range_tracks: 'ACTVE' is not one of",
         ),
-        ({"chromatin": {"data": {"tracks": None}}}, "ablation.distance: chromatin.data.tracks is null"),
+        (
+            {"chromatin": {"data": {"tracks": None}}},
+            "ablation.long_range_tracks: chromatin.data.tracks is null",
+        ),
     ],
 )
 def test_runs_without_what_an_ablation_needs(values: dict[str, Any], message: str) -> None:
-    whole = {**SIMULATED, "ablation": {"mechanisms": ["bigbird"], "distance": ["ACTIVE"]}}
+    whole = {**SIMULATED, "ablation": {"mechanisms": ["bigbird"], "long_range_tracks": ["ACTIVE"]}}
     with pytest.raises(ConfigError) as caught:
         check_ablation(parse_config({**whole, **values}))
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)

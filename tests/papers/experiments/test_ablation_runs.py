@@ -92,7 +92,7 @@ def test_a_step_is_divided_as_training_divides_it(
     forward = PretrainingNetwork.forward
     monkeypatch.setattr(PretrainingNetwork, "forward", seen)
     tokenizer = results(tiny_config) / "tokens/tokenizer.model"
-    config = load_config(tiny_config, ["pretraining.accumulate=3", "encoder.causal=true"])
+    config = load_config(tiny_config, ["pretraining.grad_accumulation=3", "encoder.causal=true"])
     measure_training(config, tokenizer, tmp_path / "a.json", tokens=(64, 128), batch_tokens=256)
     short, long = ([one for one in passes if one[1] == length][:8] for length in (64, 128))
     assert sorted(one[0] for one in short[2:5]) == [1, 1, 2]  # after the steps beforehand
@@ -107,12 +107,12 @@ def test_a_step_goes_by_the_kernels_of_training(
 
     @contextmanager
     def chosen(network: PretrainingNetwork, settings: PretrainingConfig, world: World) -> Iterator[None]:
-        asked.append((settings.compile_layers, world.size))
+        asked.append((settings.torch_compile, world.size))
         yield
 
     monkeypatch.setattr(training_cost, "chosen_kernels", chosen)
     tokenizer = results(tiny_config) / "tokens/tokenizer.model"
-    config = load_config(tiny_config, ["pretraining.compile_layers=true"])
+    config = load_config(tiny_config, ["pretraining.torch_compile=true"])
     measure_training(config, tokenizer, tmp_path / "a.json", tokens=(64,), batch_tokens=64)
     assert asked and set(asked) == {(True, 1)}
 
@@ -233,10 +233,13 @@ def test_models_that_see_other_tokens_are_refused(
 
 
 def test_longer_inputs_come_after_as_many_tokens_as_the_short_training_has() -> None:
-    ablation = AblationConfig(tokens=100, batch_tokens=400, steps=60, lengths=(200, 1000), length_steps=7)
+    ablation = AblationConfig(tokens=100, batch_tokens=400, steps=60, lengths=(200, 1000), long_input_steps=7)
     for part, steps in (("steps", 60), ("200", 60 + 7), ("1000", 24 + 7)):
         training = PretrainingConfig.model_validate(
-            {**ablation.training(part), "shorter_first": tuple(ablation.training(part)["shorter_first"])}
+            {
+                **ablation.training(part),
+                "length_curriculum": tuple(ablation.training(part)["length_curriculum"]),
+            }
         )
         tokens = [training.tokens_at(step) for step in range(training.steps)]
         assert training.steps == steps
@@ -250,7 +253,7 @@ def test_short_inputs_are_counted_as_steps_have_them(length: int) -> None:
     """Of a length that isn't a multiple of the short one a step has fewer tokens of short inputs."""
     ablation = AblationConfig(tokens=512, batch_tokens=8192, steps=300, lengths=(length,))
     training = ablation.training(str(length))
-    (shorter,) = training["shorter_first"]
+    (shorter,) = training["length_curriculum"]
     step = training["batch_size"] * (length // 512) * 512
     assert abs(shorter["steps"] * step - 300 * 8192) <= step / 2
 
@@ -283,9 +286,9 @@ def test_ablations_that_cannot_be(values: dict[str, Any], message: str) -> None:
 
 def test_an_ablation_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     deep = {"name": "deep", "attention": "combiner_fixed", "attention_options": {"pooling": "deepsets_max"}}
-    globals_ = {"name": "bigbird_etc", "encoder": {"extra_globals": 16, "random_blocks": 0}}
+    globals_ = {"name": "bigbird_etc", "encoder": {"num_global_tokens": 16, "random_blocks": 0}}
     names = ["bigbird", deep, globals_]
-    config = parse_config({"ablation": {"mechanisms": names, "initial_heads": "random"}})
+    config = parse_config({"ablation": {"mechanisms": names, "head_init": "random"}})
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
     assert load_config(tmp_path / "a.yaml") == config
     assert [mechanism.changes["attention"] for mechanism in config.ablation.mechanisms] == [
@@ -295,4 +298,4 @@ def test_an_ablation_is_read_back_as_it_was_written(tmp_path: Path) -> None:
         changes = config.ablation.changes(name)
         encoder = parse_config({"encoder": {**Config().encoder.model_dump(), **changes}}).encoder
         assert (encoder.attention, encoder.random_blocks) == (changes["attention"], blocks)
-        assert encoder.initial_heads == "random"
+        assert encoder.head_init == "random"

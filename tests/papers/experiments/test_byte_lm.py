@@ -83,7 +83,7 @@ def test_heads_begin_by_looking_at_symbols_before(attention: str, position: str)
     [
         ({"attention": "reformer"}, "encoder.attention: reformer has no causal form"),
         ({"convolution": 3}, "encoder.convolution 3 lets tokens see later ones"),
-        ({"extra_globals": 2}, "encoder.extra_globals 2 lets"),
+        ({"num_global_tokens": 2}, "encoder.num_global_tokens 2 lets"),
     ],
 )
 def test_what_would_look_ahead_is_refused(changes: dict[str, object], message: str) -> None:
@@ -145,7 +145,7 @@ def configured(directory: Path, **density: object) -> Path:
         "training": {"steps": 2, "batch_size": 1, "precision": "float32"},
         **density,
     }
-    path.write_text(yaml.safe_dump({"results": str(directory / "results"), "density": section}))
+    path.write_text(yaml.safe_dump({"results": str(directory / "results"), "byte_lm": section}))
     return path
 
 
@@ -219,7 +219,7 @@ def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(form.c4(["more"]))
     config = configured(tmp_path, format="c4", train=[str(tmp_path / "a")], test=[str(tmp_path / "b")])
     wrong = run(
-        "experiment run", config, "byte_lm", "reformer", "--set", "density.encoder.attention=reformer"
+        "experiment run", config, "byte_lm", "reformer", "--set", "byte_lm.encoder.attention=reformer"
     )
     refused(wrong, 2, "encoder.attention: reformer has no causal form")
     assert not [*tmp_path.rglob("result.json")]

@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("extra", [0, 2])
 def test_vectors_of_every_layer_are_those_of_an_encoder_that_ends_there(extra: int) -> None:
     config = EncoderConfig(
-        vocabulary=20, layers=3, hidden=16, heads=2, positions=64, block_size=8, extra_globals=extra
+        vocabulary=20, layers=3, hidden=16, heads=2, positions=64, block_size=8, num_global_tokens=extra
     )
     torch.manual_seed(0)
     encoder = Encoder(config).eval()

@@ -39,7 +39,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range": TINY}))
+    path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range_arena": TINY}))
     return path
 
 
@@ -182,7 +182,7 @@ def test_short_listops_are_learnt(run: Run, tmp_path: Path) -> None:
     """A minute of a core: well above what the first operator tells."""
     path = tmp_path / "run.yaml"
     section = yaml.safe_load((REPOSITORY / "workflow/config/long_range.yaml").read_text())["long_range"]
-    path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range": section}))
+    path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range_arena": section}))
     words = ("experiment run", path, "long_range_arena", "listops-full")
     assert run(*words, "--part", "data").code == 0
     assert run(*words, "--threads", 1, "--device", "cpu").code == 0

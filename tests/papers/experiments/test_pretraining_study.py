@@ -44,10 +44,14 @@ def test_a_row_for_each_share_and_start(report: Path, models: list[Path]) -> Non
     table = pd.read_csv(report / "study.tsv", sep="\t")
     places = [*table[["share", "start", "steps", "seeds", "examples"]].itertuples(index=False, name=None)]
     assert places == [
-        *((0.05, "pretrained", 300, 3, 50), (0.05, "random", 300, 3, 50), (0.05, "longer", 600, 3, 50)),
-        *((1.0, "pretrained", 300, 3, 1000), (1.0, "random", 300, 3, 1000), (1.0, "longer", 600, 3, 1000)),
+        *((0.05, "pretrained", 300, 3, 50), (0.05, "random", 300, 3, 50), (0.05, "random_long", 600, 3, 50)),
+        *(
+            (1.0, "pretrained", 300, 3, 1000),
+            (1.0, "random", 300, 3, 1000),
+            (1.0, "random_long", 600, 3, 1000),
+        ),
     ]
-    own = {(0.05, "random"): "random-300-0.05", (1.0, "longer"): "random-600-1"}
+    own = {(0.05, "random"): "random-300-0.05", (1.0, "random_long"): "random-600-1"}
     for (share, start), name in own.items():
         areas = []
         for path in [path for path in models if path.parent.name.startswith(f"{name}-")]:

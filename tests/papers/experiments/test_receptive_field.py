@@ -131,7 +131,7 @@ def test_reach_is_the_product_of_graphs() -> None:
         assert one.share == expected.mean()
 
 
-ENCODER = "encoder: {vocabulary: 8, layers: 3, hidden: 8, heads: 2, positions: 160, block_size: 16"
+ENCODER = "encoder: {vocabulary: 8, layers: 3, hidden: 8, heads: 2, max_length: 160, block_size: 16"
 
 
 def test_the_table_ends_where_all_is_reached(run: Run, tmp_path: Path) -> None:
@@ -180,7 +180,13 @@ def test_a_convolution_reaches_beyond_the_tokens_that_a_layer_sees() -> None:
     assert (first.graph == (seen.astype(int) @ near > 0)).all()
     assert (second.graph == (seen.astype(int) @ seen @ near > 0)).all()
     # Extra globals stand in front of the layers alone.
-    etc = {**values, "attention": "bigbird_etc", "global_blocks": 0, "random_blocks": 0, "extra_globals": 2}
+    etc = {
+        **values,
+        "attention": "bigbird_etc",
+        "global_blocks": 0,
+        "random_blocks": 0,
+        "num_global_tokens": 2,
+    }
     without, found = (next(receptive_field(EncoderConfig(**etc, convolution=n), 80)).graph for n in (0, 5))
     assert (found[2:, 2:] == (without[2:, 2:].astype(int) @ near > 0)).all()
     assert found[:2].all() and found[:, :2].all()

@@ -96,7 +96,7 @@ class AnswerNetwork(QuestionAnswerer):
         self.long_spans = nn.Linear(config.hidden, marks - 2) if marks > 2 else None
         self.types = nn.Linear(config.hidden, types) if types else None
         self.anchors = nn.Linear(config.hidden, 1) if anchored else None
-        self.kinds = nn.Embedding(CANDIDATE + 1, config.hidden) if config.extra_globals else None
+        self.kinds = nn.Embedding(CANDIDATE + 1, config.hidden) if config.num_global_tokens else None
         for part in (self.long_spans, self.types, self.anchors, self.kinds):
             if part is not None:
                 initialise(part, config.hidden)

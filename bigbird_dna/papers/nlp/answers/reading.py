@@ -190,7 +190,7 @@ def _scored(
     batch_size: int,
 ) -> Iterator[WindowScores]:
     taken = len(header(document, tokenizer)[0])
-    extra = network.encoder.config.extra_globals
+    extra = network.encoder.config.num_global_tokens
     each = iter(windows(document, settings.length, settings.stride, taken))
     while some := [*islice(each, batch_size)]:
         rows = [make_row(document, window, tokenizer, settings, extra) for window in some]

@@ -51,7 +51,7 @@ class AnswersObjective(RecordsObjective["AnswersTraining"]):
 
     def __init__(self, training: "AnswersTraining", world: World) -> None:
         super().__init__(training, world)
-        self.settings, self.extra = training.settings, training.encoder.extra_globals
+        self.settings, self.extra = training.settings, training.encoder.num_global_tokens
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Windows of records of a training step, in an order drawn for each epoch."""

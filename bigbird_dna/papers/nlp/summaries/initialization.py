@@ -123,7 +123,7 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
     own = directory / "generation_config.json"
     generation = {**values, **(read_mapping(own) if own.is_file() else {})}
     special = _special_ids(generation, config.vocabulary, str(path))
-    search = _search(generation, config.positions, str(path))
+    search = _search(generation, config.max_length, str(path))
     tensors = _join_tied(read_tensors(directory), directory)
     _check_sizes(tensors, config, shape, directory)
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
@@ -230,7 +230,7 @@ def _check_sizes(
     check_tensor(tensors, _TIED[0], (config.vocabulary, config.hidden), directory)
     for part, count in layers.items():
         check_tensor(
-            tensors, f"model.{part}.embed_positions.weight", (config.positions, config.hidden), directory
+            tensors, f"model.{part}.embed_positions.weight", (config.max_length, config.hidden), directory
         )
         for index in range(count):
             check_tensor(tensors, f"model.{part}.layers.{index}.fc2.bias", (config.hidden,), directory)
@@ -274,7 +274,7 @@ def _weights(
 
 
 # What a configuration may say otherwise than the summarizer whose weights are taken.
-_FREE = ("dropout", "attention_dropout", "route", "gradient_checkpointing", "initial_heads")
+_FREE = ("dropout", "attention_dropout", "attention_backend", "gradient_checkpointing", "head_init")
 _PEGASUS_OFFSET = 103  # of ids above those of its SentencePiece file, unless its settings say otherwise
 
 

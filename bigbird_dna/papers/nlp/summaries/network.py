@@ -96,7 +96,7 @@ class SharedSummarizer(BeamDecoder):
 
     def _turns(self, before: int, tokens: int, device: torch.device) -> Rotation | None:
         config = self.config
-        if config.position != "rotary":
+        if config.position_encoding != "rotary":
             return None
         width = config.hidden // config.heads
         turns = rotation(before + tokens, width, config.rotary_base, config.rotary_scale, device)
@@ -129,7 +129,7 @@ class PegasusEncoder(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.position = nn.Embedding(config.positions, config.hidden)
+        self.position = nn.Embedding(config.max_length, config.hidden)
         self.layers = nn.ModuleList([PegasusLayer(config, index) for index in range(config.layers)])
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
@@ -176,7 +176,7 @@ class PegasusDecoder(nn.Module):
 
     def __init__(self, config: EncoderConfig, shape: DecoderShape) -> None:
         super().__init__()
-        self.position = nn.Embedding(config.positions, config.hidden)
+        self.position = nn.Embedding(config.max_length, config.hidden)
         layers = [PegasusDecoderLayer(config, shape, index) for index in range(shape.layers)]
         self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
@@ -204,11 +204,13 @@ class PegasusSummarizer(BeamDecoder):
 
     def __init__(self, config: EncoderConfig, shape: DecoderShape) -> None:
         super().__init__()
-        for key in ("reversible", "convolution", "extra_globals", "relative_radius"):
+        for key in ("reversible", "convolution", "num_global_tokens", "relative_max_distance"):
             if getattr(config, key):
                 raise ConfigError(f"encoder.{key}: the Pegasus form of a summariser can't have it")
-        if config.position != "learned":
-            raise ConfigError(f"encoder.position {config.position}: the Pegasus form has learned ones only")
+        if config.position_encoding != "learned":
+            raise ConfigError(
+                f"encoder.position_encoding {config.position_encoding}: the Pegasus form has learned ones only"
+            )
         if config.hidden % shape.heads:
             raise ConfigError(f"decoder heads {shape.heads} don't divide encoder.hidden {config.hidden}")
         self.config = config
@@ -220,7 +222,7 @@ class PegasusSummarizer(BeamDecoder):
         initialise(self, config.hidden)
         with torch.no_grad():
             for part in (self.encoder, self.decoder):
-                part.position.weight.copy_(pegasus_positions(config.positions, config.hidden))
+                part.position.weight.copy_(pegasus_positions(config.max_length, config.hidden))
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         """See `BeamDecoder`."""

@@ -220,7 +220,7 @@ class SummariesTraining(TextTraining[SummariesTaskConfig]):
     @property
     def lengths(self) -> Lengths:
         """Of documents and summaries."""
-        return _lengths(self.section, self.encoder.positions)
+        return _lengths(self.section, self.encoder.max_length)
 
     def identity(self) -> dict[str, Any]:
         """Decoder, lengths, and which part of a document is kept."""
@@ -285,7 +285,7 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
         """Each record's summary."""
         settings, network = model.settings, model.network
         assert isinstance(settings, SummariesSettings) and isinstance(network, BeamDecoder)
-        lengths = _lengths(self.section, model.config.positions)
+        lengths = _lengths(self.section, model.config.max_length)
         reader = Reader(model.tokenizer, settings.special, settings.form, self.section.keep)
         documents = [reader.document(record.document, lengths.document) for record in records]
         found = summarize(network, documents, self.section.search, settings.special, device, batch_size)
