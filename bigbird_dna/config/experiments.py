@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validator, model_validator
 
 from bigbird_dna.config.mechanisms import Option
+from bigbird_dna.config.names import FileName
 from bigbird_dna.config.promoters import NegativeSet
-from bigbird_dna.config.section import Section
+from bigbird_dna.config.section import UNSAID, Section
 
 # At most: a wrong list would start thousands of trainings.
 _MOST, _MOST_MECHANISMS = 20, 100
@@ -67,6 +68,9 @@ class StudyConfig(Section):
     steps: int | None = Field(default=None, ge=1, description="of fine-tuning; none: the task's own")
     evaluate_every: int | None = Field(
         default=None, ge=1, description="steps between two points of a curve; none: the task's own"
+    )
+    min_positives_report: Annotated[int, UNSAID] = Field(
+        default=1, ge=1, description="tracks with fewer positive test bins have no part in the medians"
     )
 
     @model_validator(mode="after")
@@ -176,6 +180,22 @@ class TablesConfig(Section):
     )
     taxon: Taxon = Field(
         default="vertebrates", description="whose matrices of JASPAR the comparator motifs has"
+    )
+    motifs: Annotated[FileName | None, UNSAID] = Field(
+        default=None, description="its matrices, a file in JASPAR's format; none: JASPAR's of `taxon`"
+    )
+    network_batch_size: Annotated[int | None, UNSAID] = Field(
+        default=None, ge=1, description="windows per step of comparators that are networks; none: 64"
+    )
+    network_learning_rate: Annotated[float | None, UNSAID] = Field(
+        default=None, gt=0, le=1, description="of these, after warm-up; none: 0.001"
+    )
+    comparator_window: Annotated[int | None, UNSAID] = Field(
+        default=None,
+        ge=20,
+        le=1_000_000,
+        description="bp around a bin that comparators of Table 7 see; "
+        "none: 1,000, the bin for motifs and gkm-svm",
     )
 
     @model_validator(mode="after")

@@ -59,8 +59,6 @@ class RunPaths:
     nearest_bin_predictions = _Place("chromatin/nearest.npy")
     scored_variants = _Place("chromatin/variants.vcf.gz")
 
-    density = _Place("density")
-
     report = _Place("report")
     report_page = _Place("report.html")
     checkpoints = _Place("checkpoints")
@@ -101,63 +99,9 @@ class RunPaths:
         """Probabilities of the test bins from models of a window."""
         return self.results / f"chromatin/predictions-{window}.npy"
 
-    def study_model(self, task: str, start: str, share: str, seed: int | str) -> Path:
-        """Model directory of a study; of chromatin its predictions of the test bins lie beside it."""
-        return self.results / f"study/{task}/{start}-{share}-{seed}/model"
-
-    def study_predictions(self, start: str, share: str, seed: int | str) -> Path:
-        """Probabilities of the test bins from a chromatin model of a study."""
-        return self.study_model("chromatin", start, share, seed).with_name("predictions.npy")
-
-    def table_windows(self, bases: int | str) -> Path:
-        """Directory of the promoter windows of Table 6, by their bp."""
-        return self.results / f"tables/promoters/{bases}/windows"
-
-    def table_pretrained(self, model: str) -> Path:
-        """Pretrained weights of a language model of the tables, by its name."""
-        return self.results / f"tables/pretraining/{model}/model"
-
-    def table_bits(self, model: str) -> Path:
-        """Bits per base of such a model."""
-        return self.table_pretrained(model).with_name("bits_per_base.tsv")
-
-    def table_model(self, task: str, name: str, model: str, start: str, seed: int | str) -> Path:
-        """Directory of a fine-tuned model; of chromatin its predictions of the test bins lie beside it.
-
-        `name` are the bp of the windows and the negative set of promoters, `bins` of chromatin.
-        """
-        return self.results / f"tables/{task}/{name}/{model}-{start}-{seed}/model"
-
-    def table_comparator(self, task: str, name: str, comparator: str, seed: int | str) -> Path:
-        """Directory of what a comparator predicts; names are those of `table_model`."""
-        return self.results / f"tables/{task}/{name}/{comparator}-{seed}"
-
-    def ablation_cost(self, mechanism: str) -> Path:
-        """What a step of a mechanism's training takes."""
-        return self.results / f"ablation/{mechanism}/cost.json"
-
-    def ablation_plan(self, mechanism: str) -> Path:
-        """Configuration of a mechanism's training of the same time."""
-        return self.results / f"ablation/{mechanism}/time.yaml"
-
-    def ablation_model(self, mechanism: str, part: str, seed: int | str) -> Path:
-        """Model directory; `part` is steps, time, the tokens of a longer input, or distance.
-
-        Of distance the predictions of the test bins lie beside it.
-        """
-        return self.results / f"ablation/{mechanism}/{part}-{seed}/model"
-
-    def ablation_bits(self, part: str) -> Path:
-        """What the models of a part make of hidden tokens."""
-        return self.results / f"ablation/{part}.npz"
-
-    def long_range_data(self, task: str) -> Path:
-        """Directory of a task's generated sequences."""
-        return self.results / f"long_range/data/{task}"
-
-    def long_range_model(self, task: str, attention: str, seed: int | str) -> Path:
-        """Directory of a classifier of long sequences."""
-        return self.results / f"long_range/{task}/{attention}-{seed}"
+    def experiment(self, name: str) -> Path:
+        """Files of an experiment: `ARM/SEED` for each job, and data sets of its own in `data`."""
+        return self.results / f"experiments/{name}"
 
     def piece(self, file: Path, number: int | str, of: int) -> Path:
         """A piece of the job that writes a file or directory, until all are merged."""

@@ -202,30 +202,24 @@ def test_a_file_of_ones_own_is_pretrained_saved_and_loaded(
 
 
 def test_a_file_of_ones_own_takes_part_in_the_ablation(own: Path, tiny_config: Path, tmp_path: Path) -> None:
-    """By its name alone: what the rules ask of it are these commands."""
-    told = "ablation={mechanisms: [bigbird, decaying], tokens: 64, batch_tokens: 128, steps: 2}"
-    ablation = load_config(tiny_config, [told]).ablation
-    assert [one.name for one in ablation.mechanisms] == ["bigbird", "decaying"]
-    models, options = [], []
-    for one in ablation.mechanisms:
-        values = {f"encoder.{key}": value for key, value in ablation.changes(one.name).items()}
-        values |= {f"pretraining.{key}": value for key, value in ablation.training("steps").items()}
-        words = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-        model, cost = tmp_path / one.name / "model", tmp_path / f"{one.name}.json"
-        measured = (*words, "--tokens", 64, "--batch-tokens", 128)
-        invoke("experiment profile-training", tiny_config, *measured, "-o", cost, "--threads", 1)
-        invoke("pretrain", tiny_config, *words, "-o", model, "--checkpoint-dir", tmp_path / "checkpoints")
-        models.append(f"{one.name}-1={model}")
-        options.append(f"--cost={one.name}={cost}")
-    tokens = Path(load_config(tiny_config).results) / "tokens"
-    bits = tmp_path / "bits.npz"
-    invoke("experiment score-masked", *models, "--tokens", tokens, "--sequence-tokens", 64, "-o", bits)
-    invoke("experiment ablation-report", "--steps", bits, *options, "-o", tmp_path / "report")
+    """By its name alone, by the commands that the rules have."""
+    ablation = "{mechanisms: [bigbird, decaying], tokens: 64, batch_tokens: 128, steps: 2, lengths: []}"
+    config = (tiny_config, "ablation")
+    sets = ("--set", f"ablation={ablation}", "--threads", 1)
+    for part, arms in (
+        ("cost", ("bigbird-steps", "decaying-steps")),
+        ("model", ("bigbird-steps", "decaying-steps", "decaying-time")),
+        ("predictions", ("bigbird-steps", "decaying-steps", "decaying-time")),
+    ):
+        for arm in arms:
+            invoke("experiment run", *config, arm, "--part", part, *sets)
+    invoke("experiment compare", *config, *sets, "-o", tmp_path / "report")
     rows = {
         row["mechanism"]: row for row in json.loads((tmp_path / "report/ablation.json").read_text())["rows"]
     }
     assert rows["decaying"]["attention"] == "decaying" and rows["decaying"]["difference"] is not None
     assert rows["decaying"]["steps"] == 2 and rows["decaying"]["tokens_per_second"] > 0
+    assert rows["decaying"]["time_steps"] >= 1
 
 
 def test_a_model_whose_mechanism_is_not_installed_is_refused(

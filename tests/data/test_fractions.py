@@ -16,6 +16,7 @@ from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.papers.experiments.pretraining_study import study_report
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
 
@@ -140,11 +141,9 @@ def study(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def test_a_study_by_its_commands(study: Path, tmp_path: Path, run: Run) -> None:
+def test_a_study_of_trained_models(study: Path, tmp_path: Path) -> None:
     models = [study / "pretrained" / "model", study / "random" / "model"]
-    words = ("experiment pretraining-study", *models, "--pretrained", study / "start", "-o", tmp_path)
-    result = run(*words)
-    assert result.code == 0, result.err
+    study_report(models, tmp_path, pretrained=study / "start")
     table = pd.read_csv(tmp_path / "study.tsv", sep="\t")
     assert table["start"].tolist() == ["pretrained", "random"] and table["steps"].tolist() == [4, 4]
     assert table["examples"].tolist() == [29, 29] and table["share"].tolist() == [0.3, 0.3]

@@ -83,4 +83,4 @@ def test_every_command(name: str, kilobytes: int, disk: Disk, world: World, tmp_
 @pytest.mark.parametrize("kilobytes", [16, 12, 8])
 def test_vectors_of_which_a_part_fits(kilobytes: int, disk: Disk, world: World, tmp_path: Path) -> None:
     """They are written as they are made, and a disk that is full in the middle is told of as at the start."""
-    on_full_disk(disk, world, "evaluate probe", tmp_path, kilobytes)
+    on_full_disk(disk, world, "experiment compare layers", tmp_path, kilobytes)

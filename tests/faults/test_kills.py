@@ -40,7 +40,7 @@ def output(home: Path, name: str) -> Path:
 def _ending(name: str) -> str:
     if name.startswith("report plot-"):
         return ".svg"
-    if name == "experiment profile-training":
+    if name == "experiment run cost":
         return ".json"
     return ".fa.gz" if name in ("prepare reference", "prepare contig") else ""
 

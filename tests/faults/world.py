@@ -12,10 +12,9 @@ from bigbird_dna.registry.publishing import unpack
 from bigbird_dna.simulate.writing import simulate
 from tests.calibration.sources import write_predictions
 from tests.cli.command import invoke
-from tests.papers.experiments.costs import write_cost
+from tests.papers.experiments.public_files import c4
 from tests.papers.experiments.studies import write_study
 from tests.registry.shelf import publish, write_list
-from tests.tasks.density.public_files import c4
 from tests.toys import random_dna
 
 TRAINING = {"steps": 4, "checkpoint_every": 2, "evaluate_every": 2, "precision": "float32"}
@@ -26,7 +25,7 @@ SETTINGS: dict[str, Any] = {
             "vocabulary": 64,
             "corpus_megabases": 0.05,
             "max_piece_length": 8,
-            "passes": 1,
+            "genome_passes": 1,
             "max_start_offset": 100,
         },
         **{"sentence_bases": [100, 200], "sentences_per_document": [5, 10]},
@@ -51,13 +50,22 @@ SETTINGS: dict[str, Any] = {
         "evaluation": {"test_bins": 16, "baseline_kmer": 2},
     },
 }
-SETTINGS["long_range"] = {
+SETTINGS["long_range_arena"] = {
     "encoder": SETTINGS["encoder"],
     "listops": {
         "examples": {"train": 12, "valid": 4, "test": 4},
         **{"shortest": 4, "longest": 12, "training": {**TRAINING, "batch_size": 2}},
     },
     "pathfinder": {"examples": {"train": 2, "valid": 2, "test": 2}, "size": 20, "dashes": 3},
+}
+# The world has too few bases for validation windows of another set.
+SETTINGS["example_scan"] = {"negative_set": "permuted"}
+SETTINGS["tables"] = {
+    **{"negative_sets": ["permuted"], "promoters": ["gc"], "chromatin": ["gc"], "seeds": [1]},
+    **{"initializations": ["random"], "linear_probes": False},
+}
+SETTINGS["ablation"] = {
+    **{"mechanisms": ["bigbird"], "tokens": 64, "batch_tokens": 128, "steps": 4, "lengths": []}
 }
 TEXT_TASK: dict[str, Any] = {
     "kind": "classification",
@@ -119,13 +127,13 @@ def make_world(home: Path) -> World:
     run(world, "model calibrate-promoter")
     run(world, "evaluate test-bins --labels", "score-promoters", "score-variants", "score-promoters --shard")
     run(world, "train baseline-promoter", "export-hf", "evaluate pretraining", "report pretraining")
-    run(world, "generate", "experiment score-masked")
-    write_cost(world / "cost.json", 0.5)
+    run(world, "generate")
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
         stream.write((world / "simulated/promoters.sga").read_text())
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
-    run(world, "experiment lra-data listops", "experiment lra-train", "prepare sequences")
+    run(world, "experiment run windows", "experiment run data", "experiment run")
+    run(world, "experiment run pretraining", "prepare sequences")
     run(world, "evaluate nearest-promoters", "evaluate nearest-bins")
     (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
     write_study(world / "study", {0.2: 0.5, 1.0: 0.2}, seeds=1)
@@ -183,14 +191,14 @@ file; prepare token-stats; ; CONFIG -o OUT --threads 1
 beside promoters; prepare promoter-windows; ; CONFIG -o OUT
 beside own; prepare sequences; ; @simulated/promoters.fa -o OUT
 file; evaluate nearest-fasta; ; @own/test.fa.gz @own/training.fa.gz -o OUT
-file nearest.tsv; evaluate nearest-promoters; ; CONFIG --negative-set permuted --windows @own \
- --reference @own/sequences.fa.gz -o OUT --predictions BESIDE/nearest.parquet
+file nearest.tsv; evaluate nearest-promoters; ; CONFIG --negative-set permuted --windows @own --reference \
+ @own/sequences.fa.gz -o OUT --predictions BESIDE/nearest.parquet
 beside; evaluate promoters-by-similarity; ; --nearest=permuted=@nearest.tsv \
  --predictions=permuted/nearest=@nearest.parquet -o OUT
 file chromatin/nearest.tsv; evaluate nearest-bins; ; CONFIG --window 200 -o OUT --predictions \
  BESIDE/nearest.npy
-file; evaluate bins-by-similarity; ; @chromatin/nearest.tsv -o OUT --threads 1 \
- --labels @chromatin/held-out/labels.npz --tracks @chromatin/data/tracks.tsv \
+file; evaluate bins-by-similarity; ; @chromatin/nearest.tsv -o OUT --threads 1 --labels \
+ @chromatin/held-out/labels.npz --tracks @chromatin/data/tracks.tsv \
  --predictions=nearest=@chromatin/nearest.npy
 directory; prepare filter-bins; ; @chromatin/data --reference @genome/reference.fa.gz --similarity 0.9 \
  --window 200 -o OUT
@@ -198,53 +206,59 @@ directory models/pretrained; pretrain; ; CONFIG TRAINED
 file; train baseline-language; ; CONFIG --sequences 4 -o OUT
 file bits.tsv; evaluate pretraining; ; @models/pretrained --tokens @tokens --sequences 4 --sequence-tokens \
  64 -o OUT
-file samples.fa; generate; ; @models/pretrained --num-samples 2 --length 60 --iterations 2 -o OUT --threads \
- 1 \
- --device cpu
-beside; evaluate samples; ; @samples.fa --reference @genome/reference.fa.gz --contig demo5 --max-k 3 -o OUT
+file samples.fa; generate; ; @models/pretrained --num-samples 2 --length 60 --iterations 2 -o OUT \
+ --threads 1 --device cpu
+beside; evaluate samples; ; @samples.fa --reference @genome/reference.fa.gz --contig demo5 --max-k 3 -o \
+ OUT
 file; evaluate across-tokenizers; ; @models/pretrained --reference @genome/reference.fa.gz --contig demo5 \
  --spans 4 --span 1 --context 40 -o OUT
 directory models/promoter-genomic; finetune-promoter; ; CONFIG --negative-set genomic TRAINED
 directory models/calibrated; model calibrate-promoter; ; @models/promoter-genomic -o OUT --predictions \
  @predicted.parquet
-file; evaluate promoter-threshold; ; @models/calibrated -o OUT --prior 0.1 --predictions @predicted.parquet
+file; evaluate promoter-threshold; ; @models/calibrated -o OUT --prior 0.1 --predictions \
+ @predicted.parquet
 file kmers.parquet; train baseline-promoter; ; CONFIG --negative-set genomic -o OUT
 directory chromatin/data; prepare chromatin; ; CONFIG --tracks @simulated/tracks.tsv -o OUT
 directory models/chromatin; finetune-chromatin; ; CONFIG TRAINED
 directory; model calibrate-chromatin; ; CONFIG @models/chromatin -o OUT --threads 1
 directory chromatin/held-out; evaluate test-bins --labels; evaluate test-bins; CONFIG @models/chromatin -o \
- BESIDE/predicted.npy \
- --labels OUT --threads 1
+ BESIDE/predicted.npy --labels OUT --threads 1
 directory; train baseline-chromatin --labels; train baseline-chromatin; CONFIG -o BESIDE/kmers.npy \
  --labels OUT --threads 1
-directory; train comparator-promoter; ; CONFIG gc --negative-set permuted -o OUT --threads 1
-directory; train comparator-chromatin; ; CONFIG gc -o OUT --threads 1
+file; experiment plan; ; CONFIG ablation -o OUT
+file; experiment run cost; experiment run; CONFIG ablation bigbird-steps --part cost ARM
+directory experiments/ablation/bigbird-steps/1/model; experiment run pretraining; experiment run; CONFIG \
+ ablation bigbird-steps --part model ARM CHECKPOINTS
+file; experiment run predictions; experiment run; CONFIG ablation bigbird-steps --part predictions ARM
+directory; experiment run promoter-comparator; experiment run; CONFIG table6 8000-permuted-gc --part model \
+ ARM CHECKPOINTS
+directory; experiment run track-comparator; experiment run; CONFIG table7 gc --part model ARM CHECKPOINTS
+beside experiments/table6/data/8000; experiment run windows; experiment run; CONFIG table6 \
+ 8000-permuted-gc --part data ARM
+directory experiments/long_range_arena/data/listops; experiment run data; experiment run; CONFIG \
+ long_range_arena listops-bigbird --part data ARM
+directory; experiment run pathfinder; experiment run; CONFIG long_range_arena pathfinder-bigbird --part \
+ data ARM
+directory experiments/long_range_arena/listops-bigbird/1/model; experiment run; ; CONFIG long_range_arena \
+ listops-bigbird --part model ARM CHECKPOINTS
+directory; experiment run byte-lm; experiment run; CONFIG byte_lm bigbird --part model ARM CHECKPOINTS
+beside; experiment compare; ; CONFIG long_range_arena -o OUT --set long_range_arena.tasks=[listops] --set \
+ long_range_arena.attentions={"bigbird":{}}
+beside; experiment compare layers; experiment compare; CONFIG layer_probes -o OUT --threads 1
 file scores.tsv; score-promoters FORMAT; score-promoters; @models/promoter-genomic @genome/reference.fa.gz \
- -o OUT \
- --format FORMAT --stride 400 --threads 1
+ -o OUT --format FORMAT --stride 400 --threads 1
 file scores.piece; score-promoters --shard; score-promoters; @models/promoter-genomic \
- @genome/reference.fa.gz -o OUT \
- --shard 1/1 --stride 400 --threads 1
+ @genome/reference.fa.gz -o OUT --shard 1/1 --stride 400 --threads 1
 file; merge-shards; ; @scores.piece -o OUT
-file; predict-tracks; ; @models/chromatin @simulated/regions.bed -o OUT --reference @genome/reference.fa.gz \
- --threads 1
+file; predict-tracks; ; @models/chromatin @simulated/regions.bed -o OUT --reference \
+ @genome/reference.fa.gz --threads 1
 file variants.vcf.gz; score-variants FORMAT; score-variants; @models/chromatin @simulated/variants.vcf.gz \
- -o OUT \
- --reference @genome/reference.fa.gz --tracks * --format FORMAT --offsets 1 --threads 1
+ -o OUT --reference @genome/reference.fa.gz --tracks * --format FORMAT --offsets 1 --threads 1
 directory; auc-report; ; @chromatin/predicted.npy @chromatin/held-out/labels.npz -o OUT
 beside; evaluate promoters; ; --predictions=genomic=@models/promoter-genomic/predictions.parquet \
  --baseline=genomic=@kmers.parquet -o OUT
 beside; evaluate variants; ; @variants.vcf.gz -o OUT
 beside report; report pretraining; ; @models/pretrained --bits-per-base @bits.tsv -o OUT
-file; experiment profile-training; ; CONFIG --tokens 64 -o OUT --threads 1
-file; experiment match-compute; ; CONFIG @cost.json --seconds 60 -o OUT
-file judged.npz; experiment score-masked; ; bigbird-1=@models/pretrained --tokens @tokens --sequence-tokens \
- 64 \
- --sequences 4 -o OUT --threads 1
-beside; experiment ablation-report; ; --steps @judged.npz -o OUT
-beside; experiment pretraining-study; ; @study/*/model -o OUT
-beside; report paper-table; ; table6 @study/*-1-1/model -o OUT
-beside; evaluate probe; ; CONFIG --negative-set permuted -o OUT --threads 1
 beside text/far/data; nlp prepare; ; TEXT --task far -o OUT
 directory text/far/model; nlp finetune; ; TEXT --task far -o OUT --threads 1 --checkpoint-dir \
  BESIDE/checkpoints --device cpu
@@ -254,13 +268,6 @@ file; nlp report; ; @text/far/evaluation.json -o OUT
 file; report plot-loss; ; a=@models/pretrained/training.jsonl -o OUT
 file; report plot-scores; ; @scores.tsv -o OUT
 file; report plot-attention; ; CONFIG -o OUT
-directory long_range/listops; experiment lra-data listops; experiment lra-data; CONFIG listops -o OUT
-directory; experiment lra-data pathfinder; experiment lra-data; CONFIG pathfinder -o OUT
-directory long_range/bigbird; experiment lra-train; ; CONFIG listops bigbird -o OUT --device cpu --data \
- @long_range/listops \
- --checkpoint-dir BESIDE/checkpoints --threads 1
-directory; experiment byte-lm; ; CONFIG TRAINED
-beside; experiment lra-report; ; @long_range/bigbird -o OUT
 file; experiment receptive-field; ; CONFIG -o OUT --tokens 64
 file; report summary; ; --pretraining @models/pretrained/metrics.json -o OUT
 file; report run; ; CONFIG @report/bits_per_base.svg @report/bits_per_base.tsv -o OUT
@@ -276,7 +283,14 @@ FORMATS = {
     "score-promoters": ("tsv", "bed", "bedgraph", "bigwig", "parquet"),
     "score-variants": ("vcf", "tsv"),
 }
-TRAINED = "-o OUT --checkpoint-dir BESIDE/checkpoints --threads 1 --device cpu"
+CHECKPOINTS = "--checkpoint-dir BESIDE/checkpoints"
+COMPUTED = "-o OUT --threads 1 --device cpu"
+SHORT = {
+    "TRAINED": f"{COMPUTED} {CHECKPOINTS}",
+    # The data set was given to the run's own commands as an option.
+    "ARM": f"{COMPUTED} --set chromatin.data.tracks=simulated",
+    "CHECKPOINTS": CHECKPOINTS,
+}
 
 
 def _commands() -> Iterator[Command]:
@@ -284,7 +298,7 @@ def _commands() -> Iterator[Command]:
         output, name, command, words = (cell.strip() for cell in line.split(";"))
         kind, _, place = output.partition(" ")
         for format in FORMATS.get(command, ("",)) if "FORMAT" in name else ("",):
-            text = words.replace("TRAINED", TRAINED).replace("FORMAT", format)
+            text = " ".join(SHORT.get(word, word) for word in words.split()).replace("FORMAT", format)
             yield Command(name.replace("FORMAT", format), command or name, text, place, kind)
 
 

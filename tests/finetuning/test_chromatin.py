@@ -25,7 +25,7 @@ from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.registry.change import combine_models
 from bigbird_dna.scoring.region_scores import bins_of, predict_regions
-from bigbird_dna.scoring.regions import Region
+from bigbird_dna.scoring.regions import Region, bed_regions
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.task import train

@@ -178,9 +178,9 @@ def dry_runs() -> Entries:
         "demo": ("all", "table5", "table6", "table7", "ablation"),
         "yeast": ("all", "ablation"),
         "yeast_tables": ("table5", "table6", "table7"),
-        "long_range": ("long_range",),
-        "density_images": ("density",),
-        "density_text": ("density",),
+        "long_range": ("long_range_arena",),
+        "density_images": ("byte_lm",),
+        "density_text": ("byte_lm",),
         "nlp": ("nlp",),
     }
     for path in sorted((REPOSITORY / "workflow/config").glob("*.yaml")):

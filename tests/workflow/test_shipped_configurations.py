@@ -102,7 +102,7 @@ def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) 
     command, below, changed = own_genome(tmp_path)
     text = dry_run(tmp_path, command, below, REPOSITORY / "workflow/config/chr22_study.yaml", changed)
     found = jobs(text)
-    assert (found["pretrain"], found["study_chromatin"], found["study_predictions"]) == (1, 6, 6)
+    assert (found["pretrain"], found["arm"], found["arm_predictions"]) == (1, 6, 6)
     held_out = {"valid": ["22:19,000,001-20,000,000"], "test": ["22:20,500,001-"], "exclude": []}
     genome = stage_configs(text)["tokens"]["genome"]
     assert {key: genome[key] for key in held_out} == held_out
@@ -154,7 +154,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--configfile", REPOSITORY / f"workflow/config/{name}.yaml"),
         *("--config", f"data_dir={tmp_path}"),
     )
-    study = {"study_promoter": 10, "study_report": 1, "probe_promoters": 1}
+    study = {"arm": 10, "pretraining_study": 1, "layer_probes": 1}
     similarity = {"evaluate_nearest_promoters": 4, "evaluate_promoters_by_similarity": 1}
     more = study | similarity if name == "yeast" else {}
     assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
@@ -177,8 +177,7 @@ def test_sections_on_the_command_line_have_numbers(tmp_path: Path) -> None:
     ablation = "ablation={mechanisms: [bigbird, window], seeds: [1, 7], lengths: [], distance: [], steps: 30}"
     text = dry_run(tmp_path, "--config", ablation, "--", "ablation")
     # The reference has the same time in the same steps.
-    assert jobs(text)["ablation_training"] == 4 + 2
-    assert text.count("pretraining.steps=30 ") == 4 + 1  # and what plans the same time
+    assert jobs(text)["arm"] == 4 + 2
 
 
 def test_each_stage_gets_its_sections(demo_run: str) -> None:

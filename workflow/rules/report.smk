@@ -177,8 +177,8 @@ rule report_run:
                 else []
             ),
             *(rules.evaluate_bins_by_similarity.output if CONFIG.has_chromatin and STRATA else []),
-            *(rules.study_report.output if CONFIG.pretraining_study else []),
-            *(rules.probe_promoters.output if PROBED else []),
+            *(rules.pretraining_study.output if CONFIG.pretraining_study else []),
+            *(rules.layer_probes.output if PROBED else []),
             *rules.report_plot_attention.output,
         ],
     output:

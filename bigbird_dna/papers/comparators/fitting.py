@@ -1,10 +1,13 @@
 """Comparators fitted to the data sets of promoters and chromatin, and their predictions of held-out data.
 
 Promoters: the same held-out windows as those of the models, in the same file. Chromatin: arrays of the test
-bins that `auc-report` reads, as those of the models.
+bins that `auc-report` reads, as those of the models. Networks learn from the models' share of the training
+examples, others from all promoters, or a sample of 60,000 bins.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from shutil import copyfile
@@ -12,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
-from bigbird_dna.baselines.windows import Rows, TextWindows, blocks
+from bigbird_dna.baselines.windows import LabeledWindows, Rows, TextWindows, blocks
 from bigbird_dna.config import Config
 from bigbird_dna.config.experiments import TABLE_STARTS
 from bigbird_dna.console import log, progress
@@ -54,14 +58,13 @@ from bigbird_dna.papers.comparators.registry import (
 )
 
 DESCRIPTION = "comparator.json"
-_PROMOTER_PREDICTIONS, _CHROMATIN_PREDICTIONS = "predictions.parquet", "predictions.npy"
 _AT_ONCE = 4096  # bins whose sequences are in memory
 # Axes: n bins, T tracks.
 
 
 @dataclass(frozen=True)
 class ComparatorOptions:
-    """What a user may say of a comparator; None: its default."""
+    """What an experiment may say of a comparator; None: its default."""
 
     seed: int | None = None
     steps: int | None = None  # of networks, as the next two
@@ -72,55 +75,29 @@ class ComparatorOptions:
     model: Path | None = None  # that a probe reads, as the next
     weights: str | None = None
 
-    @property
-    def models(self) -> list[Path]:
-        """The language models that are read: one at most."""
-        return [] if self.model is None else [self.model]
-
     def check(self, name: str) -> None:
         """`UsageError` where no comparator has the name, or options don't fit it or aren't possible."""
         check_name(name)
-        networks = {
-            "--steps": self.steps,
-            "--training-batch-size": self.step_windows,
-            "--learning-rate": self.learning_rate,
-        }
-        scans = {"--motifs": self.motifs, "--taxon": self.taxon}
-        probes = {"--model": self.model, "--weights": self.weights}
-        for options, fitting, whose in (
-            (networks, name in NETWORK_NAMES, "networks"),
-            (scans, name == MOTIFS, f"the comparator {MOTIFS}"),
-            (probes, name == PROBE, f"the comparator {PROBE}"),
+        for keys, fitting, whose in (
+            (("steps", "step_windows", "learning_rate"), name in NETWORK_NAMES, "networks"),
+            (("motifs", "taxon"), name == MOTIFS, f"the comparator {MOTIFS}"),
+            (("model", "weights"), name == PROBE, f"the comparator {PROBE}"),
         ):
-            for option, value in options.items():
+            for key in keys:
+                value = getattr(self, key)
                 if value is not None and not fitting:
-                    raise UsageError(f"{option} {value}: is an option of {whose}, which {name} is not")
+                    raise UsageError(f"{key} {value}: is an option of {whose}, which {name} is not")
         if name == PROBE and self.model is None:
-            raise UsageError(f"{name}: reads a language model, name its directory with --model")
+            raise UsageError(f"{name}: reads a language model, name its directory")
         if self.weights not in (None, *TABLE_STARTS):
-            raise UsageError(f"--weights {self.weights!r}: choose {' or '.join(TABLE_STARTS)}")
-        check_at_least_one({"steps": self.steps, "training-batch-size": self.step_windows})
+            raise UsageError(f"weights {self.weights!r}: choose {' or '.join(TABLE_STARTS)}")
+        check_at_least_one({"steps": self.steps, "step_windows": self.step_windows})
         if self.learning_rate is not None and not 0 < self.learning_rate <= 1:
-            raise UsageError(f"--learning-rate {self.learning_rate:g}: must be above 0 and at most 1")
+            raise UsageError(f"learning_rate {self.learning_rate:g}: must be above 0 and at most 1")
         if self.motifs is not None and self.taxon is not None:
-            raise UsageError(f"--taxon {self.taxon}: chooses among JASPAR's matrices, not those of --motifs")
+            raise UsageError(f"taxon {self.taxon}: chooses among JASPAR's matrices, not those of a file")
 
-    def request(self, name: str, seed: int, *, directed: bool, **of_data: Any) -> ComparatorRequest:
-        """What is asked for, of data that are described by the other keys; `seed` is the configuration's."""
-        settings = self._settings(seed, directed=directed)
-        weights = self.weights or TABLE_STARTS[0]
-        return ComparatorRequest(
-            name,
-            directed,
-            settings=settings,
-            motifs=self.motifs,
-            taxon=self.taxon,
-            model=self.model,
-            weights=weights,
-            **of_data,
-        )
-
-    def _settings(self, seed: int, *, directed: bool) -> NetworkSettings:
+    def settings(self, seed: int, *, directed: bool) -> NetworkSettings:
         """How a network is trained; `seed` is the configuration's."""
         settings = NetworkSettings(
             seed=seed if self.seed is None else self.seed, both_strands=not directed, balanced=directed
@@ -133,236 +110,262 @@ class ComparatorOptions:
         return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
-def write_description(
-    directory: Path, request: ComparatorRequest, comparator: Comparator, **values: Any
-) -> None:
-    """Write `comparator.json`, and the comparator's own files, into a directory."""
-    settings = request.settings
-    trained = asdict(settings) if request.name in NETWORK_NAMES else {"seed": settings.seed}
-    description = {
-        "comparator": request.name,
-        "version": version("bigbird-dna"),
-        **values,
-        "settings": trained,
-        "chosen": comparator.chosen(),
-    }
-    write_json(directory / DESCRIPTION, description)
-    for file, path in comparator.files().items():
-        copyfile(path, directory / file)
+@dataclass(frozen=True)
+class PromoterData:
+    """The windows of a negative set, which have a direction and one label."""
+
+    config: Config
+    name: str  # of the comparator
+    negative_set: str
+    windows: Path
+    reference: Reference
+
+    @property
+    def inputs(self) -> Sequence[Path]:
+        """What is read."""
+        return [self.windows, self.reference.path]
+
+    @property
+    def seed(self) -> int:
+        """Of a comparator that is given none."""
+        return self.config.promoters.evaluation.seed
+
+    @property
+    def share(self) -> float:
+        """Of the training promoters, that is learnt from."""
+        return self.config.promoters.training.train_fraction if self.name in NETWORK_NAMES else 1
+
+    def check(self) -> None:
+        """`UsageError` for a comparator of tracks alone; `DataError` if it needs what the windows lack."""
+        if self.name == MOTIFS:
+            raise UsageError(f"{MOTIFS}: looks for the motif of a track's factor, which promoters don't have")
+        if self.name == POSITION:
+            check_aligned(self.windows)
+
+    @cached_property
+    def data(self) -> WindowSet:
+        """All windows."""
+        return read_windows(self.windows, self.negative_set)
+
+    @cached_property
+    def sequences(self) -> list[str]:
+        """Of all windows."""
+        return window_sequences(self.reference, self.data.rows, self.config.seed)
+
+    @cached_property
+    def learnt(self) -> LabeledWindows:
+        """Training windows; `DataError` unless they are of both classes, and of one length."""
+        rows = training_windows(self.data, self.share, self.config.promoters.training.seed)
+        return self._checked(rows, "training")
+
+    @cached_property
+    def held_out(self) -> LabeledWindows:
+        """Validation windows, as `learnt`."""
+        return self._checked(np.flatnonzero(self.data.rows["split"] == "valid"), "validation")
+
+    def _checked(self, rows: npt.NDArray[np.intp], what: str) -> TextWindows:
+        labels = self.data.labels[rows]
+        if len(np.unique(labels)) < 2:
+            raise DataError(
+                f"{self.windows}: the {what} windows are not of both classes, which are to be told apart"
+            )
+        texts = [self.sequences[row] for row in rows]
+        lengths = {len(text) for text in texts}
+        if len(lengths) > 1:
+            raise DataError(
+                f"{self.windows}: {what} windows of {min(lengths):,} and of {max(lengths):,} bp, which must "
+                "be of one length"
+            )
+        return TextWindows(texts, labels)
+
+    def request(self) -> dict[str, Any]:
+        """Keys of a `ComparatorRequest` that the data decide."""
+        # Where the TSS lies in a window, as a fraction of its length.
+        upstream, downstream = self.config.promoters.windows.sides
+        if origin := read_origin(self.windows):
+            upstream, downstream = origin.upstream, origin.downstream
+        return {
+            "directed": True,
+            "sizes": (self.learnt.length,),
+            "kmer": self.config.promoters.evaluation.baseline_kmer,
+            "identity": {
+                "windows": checksum(self.windows / "windows.parquet"),
+                "reference": checksum(self.reference.path),
+                **{"negative_set": self.negative_set, "seed": self.config.seed},
+                **{"examples": self.share, "examples_seed": self.config.promoters.training.seed},
+            },
+            "anchor": upstream / (upstream + downstream),
+        }
+
+    def predict(self, comparator: Comparator) -> pd.DataFrame:
+        """The validation and test windows with their probabilities."""
+
+        def predicted(texts: list[str]) -> npt.NDArray[np.float64]:
+            return np.asarray(comparator.predict(texts)[:, 0], np.float64)
+
+        return held_out_predictions(self.data, self.sequences, predicted)
+
+    def write(self, directory: Path, predictions: pd.DataFrame, comparator: Comparator) -> dict[str, Any]:
+        """Write `predictions.parquet`, as fine-tuning does; what else is to be said."""
+        write_predictions(directory / "predictions.parquet", predictions)
+        metrics = {split: split_metrics(predictions, split) for split in ("valid", "test")}
+        shape = {"negative_set": self.negative_set, "training_windows": self.learnt.shape[0]}
+        return {**shape, "metrics": metrics}
 
 
-def fit_promoter_comparator(
-    config: Config,
-    name: str,
-    negative_set: str,
-    *,
-    windows: Path,
-    reference: Reference,
+@dataclass(frozen=True)
+class TrackData:
+    """Bins with the labels of all tracks; windows around them have no direction."""
+
+    config: Config
+    name: str  # of the comparator
+    data: Path
+    path: Path  # of the reference
+    window: int | None = None  # bp around a bin; None: 1,000, and the bin alone for motifs and gapped k-mers
+
+    @property
+    def inputs(self) -> Sequence[Path]:
+        """What is read."""
+        return [self.data, self.path]
+
+    @property
+    def seed(self) -> int:
+        """Of a comparator that is given none."""
+        return self.config.chromatin.evaluation.seed
+
+    def check(self) -> None:
+        """`UsageError` for a comparator of promoters alone."""
+        if self.name == POSITION:
+            raise UsageError(f"{POSITION}: is for promoters alone: bins have no direction and no start site")
+
+    @cached_property
+    def bins(self) -> ChromatinData:
+        """All bins; `DataError` where a split has none."""
+        bins = read_dataset(self.data)
+        for name, rows in (("training", bins.rows("train")), ("validation", bins.rows("valid"))):
+            if not len(rows):
+                raise DataError(f"{self.data}: has no {name} bins")
+        return bins
+
+    @cached_property
+    def length(self) -> int:
+        """bp of a window; `ConfigError` where it doesn't hold a bin in its middle."""
+        size = self.bins.bin_size
+        if self.window is None:
+            return size if self.name in (MOTIFS, GKM) else max(BASELINE_WINDOW, size)
+        return checked_window(self.window, size)
+
+    def _windows(self, rows: Rows) -> BinWindows:
+        return BinWindows(self.bins, Reference(self.path), self.length, rows)
+
+    @cached_property
+    def learnt(self) -> LabeledWindows:
+        """Training bins."""
+        training, evaluation = self.config.chromatin.training, self.config.chromatin.evaluation
+        if self.name in NETWORK_NAMES:
+            return self._windows(training_bins(self.bins, training))
+        return self._windows(sample(self.bins.rows("train"), BASELINE_BINS, (evaluation.seed, 8)))
+
+    @cached_property
+    def held_out(self) -> LabeledWindows:
+        """Validation bins."""
+        return self._windows(self.bins.rows("valid"))
+
+    def request(self) -> dict[str, Any]:
+        """Keys of a `ComparatorRequest` that the data decide."""
+        size, training = self.bins.bin_size, self.config.chromatin.training
+        count, tracks = self.learnt.shape
+        log(f"{self.name}: {count:,} training bins, {tracks:,} tracks, windows of {self.length:,} bp")
+        return {
+            "directed": False,
+            "sizes": (size, self.length) if self.length > size else (size,),
+            "kmer": self.config.chromatin.evaluation.baseline_kmer,
+            "identity": {
+                "labels": checksum(self.data / "labels.npz"),
+                "bins": checksum(self.data / "bins.parquet"),
+                **{"examples": training.train_fraction, "examples_seed": training.seed},
+            },
+            # A track's target, or where the table names none its name.
+            "factors": [track.target or track.name for track in self.bins.tracks],
+            "factors_in": self.data / "tracks.tsv",
+        }
+
+    @cached_property
+    def test(self) -> Rows:
+        """The test bins."""
+        return held_out_rows(self.bins, self.config.chromatin.evaluation)
+
+    def predict(self, comparator: Comparator) -> npt.NDArray[np.float32]:
+        """Probabilities of the test bins (n, T), some windows at a time."""
+        windows = self._windows(self.test)
+        values = np.empty(windows.shape, np.float32)
+        count = len(values)
+        for rows in progress(blocks(count, _AT_ONCE), "predicting", -(-count // _AT_ONCE), "parts"):
+            values[rows] = comparator.predict(windows.sequences(rows))
+        return values
+
+    def write(
+        self, directory: Path, values: npt.NDArray[np.float32], comparator: Comparator
+    ) -> dict[str, Any]:
+        """Write `predictions.npy` of the tracks that can be predicted, with bins, labels and tracks."""
+        bins, can = self.bins, comparator.covered(len(self.bins.tracks))
+        covered = np.flatnonzero(can)
+        write_array(directory / "predictions.npy", np.ascontiguousarray(values[:, covered]))
+        bins.bins.iloc[self.test].to_parquet(directory / "bins.parquet", index=False)
+        bins.labels.take(self.test).select(covered).save(directory / "labels.npz")
+        write_tracks(directory / "tracks.tsv", [bins.tracks[one] for one in covered.tolist()])
+        return {
+            **{"window": self.length, "training_bins": self.learnt.shape[0], "tracks": len(covered)},
+            "tracks_left_out": [bins.tracks[one].name for one in np.flatnonzero(~can).tolist()],
+        }
+
+
+def fit_comparator(
+    data: PromoterData | TrackData,
     output: Path,
     checkpoints: Path,
     options: ComparatorOptions,
     device: str = "auto",
-) -> dict[str, Any]:
-    """Fit a comparator to the training windows, and predict those of validation and test.
+) -> Mapping[str, Any]:
+    """Fit a comparator to training data, and predict held-out data, into the directory `output`.
 
-    Networks learn from the share `promoters.training.train_fraction` of the training promoters, others from all.
-    Writes `predictions.parquet`, as fine-tuning does, `comparator.json`, and the training log of a network,
-    to the directory `output`. Returns the metrics of both splits.
-
-    Raises
-    ------
-    UsageError
-        No such comparator, one for tracks alone, or options that don't fit it.
-    DataError
-        The data set can't be used, or a split has no windows of both classes.
+    With the predictions go `comparator.json`, which is returned, and the training log of a network. A killed
+    training goes on from its last checkpoint. `UsageError` where options don't fit the comparator, or it the
+    data; `DataError` where the data can't be used.
     """
-    _check_for_promoters(name, options, windows)
-    check_directory(output, [windows, reference.path, checkpoints, *options.models])
-    data, training = read_windows(windows, negative_set), config.promoters.training
-    sequences, evaluation = window_sequences(reference, data.rows, config.seed), config.promoters.evaluation
-    share = training.train_fraction if name in NETWORK_NAMES else 1  # the models' share
-    learnt = _checked_windows(
-        data, sequences, training_windows(data, share, training.seed), "training", windows
-    )
-    valid = np.flatnonzero(data.rows["split"] == "valid")
-    held_out = _checked_windows(data, sequences, valid, "validation", windows)
-    request = options.request(
-        name,
-        evaluation.seed,
-        directed=True,
-        sizes=(learnt.length,),
-        kmer=evaluation.baseline_kmer,
+    options.check(data.name)
+    data.check()
+    models = [] if options.model is None else [options.model]
+    check_directory(output, [*data.inputs, checkpoints, *models])
+    if isinstance(data, TrackData):
+        _ = data.length, data.test  # faults of the configuration come first
+    learnt, held_out = data.learnt, data.held_out
+    of_data = data.request()
+    request = ComparatorRequest(
+        data.name,
+        settings=options.settings(data.seed, directed=of_data["directed"]),
         checkpoints=checkpoints,
-        identity={
-            **{"windows": checksum(windows / "windows.parquet"), "reference": checksum(reference.path)},
-            **{"negative_set": negative_set, "seed": config.seed},
-            **{"examples": share, "examples_seed": training.seed},
-        },
         device=device,
-        anchor=_anchor(config, windows),
+        motifs=options.motifs,
+        taxon=options.taxon,
+        model=options.model,
+        weights=options.weights or TABLE_STARTS[0],
+        **of_data,
     )
     comparator = make_comparator(request).fit(learnt, held_out)
-
-    def predicted(texts: list[str]) -> npt.NDArray[np.float64]:
-        return np.asarray(comparator.predict(texts)[:, 0], np.float64)
-
-    predictions = held_out_predictions(data, sequences, predicted)
-    metrics = {split: split_metrics(predictions, split) for split in ("valid", "test")}
-    described = {"negative_set": negative_set, "training_windows": learnt.shape[0], "metrics": metrics}
+    predictions: Any = data.predict(comparator)
     with atomic_directory(output) as directory:
-        write_predictions(directory / _PROMOTER_PREDICTIONS, predictions)
-        write_description(directory, request, comparator, **described)
+        told = data.write(directory, predictions, comparator)
+        settings = request.settings
+        description = {
+            "comparator": request.name,
+            "version": version("bigbird-dna"),
+            **told,
+            "settings": asdict(settings) if data.name in NETWORK_NAMES else {"seed": settings.seed},
+            "chosen": comparator.chosen(),
+        }
+        write_json(directory / DESCRIPTION, description)
+        for file, path in comparator.files().items():
+            copyfile(path, directory / file)
     comparator.finish()
-    return metrics
-
-
-def _check_for_promoters(name: str, options: ComparatorOptions, windows: Path) -> None:
-    """`UsageError` for options that don't fit a comparator, and for one of tracks alone."""
-    options.check(name)
-    if name == MOTIFS:
-        raise UsageError(f"{MOTIFS}: looks for the motif of a track's factor, which promoters don't have")
-    if name == POSITION:
-        check_aligned(windows)
-
-
-def _anchor(config: Config, windows: Path) -> float:
-    """Where the TSS lies in a window, as a fraction of its length."""
-    upstream, downstream = config.promoters.windows.sides
-    if origin := read_origin(windows):
-        upstream, downstream = origin.upstream, origin.downstream
-    return upstream / (upstream + downstream)
-
-
-def _checked_windows(
-    data: WindowSet, sequences: list[str], rows: npt.NDArray[np.intp], what: str, where: Path
-) -> TextWindows:
-    """Some windows; `DataError` unless they are of both classes, and of one length."""
-    labels = data.labels[rows]
-    if len(np.unique(labels)) < 2:
-        raise DataError(f"{where}: the {what} windows are not of both classes, which are to be told apart")
-    texts = [sequences[row] for row in rows]
-    lengths = {len(text) for text in texts}
-    if len(lengths) > 1:
-        raise DataError(
-            f"{where}: {what} windows of {min(lengths):,} and of {max(lengths):,} bp, which must be of one "
-            "length"
-        )
-    return TextWindows(texts, labels)
-
-
-# Axes: n bins, T tracks.
-
-
-def fit_chromatin_comparator(
-    config: Config,
-    name: str,
-    *,
-    data: Path,
-    reference: Path,
-    output: Path,
-    checkpoints: Path,
-    options: ComparatorOptions,
-    window: int | None = None,
-    device: str = "auto",
-) -> None:
-    """Fit a comparator to the training bins, and predict the test bins.
-
-    Writes to the directory `output` the probabilities `predictions.npy`, (n, T), with `bins.parquet`,
-    `labels.npz` and `tracks.tsv` of the same bins and tracks, those that the comparator can predict;
-    `comparator.json`; and the training log of a network. Networks learn from the share
-    `chromatin.training.train_fraction` of the training bins, others from a sample of 60,000.
-
-    Parameters
-    ----------
-    window
-        bp around a bin's middle that are looked at; None: 1,000, and the bin alone for motifs and gapped
-        k-mers.
-
-    Raises
-    ------
-    UsageError
-        No such comparator, one of promoters alone, options that don't fit it, or no matrices at hand.
-    ConfigError
-        The window doesn't hold a bin in its middle.
-    DataError
-        The data set can't be used; no track's factor has a matrix.
-    """
-    _check_for_chromatin(name, options)
-    check_directory(output, [data, reference, checkpoints, *options.models])
-    bins, genome = read_dataset(data), Reference(reference)
-    evaluation, size = config.chromatin.evaluation, bins.bin_size
-    length = _window(window, name, size)
-    test = held_out_rows(bins, evaluation)
-    _check_splits(data, bins)
-    training = config.chromatin.training
-    learnt = training_bins(bins, training) if name in NETWORK_NAMES else _sampled_bins(config, bins)
-    request = options.request(
-        name,
-        evaluation.seed,
-        directed=False,
-        sizes=(size, length) if length > size else (size,),
-        kmer=evaluation.baseline_kmer,
-        checkpoints=checkpoints,
-        identity={
-            **{"labels": checksum(data / "labels.npz"), "bins": checksum(data / "bins.parquet")},
-            **{"examples": training.train_fraction, "examples_seed": training.seed},
-        },
-        device=device,
-        # A track's target, or where the table names none its name.
-        factors=[track.target or track.name for track in bins.tracks],
-        factors_in=data / "tracks.tsv",
-    )
-    comparator = make_comparator(request)
-    log(f"{name}: {len(learnt):,} training bins, {len(bins.tracks):,} tracks, windows of {length:,} bp")
-    comparator.fit(*(BinWindows(bins, genome, length, rows) for rows in (learnt, bins.rows("valid"))))
-    values = _predicted(comparator, BinWindows(bins, genome, length, test))
-    can = comparator.covered(len(bins.tracks))
-    covered = np.flatnonzero(can)
-    left_out = [bins.tracks[one].name for one in np.flatnonzero(~can).tolist()]
-    counts = {"window": length, "training_bins": len(learnt), "tracks": len(covered)}
-    with atomic_directory(output) as directory:
-        _write_predicted_bins(directory, bins, test, covered, values)
-        write_description(directory, request, comparator, **counts, tracks_left_out=left_out)
-    comparator.finish()
-
-
-def _sampled_bins(config: Config, bins: ChromatinData) -> Rows:
-    return sample(bins.rows("train"), BASELINE_BINS, (config.chromatin.evaluation.seed, 8))
-
-
-def _write_predicted_bins(
-    directory: Path, bins: ChromatinData, rows: Rows, tracks: Rows, values: npt.NDArray[np.float32]
-) -> None:
-    """Probabilities of the tracks that are predicted, with these bins, labels and tracks."""
-    write_array(directory / _CHROMATIN_PREDICTIONS, np.ascontiguousarray(values[:, tracks]))
-    bins.bins.iloc[rows].to_parquet(directory / "bins.parquet", index=False)
-    bins.labels.take(rows).select(tracks).save(directory / "labels.npz")
-    write_tracks(directory / "tracks.tsv", [bins.tracks[one] for one in tracks.tolist()])
-
-
-def _check_for_chromatin(name: str, options: ComparatorOptions) -> None:
-    """`UsageError` for options that don't fit a comparator, and for one of promoters alone."""
-    options.check(name)
-    if name == POSITION:
-        raise UsageError(f"{POSITION}: is for promoters alone: bins have no direction and no start site")
-
-
-def _predicted(comparator: Comparator, windows: BinWindows) -> npt.NDArray[np.float32]:
-    """Probabilities (n, T), some windows at a time."""
-    count, tracks = windows.shape
-    values = np.empty((count, tracks), np.float32)
-    for rows in progress(blocks(count, _AT_ONCE), "predicting", -(-count // _AT_ONCE), "parts"):
-        values[rows] = comparator.predict(windows.sequences(rows))
-    return values
-
-
-def _check_splits(data: Path, bins: ChromatinData) -> None:
-    for name, rows in (("training", bins.rows("train")), ("validation", bins.rows("valid"))):
-        if not len(rows):
-            raise DataError(f"{data}: has no {name} bins")
-
-
-def _window(window: int | None, name: str, size: int) -> int:
-    if window is None:
-        return size if name in (MOTIFS, GKM) else max(BASELINE_WINDOW, size)
-    return checked_window(window, size)
+    return description

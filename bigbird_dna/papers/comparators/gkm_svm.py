@@ -189,10 +189,7 @@ class GkmSvm(Comparator):
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
         """Learn from windows, label by label; strengths and probabilities are chosen on those held out.
 
-        Raises
-        ------
-        DataError
-            No label has windows of both classes to learn from, or there are none to choose on.
+        `DataError`: no label has windows of both classes to learn from, or there are none to choose on.
         """
         truth = all_labels(learnt)
         if not held_out.shape[0]:

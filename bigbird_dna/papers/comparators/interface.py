@@ -25,10 +25,7 @@ class Comparator(ABC):
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
         """Learn from windows; whatever is chosen is chosen on those that are held out for it.
 
-        Raises
-        ------
-        DataError
-            The windows can't be learnt from.
+        `DataError`: the windows can't be learnt from.
         """
 
     @abstractmethod

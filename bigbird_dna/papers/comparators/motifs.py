@@ -84,10 +84,7 @@ class KnownMotif(NamedTuple):
 def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
     """The latest versions of all matrices of JASPAR's core collection for a taxonomic group.
 
-    Raises
-    ------
-    UsageError
-        Another group, or `pyjaspar` isn't installed.
+    `UsageError`: another group, or `pyjaspar` isn't installed.
     """
     if taxon not in TAXA:
         raise UsageError(f"--taxon {taxon!r}: choose {', '.join(TAXA)}")
@@ -111,10 +108,7 @@ def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
 def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
     """Matrices of a file in JASPAR's format, in its order: a line `>matrix factor`, and one for each base.
 
-    Raises
-    ------
-    DataError
-        The file can't be read, holds no matrix, or one that is not of the bases of DNA.
+    `DataError`: the file can't be read, holds no matrix, or one that is not of the bases of DNA.
     """
     from Bio import motifs
 
@@ -262,10 +256,7 @@ def _background(windows: LabeledWindows) -> list[float]:
 def make(request: ComparatorRequest) -> Comparator:
     """The comparator of this module.
 
-    Raises
-    ------
-    UsageError, DataError
-        As `jaspar_motifs` and `read_motifs`; or no factor has a matrix.
+    `UsageError, DataError`: as `jaspar_motifs` and `read_motifs`; or no factor has a matrix.
     """
     file = request.motifs
     known = jaspar_motifs(request.taxon or TAXA[0]) if file is None else read_motifs(file)

@@ -213,12 +213,8 @@ class NetworkComparator(Comparator):
     def fit(self, learnt: Windows, held_out: Windows) -> Self:
         """Train the network, or go on; the weights with the least loss on held-out windows stay.
 
-        Raises
-        ------
-        DataError
-            There are no windows, they are too short for the network, or training has diverged.
-        ModelError
-            The same training is running, or its checkpoints are damaged.
+        `DataError`: there are no windows, they are too short for the network, or training has diverged;
+        `ModelError`: the same training is running, or its checkpoints are damaged.
         """
         (count, self._labels), length = learnt.shape, learnt.length
         if not count or not held_out.shape[0]:

@@ -37,21 +37,9 @@ Features = NDArray[np.float32]
 class FrozenEncoder:
     """The encoder of a language model, which stays as it is: vectors of windows from each of its layers.
 
-    Parameters
-    ----------
-    model
-        Directory of a language model.
-    fresh
-        Seed of weights that are drawn instead of the model's; None: the model's.
-    size
-        bp in a window's middle whose tokens are looked at besides; None: there is no such part.
-    anchor
-        What windows of too many tokens are cut around, as a fraction of their tokens.
-
-    Raises
-    ------
-    ModelError
-        The model has several encoders, or no tokenizer of DNA.
+    `fresh` is a seed of weights that are drawn instead of the model's; `size` are bp in a window's middle
+    whose tokens are looked at besides; `anchor` is what windows of too many tokens are cut around, as a
+    fraction. `ModelError` where the model has several encoders, or no tokenizer of DNA.
     """
 
     def __init__(

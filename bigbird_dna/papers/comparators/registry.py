@@ -39,51 +39,29 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class ComparatorRequest:
-    """A comparator that is to be made, and the data that it is to be fitted to.
-
-    Parameters
-    ----------
-    directed
-        Whether windows have a direction and one label, as those of promoters; if not, both strands count as
-        the same.
-    sizes
-        The parts of a window, bp around its middle, whose k-mers and GC content are looked at.
-    settings
-        Of networks; its seed is that of all comparators.
-    checkpoints, identity
-        Where those of a network's training lie, and what tells its windows from others.
-    factors, factors_in
-        The factor that each label is of, for a scan with known motifs; and the file that says it.
-    motifs, taxon
-        A file of matrices; without one those of JASPAR for a taxon, None: the first of `TAXA`.
-    model, weights, anchor
-        The language model that a probe reads, its weights, and where the TSS lies in a window.
-    """
+    """A comparator that is to be made, and the data that it is to be fitted to."""
 
     name: str
-    directed: bool
-    sizes: Sequence[int]
+    directed: bool  # windows have a direction and one label, as promoters; if not, both strands count alike
+    sizes: Sequence[int]  # bp around a window's middle whose k-mers and GC content are looked at
     kmer: int
-    settings: NetworkSettings
-    checkpoints: Path
-    identity: Mapping[str, Any]
+    settings: NetworkSettings  # of networks; its seed is that of all comparators
+    checkpoints: Path  # of a network's training
+    identity: Mapping[str, Any]  # what tells its windows from others
     device: str = "auto"
-    factors: Sequence[str] = ()
-    factors_in: Path | None = None
-    motifs: Path | None = None
-    taxon: str | None = None
-    model: Path | None = None
-    weights: str = PRETRAINED
-    anchor: float = 0.5
+    factors: Sequence[str] = ()  # the factor that each label is of, for a scan with known motifs
+    factors_in: Path | None = None  # the file that says it
+    motifs: Path | None = None  # a file of matrices; None: JASPAR's
+    taxon: str | None = None  # of JASPAR's; None: the first of `TAXA`
+    model: Path | None = None  # that a probe reads
+    weights: str = PRETRAINED  # its weights
+    anchor: float = 0.5  # where the TSS lies in a window
 
 
 def make_comparator(request: ComparatorRequest) -> Comparator:
     """A comparator that is to be fitted.
 
-    Raises
-    ------
-    UsageError
-        No comparator has this name, or it is one of promoters alone and windows have no direction.
+    `UsageError`: no comparator has this name, or it is one of promoters alone and windows have no direction.
     """
     check_name(request.name)
     module = import_module(f"bigbird_dna.papers.comparators.{_MODULES[request.name]}")

@@ -44,46 +44,30 @@ TITLE, SEEDS, LENGTHS = "Attention mechanisms on the same DNA", "Each seed", "Lo
 
 
 def ablation_report(
-    steps: Path,
+    steps: Sequence[Path],
     output: Path,
     *,
     reference: str,
-    time: Path | None = None,
-    lengths: Sequence[Path] = (),
+    time: Sequence[Path] = (),
+    lengths: Sequence[Sequence[Path]] = (),
     costs: Mapping[str, Path] | None = None,
     tracks: AblationTracks | None = None,
     altered: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Write `ablation.tsv`, `.json`, `.md` and `.svg`.
+    """Write `ablation.tsv`, `.json`, `.md` and `.svg`; with several seeds also `ablation_seeds.tsv`, with
+    `lengths` `ablation_lengths.tsv` and `.svg`.
 
-    With several seeds also `ablation_seeds.tsv`, with lengths `ablation_lengths.tsv` and `.svg`.
-
-    Parameters
-    ----------
-    steps, time, lengths
-        What `experiment score-masked` wrote of trainings of the same steps, of the same time, and on longer
-        inputs.
-    reference
-        The mechanism that others are compared with.
-    costs
-        By mechanism what `experiment profile-training` wrote.
-    altered
-        Mechanisms whose encoders differ by more than their attention: no published figures stand beside them.
-
-    Raises
-    ------
-    UsageError
-        `reference`, or what costs, predictions or `altered` name, is not among the mechanisms; or a file of
-        costs is another mechanism's.
-    DataError
-        A file can't be used, two are of the same length of input, or costs are of different clocks.
+    `steps`, `time` and `lengths` are files of bits of trainings of the same steps, of the same time, and on
+    longer inputs; `costs` are measured steps by mechanism; `altered` are mechanisms whose encoders differ by
+    more than their attention, which have no published values. `UsageError` where one that is named isn't
+    among the mechanisms, or a cost is another's; `DataError` where files can't be used, or don't go together.
     """
     first = read_models_bits(steps)
     for name in altered:
-        _check_name(f"--no-published {name}", name, first, by_mechanism(first.names, steps))
+        _check_name(f"--no-published {name}", name, first, by_mechanism(first.names, first.path))
     found = replace(_read_result(first, reference, time, lengths, costs or {}, tracks), altered=altered)
     table, longer = ablation_table(found), length_table(found)
-    inputs = [steps, *([time] if time else []), *lengths, *(costs or {}).values()]
+    inputs = [path for paths in (steps, time, *lengths, (costs or {}).values()) for path in paths]
     inputs += tracks.files if tracks else []
     with into_directory(output, inputs) as files:
         write_tsv(files / "ablation.tsv", table)
@@ -116,8 +100,8 @@ def ablation_report(
 def _read_result(
     first: Bits,
     reference: str,
-    time: Path | None,
-    lengths: Sequence[Path],
+    time: Sequence[Path],
+    lengths: Sequence[Sequence[Path]],
     costs: Mapping[str, Path],
     tracks: AblationTracks | None,
 ) -> AblationResult:
@@ -132,11 +116,11 @@ def _read_result(
             f"{first.sequence_tokens:,}"
         )
     longer: dict[int, Bits] = {}
-    for path in lengths:
-        bits = _read_further(path, first, steps)
+    for paths in lengths:
+        bits = _read_further(paths, first, steps)
         other = longer.setdefault(bits.sequence_tokens, bits)
         if other is not bits or bits.sequence_tokens == first.sequence_tokens:
-            raise DataError(f"{path}: another file is of inputs of {bits.sequence_tokens:,} tokens too")
+            raise DataError(f"{bits.path}: another file is of inputs of {bits.sequence_tokens:,} tokens too")
     for name in tracks.predictions if tracks else ():
         _check_name(f"--predictions {name}", split_name(name, "--predictions")[0], first, steps)
     compared_tracks = compare_tracks(tracks, reference) if tracks else ComparedTracks({}, {})
@@ -157,12 +141,12 @@ def _check_name(option: str, name: str, first: Bits, steps: Container[str]) -> N
         raise UsageError(f"{option}: there is no such mechanism in {first.path}")
 
 
-def _read_further(path: Path, first: Bits, steps: Container[str]) -> Bits:
+def _read_further(paths: Sequence[Path], first: Bits, steps: Container[str]) -> Bits:
     """Models of other trainings; `DataError` where a mechanism has none of the same steps: it has no row."""
-    bits = read_models_bits(path)
-    for name in by_mechanism(bits.names, path):
+    bits = read_models_bits(paths)
+    for name in by_mechanism(bits.names, bits.path):
         if name not in steps:
-            raise DataError(f"{path}: has a mechanism {name!r:.60}, {first.path} has not")
+            raise DataError(f"{bits.path}: has a mechanism {name!r:.60}, {first.path} has not")
     return bits
 
 

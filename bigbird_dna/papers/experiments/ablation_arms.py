@@ -4,30 +4,129 @@ Keys are dotted, as `--set` has them. Of a training of equal time also its numbe
 and the reference's have been measured to take.
 """
 
-import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from bigbird_dna.config import (
-    SIMULATED,
-    Config,
-    TrainingConfig,
-    complete,
-    parse_config,
-    stage_text,
-    stage_values,
-)
+from bigbird_dna.config import SIMULATED, Config, TrainingConfig, complete
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.papers.experiments.ablation import ablation_report
 from bigbird_dna.papers.experiments.ablation_files import Cost, read_cost
+from bigbird_dna.papers.experiments.ablation_tracks import AblationTracks
+from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, with_keys
 from bigbird_dna.simulate.tracks import TRACKS
 
 Keys = dict[str, Any]
 
 _WARMUP = 3
 """A learning rate rises in a third of the steps at most; a run's own may rise longer than these last."""
+
+
+class Ablation(Experiment):
+    """The section `ablation`: the same encoder with one mechanism after the other.
+
+    Arms are called MECHANISM-PART: trainings of the same `steps`, of the same `time`, on longer inputs (their
+    tokens), and on tracks (`distance`).
+    """
+
+    name: ClassVar[str] = "ablation"
+    files: ClassVar[Sequence[str]] = [f"ablation/ablation.{end}" for end in ("tsv", "json", "md", "svg")]
+
+    def check(self, run: Config) -> None:
+        """All trainings are looked at."""
+        check_ablation(run)
+
+    def arms(self, run: Config) -> Sequence[Arm]:
+        """By mechanism and part."""
+        ablation = run.ablation
+        arms = []
+        for mechanism in (one.name for one in ablation.mechanisms):
+            for part in ("steps", "time", *map(str, ablation.lengths)):
+                # The reference's training of the same steps is that of the same time too.
+                if self._arm(run, mechanism, part) == f"{mechanism}-{part}":
+                    timed = part == "time"
+                    arms.append(
+                        Arm(
+                            f"{mechanism}-{part}",
+                            "pretraining",
+                            ablation.seeds,
+                            pretraining_keys(run, mechanism, part),
+                            options={
+                                "mechanism": mechanism,
+                                **({"seconds": ablation.time_budget_s} if timed else {}),
+                            },
+                            predictions="npz",
+                            measured=(ablation.tokens, *ablation.lengths) if part == "steps" else (),
+                            costs=self._costs(run, mechanism) if timed else (),
+                        )
+                    )
+            if ablation.long_range_tracks and run.has_chromatin:
+                arms.append(
+                    Arm(
+                        f"{mechanism}-distance",
+                        "chromatin",
+                        ablation.seeds,
+                        distance_keys(run, mechanism),
+                        options={"mechanism": mechanism, "tracks": ablation.long_range_tracks},
+                        predictions="npy",
+                    )
+                )
+        return arms
+
+    def _arm(self, run: Config, mechanism: str, part: str) -> str:
+        ablation = run.ablation
+        same = part == "time" and mechanism == ablation.reference and ablation.time_budget_s is None
+        return f"{mechanism}-{'steps' if same else part}"
+
+    def _costs(self, run: Config, mechanism: str) -> list[Path]:
+        """A mechanism's measurement, and the reference's if it says the time."""
+        ablation = run.ablation
+        names = [mechanism, *([ablation.reference] if ablation.time_budget_s is None else [])]
+        return [run.paths.experiment(self.name) / f"{name}-steps/cost.json" for name in names]
+
+    def inputs(self, run: Config) -> Sequence[Path]:
+        """Labels of the test bins, where these lie, and their tracks."""
+        if not (run.ablation.long_range_tracks and run.has_chromatin):
+            return ()
+        held_out = run.paths.held_out_bins
+        return [held_out / "labels.npz", held_out / "bins.parquet", run.paths.chromatin_data / "tracks.tsv"]
+
+    def compare(
+        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+    ) -> list[str]:
+        """Write the ablation's tables and figures."""
+        ablation = run.ablation
+        by_arm: dict[str, list[ArmJob]] = {}
+        for job in jobs:
+            by_arm.setdefault(job.arm.name, []).append(job)
+        names = [one.name for one in ablation.mechanisms]
+
+        def bits(part: str) -> list[Path]:
+            arms = (by_arm[self._arm(run, name, part)] for name in names)
+            return [job.predictions for own in arms for job in own]
+
+        tracks = None
+        if of_bins := self.inputs(run):
+            predicted = {
+                f"{name}-{job.seed}": job.predictions for name in names for job in by_arm[f"{name}-distance"]
+            }
+            labels, bins, known = of_bins
+            least = run.chromatin.min_positives_report
+            tracks = AblationTracks(predicted, labels, bins, known, ablation.long_range_tracks, least)
+        table = ablation_report(
+            bits("steps"),
+            output,
+            reference=ablation.reference,
+            time=bits("time"),
+            lengths=[bits(str(length)) for length in ablation.lengths],
+            costs={name: self._costs(run, name)[0] for name in names},
+            tracks=tracks,
+            # With keys of its own a mechanism isn't what was published of its name.
+            altered=[one.name for one in ablation.mechanisms if one.encoder],
+        )
+        return [f"ablation: {len(table):,} mechanisms"]
 
 
 def encoder_keys(config: Config, mechanism: str) -> Keys:
@@ -85,11 +184,8 @@ def _shorter_warmup(section: str, training: TrainingConfig, steps: int) -> Keys:
 def check_ablation(config: Config) -> None:
     """Look at all trainings before the first; modules of attention are loaded for it, and torch with them.
 
-    Raises
-    ------
-    ConfigError
-        There is no genome to pretrain on, or nothing of it is held out; a mechanism's encoder can't be, or
-        one is causal and another isn't; or a track for `distance` isn't among those of the simulation.
+    `ConfigError` where there is no genome to pretrain on, or nothing of it is held out; a mechanism's encoder
+    can't be, or one is causal and another isn't; or a simulation has no such track.
     """
     _check_data(config)
     causal = {one.name: _causal(config, one.name) for one in config.ablation.mechanisms}
@@ -123,9 +219,9 @@ def _causal(config: Config, mechanism: str) -> bool:
     """Whether a mechanism's encoder is causal; `ConfigError` where one of its trainings can't be."""
     source = f"ablation.mechanisms: {mechanism}"
     for part in ("steps", *map(str, config.ablation.lengths)):
-        made = _with(config, "pretraining", pretraining_keys(config, mechanism, part), source)
+        made = with_keys(config, "pretraining", pretraining_keys(config, mechanism, part), source)
     if config.ablation.long_range_tracks:
-        far = _with(config, "chromatin", distance_keys(config, mechanism), source)
+        far = with_keys(config, "chromatin", distance_keys(config, mechanism), source)
         try:
             far.encoder.check_pooling(far.chromatin.model.pooling, "chromatin.model")
         except ConfigError as error:
@@ -133,44 +229,18 @@ def _causal(config: Config, mechanism: str) -> bool:
     return made.encoder.causal
 
 
-def _with(config: Config, stage: str, keys: Keys, source: str) -> Config:
-    """A stage's configuration with other values, as a command would read it."""
-    values = stage_values(config, stage)
-    for key, value in keys.items():
-        *sections, last = key.split(".")
-        here = values
-        for section in sections:
-            here = here.setdefault(section, {})
-        here[last] = value
-    return parse_config(values, source)
-
-
 MOST_STEPS = 100_000_000
 
 
-def plan_same_time(
-    config: Config, own: Path, output: Path, *, reference: Path | None = None, seconds: float | None = None
+def steps_in_time(
+    config: Config, own: Path, *, reference: Path | None = None, seconds: float | None = None
 ) -> int:
-    """Write the configuration of a pretraining with as many steps as a time has; returns their number.
+    """How many steps of a training a time has: `seconds`, or that of the reference's `pretraining.steps`.
 
-    The number is a function of the files: a training that is begun again has the same steps.
-
-    Parameters
-    ----------
-    config
-        Of the training, but for `pretraining.steps`.
-    own
-        What `measure_training` wrote of its steps.
-    reference
-        The same of another mechanism, whose `pretraining.steps` say the time.
-    seconds
-        The time; None: the reference's.
-
-    Raises
-    ------
-    DataError
-        A file isn't such a measurement, or has none at `pretraining.sequence_tokens`, of so many inputs;
-        or `own` is of another attention than the configuration's, or was measured otherwise than `reference`.
+    `own` and `reference` are measurements of steps, the first one of the training. Their number is a function
+    of the files: a killed training goes on to the same end. `DataError` where a file isn't such a
+    measurement, has none at `pretraining.sequence_tokens` of so many inputs, is of another attention than the
+    configuration's, or was measured otherwise than the reference.
     """
     settings = complete(config).pretraining
     length, count = settings.sequence_tokens, settings.batch_size
@@ -188,11 +258,6 @@ def plan_same_time(
     if times > MOST_STEPS:
         raise DataError(f"{own}: a step of {step:.3g} s fits {times:,.4g} times into {seconds:.3g} s")
     steps = max(1, math.floor(times))
-    values = json.loads(stage_text(config, "pretraining"))
-    values["pretraining"]["steps"] = steps
-    text = stage_text(parse_config(values), "pretraining")
-    with atomic_path(output) as temporary:
-        temporary.write_text(f"{text}\n", encoding="utf-8")
     log(f"{seconds:,.1f} s have time for {steps:,} steps of {step:.3g} s")
     return steps
 

@@ -127,8 +127,31 @@ def _within(values: Any, key: str, path: Path, bounds: tuple[float, float], *, w
     return value
 
 
-def read_models_bits(path: Path) -> Bits:
-    """Read what models make of hidden tokens; `DataError` where the file isn't such a one."""
+def read_models_bits(paths: Sequence[Path]) -> Bits:
+    """Read what models make of the same hidden tokens, from one or several files.
+
+    `DataError` where one isn't such a file, or of other tokens, or two models have one name.
+    """
+    parts = [_read_bits(path) for path in paths]
+    first = parts[0]
+    for one in parts[1:]:
+        same = (
+            one.sequence_tokens == first.sequence_tokens
+            and np.array_equal(one.bases, first.bases)
+            and np.array_equal(one.blocks, first.blocks)
+        )
+        if not same:
+            raise DataError(f"{one.path}: is of other hidden tokens than {first.path}")
+    names = tuple(name for one in parts for name in one.names)
+    if len(set(names)) < len(names):
+        raise DataError(f"{first.path}: two models have one name")
+    steps, seconds, bits = (
+        np.concatenate([getattr(one, key) for one in parts]) for key in ("steps", "seconds", "bits")
+    )
+    return first._replace(names=names, steps=steps, seconds=seconds, bits=bits)
+
+
+def _read_bits(path: Path) -> Bits:
     with (
         reading(path, "damaged, or not what experiment score-masked writes", Exception),
         open_npz(path) as file,
@@ -156,8 +179,6 @@ def read_models_bits(path: Path) -> Bits:
         raise DataError(f"{path}: sequence_tokens is not one number above 0")
     for name in names:
         split_name(name, path)
-    if len(set(names)) < len(names):
-        raise DataError(f"{path}: two of its models have one name")
     own = [values.astype(np.int64) for values in (steps, bases, blocks)]
     return Bits(path, int(tokens[0]), names, own[0], seconds, bits, own[1], own[2])
 

@@ -61,11 +61,7 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> ComparedTracks:
     """AUROC of each mechanism on test bins, by track.
 
     A track without positives or negatives, or with too few positives, is left out; the log says so.
-
-    Raises
-    ------
-    DataError
-        There is no such track, or files are of other bins.
+    `DataError`: there is no such track, or files are of other bins.
     """
     known = [track.name for track in read_tracks(tracks.table)]
     for name in tracks.names:

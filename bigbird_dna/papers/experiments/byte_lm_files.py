@@ -49,10 +49,7 @@ _MOST_BYTES = 1 << 34
 def read_cifar10(path: Path, most: int) -> Bytes:
     """The first `most` images of a file, (N, 3072).
 
-    Raises
-    ------
-    DataError
-        Names the file: it can't be read, isn't whole records, or a label isn't 0 to 9.
+    `DataError`: names the file: it can't be read, isn't whole records, or a label isn't 0 to 9.
     """
     with reading(path, "can't be read"), os.fdopen(open_handle(path), "rb") as stream:
         size = stream.seek(0, os.SEEK_END)
@@ -108,10 +105,8 @@ _FEATURES, _FEATURE, _KEY, _VALUE, _BYTES_LIST, _ITEM = 1, 1, 1, 2, 1, 1  # numb
 def read_wiki40b(path: Path) -> Iterator[bytes]:
     """The articles of a shard, in its order.
 
-    Raises
-    ------
-    DataError
-        Names file and record: it is not TFRecord, a checksum doesn't fit, or a record isn't an article.
+    `DataError`: names file and record: it is not TFRecord, a checksum doesn't fit, or a record isn't an
+    article.
     """
     for number, record in enumerate(read_records(path), start=1):
         try:

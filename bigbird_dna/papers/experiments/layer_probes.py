@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,20 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
-from bigbird_dna.papers.comparators.probe import FrozenEncoder, drawn_rows
+from bigbird_dna.papers.experiments.experiment import (
+    INDEX_ENDINGS,
+    Arm,
+    ArmJob,
+    Experiment,
+    require,
+    with_keys,
+)
 from bigbird_dna.reporting.style import BLUE, GREY, PALE, VERMILLION, interval, panels, save_figure
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from bigbird_dna.papers.comparators.probe import FrozenEncoder
 
 # Axes: N windows, D hidden width.
 
@@ -31,6 +40,56 @@ ROWS_AT_ONCE = 4096
 SPLITS = ("train", "valid", "test")
 KMERS = "k-mers"
 _LOOKS = {PRETRAINED: ("pretrained weights", BLUE, "o"), RANDOM: ("random weights", VERMILLION, "s")}
+
+
+class LayerProbes(Experiment):
+    """The layers of the run's pretrained encoder and of a fresh one, and k-mers; nothing is trained first."""
+
+    name: ClassVar[str] = "layer_probes"
+    files: ClassVar[Sequence[str]] = ("probes.svg", "probes.tsv")
+
+    def check(self, run: Config) -> None:
+        """It is of promoters, with the negatives of a study, or of the example that is scored."""
+        require(run.has_promoters, "layer_probes: there are no models of promoters in this run")
+
+    def arms(self, run: Config) -> Sequence[Arm]:
+        """None: the encoders stay as they are."""
+        return ()
+
+    def inputs(self, run: Config) -> Sequence[Path]:
+        """Windows, sequence and the pretrained model."""
+        paths = run.paths
+        reference = _reference(run)
+        windows = [paths.windows / "windows.parquet", paths.windows / "labels.npz"]
+        return [*windows, *(Path(f"{reference}{end}") for end in ("", *INDEX_ENDINGS)), paths.pretrained]
+
+    def compare(
+        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+    ) -> list[str]:
+        """Write the probes of all layers."""
+        negative_set = (
+            run.pretraining_study.negative_set if run.pretraining_study else run.example_scan.negative_set
+        )
+        table = probe_promoters(
+            with_keys(run, "promoters", {}, self.name),
+            negative_set,
+            windows=run.paths.windows,
+            reference=Reference(_reference(run)),
+            model=run.paths.pretrained,
+            random_seed=1,
+            output=output,
+            device=device,
+        )
+        rows = table.astype({"layer": object}).fillna({"layer": ""}).to_dict("records")
+        return [
+            f"{' layer '.join(filter(None, (row['weights'], str(row['layer']))))}: AUROC "
+            f"{interval(row['auroc'], row['auroc_low'], row['auroc_high'])}"
+            for row in rows
+        ]
+
+
+def _reference(run: Config) -> Path:
+    return run.paths.sequences if run.has_sequences else run.paths.reference
 
 
 class ProbedWindows(NamedTuple):
@@ -59,18 +118,13 @@ def probe_promoters(
 ) -> pd.DataFrame:
     """Probe every layer of a model's encoder and of fresh weights; write `probes.tsv` and `probes.svg`.
 
-    A probe is a logistic regression on the mean over a window's tokens. It learns from the training windows,
-    of `promoters.training.train_fraction` of them 8,000 at most, chooses its penalty on the validation windows and
-    is evaluated on the test windows, beside a regression on k-mers. Vectors lie in temporary files, a layer
-    of them is in memory at a time.
-
-    Raises
-    ------
-    DataError
-        A split has windows of one class only.
-    ModelError
-        The model has several encoders, or no tokenizer of DNA.
+    A probe is a logistic regression on the mean over a window's tokens. It learns from at most 8,000 training
+    windows, chooses its penalty on the validation windows and is evaluated on the test windows, as a
+    regression on k-mers is. Vectors are in temporary files, one layer in memory at a time. `DataError` where
+    a split has windows of one class only.
     """
+    from bigbird_dna.papers.comparators.probe import FrozenEncoder
+
     settings = config.promoters
     if origin := read_origin(windows):
         settings = settings.with_sides(origin.upstream, origin.downstream, str(windows))
@@ -87,6 +141,8 @@ def probe_promoters(
 
 
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
+    from bigbird_dna.papers.comparators.probe import drawn_rows
+
     data, training = read_windows(windows, negative_set), config.promoters.training
     split = data.rows["split"].to_numpy()
     learnt = training_windows(data, training.train_fraction, training.seed)

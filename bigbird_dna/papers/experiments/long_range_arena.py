@@ -1,14 +1,16 @@
-"""The table of classifiers of long sequences: one row a task and attention."""
+"""Long-Range Arena: a classifier for each task, attention and seed, and their table."""
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from bigbird_dna.config import Config, LongRangeConfig
 from bigbird_dna.disk.atomic import read_json
-from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.directories import atomic_directory, into_directory
 from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.papers.experiments.comparing import by_arm, check_comparable
+from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, with_keys
 from bigbird_dna.papers.experiments.published import LONG_RANGE, LONG_RANGE_SOURCE
 
 RESULT = "result.json"
@@ -19,6 +21,57 @@ COLUMNS = (
 _TEXTS = ("task", "attention", "baseline_name")
 _SHARES = ("accuracy", "accuracy_low", "accuracy_high", "baseline", "most_frequent")
 _COUNTS = ("seed", "test_sequences", "parameters", "steps")
+
+
+class LongRangeArena(Experiment):
+    """The tasks of the section `long_range`, of whose sequences each task has a data set."""
+
+    name: ClassVar[str] = "long_range_arena"
+    files: ClassVar[Sequence[str]] = ("long_range.tsv", "long_range.md")
+
+    def check(self, run: Config) -> None:
+        """Any run can have it: without the section in published sizes."""
+
+    def arms(self, run: Config) -> Sequence[Arm]:
+        """By task and attention."""
+        section = _section(run)
+        return [
+            Arm(
+                f"{task}-{attention}",
+                "sequences",
+                section.seeds,
+                options={"task": task, "attention": attention},
+                data=task,
+            )
+            for task in section.tasks
+            for attention in section.attentions
+        ]
+
+    def data_config(self, run: Config, data: str) -> Config:
+        """The section alone."""
+        return with_keys(run, "long-range", {}, self.name)
+
+    def make_data(self, run: Config, data: str, output: Path) -> None:
+        """Generate ListOps' expressions or draw Pathfinder's images; the same section, the same files."""
+        from bigbird_dna.papers.experiments.listops import write_listops
+        from bigbird_dna.papers.experiments.pathfinder import write_pathfinder
+
+        section = _section(run)
+        with atomic_directory(output) as directory:
+            if data == "listops":
+                write_listops(directory, section.listops, section.data_seed)
+            else:
+                write_pathfinder(directory, section.pathfinder, section.data_seed)
+
+    def compare(
+        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+    ) -> list[str]:
+        """Write `long_range.tsv` and `long_range.md`."""
+        return write_report([job.model for job in jobs], output)
+
+
+def _section(run: Config) -> LongRangeConfig:
+    return run.long_range_arena or LongRangeConfig()
 
 
 class LongRangeResult(NamedTuple):
@@ -39,7 +92,7 @@ class LongRangeResult(NamedTuple):
 
 
 def read_result(directory: Path) -> LongRangeResult:
-    """Read a directory of `experiment lra-train`; `DataError` names the file and what is wrong with it."""
+    """Read a classifier's directory; `DataError` names the file and what is wrong with it."""
     path = directory / RESULT
     values = read_json(path)
     if not isinstance(values, dict):
@@ -67,10 +120,7 @@ def read_result(directory: Path) -> LongRangeResult:
 def table(results: Sequence[LongRangeResult]) -> list[dict[str, Any]]:
     """Rows of `COLUMNS`, by task and falling accuracy, the published averages last.
 
-    Raises
-    ------
-    DataError
-        Two results of a task and attention are of one seed, or of other data or trainings.
+    `DataError`: two results of a task and attention are of one seed, or of other data or trainings.
     """
     arms = by_arm(((one.arm, one.values["seed"]) for one in results), [one.path for one in results])
     rows = [_row([results[number] for number in seeds.values()]) for seeds in arms.values()]

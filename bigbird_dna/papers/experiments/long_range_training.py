@@ -117,13 +117,7 @@ def _most_frequent(train: Sequences, test: Sequences) -> float:
 
 
 def wilson_interval(right: int, count: int) -> tuple[float, float]:
-    """95 % interval of a share, Wilson's score interval.
-
-    Examples
-    --------
-    >>> [round(one, 3) for one in wilson_interval(8, 10)]
-    [0.49, 0.943]
-    """
+    """95 % interval of a share, Wilson's score interval."""
     z, share = 1.959964, right / count
     middle = share + z**2 / (2 * count)
     around = z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))

@@ -168,10 +168,7 @@ class Images(NamedTuple):
 def read_pathfinder(path: Path) -> Images:
     """Read what `write_pathfinder` wrote, or others in that form.
 
-    Raises
-    ------
-    DataError
-        Names the file and what is wrong with it.
+    `DataError`: names the file and what is wrong with it.
     """
     wanted = {"images": (3, np.uint8), "labels": (1, np.uint8), "distances": (1, np.float32)}
     with reading(path, "not readable as .npz", Exception), open_npz(path) as arrays:

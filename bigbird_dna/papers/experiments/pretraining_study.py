@@ -9,11 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, StudyStart
+from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_TASKS, Config, StudyStart, share_name
 from bigbird_dna.data.predictions import compare, negative_set_of
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
@@ -28,6 +28,7 @@ from bigbird_dna.papers.experiments.comparing import (
     open_test_bins,
     track_aurocs,
 )
+from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, require
 from bigbird_dna.papers.experiments.figures import share_figure, steps_figure
 from bigbird_dna.papers.experiments.trained_models import (
     PREDICTIONS,
@@ -51,6 +52,67 @@ _EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
 _UNITS = {"promoters": "windows", "chromatin": "tracks"}  # that are resampled
 
 
+class PretrainingStudy(Experiment):
+    """The section `study`: a fine-tuned model for each task, start, share of the examples and seed."""
+
+    name: ClassVar[str] = "pretraining_study"
+    files: ClassVar[Sequence[str]] = ("study.tsv", "study.svg", "study_steps.svg", "study.txt")
+
+    def check(self, run: Config) -> None:
+        """The other sections are compared with it as the whole configuration is."""
+        require(run.pretraining_study, "study: is missing: it names starts, shares and seeds")
+
+    def arms(self, run: Config) -> Sequence[Arm]:
+        """By task, start and share."""
+        study = run.pretraining_study
+        assert study is not None
+        arms = []
+        for task in (task for task in STUDY_TASKS if task in study.tasks):
+            for start in study.initializations:
+                for share in map(share_name, study.train_fractions):
+                    keys = {
+                        "model.initial": PRETRAINED if start == PRETRAINED else RANDOM,
+                        "training.train_fraction": float(share),
+                        "training.steps": study.random_long_steps if start == LONGER else study.steps,
+                        "training.evaluate_every": study.evaluate_every,
+                        # Nobody asks whether these models' probabilities hold.
+                        "calibration.negatives": 0 if task == "promoters" else None,
+                    }
+                    arms.append(
+                        Arm(
+                            f"{task}-{start}-{share}",
+                            task,
+                            study.seeds,
+                            {f"{task}.{key}": value for key, value in keys.items() if value is not None},
+                            options={"negative_set": study.negative_set},
+                            initialization=run.paths.pretrained if start == PRETRAINED else None,
+                            predictions="npy" if task == "chromatin" else "",
+                        )
+                    )
+        return arms
+
+    def inputs(self, run: Config) -> Sequence[Path]:
+        """The labels of the test bins, and the pretrained model."""
+        assert run.pretraining_study is not None
+        labels = (
+            [run.paths.held_out_bins / "labels.npz"] if "chromatin" in run.pretraining_study.tasks else []
+        )
+        return [*labels, *([run.paths.pretrained] if run.studies(PRETRAINED) else [])]
+
+    def compare(
+        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+    ) -> list[str]:
+        """Write the study's report; lines are its sentences."""
+        return study_report(
+            [job.model for job in jobs],
+            output,
+            labels=run.paths.held_out_bins / "labels.npz",
+            pretrained=run.paths.pretrained if run.studies(PRETRAINED) else None,
+            benchmarks=benchmarks,
+            min_positives=run.pretraining_study.min_positives_report if run.pretraining_study else 1,
+        ).sentences
+
+
 class StudyReport(NamedTuple):
     """What a study shows."""
 
@@ -69,24 +131,9 @@ def study_report(
 ) -> StudyReport:
     """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt` to the directory `output`.
 
-    Parameters
-    ----------
-    models
-        Directories of fine-tuned models that differ in start, share of the examples and seed. Beside that of
-        a chromatin model lie its predictions of the test bins, `predictions.npy`.
-    labels
-        Of these bins, for chromatin models.
-    pretrained
-        Directory of the pretrained model, whose log says how long that took; none: not said.
-    benchmarks
-        Directory of Snakemake's tables of what the jobs took, by their names in the workflow.
-    min_positives
-        Test bins that must be positive for a track to have a part in the medians of chromatin models.
-
-    Raises
-    ------
-    DataError, UsageError
-        As `read_models` and `study_arms`; or `output` lies in a model's directory.
+    Models differ in start, share of the examples and seed; test bins with `labels` are predicted in
+    `predictions.npy` beside a chromatin model's directory. The log of the model `pretrained` and Snakemake's
+    tables in `benchmarks` contain the times.
     """
     tasks = read_models(models)
     if not tasks:
@@ -108,14 +155,8 @@ def study_arms(
 ) -> list[StudyArm]:
     """The arms of a task's models, evaluated on test data, in their order; `labels` are of the test bins.
 
-    Tracks with fewer than `min_positives` positive test bins have no part in the median.
-
-    Raises
-    ------
-    UsageError
-        There are chromatin models and no labels.
-    DataError
-        A file is missing or damaged, or models predict other windows or bins.
+    Tracks with fewer than `min_positives` positive test bins have no part in the median. `UsageError` where
+    there are chromatin models and no labels, `DataError` where models predict other windows or bins.
     """
     if models[0].task == "promoters":
         evaluated = _evaluate_promoters(models)
@@ -222,7 +263,8 @@ def processor_times(arms: Sequence[StudyArm], benchmarks: Path) -> Times:
     found: dict[str, list[float | None]] = {}
     for arm in arms:
         for model in arm.models:
-            path = benchmarks / f"study-{arm.task}-{model.path.parent.name}.tsv"
+            # Below experiments/NAME/ARM/SEED, which the rule `arm` has as its wildcards.
+            path = benchmarks / f"arm-{'-'.join(model.path.parts[-4:-1])}.tsv"
             found.setdefault(arm.start, []).append(processor_seconds(path))
     known = {start: [value for value in values if value is not None] for start, values in found.items()}
     means = {start: float(np.mean(known[start])) for start in found if len(known[start]) == len(found[start])}

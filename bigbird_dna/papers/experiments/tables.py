@@ -20,7 +20,7 @@ from bigbird_dna.data.predictions import compare, negative_set_of, read_predicti
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import json_rows, write_tsv
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.metrics.binary import THRESHOLD
 from bigbird_dna.metrics.curves import Floats
@@ -74,52 +74,24 @@ def table_report(
     min_positives: int = 1,
     bits: Mapping[str, Path] | None = None,
 ) -> pd.DataFrame:
-    """Write `NAME.tsv`, `NAME.json`, `NAME.md` and `NAME.svg` into the directory `output`; gives the table.
+    """Write `NAME.tsv`, `.json`, `.md` and `.svg` of table5, table6 or table7 into `output`; gives the table.
 
-    Of Table 7 also `table7_tracks.tsv`, the AUROC of each track, also of those that don't count.
-
-    Parameters
-    ----------
-    name
-        table5, table6 or table7.
-    inputs
-        Table 5: the table of bits per base that `evaluate pretraining` wrote. Others: directories of
-        fine-tuned models and of comparators.
-    labels, tracks
-        Of the test bins that chromatin models predict, for Table 7.
-    min_positives
-        Test bins that must be positive for a track to count in Table 7's medians and to stand in its figure.
-    bits
-        Of further pretrained models by name, for Table 5.
-
-    Raises
-    ------
-    UsageError
-        There is no such table, or it wants other files.
-    DataError
-        A file can't be used, or predictors can't be compared.
+    Of Table 7 also `table7_tracks.tsv`, the AUROC of each track, also of those with fewer than
+    `min_positives` test positives, which don't count. `inputs` are the run's bits per base, with those of
+    further models in `bits`; or directories of models and comparators, of chromatin with `labels` and
+    `tracks` of the test bins. `DataError` where a file can't be used, or predictors can't be compared.
     """
-    if name not in TITLES:
-        raise UsageError(f"{name!r} is not a table: choose {', '.join(TITLES)}")
-    if name != "table7" and (labels or tracks or min_positives != 1):
-        raise UsageError(f"--labels, --track-table and --min-positives go with table7, not with {name}")
-    if name != "table5" and bits:
-        raise UsageError(f"--bits goes with table5, not with {name}")
     chromatin = None
     if name == "table7":
-        if labels is None or tracks is None:
-            raise UsageError("table7: name --labels and --track-table of the test bins")
+        assert labels is not None and tracks is not None
         chromatin = chromatin_tables(inputs, labels, tracks, min_positives)
-        table = chromatin.medians
-    elif name == "table6":
-        table = promoter_table(inputs)
-    else:
-        if len(inputs) != 1:
-            raise UsageError(
-                f"table5 is made of one table of bits per base, not of {len(inputs)}: name further ones "
-                "with --bits"
-            )
-        table = bits_table(inputs[0], bits or {})
+    table = (
+        chromatin.medians
+        if chromatin is not None
+        else promoter_table(inputs)
+        if name == "table6"
+        else bits_table(inputs[0], bits or {})
+    )
     with into_directory(output, inputs) as files:
         write_tsv(files / f"{name}.tsv", table)
         content = {"title": TITLES[name], "note": _note(name), "rows": json_rows(table)}
@@ -183,12 +155,7 @@ def bits_table(bits: Path, others: Mapping[str, Path]) -> pd.DataFrame:
 
     The split is `test`, or the first one where there is no other. `others` are such tables of further models
     by name, of which the model's row alone is taken: each model was measured on inputs of its own length,
-    drawn from the same sequence.
-
-    Raises
-    ------
-    DataError
-        A table can't be used, or is of another split than `bits`.
+    drawn from the same sequence. `DataError`: a table can't be used, or is of another split than `bits`.
     """
     import pandas as pd
 
@@ -213,10 +180,7 @@ def bits_table(bits: Path, others: Mapping[str, Path]) -> pd.DataFrame:
 def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
     """Table 6: AUROC and F1 on test windows, by window size and negative set.
 
-    Raises
-    ------
-    DataError
-        As `read_predictors`; predictors of one size and set have other windows.
+    `DataError`: as `read_predictors`; predictors of one size and set have other windows.
     """
     import pandas as pd
 
@@ -264,13 +228,8 @@ def chromatin_tables(
     `labels` and `tracks` are those of the test bins that the models predict. A track has a known motif if the
     comparator `motifs` covers it; without that comparator all tracks are taken together. Tracks with fewer
     than `min_positives` positives among the test bins don't count in the medians. Of the `counting` tracks of
-    a part a row has the `number` that each of its seeds has a figure of.
-
-    Raises
-    ------
-    DataError
-        As `read_predictors`; predictions are of other bins, or of tracks that the data set hasn't got; no
-        track counts.
+    a part a row has the `number` that each of its seeds has a figure of. `DataError`: as `read_predictors`;
+    predictions are of other bins, or of tracks that the data set hasn't got; no track counts.
     """
     import pandas as pd
 

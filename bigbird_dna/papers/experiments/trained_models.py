@@ -99,13 +99,8 @@ def read_models(paths: Sequence[Path]) -> dict[str, list[FineTunedModel]]:
     """The models of a study by task, promoters first; each by share, start and seed.
 
     A model of random weights that was trained for more steps than the pretrained ones is of the start
-    `longer`.
-
-    Raises
-    ------
-    DataError
-        A directory is not a fine-tuned model, two are of the same start, share and seed, or models differ in
-        more than these and can't be compared.
+    `longer`. `DataError`: a directory is not a fine-tuned model, two are of the same start, share and seed,
+    or models differ in more than these and can't be compared.
     """
     found = [read_model(path) for path in paths]
     tasks: dict[str, list[FineTunedModel]] = {}
@@ -256,10 +251,7 @@ class TablePredictor:
 def read_predictors(paths: Sequence[Path], task: str) -> list[TablePredictor]:
     """The predictors of a table in the order of `paths`.
 
-    Raises
-    ------
-    DataError
-        A directory holds neither a comparator nor a fine-tuned model, or one of another task.
+    `DataError`: a directory holds neither a comparator nor a fine-tuned model, or one of another task.
     """
     found = [_read(Path(path)) for path in paths]
     for predictor in found:

@@ -48,24 +48,9 @@ def measure_training(
 ) -> dict[str, Any]:
     """Write, as JSON, the time and memory of steps of pretraining on random tokens; returns what is written.
 
-    Parameters
-    ----------
-    tokens
-        Of an input, one measurement each; none: `pretraining.sequence_tokens`. Positions are as many as the
-        longest needs.
-    batch_tokens
-        Of a step; a longer input is a step by itself. None: `pretraining.batch_size` inputs.
-
-    Returns
-    -------
-    `lengths` has for each length `tokens` and `sequences` of a step, `seconds` of one (median),
-    `tokens_per_second` and `peak_mib`: the most memory above what was there before the network, with its
-    weights, gradients and moments; null where the system can't say.
-
-    Raises
-    ------
-    ConfigError
-        The configuration's vocabulary is not the tokenizer's; or as of `chosen_kernels`.
+    `tokens` are lengths of inputs (none: the configuration's), a step has `batch_tokens` or one longer input.
+    Each row has the median `seconds` of a step, `tokens_per_second` and `peak_mib`, the most memory above
+    what was there before the network, null where the system can't say.
     """
     check_writable(output)
     settings = complete(config).pretraining

@@ -54,15 +54,8 @@ class Step(NamedTuple):
 class Machine:
     """A deterministic machine; its tape is infinite to both sides, and cell 0 has the input's first symbol.
 
-    Parameters
-    ----------
-    states : all, the starting one first.
-    symbols : all, the blank one first.
-    actions : by state and symbol; where there is none the machine has halted.
-
-    Raises
-    ------
-    ValueError : an action is of, or leads to, a state, symbol or move that there isn't; a name stands twice.
+    The first state is the starting one, the first symbol the blank one; where a state and symbol have no
+    action the machine has halted. `ValueError` where an action isn't of these, or a name stands twice.
     """
 
     states: tuple[str, ...]

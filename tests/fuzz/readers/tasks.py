@@ -14,7 +14,7 @@ from bigbird_dna.papers.experiments.pathfinder import read_pathfinder
 from tests.fuzz.containers import GZIP, NPZ
 from tests.fuzz.reader import Container, Reader
 from tests.fuzz.readers.arrays import file_bytes
-from tests.tasks.density import public_files as form
+from tests.papers.experiments import public_files as form
 
 _LISTOPS = b"Source\tTarget\n[MAX 4 3 [MIN 2 3 ] 1 0 [MED 1 5 8 9 2 ] ]\t5\n( ( [SM 9 ) 2 ) ]\t1\n"
 _RESULT = {

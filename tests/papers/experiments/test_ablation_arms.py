@@ -11,8 +11,8 @@ from bigbird_dna.papers.experiments.ablation_arms import (
     check_ablation,
     distance_keys,
     encoder_keys,
-    plan_same_time,
     pretraining_keys,
+    steps_in_time,
 )
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
@@ -170,14 +170,14 @@ def test_times_that_were_taken_otherwise_are_refused(
     own = write_cost(tmp_path / "own.json", 0.5)
     other = write_cost(tmp_path / "other.json", 0.5, **changes)
     with fails(DataError) as caught:
-        plan_same_time(settings_of(), own, tmp_path / "plan.yaml", reference=other)
-    assert str(caught.value).startswith(str(own)) and not (tmp_path / "plan.yaml").exists()
+        steps_in_time(settings_of(), own, reference=other)
+    assert str(caught.value).startswith(str(own))
 
 
 def test_the_measurement_is_of_the_configuration_s_attention(tmp_path: Path) -> None:
     own = write_cost(tmp_path / "own.json", 0.5, attention="full")
     with fails(DataError):
-        plan_same_time(settings_of(), own, tmp_path / "plan.yaml", seconds=9)
+        steps_in_time(settings_of(), own, seconds=9)
     config = settings_of(attention="performer", attention_options={"features": 16})
     options = dict(config.encoder.attention_options)
     assert options["features"] == 16
@@ -185,13 +185,13 @@ def test_the_measurement_is_of_the_configuration_s_attention(tmp_path: Path) -> 
         tmp_path / "options.json", 0.5, attention="performer", attention_options=options | {"features": 32}
     )
     with fails(DataError):
-        plan_same_time(config, other, tmp_path / "plan.yaml", seconds=9)
+        steps_in_time(config, other, seconds=9)
     write_cost(other, 0.5, attention="performer", attention_options=options)
-    assert plan_same_time(config, other, tmp_path / "plan.yaml", seconds=9) == 18
+    assert steps_in_time(config, other, seconds=9) == 18
 
 
 def test_more_steps_than_there_can_be_are_refused(tmp_path: Path) -> None:
     own = write_cost(tmp_path / "own.json", 1e-3)
     for seconds in (1e9, 1e308):
         with fails(DataError):
-            plan_same_time(settings_of(), own, tmp_path / "plan.yaml", seconds=seconds)
+            steps_in_time(settings_of(), own, seconds=seconds)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.papers.experiments.ablation import ablation_report
 from bigbird_dna.papers.experiments.ablation_files import read_cost, read_models_bits, split_name
-from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.papers.experiments.costs import write_cost
 
@@ -57,14 +57,9 @@ def test_costs_say_how_they_were_measured(tmp_path: Path) -> None:
     cost = read_cost(path)
     assert (cost.device, cost.threads, cost.attention_options) == ("cuda", 3, {"a": 1})
     row = json.loads(path.read_text())["lengths"][0]
-    for changes, message in (
-        ({"lengths": [row, row]}, "two measurements of inputs of 96 tokens"),
-        ({"lengths": [3]}, "'tokens' is not a number but None"),
-        ({"device": 3}, "doesn't say which attention was measured, and how"),
-        ({"attention_options": []}, "doesn't say which attention was measured, and how"),
-        ({"threads": 0}, "'threads' is 0, not from 1"),
-    ):
-        with fails(DataError):
+    wrong: list[dict[str, Any]] = [{"lengths": [row, row]}, {"lengths": [3]}, {"device": 3}]
+    for changes in (*wrong, {"attention_options": []}, {"threads": 0}):
+        with fails(DataError, path):
             read_cost(write_cost(path, 0.5, **changes))
 
 
@@ -91,9 +86,9 @@ def test_costs_say_how_they_were_measured(tmp_path: Path) -> None:
 def test_bits_have_numbers_that_can_be(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write(tmp_path / "bits.npz", **changes)
     with pytest.raises(DataError) as caught:
-        read_models_bits(path)
+        read_models_bits([path])
     assert message in str(caught.value) and str(path) in str(caught.value)
-    assert read_models_bits(write(path)).names == ("full-1", "bigbird-1")
+    assert read_models_bits([write(path)]).names == ("full-1", "bigbird-1")
 
 
 @pytest.mark.parametrize("seed", ["01", "1" * 5000, "12345678901", "¹", "-1", ""])
@@ -104,26 +99,40 @@ def test_a_seed_is_written_in_one_way(seed: str, tmp_path: Path) -> None:
     assert split_name("bigbird-0", "there") == ("bigbird", 0)
 
 
-def test_costs_that_do_not_belong_together(tmp_path: Path, run: Run) -> None:
-    steps = write(tmp_path / "steps.npz")
+def test_models_of_several_files_saw_the_same_tokens(tmp_path: Path) -> None:
+    own = write(tmp_path / "own.npz")
+    further = write(tmp_path / "further.npz", names=np.array(["window-1", "full-2"]))
+    assert read_models_bits([own, further]).names == ("full-1", "bigbird-1", "window-1", "full-2")
+    assert read_models_bits([own, further]).bits.shape[0] == 4
+    other = write(tmp_path / "other.npz", names=np.array(["window-1", "full-2"]), bases=np.full(30, 6))
+    for wrong in (other, own):
+        with fails(DataError, own):
+            read_models_bits([own, wrong])
+
+
+def test_costs_that_do_not_belong_together(tmp_path: Path) -> None:
+    steps, out = [write(tmp_path / "steps.npz")], tmp_path / "out"
     own = write_cost(tmp_path / "own.json", 0.5)
-    words = ("experiment ablation-report", "--steps", steps, "-o", tmp_path / "out")
-    both = ("--cost", f"bigbird={own}", "--cost")
     full = write_cost(tmp_path / "full.json", 0.7, attention="full", clock="wall")
-    refused(run(*words, *both, f"full={full}"), 1, f"{full}: its clock is 'wall', that of {own} 'processor'")
-    refused(run(*words, *both, f"full={own}"), 2, "--cost full: is the same measurement as bigbird's")
     again = write_cost(tmp_path / "again.json", 0.6)
-    refused(run(*words, "--cost", f"full={again}"), 2, f"--cost full: {again} is of attention 'bigbird'")
-    assert not (tmp_path / "out").exists()
+    for costs, error, named in (
+        ({"bigbird": own, "full": full}, DataError, (own, full, "'wall'")),
+        ({"bigbird": own, "full": own}, UsageError, ("full", "bigbird")),
+        ({"full": again}, UsageError, (again, "'bigbird'")),
+    ):
+        with fails(error, *named):
+            ablation_report(steps, out, reference="bigbird", costs=costs)
+    assert not out.exists()
 
 
-def test_other_mechanisms_than_those_of_the_same_steps(tmp_path: Path, run: Run) -> None:
+def test_other_mechanisms_than_those_of_the_same_steps(tmp_path: Path) -> None:
     steps = write(tmp_path / "steps.npz")
-    others = write(tmp_path / "other.npz", names=np.array(["window-1", "bigbird-1"]))
-    longer = write(
-        tmp_path / "long.npz", names=np.array(["window-1", "bigbird-1"]), sequence_tokens=np.array([2048])
-    )
-    words = ("experiment ablation-report", "--steps", steps, "-o", tmp_path / "out")
-    refused(run(*words, "--time", others), 1, f"{others}: has a mechanism 'window', {steps} has not")
-    refused(run(*words, "--length", longer), 1, f"{longer}: has a mechanism 'window', {steps} has not")
-    refused(run(*words, "--no-published", "window"), 2, "--no-published window: there is no such mechanism")
+    names = np.array(["window-1", "bigbird-1"])
+    others = write(tmp_path / "other.npz", names=names)
+    longer = write(tmp_path / "long.npz", names=names, sequence_tokens=np.array([2048]))
+    with fails(DataError, others, "'window'", steps):
+        ablation_report([steps], tmp_path / "out", reference="bigbird", time=[others])
+    with fails(DataError, longer, "'window'", steps):
+        ablation_report([steps], tmp_path / "out", reference="bigbird", lengths=[[longer]])
+    with fails(UsageError, "window"):
+        ablation_report([steps], tmp_path / "out", reference="bigbird", altered=["window"])

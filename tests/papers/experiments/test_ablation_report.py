@@ -16,7 +16,6 @@ from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.papers.experiments.ablation import ablation_report
 from bigbird_dna.papers.experiments.ablation_tracks import AblationTracks
-from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.papers.experiments.costs import write_cost
 
@@ -78,7 +77,12 @@ def test_figures_are_means_over_seeds_with_their_differences(files: dict[str, Pa
     costs = {name: files[name] for name in ("full", "bigbird", "deep")}
     out = tmp_path / "out"
     ablation_report(
-        files["steps"], out, reference="bigbird", time=files["time"], lengths=[files["2048"]], costs=costs
+        [files["steps"]],
+        out,
+        reference="bigbird",
+        time=[files["time"]],
+        lengths=[[files["2048"]]],
+        costs=costs,
     )
     assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {
         *("ablation.tsv", "ablation.json", "ablation.md", "ablation.svg"),
@@ -113,7 +117,7 @@ def test_figures_are_means_over_seeds_with_their_differences(files: dict[str, Pa
 
 def test_one_seed_has_the_interval_over_blocks_of_sequence(tmp_path: Path) -> None:
     path = write_bits(tmp_path / "bits.npz", {"bigbird": 0.0, "full": 0.1})
-    ablation_report(path, tmp_path / "out", reference="bigbird")
+    ablation_report([path], tmp_path / "out", reference="bigbird")
     row = table_of(tmp_path / "out").loc["full"]
     rows = {"full": bits_of(0.1, 1), "bigbird": bits_of(0.0, 1)}
     there = bits_per_base(rows, BASES, BLOCKS, "full")
@@ -127,7 +131,7 @@ def test_one_seed_has_the_interval_over_blocks_of_sequence(tmp_path: Path) -> No
 def test_published_figures_stand_beside_what_they_are_of(files: dict[str, Path], tmp_path: Path) -> None:
     costs = {name: files[name] for name in ("full", "deep")}
     ablation_report(
-        files["steps"], tmp_path / "out", reference="bigbird", lengths=[files["2048"]], costs=costs
+        [files["steps"]], tmp_path / "out", reference="bigbird", lengths=[[files["2048"]]], costs=costs
     )
     table = table_of(tmp_path / "out")
     assert table["building_block"].fillna("").tolist() == ["BERT", "", "W", ""]
@@ -154,7 +158,7 @@ def test_a_mechanism_with_keys_of_its_own_has_no_published_figures(tmp_path: Pat
     def published(name: str, altered: tuple[str, ...] = (), **changes: Any) -> dict[str, float]:
         costs = {"combiner_fixed": write_cost(tmp_path / "cost.json", 1.0, **changes)} if changes else {}
         ablation_report(
-            steps, tmp_path / name, reference="bigbird", lengths=[longer], costs=costs, altered=altered
+            [steps], tmp_path / name, reference="bigbird", lengths=[[longer]], costs=costs, altered=altered
         )
         table = pd.read_csv(tmp_path / name / "ablation_lengths.tsv", sep="\t")
         return table.set_index("mechanism")["published_perplexity"].dropna().to_dict()
@@ -185,7 +189,7 @@ def test_tracks_have_an_auroc_for_each_mechanism(files: dict[str, Path], tmp_pat
     tracks = AblationTracks(
         predictions, tmp_path / "labels.npz", tmp_path / "bins.parquet", tmp_path / "tracks.tsv", ["FAR"]
     )
-    ablation_report(files["steps"], tmp_path / "out", reference="bigbird", tracks=tracks)
+    ablation_report([files["steps"]], tmp_path / "out", reference="bigbird", tracks=tracks)
     table = table_of(tmp_path / "out")
     for name in ("full", "bigbird"):
         expected = auroc(labels[:, 1], scores[f"{name}-1"][:, 1]).value
@@ -198,13 +202,13 @@ def test_tracks_have_an_auroc_for_each_mechanism(files: dict[str, Path], tmp_pat
     assert np.isnan(seeds.loc[("full", 2), "auroc_FAR"])
     with fails(DataError):
         ablation_report(
-            files["steps"], tmp_path / "out", reference="bigbird", tracks=tracks._replace(names=["ELSE"])
+            [files["steps"]], tmp_path / "out", reference="bigbird", tracks=tracks._replace(names=["ELSE"])
         )
 
 
 def test_what_is_made_twice_is_the_same(files: dict[str, Path], tmp_path: Path) -> None:
     for name in ("a", "b"):
-        ablation_report(files["steps"], tmp_path / name, reference="bigbird", lengths=[files["2048"]])
+        ablation_report([files["steps"]], tmp_path / name, reference="bigbird", lengths=[[files["2048"]]])
     for path in (tmp_path / "a").glob("ablation*"):
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
@@ -218,23 +222,22 @@ def test_what_is_made_twice_is_the_same(files: dict[str, Path], tmp_path: Path) 
         ({"steps": np.array([1])}, "its arrays are of different lengths"),
     ],
 )
-def test_damaged_bits(changes: dict[str, Any], message: str, tmp_path: Path, run: Run) -> None:
+def test_damaged_bits(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write_bits(tmp_path / "bits.npz", {"full": 0.0, "bigbird": 0.0}, **changes)
-    refused(run("experiment ablation-report", "--steps", path, "-o", tmp_path / "out"), 1, path, message)
+    with fails(DataError, path):
+        ablation_report([path], tmp_path / "out", reference="bigbird")
     assert not (tmp_path / "out").exists()
 
 
-def test_wrong_reports(files: dict[str, Path], tmp_path: Path, run: Run) -> None:
-    words = ("experiment ablation-report", "--steps", files["steps"], "-o", tmp_path / "out")
-    refused(
-        run(*words, "--reference", "performer"), 2, "--reference 'performer': is not one of full, bigbird"
-    )
-    refused(run(*words, "--cost", f"reformer={files['full']}"), 2, "--cost reformer: there is no such")
-    refused(
-        run(*words, "--track", "FAR"), 2, "name --predictions, --track, --labels, --bins and --track-table"
-    )
-    refused(run(*words, "--length", files["steps"]), 1, "another file is of inputs of 512 tokens too")
-    refused(run(*words, "--time", files["2048"]), 1, "is of inputs of 2,048 tokens")
-    refused(run(*words, "--time", tmp_path / "gone.npz"), 1, "gone.npz: no such file")
-    with fails(UsageError):
-        ablation_report(files["steps"], tmp_path / "out", reference="bigbird", costs={"x": files["full"]})
+def test_wrong_reports(files: dict[str, Path], tmp_path: Path) -> None:
+    steps, gone = files["steps"], tmp_path / "gone.npz"
+    for options, error, named in (
+        ({"reference": "performer"}, UsageError, ["'performer'", "full", "bigbird"]),
+        ({"costs": {"reformer": files["full"]}}, UsageError, ["reformer"]),
+        ({"lengths": [[steps]]}, DataError, [steps, "512"]),
+        ({"time": [files["2048"]]}, DataError, ["2,048"]),
+        ({"time": [gone]}, DataError, [gone]),
+    ):
+        with fails(error, *named):
+            ablation_report([steps], tmp_path / "out", **{"reference": "bigbird", **options})
+    assert not (tmp_path / "out").exists()

@@ -19,13 +19,13 @@ from bigbird_dna.data.bits_per_base import read_bits
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.papers.experiments import training_cost
-from bigbird_dna.papers.experiments.ablation_arms import MOST_STEPS, plan_same_time
+from bigbird_dna.papers.experiments.ablation_arms import MOST_STEPS, steps_in_time
 from bigbird_dna.papers.experiments.ablation_files import read_cost, read_models_bits
-from bigbird_dna.papers.experiments.masked_tokens import score_masked_tokens
+from bigbird_dna.papers.experiments.running import score_masked_tokens
 from bigbird_dna.papers.experiments.training_cost import measure_training
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.training.distributed import World
-from tests.cli.command import Run, invoke, refused
+from tests.cli.command import invoke
 from tests.golden.messages import fails
 from tests.papers.experiments.costs import write_cost
 from tests.toys import small_tokenizer
@@ -129,23 +129,18 @@ def test_as_many_steps_as_the_reference_s_time_has(
     config = parse_config({"pretraining": {"steps": steps, "sequence_tokens": 96, "batch_size": 4}})
     assume(steps * other / own < MOST_STEPS)
     costs = [write_cost(home / f"{name}.json", value) for name, value in (("own", own), ("other", other))]
-    found = plan_same_time(config, costs[0], home / "plan.yaml", reference=costs[1])
+    found = steps_in_time(config, costs[0], reference=costs[1])
     time = steps * other
     assert found == 1 or found * own <= time * (1 + 1e-6)
     assert (found + 1) * own > time * (1 - 1e-6)
-    planned = load_config(home / "plan.yaml")
-    assert planned.pretraining == config.pretraining.model_copy(update={"steps": found})
     shutil.rmtree(home)
 
 
 def test_the_same_step_has_the_same_steps_and_seconds_are_taken_as_said(tmp_path: Path) -> None:
     config = parse_config({"pretraining": {"steps": 77, "sequence_tokens": 96, "batch_size": 4}})
     cost = write_cost(tmp_path / "a.json", 0.3)
-    assert plan_same_time(config, cost, tmp_path / "plan.yaml", reference=cost) == 77
-    first = (tmp_path / "plan.yaml").read_bytes()
-    assert plan_same_time(config, cost, tmp_path / "plan.yaml", seconds=3.1) == 10
-    plan_same_time(config, cost, tmp_path / "plan.yaml", reference=cost)
-    assert (tmp_path / "plan.yaml").read_bytes() == first
+    assert steps_in_time(config, cost, reference=cost) == 77
+    assert steps_in_time(config, cost, seconds=3.1) == 10
 
 
 @pytest.mark.parametrize(
@@ -163,16 +158,8 @@ def test_measurements_of_other_steps_are_refused(
     config = parse_config({"pretraining": {"sequence_tokens": 96, "batch_size": 4}})
     cost = write_cost(tmp_path / "a.json", 0.5, **changes)
     with fails(DataError) as caught:
-        plan_same_time(config, cost, tmp_path / "plan.yaml", seconds=10)
-    assert str(cost) in str(caught.value) and not (tmp_path / "plan.yaml").exists()
-
-
-def test_a_plan_needs_one_time(run: Run, tiny_config: Path, tmp_path: Path) -> None:
-    cost = write_cost(tmp_path / "a.json", 0.5)
-    words = ("experiment match-compute", tiny_config, cost, "-o", tmp_path / "plan.yaml")
-    refused(run(*words), 2, "name either --reference or --seconds")
-    refused(run(*words, "--seconds", "3", "--reference", cost), 2, "name either")
-    refused(run(*words, "--seconds", "0"), 2, "--seconds 0: is not a time above 0")
+        steps_in_time(config, cost, seconds=10)
+    assert str(cost) in str(caught.value)
 
 
 # The same hidden tokens
@@ -181,7 +168,7 @@ def test_a_plan_needs_one_time(run: Run, tiny_config: Path, tmp_path: Path) -> N
 def test_bits_are_those_of_the_evaluation(models: dict[str, Path], tiny_config: Path, tmp_path: Path) -> None:
     tokens = results(tiny_config) / "tokens"
     score_masked_tokens(models, tokens, tmp_path / "bits.npz", sequence_tokens=64, sequences=20)
-    found = read_models_bits(tmp_path / "bits.npz")
+    found = read_models_bits([tmp_path / "bits.npz"])
     assert found.names == ("window-1", "full-1") and found.sequence_tokens == 64
     assert found.steps.tolist() == [8, 8] and (found.seconds > 0).all()
     assert not np.allclose(found.bits[0], found.bits[1])
@@ -203,7 +190,7 @@ def test_bits_of_causal_models_are_those_of_the_evaluation(
     causal = tmp_path / "causal"
     invoke("pretrain", tiny_config, "-o", causal, "--checkpoint-dir", tmp_path / "checkpoints", *words)
     score_masked_tokens({"causal-1": causal}, tokens, tmp_path / "bits.npz", sequence_tokens=64, sequences=20)
-    found = read_models_bits(tmp_path / "bits.npz")
+    found = read_models_bits([tmp_path / "bits.npz"])
     evaluate_pretraining(
         causal, tokens, tmp_path / "table.tsv", sequences=20, sequence_tokens=64, token_order=1
     )
@@ -215,25 +202,11 @@ def test_bits_of_causal_models_are_those_of_the_evaluation(
     assert str(causal) in str(caught.value) and not (tmp_path / "no.npz").exists()
 
 
-def test_models_have_a_mechanism_and_a_seed(run: Run, tiny_config: Path, tmp_path: Path) -> None:
-    words = (
-        "--tokens",
-        results(tiny_config) / "tokens",
-        "--sequence-tokens",
-        64,
-        "-o",
-        tmp_path / "bits.npz",
-    )
-    refused(
-        run("experiment score-masked", "full=there", *words),
-        2,
-        "'full' is not a mechanism and a seed, as bigbird-1",
-    )
-    refused(
-        run("experiment score-masked", "there", *words),
-        2,
-        "experiment score-masked 'there': expected NAME=FILE",
-    )
+def test_models_have_a_mechanism_and_a_seed(tiny_config: Path, tmp_path: Path) -> None:
+    with fails(UsageError, "'full'"):
+        score_masked_tokens(
+            {"full": tmp_path}, results(tiny_config) / "tokens", tmp_path / "bits.npz", sequence_tokens=64
+        )
 
 
 def test_models_that_see_other_tokens_are_refused(

@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import gain, resampled_aurocs
+from bigbird_dna.papers.experiments.ablation import ablation_report
 from bigbird_dna.papers.experiments.ablation_tracks import AblationTracks, ComparedTracks, compare_tracks
-from tests.cli.command import Run, refused
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 from tests.papers.experiments.test_ablation_files import write as write_bits
 
 NAMES = ("FAR", "NEAR")
@@ -101,7 +101,7 @@ def test_separated_classes_are_not_certain(tmp_path: Path) -> None:
 
 def test_positives_of_one_stretch_have_no_interval(tmp_path: Path) -> None:
     _, scores = drawn_rows()
-    for count, message in (
+    for count, note in (
         (1, "only one positive: no interval of AUROC"),
         (4, "all positives are within one stretch of 10,000 bp: no interval of AUROC"),
     ):
@@ -109,53 +109,44 @@ def test_positives_of_one_stretch_have_no_interval(tmp_path: Path) -> None:
         made = judged(write_tracks_of(tmp_path / str(count), labels, scores, np.arange(60) * 2000))
         one = made.reached["FAR"]["full"]
         assert one.value.value == pytest.approx(auroc(labels, scores["full-1"]).value)
-        assert np.isnan([*one.value[1:], *one.difference[1:]]).all() and made.notes == {"FAR": message}
+        assert np.isnan([*one.value[1:], *one.difference[1:]]).all() and made.notes == {"FAR": note}
 
 
-def test_a_track_that_can_not_be_judged_loses_no_other(tmp_path: Path, run: Run) -> None:
+def test_a_track_that_can_not_be_judged_loses_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, scores = drawn_rows()
     tracks = write_tracks_of(tmp_path / "t", np.zeros(60, np.int8), scores, np.arange(60) * 10_000)
-    words = [
-        "experiment ablation-report",
-        "--steps",
-        write_bits(tmp_path / "steps.npz"),
-        "-o",
-        tmp_path / "out",
-    ]
-    words += [f"--predictions={name}={path}" for name, path in tracks.predictions.items()]
-    words += ["--labels", tracks.labels, "--track-table", tracks.table, "--track=FAR"]
-    refused(
-        run(*words), 2, "name --predictions, --track, --labels, --bins and --track-table together, or none"
-    )
-    refused(run(*words[:-3]), 2, "name --predictions, --track, --labels, --bins and")
-    words += ["--bins", tracks.bins]
-    result = run(*words, "--track=NEAR")
-    assert result.code == 0 and f"{tracks.labels}: track FAR is left out: no positives" in result.err
+    steps = [write_bits(tmp_path / "steps.npz")]
+
+    def report(**changes: Any) -> None:
+        ablation_report(steps, tmp_path / "out", reference="bigbird", tracks=tracks._replace(**changes))
+
+    report(names=["FAR", "NEAR"])
+    message(capsys.readouterr().err, tracks.labels, "FAR")
     table = pd.read_csv(tmp_path / "out/ablation.tsv", sep="\t")
     assert table[["auroc_FAR", "gain_FAR"]].isna().all(axis=None) and table["auroc_NEAR"].notna().all()
     told = json.loads((tmp_path / "out/ablation.json").read_text())
     assert told["track_notes"] == {"FAR": "no positives"}
     assert "FAR: no positives." in (tmp_path / "out/ablation.md").read_text()
     # All that there are, and too few of a kind.
-    result = run(*words, "--track=NEAR", "--min-positives", 31, "-o", tmp_path / "few")
-    assert result.code == 0 and "track NEAR is left out: 30 positives, below 31" in result.err
-    refused(run(*words, "--track=ELSE"), 1, "has no track 'ELSE'; it has: FAR, NEAR")
+    report(names=["NEAR"], min_positives=31)
+    message(capsys.readouterr().err, "NEAR", "31")
     path = tracks.predictions["full-1"]
-    refused(
-        run(*words, f"--predictions=window-1={path}"), 2, "--predictions window-1: there is no such mechanism"
-    )
-    refused(run(*words, f"--predictions=full-01={path}"), 1, "--predictions: 'full-01' is not a mechanism")
+    for changes, error, named in (
+        ({"names": ["ELSE"]}, DataError, ["'ELSE'", "FAR", "NEAR"]),
+        ({"predictions": {**tracks.predictions, "window-1": path}}, UsageError, ["window-1"]),
+        ({"predictions": {**tracks.predictions, "full-01": path}}, DataError, ["'full-01'"]),
+    ):
+        with fails(error, *named):
+            report(**changes)
 
 
 def test_bins_are_those_of_the_labels(tmp_path: Path) -> None:
     labels, scores = drawn_rows()
     tracks = write_tracks_of(tmp_path / "t", labels, scores, np.arange(60) * 10_000)
     bins = pd.read_parquet(tracks.bins)
-    for table, message in (
-        (bins[:-1], "bins.parquet: 59 bins, .*labels.npz has 60"),
-        (bins.drop(columns="contig"), r"not a table of bins \(contig, start, end, split\)"),
-        (bins.assign(start=-1), "row 1: start -1 is not a number"),
-    ):
+    for table in (bins[:-1], bins.drop(columns="contig"), bins.assign(start=-1)):
         table.to_parquet(tracks.bins, index=False)
         with fails(DataError):
             judged(tracks)

@@ -1,5 +1,6 @@
 """Linear probes: vectors of every layer, the regression on them, and the command."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,16 @@ import pytest
 import torch
 
 from bigbird_dna.baselines.kmers import PROBE_PENALTIES, fit_probe
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config import EncoderConfig, load_config
+from bigbird_dna.errors import ModelError
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
-from tests.cli.command import Run, refused
+from bigbird_dna.papers.experiments.layer_probes import probe_promoters
+from tests.cli.command import Run
+from tests.golden.messages import fails
 from tests.toys import random_model, small_tokenizer
 
 CPU = torch.device("cpu")
@@ -79,38 +84,54 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_command(tiny_config: Path, pretrained: Path, tmp_path: Path, run: Run) -> None:
-    words = ("evaluate probe", tiny_config, "--negative-set", "genomic", "--pretrained", pretrained)
-    words += ("--set", "promoters.evaluation.baseline_kmer=3")
-    result = run(*words, "-o", tmp_path / "one", "--batch-size", 5)
-    assert result.code == 0 and result.out == "", result.err
-    table = pd.read_csv(tmp_path / "one/probes.tsv", sep="\t")
+def probed(
+    path: Path, model: Path, output: Path, *, seed: int = 1, negatives: str = "genomic"
+) -> pd.DataFrame:
+    config = load_config(path, ["promoters.evaluation.baseline_kmer=3"])
+    probe_promoters(
+        config,
+        "genomic",
+        windows=config.paths.windows,
+        reference=Reference(config.paths.reference),
+        model=model,
+        random_seed=seed,
+        output=output,
+    )
+    return pd.read_csv(output / "probes.tsv", sep="\t")
+
+
+def test_layers_of_a_model_and_of_fresh_weights(tiny_config: Path, pretrained: Path, tmp_path: Path) -> None:
+    table = probed(tiny_config, pretrained, tmp_path / "one")
     assert table["weights"].tolist() == ["pretrained"] * 3 + ["random"] * 3 + ["k-mers"]
     # The motif of 12 bp is in a mean over tokens, even of random vectors.
     assert table["auroc"].between(0.5, 1).all() and table["auroc"].max() > 0.7
-    assert "pretrained layer 0: AUROC 0." in result.err and "k-mers: AUROC 0." in result.err
     assert (tmp_path / "one/probes.svg").stat().st_size > 10_000
     # The same weights as the random ones: nothing is gained, in any layer.
-    same = run(*words, "-o", tmp_path / "same", "--random-seed", 3)
-    assert same.code == 0
-    table = pd.read_csv(tmp_path / "same/probes.tsv", sep="\t")
-    other = pd.read_csv(tmp_path / "one/probes.tsv", sep="\t")
-    assert (table["gain"].iloc[:3] == 0).all()
-    pd.testing.assert_frame_equal(table.iloc[:3, :5], other.iloc[:3, :5])
+    same = probed(tiny_config, pretrained, tmp_path / "same", seed=3)
+    assert (same["gain"].iloc[:3] == 0).all()
+    pd.testing.assert_frame_equal(same.iloc[:3, :5], table.iloc[:3, :5])
 
 
-def test_what_cannot_be_probed(tiny_config: Path, tmp_path: Path, run: Run) -> None:
+def test_the_experiment_has_no_arms(run: Run, tiny_config: Path, pretrained: Path, tmp_path: Path) -> None:
+    config = load_config(tiny_config)
+    assert run("experiment plan", tiny_config, "layer_probes").out.count("\n") == 1
+    shutil.copytree(pretrained, config.paths.pretrained)
+    result = run("experiment compare", tiny_config, "layer_probes", "-o", tmp_path / "report")
+    shutil.rmtree(config.paths.pretrained)
+    assert result.code == 0 and result.out == "", result.err
+    assert "pretrained layer 0: AUROC 0." in result.err and "k-mers: AUROC 0." in result.err
+    assert len(pd.read_csv(tmp_path / "report/probes.tsv", sep="\t")) == 7
+
+
+def test_what_cannot_be_probed(tiny_config: Path, tmp_path: Path) -> None:
     tracks = (NamedTrack(track="x", group="TF"),)
     settings = ChromatinSettings(window=400, bin=200, pooling="bin", bin_layers=0, members=2, tracks=tracks)
     config = EncoderConfig(
         vocabulary=small_tokenizer().vocabulary, layers=1, hidden=16, heads=2, max_length=64, block_size=8
     )
     save(tmp_path / "two", random_model(small_tokenizer(), config, settings), {}, {}, {})
-    words = ("evaluate probe", tiny_config, "-o", tmp_path / "report", "--negative-set")
-    refused(
-        run(*words, "genomic", "--pretrained", tmp_path / "two"),
-        1,
-        "an ensemble of 2 models has no one encoder",
-    )
-    refused(run(*words, "user", "--pretrained", tmp_path / "gone"), 1, "no such model directory")
+    with fails(ModelError, tmp_path / "two", "2"):
+        probed(tiny_config, tmp_path / "two", tmp_path / "report")
+    with fails(ModelError, tmp_path / "gone"):
+        probed(tiny_config, tmp_path / "gone", tmp_path / "report")
     assert not (tmp_path / "report").exists()

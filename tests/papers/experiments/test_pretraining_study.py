@@ -16,7 +16,6 @@ from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.papers.experiments.layer_probes import Probed, probe_report
 from bigbird_dna.papers.experiments.pretraining_study import study_report
 from bigbird_dna.papers.experiments.trained_models import read_models
-from tests.cli.command import Run, refused, silent
 from tests.golden.messages import fails
 from tests.papers.experiments.studies import toy_labels, write, write_model, write_predictions, write_study
 
@@ -100,7 +99,7 @@ def test_a_loss_is_called_one_and_times_are_said(tmp_path: Path) -> None:
     )
     benchmarks = tmp_path / "benchmarks"
     benchmarks.mkdir()
-    jobs = {f"study-promoters-{path.parent.name}": 600 for path in found} | {"pretrain": 3000}
+    jobs = {f"arm-{'-'.join(path.parts[-4:-1])}": 600 for path in found} | {"pretrain": 3000}
     for name, seconds in jobs.items():
         (benchmarks / f"{name}.tsv").write_text(f"s\tcpu_time\n1\t{seconds}\n")
     made = study_report(found, tmp_path / "report", pretrained=pretrained, benchmarks=benchmarks)
@@ -118,7 +117,7 @@ def test_a_loss_is_called_one_and_times_are_said(tmp_path: Path) -> None:
     assert table["pretraining_minutes"].dropna().tolist() == pytest.approx([100 / 3] * 2, abs=1e-3)
 
 
-def test_a_job_that_was_not_measured_is_not_spoken_of(tmp_path: Path, run: Run) -> None:
+def test_a_job_that_was_not_measured_is_not_spoken_of(tmp_path: Path) -> None:
     found = write_study(tmp_path / "m", {1.0: 0.0}, seeds=2)
     benchmarks = tmp_path / "benchmarks"
     benchmarks.mkdir()
@@ -126,9 +125,8 @@ def test_a_job_that_was_not_measured_is_not_spoken_of(tmp_path: Path, run: Run) 
     said = study_report(found, tmp_path / "report", benchmarks=benchmarks).sentences
     assert not any("Pretraining took" in sentence for sentence in said)
     (benchmarks / "pretrain.tsv").write_text("s\n1\n")
-    words = ("experiment pretraining-study", *found, "-o", tmp_path / "report")
-    refused(run(*words, "--benchmarks", benchmarks), 1, "pretrain.tsv: no column 'cpu_time'")
-    refused(run(*words, "--benchmarks", found[0] / "config.json"), 2, "is not a directory")
+    with fails(DataError, benchmarks / "pretrain.tsv", "'cpu_time'"):
+        study_report(found, tmp_path / "report", benchmarks=benchmarks)
 
 
 def test_nothing_at_all_is_said_plainly(tmp_path: Path) -> None:
@@ -175,24 +173,18 @@ def test_of_few_tracks_there_is_no_verdict(tmp_path: Path, seeds: int) -> None:
     assert "without an interval." in said[1] and "a gain of" not in " ".join(said[1:])
 
 
-def test_tracks_with_few_positives_have_no_part_in_the_median(tmp_path: Path, run: Run) -> None:
+def test_tracks_with_few_positives_have_no_part_in_the_median(tmp_path: Path) -> None:
     found = write_study(tmp_path / "m", {0.2: 1.5}, task="chromatin", tracks=8)
     labels = toy_labels(8)
     labels[1:, :2] = 0  # one positive
     PackedLabels.from_dense(labels).save(tmp_path / "labels.npz")
-    words = (
-        "experiment pretraining-study",
-        *found,
-        "--labels",
-        tmp_path / "labels.npz",
-        "-o",
-        tmp_path / "report",
-    )
+    options = {"labels": tmp_path / "labels.npz"}
     for least, counting in ((1, range(8)), (2, range(2, 8))):
-        assert run(*words, "--min-positives", least).code == 0
+        study_report(found, tmp_path / "report", min_positives=least, **options)
         table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
         assert table["auroc"].iloc[0] == pytest.approx(_median(found, labels, counting), abs=1e-6)
-    refused(run(*words, "--min-positives", 61), 1, "labels.npz: no track has negatives and 61 positive bins")
+    with fails(DataError, tmp_path / "labels.npz", "61"):
+        study_report(found, tmp_path / "report", min_positives=61, **options)
 
 
 def _median(found: list[Path], labels: np.ndarray, tracks: Iterable[int]) -> float:
@@ -245,14 +237,14 @@ def test_another_pretraining_and_two_lengths_of_longer(tmp_path: Path) -> None:
         read_models(three)
 
 
-def test_the_command(models: list[Path], tmp_path: Path, run: Run) -> None:
-    result = silent(run)("experiment pretraining-study", *models[:9], "-o", tmp_path / "report")
-    assert result.code == 0 and "pretrained weights do better at 5 %" in result.err
+def test_what_is_made_twice_is_the_same(models: list[Path], tmp_path: Path) -> None:
     names = {"study.tsv", "study.svg", "study_steps.svg", "study.txt"}
-    assert names < {path.name for path in (tmp_path / "report").iterdir()}
-    again = tmp_path / "again"
-    assert run("experiment pretraining-study", *models[:9], "-o", again).code == 0
-    assert all((again / name).read_bytes() == (tmp_path / "report" / name).read_bytes() for name in names)
+    made = [study_report(models[:9], tmp_path / name) for name in ("report", "again")]
+    assert "pretrained weights do better at 5 %" in made[0].sentences[0]
+    assert all(
+        (tmp_path / "again" / name).read_bytes() == (tmp_path / "report" / name).read_bytes()
+        for name in names
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,29 +258,26 @@ def test_the_command(models: list[Path], tmp_path: Path, run: Run) -> None:
         ("predictions.parquet", None, "predictions.parquet: no such file"),
     ],
 )
-def test_damaged_models(tmp_path: Path, run: Run, file: str, content: str | None, message: str) -> None:
+def test_damaged_models(tmp_path: Path, file: str, content: str | None, message: str) -> None:
     model = write_model(tmp_path / "model")
     (model / file).unlink()
     if content is not None:
         (model / file).write_text(content)
-    refused(run("experiment pretraining-study", model, "-o", tmp_path / "report"), 1, model, message)
+    for wrong in (model, tmp_path / "gone"):
+        with fails(DataError, wrong):
+            study_report([wrong], tmp_path / "report")
     assert not (tmp_path / "report").exists()
-    refused(
-        run("experiment pretraining-study", tmp_path / "gone", "-o", tmp_path / "report"),
-        1,
-        "no such model directory",
-    )
 
 
-def test_other_windows_are_not_compared(tmp_path: Path, run: Run) -> None:
+def test_other_windows_are_not_compared(tmp_path: Path) -> None:
     pair = [write_model(tmp_path / "one"), write_model(tmp_path / "other", start="random", pairs=200)]
-    refused(
-        run("experiment pretraining-study", *pair, "-o", tmp_path / "report"), 1, "they can't be compared"
-    )
+    with fails(DataError):
+        study_report(pair, tmp_path / "report")
     labels = np.ones(600, int)
     for path in pair:
         write_predictions(path / "predictions.parquet", labels, np.full(600, 0.5))
-    refused(run("experiment pretraining-study", *pair, "-o", tmp_path / "report"), 1, "holds no negatives")
+    with fails(DataError):
+        study_report(pair, tmp_path / "report")
 
 
 def test_probes_as_a_table(tmp_path: Path) -> None:

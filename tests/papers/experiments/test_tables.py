@@ -18,7 +18,6 @@ from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import gain, resampled_medians
 from bigbird_dna.papers.comparators.registry import NAMES
 from bigbird_dna.papers.experiments.tables import table_report
-from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.papers.experiments.studies import toy_labels, write_model, write_predictions
 
@@ -237,47 +236,28 @@ def test_names_of_the_configuration_are_those_of_the_comparators() -> None:
 
 
 def test_what_is_refused(
-    run: Run, promoters: list[Path], chromatin: tuple[list[Path], Path, Path], tmp_path: Path
+    promoters: list[Path], chromatin: tuple[list[Path], Path, Path], tmp_path: Path
 ) -> None:
     directories, labels, tracks = chromatin
-    out = ("-o", tmp_path / "out")
-    refused(
-        run("report paper-table", "table8", promoters[0], *out), 2, "'table8' is not a table: choose table5"
-    )
-    refused(
-        run("report paper-table", "table7", *directories, *out), 2, "table7: name --labels and --track-table"
-    )
-    words = ("report paper-table", "table6", *promoters, "--labels", labels)
-    told = "--labels, --track-table and --min-positives go with table7, not with table6"
-    refused(run(*words, *out), 2, told)
-    refused(
-        run("report paper-table", "table5", labels, labels, *out), 2, "one table of bits per base, not of 2"
-    )
-    refused(
-        run("report paper-table", "table6", promoters[0], "--bits", f"a={labels}", *out),
-        *(2, "--bits goes with table5, not with table6"),
-    )
-    refused(run("report paper-table", "table6", tmp_path / "none", *out), 1, "none: no such model directory")
-    refused(
-        run("report paper-table", "table6", directories[0], *out),
-        1,
-        "is of chromatin, the table is of promoters",
-    )
     twice = tmp_path / "twice"
     shutil.copytree(promoters[-1], twice)
-    refused(
-        run("report paper-table", "table6", *promoters, twice, *out),
-        *(1, "twice: is the same predictor with the same seed as", "gc"),
-    )
-    (twice / "comparator.json").write_text('{"comparator": 3}')
-    refused(run("report paper-table", "table6", twice, *out), 1, "is not a description of a comparator")
     fewer = promoter_comparator(tmp_path / "fewer", "gc", 2, 1.0, pairs=200)
-    refused(run("report paper-table", "table6", *promoters, fewer, *out), 1, "they can't be compared")
+    for inputs, named in (
+        ([tmp_path / "none"], [tmp_path / "none"]),
+        ([directories[0]], [directories[0], "chromatin"]),
+        ([*promoters, twice], [twice, promoters[-1]]),
+        ([*promoters, fewer], []),
+    ):
+        with fails(DataError, *named):
+            table_report("table6", inputs, tmp_path / "out")
+    (twice / "comparator.json").write_text('{"comparator": 3}')
+    with fails(DataError, twice):
+        table_report("table6", [twice], tmp_path / "out")
     few = track_comparator(tmp_path / "few", "gc", 1, [0, 1], bins=50)
-    words = ("report paper-table", "table7", *directories, few, "--labels", labels, "--track-table", tracks)
-    refused(run(*words, *out), 1, "few: predicts 50 bins, the others 60")
-    write_tracks(few / "tracks.tsv", [Track("a", "TF"), Track("x", "TF")])
-    refused(run(*words, *out), 1, "few: predicts track 'x', which the data set hasn't got")
+    for named in ("50", "'x'"):
+        with fails(DataError, few, named):
+            table_report("table7", [*directories, few], tmp_path / "out", labels=labels, tracks=tracks)
+        write_tracks(few / "tracks.tsv", [Track("a", "TF"), Track("x", "TF")])
     assert not (tmp_path / "out").exists()
 
 

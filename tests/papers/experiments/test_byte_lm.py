@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig, OptimizerConfig, TrainingConfig, parse_config
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.papers.experiments.byte_lm import (
+from bigbird_dna.papers.experiments.byte_lm_training import (
     ByteStream,
     CausalNetwork,
     NextSymbol,
@@ -25,8 +26,8 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import train_network
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
-from tests.golden.messages import fails
-from tests.tasks.density import public_files as form
+from tests.golden.messages import fails, message
+from tests.papers.experiments import public_files as form
 
 CPU = World(0, 1, torch.device("cpu"))
 SMALL = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "positions": 64, "block_size": 4}
@@ -154,14 +155,17 @@ def test_the_command_on_images(run: Run, tmp_path: Path) -> None:
     config = configured(
         tmp_path, format="cifar10", train=[str(tmp_path / "train.bin")], test=[str(tmp_path / "test.bin")]
     )
-    result = run("experiment byte-lm", config, "--threads", 1, "--device", "cpu")
+    result = run("experiment run", config, "byte_lm", "bigbird", "--threads", 1, "--device", "cpu")
     assert (result.code, result.out) == (0, "")
-    found = json.loads((tmp_path / "results/density/result.json").read_text())
+    found = json.loads((tmp_path / "results/experiments/byte_lm/bigbird/1/model/result.json").read_text())
     assert found["bits_per_byte"] == pytest.approx(8, abs=0.5)  # noise
     assert found["bits_per_byte_low"] <= found["bits_per_byte"] <= found["bits_per_byte_high"]
     assert (found["test_inputs"], found["test_bytes"], found["input_symbols"]) == (2, 6144, 3072)
     assert found["by_frequency"] == pytest.approx(8, abs=0.2)
-    assert not [*(tmp_path / "results/checkpoints/density").glob("*")]
+    assert not [*(tmp_path / "results/checkpoints").rglob("*.pt")]
+    assert run("experiment compare", config, "byte_lm", "-o", tmp_path / "report").code == 0
+    table = pd.read_csv(tmp_path / "report/byte_lm.tsv", sep="\t")
+    assert table["bits_per_byte"].tolist() == pytest.approx([found["bits_per_byte"]], rel=1e-5)
 
 
 def test_the_command_on_text(run: Run, tmp_path: Path) -> None:
@@ -169,8 +173,8 @@ def test_the_command_on_text(run: Run, tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(form.wiki40b(["to be or not to be, " * 10]))
     files = {"train": [str(tmp_path / "a")], "test": [str(tmp_path / "b")]}
     config = configured(tmp_path, format="wiki40b", sequence_bytes=48, **files)
-    assert run("experiment byte-lm", config, "--threads", 1, "--device", "cpu").code == 0
-    found = json.loads((tmp_path / "results/density/result.json").read_text())
+    assert run("experiment run", config, "byte_lm", "bigbird", "--threads", 1, "--device", "cpu").code == 0
+    found = json.loads((tmp_path / "results/experiments/byte_lm/bigbird/1/model/result.json").read_text())
     assert (found["test_bytes"], found["input_symbols"], found["test_inputs"]) == (200, 48, 5)
     assert found["by_frequency_after_a_byte"] < found["by_frequency"] < found["bits_per_byte"]
 
@@ -186,7 +190,7 @@ def test_a_broken_off_training_goes_on_to_the_same_weights(
         **{"format": "c4", "train": [str(tmp_path / "a")], "test": [str(tmp_path / "b")]},
         **{"sequence_bytes": 32, "training": training},
     )
-    words = ("experiment byte-lm", config, "--threads", 1, "--device", "cpu", "-o")
+    words = ("experiment run", config, "byte_lm", "bigbird", "--threads", 1, "--device", "cpu", "-o")
     assert run(*words, tmp_path / "undisturbed").code == 0
     usual = NextSymbol.batch
 
@@ -208,17 +212,17 @@ def test_a_broken_off_training_goes_on_to_the_same_weights(
 
 def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("seed: 1\n")
-    refused(
-        run("experiment byte-lm", tmp_path / "run.yaml"), 2, "density: is missing: it names format and files"
-    )
+    message(refused(run("experiment plan", tmp_path / "run.yaml", "byte_lm"), 2), "density")
     config = configured(tmp_path, format="c4", train=["none.json.gz"], test=["other.json.gz"])
-    refused(run("experiment byte-lm", config), 1, "none.json.gz: no such file")
+    refused(run("experiment run", config, "byte_lm", "bigbird"), 1, "none.json.gz: no such file")
     (tmp_path / "a").write_bytes(form.c4(["text"]))
     (tmp_path / "b").write_bytes(form.c4(["more"]))
     config = configured(tmp_path, format="c4", train=[str(tmp_path / "a")], test=[str(tmp_path / "b")])
-    wrong = run("experiment byte-lm", config, "--set", "byte_lm.encoder.attention=reformer")
+    wrong = run(
+        "experiment run", config, "byte_lm", "reformer", "--set", "byte_lm.encoder.attention=reformer"
+    )
     refused(wrong, 2, "encoder.attention: reformer has no causal form")
-    assert not (tmp_path / "results/density").exists()
+    assert not [*tmp_path.rglob("result.json")]
 
 
 def test_a_test_file_is_none_to_learn_from() -> None:

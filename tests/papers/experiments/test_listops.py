@@ -141,19 +141,19 @@ def test_a_published_file_is_read_without_its_parentheses(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("Source\tTarget\n[MAX 1 2 ]\t3\n", "line 2: the value is 2, and not 3"),
-        ("Source\tTarget\n[MAX 1 2\t2\n", "line 2: it is not one whole expression"),
-        ("Source\tTarget\n[MAX 1 2 ] 2\n", "line 2: .* is not an expression, a tab and a digit"),
-        ("a\tb\n", "line 1: .* is not the header"),
-        ("Source\tTarget\n", "holds no expressions"),
+        ("Source\tTarget\n[MAX 1 2 ]\t3\n", ["line 2", "2", "3"]),
+        ("Source\tTarget\n[MAX 1 2\t2\n", ["line 2"]),
+        ("Source\tTarget\n[MAX 1 2 ] 2\n", ["line 2"]),
+        ("a\tb\n", ["line 1"]),
+        ("Source\tTarget\n", []),
     ],
 )
-def test_wrong_files(tmp_path: Path, text: str, message: str) -> None:
+def test_wrong_files(tmp_path: Path, text: str, named: list[str]) -> None:
     path = tmp_path / "train.tsv"
     path.write_text(text)
-    with fails(DataError, path, message):
+    with fails(DataError, path, *named):
         read_listops(path)
 
 

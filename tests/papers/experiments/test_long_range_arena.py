@@ -10,15 +10,17 @@ import yaml
 from scipy.stats import binomtest
 
 from bigbird_dna.config import LongRangeConfig, parse_config
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.papers.experiments.long_range_arena import write_report
 from bigbird_dna.papers.experiments.long_range_sequences import FIRST, OFFSET, PAD, Sequences
-from bigbird_dna.papers.experiments.long_range_training import wilson_interval
+from bigbird_dna.papers.experiments.long_range_training import SequenceTask, wilson_interval
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
-from tests.golden.messages import fails
-from tests.workflow.dry_runs import dry_run, jobs, stage_configs
+from tests.golden.messages import fails, message
+from tests.workflow.dry_runs import dry_run, jobs
 
 TINY: dict[str, Any] = {
+    "seeds": [1, 2],
     "attentions": {"full": {"attention": "full"}, "combiner": {"attention": "combiner_fixed"}},
     "encoder": {"layers": 1, "hidden": 8, "heads": 1, "block_size": 16, "random_blocks": 1},
     "listops": {
@@ -42,81 +44,75 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_from_data_to_table(run: Run, config: Path, tmp_path: Path) -> None:
-    made = []
+    """As the workflow has it: data, arms, comparison; a seed has one result."""
+    home = tmp_path / "results/experiments/long_range_arena"
+    plan = run("experiment plan", config, "long_range_arena").out.splitlines()[1:]
+    cells = [line.split("\t") for line in plan]
+    assert sorted((arm, seed) for arm, seed, *_ in cells) == [
+        (f"{task}-{attention}", seed)
+        for task in ("listops", "pathfinder")
+        for attention in ("combiner", "full")
+        for seed in ("1", "2")
+    ]
+    words = ("experiment run", config, "long_range_arena")
+    quiet = ("--threads", 1, "--device", "cpu")
     for task in ("listops", "pathfinder"):
-        assert run("experiment lra-data", config, task).code == 0
-        more = (("full", 2), ("combiner", 1)) if task == "listops" else ()
-        for attention, seed in (("full", 1), *more):
-            words = ("experiment lra-train", config, task, attention, "--seed", seed, "--threads", 1)
-            result = run(*words, "--device", "cpu")
-            assert (result.code, result.out) == (0, "")
-            made.append(tmp_path / f"results/long_range/{task}/{attention}-{seed}")
-    assert {one.name for one in made[0].iterdir() if one.name[0] != "."} == {
+        assert run(*words, f"{task}-full", "--part", "data").code == 0
+        assert (home / "data" / task).is_dir()
+    for arm, seed, _, _, directory, _ in cells:
+        result = run(*words, arm, "--seed", seed, *quiet)
+        assert (result.code, result.out) == (0, "")
+        assert json.loads((Path(directory) / "arm.json").read_text())["seed"] == int(seed)
+    made = home / "listops-full/1/model"
+    assert {one.name for one in made.iterdir() if one.name[0] != "."} == {
         *("result.json", "encoder.json", "training.jsonl", "weights.safetensors")
     }
-    assert not [*(tmp_path / "results/checkpoints/long_range").glob("*")]
-    assert run("experiment lra-report", *made, "-o", tmp_path / "report").code == 0
+    assert not [*(tmp_path / "results/checkpoints").rglob("*.pt")]
+    assert run(*words, "listops-full", *quiet, "-o", tmp_path / "again/model").code == 0
+    for file in ("result.json", "weights.safetensors"):
+        assert (made / file).read_bytes() == (tmp_path / "again/model" / file).read_bytes()
+    assert run("experiment compare", config, "long_range_arena", "-o", tmp_path / "report").code == 0
     header, *rows = (tmp_path / "report/long_range.tsv").read_text().splitlines()
     names = header.split("\t")
     table = [dict(zip(names, row.split("\t"), strict=True)) for row in rows]
     here = [row for row in table if row["source"] == "here"]
-    found = {(row["task"], row["attention"], row["seeds"]) for row in here}
-    of_listops = {("listops", "full", "2"), ("listops", "combiner", "1")}
-    assert found == of_listops | {("pathfinder", "full", "1")}
-    figures = [json.loads((one / "result.json").read_text()) for one in made[:2]]
+    assert {(row["task"], row["attention"], row["seeds"]) for row in here} == {
+        (task, attention, "2") for task in ("listops", "pathfinder") for attention in ("full", "combiner")
+    }
+    figures = [json.loads((home / f"listops-full/{seed}/model/result.json").read_text()) for seed in (1, 2)]
     both = next(row for row in here if (row["task"], row["attention"]) == ("listops", "full"))
     assert float(both["accuracy"]) == pytest.approx(np.mean([one["accuracy"] for one in figures]), abs=1e-4)
-    assert [row["attention"] for row in table[3:]] == ["Transformer", "BigBird", "Combiner-Fixed"]
-    assert all("not comparable" in row["source"] for row in table[3:])
+    assert [row["attention"] for row in table[4:]] == ["Transformer", "BigBird", "Combiner-Fixed"]
+    assert all("not comparable" in row["source"] for row in table[4:])
     assert "(p)" in (tmp_path / "report/long_range.md").read_text()
 
 
-def test_a_seed_has_one_result(run: Run, config: Path, tmp_path: Path) -> None:
-    run("experiment lra-data", config, "listops")
-    for name in ("one", "two"):
-        words = ("experiment lra-train", config, "listops", "full", "-o", tmp_path / name)
-        assert run(*words, "--threads", 1, "--device", "cpu").code == 0
-    for file in ("result.json", "weights.safetensors"):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
-
-
 def test_what_is_refused(run: Run, config: Path, tmp_path: Path) -> None:
-    refused(
-        run("experiment lra-data", config, "images"), 2, "task 'images': choose one of listops, pathfinder"
-    )
-    words = ("experiment lra-train", config, "listops")
-    refused(run(*words, "bigbird"), 2, "attention 'bigbird': choose one of combiner, full")
-    refused(run(*words, "full"), 1, "results/long_range/data/listops/train.tsv.gz: no such file")
-    for seed in (2**32, 2**64):
-        refused(run(*words, "full", "--seed", seed), 2, f"seed {seed}: must be from 0 to 4294967295")
-    refused(run("experiment lra-report", tmp_path, "-o", tmp_path / "x"), 1, "result.json: no such file")
+    words = ("experiment run", config, "long_range_arena", "listops-full")
+    message(refused(run(*words), 1), "results/experiments/long_range_arena/data/listops/train.tsv.gz")
+    message(refused(run("experiment compare", config, "long_range_arena"), 1), "result.json")
     (tmp_path / "result.json").write_text('{"task": "listops"}')
-    refused(
-        run("experiment lra-report", tmp_path, "-o", tmp_path / "x"), 1, "result.json: has no 'attention'"
-    )
+    with fails(DataError, tmp_path / "result.json", "'attention'"):
+        write_report([tmp_path], tmp_path / "report")
+    with fails(UsageError, str(2**32)):
+        _ = SequenceTask(LongRangeConfig(), "listops", "full", 2**32, tmp_path).config
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"attentions": {"mine": {"attention": "sparse"}}}, "attentions.mine: .*'sparse' is not one of"),
-        ({"attentions": {"mine": {"heads": 3}}}, "attentions.mine: .*not a multiple of heads"),
-        ({"attentions": {"../up": {}}}, "attentions"),
-        ({"attentions": {}}, "attentions"),
-        ({"seeds": [1, 1]}, "seeds names one twice"),
-        ({"listops": {"shortest": 9, "longest": 8}}, "shortest 9 is above longest 8"),
-        (
-            {"pooling": "cls", "encoder": {"causal": True}},
-            "long_range_arena.pooling: 'cls' is the first token, wh",
-        ),
-        (
-            {"pooling": "cls", "attentions": {"one": {}, "two": {"causal": True}}},
-            "attentions.two: long_range_arena.pooling: 'cls' is the first token, which sees no other",
-        ),
+        {"attentions": {"mine": {"attention": "sparse"}}},
+        {"attentions": {"mine": {"heads": 3}}},
+        {"attentions": {"../up": {}}},
+        {"attentions": {}},
+        {"seeds": [1, 1]},
+        {"listops": {"shortest": 9, "longest": 8}},
+        {"pooling": "cls", "encoder": {"causal": True}},
+        {"pooling": "cls", "attentions": {"one": {}, "two": {"causal": True}}},
     ],
 )
-def test_wrong_sections(changes: dict[str, Any], message: str) -> None:
-    with fails(ConfigError, message):
+def test_wrong_sections(changes: dict[str, Any]) -> None:
+    with fails(ConfigError, "long_range"):
         parse_config({"long_range": changes})
 
 
@@ -136,7 +132,7 @@ def test_an_attention_keeps_the_options_of_the_encoder_unless_it_is_another() ->
     assert found["full"] == {} and found["axial"]["columns"] == 5 and "span" not in found["axial"]
 
 
-def test_results_of_other_data_are_not_averaged(run: Run, tmp_path: Path) -> None:
+def test_results_of_other_data_are_not_averaged(tmp_path: Path) -> None:
     values = {
         **{"task": "listops", "attention": "full", "baseline_name": "x", "accuracy": 0.5, "steps": 3},
         **{"accuracy_low": 0.4, "accuracy_high": 0.6, "baseline": 0.1, "most_frequent": 0.1},
@@ -146,12 +142,10 @@ def test_results_of_other_data_are_not_averaged(run: Run, tmp_path: Path) -> Non
         (tmp_path / name).mkdir()
         text = json.dumps(values | {"seed": seed, "data": {"test": sums}})
         (tmp_path / name / "result.json").write_text(text)
-    words = ("-o", tmp_path / "report")
-    assert run("experiment lra-report", tmp_path / "one", tmp_path / "two", *words).code == 0
-    wrong = run("experiment lra-report", tmp_path / "one", tmp_path / "three", *words)
-    refused(wrong, 1, "three/result.json: was trained with data ")
-    wrong = run("experiment lra-report", tmp_path / "one", tmp_path / "four", *words)
-    refused(wrong, 1, "four/result.json: is the same predictor with the same seed as")
+    write_report([tmp_path / "one", tmp_path / "two"], tmp_path / "report")
+    for other in ("three", "four"):
+        with fails(DataError, tmp_path / other):
+            write_report([tmp_path / "one", tmp_path / other], tmp_path / "report")
 
 
 def test_batches() -> None:
@@ -171,14 +165,12 @@ def test_intervals_are_wilson_s(right: int, count: int) -> None:
 
 def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(tmp_path: Path) -> None:
     files = [REPOSITORY / f"workflow/config/{name}.yaml" for name in ("demo", "long_range")]
-    text = dry_run(tmp_path, "--configfile", *files, "--", "long_range")
-    expected = {"long_range": 1, "long_range_data": 2, "long_range_model": 6, "stage_config": 1}
-    assert jobs(text) == expected
-    assert "experiment lra-train results/long_range/config/long-range.yaml listops bigbird --seed 1" in text
+    text = dry_run(tmp_path, "--configfile", *files, "--", "long_range_arena")
+    assert jobs(text) == {"long_range_arena": 1, "arm_data": 2, "arm": 6}
+    assert ".log.yaml long_range_arena listops-bigbird --seed 1 -o results/long_range/experiments/" in text
     section = yaml.safe_load(files[1].read_text())["long_range"]
     config = parse_config({"long_range": section}).long_range_arena
     assert isinstance(config, LongRangeConfig)
-    assert stage_configs(text) == {"long-range": {"long_range": config.model_dump(mode="json")}}
     assert {*section} == {*LongRangeConfig.model_fields}
     for task in ("listops", "pathfinder"):
         assert {*section[task]} == {*type(getattr(config, task)).model_fields}
@@ -191,7 +183,9 @@ def test_short_listops_are_learnt(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     section = yaml.safe_load((REPOSITORY / "workflow/config/long_range.yaml").read_text())["long_range"]
     path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range_arena": section}))
-    assert run("experiment lra-data", path, "listops").code == 0
-    assert run("experiment lra-train", path, "listops", "full", "--threads", 1, "--device", "cpu").code == 0
-    result = json.loads((tmp_path / "results/long_range/listops/full-1/result.json").read_text())
+    words = ("experiment run", path, "long_range_arena", "listops-full")
+    assert run(*words, "--part", "data").code == 0
+    assert run(*words, "--threads", 1, "--device", "cpu").code == 0
+    made = tmp_path / "results/experiments/long_range_arena/listops-full/1/model"
+    result = json.loads((made / "result.json").read_text())
     assert result["accuracy_low"] > result["baseline"] + 0.12

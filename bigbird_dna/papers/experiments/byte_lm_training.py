@@ -1,0 +1,373 @@
+"""A causal model of the bytes of images or documents, and its bits per byte on held-out data.
+
+Beside it stands what simple predictors make of the same bytes.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.config import EncoderConfig, TrainingConfig, find_mechanism
+from bigbird_dna.config.density import IMAGE_BYTES, DensityConfig, DensityFormat
+from bigbird_dna.console import log
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.input_embeddings import initialize
+from bigbird_dna.model.mechanism import goes_by_pattern
+from bigbird_dna.papers.experiments.byte_lm_files import (
+    COLOURS,
+    read_c4,
+    read_cifar10,
+    read_imagenet64,
+    read_wiki40b,
+)
+from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.task import Task, TrainingResult, write_network
+
+# Axes: B batch, L symbols, N inputs (of a stream: symbols), V kinds of symbols, D hidden width.
+
+EVALUATED_INPUTS = 64
+"""Held-out inputs that are measured on while training, at most."""
+_SYMBOLS_AT_ONCE = 1 << 14
+
+Floats = npt.NDArray[np.float64]
+Interval = tuple[float, float | None, float | None]
+
+END = 256
+"""The symbol behind a document; bytes stand for themselves."""
+COUNTED = 1 << 24
+"""Symbols that the simple predictors learn from, at most."""
+_WEIGHT = 16.0  # of the frequencies of all symbols among those after one
+
+Symbols = npt.NDArray[np.uint16]
+
+_IMAGES: dict[str, Callable[[Path, int], npt.NDArray[np.uint8]]] = {
+    "cifar10": read_cifar10,
+    "imagenet64": read_imagenet64,
+}
+_DOCUMENTS: dict[str, Callable[[Path], Iterator[bytes]]] = {"wiki40b": read_wiki40b, "c4": read_c4}
+
+
+class ByteStream(NamedTuple):
+    """Symbols one after the other, cut into inputs of `length`.
+
+    Inputs of images are whole images; of documents an input begins anywhere, and END stands behind each.
+    """
+
+    symbols: Symbols
+    length: int
+    of_images: bool
+
+    @property
+    def kinds(self) -> int:
+        """V: bytes, and END of documents."""
+        return 256 if self.of_images else 257
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs it has side by side, a last one that isn't whole included."""
+        return -(-len(self.symbols) // self.length)
+
+    @property
+    def starts(self) -> int:
+        """How many inputs there are to learn from, wherever they begin."""
+        if self.of_images:
+            return self.inputs
+        return max(1, len(self.symbols) - self.length + 1)
+
+    @property
+    def lag(self) -> int:
+        """How far before a byte the one like it stands: of images the colour of the pixel on the left."""
+        return COLOURS if self.of_images else 1
+
+    def input(self, number: int) -> Symbols:
+        """One of the inputs side by side."""
+        return self.symbols[number * self.length : (number + 1) * self.length]
+
+    def at(self, start: int) -> Symbols:
+        """One of the `starts`."""
+        place = start * self.length if self.of_images else start
+        return self.symbols[place : place + self.length]
+
+    def digest(self) -> str:
+        """SHA-256 of the symbols."""
+        return hashlib.sha256(self.symbols.astype("<u2").tobytes()).hexdigest()
+
+
+def read_stream(format: DensityFormat, files: Iterable[Path], length: int, most: int) -> ByteStream:
+    """Read files in their order, up to `most` bytes; whole images, and a last document in part.
+
+    `length` bytes are an input from documents. `DataError` as of the readers, or where nothing was read.
+    """
+    paths = list(files)
+    if format in _IMAGES:
+        size = IMAGE_BYTES[format]
+        found: list[Symbols] = []
+        left = max(1, most // size)
+        for path in paths:
+            if left > 0:
+                found.append(_IMAGES[format](path, left).reshape(-1).astype(np.uint16))
+                left -= len(found[-1]) // size
+        return ByteStream(np.concatenate(found), size, True)
+    parts: list[Symbols] = []
+    left = most
+    for document in (one for path in paths for one in _DOCUMENTS[format](path)):
+        if not document:
+            continue
+        parts.append(np.frombuffer(document[:left], np.uint8).astype(np.uint16))
+        left -= len(parts[-1])
+        parts.append(np.array([END], np.uint16))
+        if left <= 0:
+            break
+    if not parts:
+        raise DataError(f"{paths[0]}: holds no text")
+    return ByteStream(np.concatenate(parts), length, False)
+
+
+class Simple(NamedTuple):
+    """Bits of every symbol by frequencies alone, and by those after the byte `lag` before it."""
+
+    order0: npt.NDArray[np.float32]  # (V,)
+    order1: npt.NDArray[np.float32]  # (V, V), by the byte before
+
+    @classmethod
+    def fitted(cls, train: ByteStream) -> "Simple":
+        """Counts of the first `COUNTED` symbols."""
+        kinds, symbols = train.kinds, train.symbols[:COUNTED].astype(np.int64)
+        share = np.bincount(symbols, minlength=kinds) + 1.0
+        share /= share.sum()
+        pairs = symbols[: -train.lag] * kinds + symbols[train.lag :]
+        counts = np.bincount(pairs, minlength=kinds**2).reshape(kinds, kinds)
+        after = (counts + _WEIGHT * share) / (counts.sum(1, keepdims=True) + _WEIGHT)
+        return cls(*(-np.log2(values).astype(np.float32) for values in (share, after)))
+
+    def bits(self, test: ByteStream) -> tuple[float, float]:
+        """Bits per byte of a stream, by frequencies and by those after a byte; each input on its own."""
+        totals = [0.0, 0.0]
+        for number in range(test.inputs):
+            one = test.input(number)
+            totals[0] += float(self.order0[one].sum())
+            first, rest = one[: test.lag], one[test.lag :]
+            totals[1] += float(self.order0[first].sum() + self.order1[one[: -test.lag], rest].sum())
+        count = int((test.symbols != END).sum())
+        return totals[0] / count, totals[1] / count
+
+
+def padded(inputs: Sequence[Symbols]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Inputs as rows, 0 behind shorter ones, and their lengths."""
+    lengths = np.array([len(one) for one in inputs], np.int64)
+    rows = np.zeros((len(inputs), int(lengths.max())), np.int64)
+    for row, one in zip(rows, inputs, strict=True):
+        row[: len(one)] = one
+    return rows, lengths
+
+
+def causal_encoder(config: EncoderConfig) -> Encoder:
+    """An encoder whose hidden states depend on no later token, bit for bit.
+
+    `ConfigError`: the attention has no causal form, or a key lets tokens look ahead: `convolution`,
+    `num_global_tokens` and HuggingFace's arithmetic.
+    """
+    for key, without in (("convolution", 0), ("num_global_tokens", 0), ("compatibility", "none")):
+        if getattr(config, key) != without:
+            raise ConfigError(f"encoder.{key} {getattr(config, key)} lets tokens see later ones")
+    causal = config.model_copy(update={"causal": True})  # which validates nothing
+    if not goes_by_pattern(causal) and not find_mechanism(causal.attention).causal:
+        raise ConfigError(
+            f"encoder.attention: {causal.attention} has no causal form: what a token sees depends on later "
+            "ones"
+        )
+    return Encoder(causal)
+
+
+class CausalNetwork(nn.Module):
+    """A causal encoder, and logits over all symbols at each place.
+
+    The last id of the encoder's vocabulary stands in front of the first symbol.
+    """
+
+    def __init__(self, config: EncoderConfig, symbols: int) -> None:
+        super().__init__()
+        self.first = symbols
+        self.encoder = causal_encoder(config.model_copy(update={"vocabulary": symbols + 1}))
+        self.output = nn.Linear(config.hidden, symbols)
+        initialize(self.output, config.hidden)
+
+    def forward(self, symbols: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Symbols (B, L), padded on the right, of true lengths (B,) → logits (B, L, V).
+
+        Those at a place are of the symbol that stands there, given the ones before it.
+        """
+        first = symbols.new_full((len(symbols), 1), self.first)
+        hidden = self.encoder(torch.cat([first, symbols[:, :-1]], 1), lengths)
+        return self.output(hidden)  # type: ignore[no-any-return]
+
+
+class NextSymbol:
+    """Cross-entropy of every symbol, given those before it in its input."""
+
+    def __init__(self, learnt: ByteStream, held_out: ByteStream, config: TrainingConfig) -> None:
+        self.learnt, self.held_out, self.config = learnt, held_out, config
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Inputs of a step, drawn with replacement."""
+        rng = np.random.default_rng((self.config.seed, 7, step))
+        drawn = rng.integers(0, self.learnt.starts, self.config.batch_size)[first : first + count]
+        return _batch([self.learnt.at(int(start)) for start in drawn])
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        """Some inputs of a batch."""
+        return {name: value[rows] for name, value in batch.items()}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Symbols."""
+        return {"symbols": float(batch["lengths"].sum())}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        """Mean over symbols, nats."""
+        return _nats(network, batch["symbols"], batch["lengths"]).sum() / totals["symbols"]
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        """Bits per byte on the first held-out inputs."""
+        count = min(EVALUATED_INPUTS, self.held_out.inputs)
+        bits = _bits(network, self.held_out, range(count))
+        taken = self.held_out.symbols[: count * self.held_out.length]
+        return {"bits_per_byte": float(bits.sum() / max(1, int((taken != END).sum())))}
+
+
+def bits_per_byte(network: nn.Module, stream: ByteStream, world: World) -> Interval:
+    """Bits per byte over all inputs of a stream, and a 95 % interval (none for a single input)."""
+    bits = world.divide(range(stream.inputs), lambda rows: _bits(network, stream, rows))
+    counts = np.array([(stream.input(number) != END).sum() for number in range(stream.inputs)])
+    mean = float(bits.sum() / counts.sum())
+    if len(bits) < 2:
+        return mean, None, None
+    spread = np.square(bits - mean * counts).sum() * len(bits) / (len(bits) - 1)
+    around = 1.959964 * math.sqrt(float(spread)) / float(counts.sum())
+    return mean, mean - around, mean + around
+
+
+def _bits(network: nn.Module, stream: ByteStream, numbers: Any) -> Floats:
+    """Bits of each of the inputs, (N,)."""
+    device = next(network.parameters()).device
+    size = max(1, _SYMBOLS_AT_ONCE // stream.length)
+    found = [np.zeros(0)]
+    for start in range(0, len(numbers), size):
+        batch = _batch([stream.input(number) for number in numbers[start : start + size]])
+        nats = _nats(network, batch["symbols"].to(device), batch["lengths"])
+        found.append(nats.double().sum(1).cpu().numpy() / math.log(2))
+    return np.concatenate(found)
+
+
+def _batch(inputs: list[npt.NDArray[np.uint16]]) -> Batch:
+    rows, lengths = padded(inputs)
+    return {"symbols": torch.from_numpy(rows), "lengths": torch.from_numpy(lengths)}
+
+
+def _nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
+    """Of each symbol, (B, L); 0 for padding."""
+    whole = bool((lengths == symbols.shape[1]).all())
+    logits = network(symbols, None if whole else lengths).float()
+    nats = F.cross_entropy(logits.transpose(1, 2), symbols, reduction="none")
+    there = torch.arange(symbols.shape[1], device=nats.device) < lengths.to(nats.device)[:, None]
+    return nats * there
+
+
+@dataclass(eq=False)
+class BytesTask(Task[CausalNetwork, Interval]):
+    """Training of a model of bytes; its metrics are in `result.json`.
+
+    `bits_per_byte` (of images: bits per dim) is over the test inputs side by side, each without what stands
+    before it, with a 95 % interval over inputs; the ends of documents cost bits and are no bytes. Beside it
+    what two tables of frequencies give.
+
+    `ConfigError` if the attention has no causal form, `DataError` if a file can't be read.
+    """
+
+    section: DensityConfig
+
+    @property
+    def config(self) -> TrainingConfig:
+        """That of the section."""
+        return self.section.training
+
+    @cached_property
+    def inputs(self) -> Sequence[Path]:
+        """The files."""
+        return [Path(name) for name in (*self.section.train, *self.section.test)]
+
+    @cached_property
+    def learnt(self) -> ByteStream:
+        """What is learnt from."""
+        return self._read(self.section.train, self.section.train_bytes)
+
+    @cached_property
+    def held_out(self) -> ByteStream:
+        """What bits per byte are of."""
+        return self._read(self.section.test, self.section.test_bytes)
+
+    def _read(self, names: Iterable[str], most: int) -> ByteStream:
+        return read_stream(self.section.format, map(Path, names), self.section.input_bytes, most)
+
+    @cached_property
+    def encoder(self) -> EncoderConfig:
+        """The section's, causal, with as many positions and ids as the data need."""
+        shape = {"max_length": max(16, self.learnt.length), "vocabulary": self.learnt.kinds + 1}
+        return self.section.encoder.model_copy(update={**shape, "causal": True})
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """Checksums of both streams."""
+        return {"train": self.learnt.digest(), "test": self.held_out.digest()}
+
+    def identity(self) -> dict[str, Any]:
+        """The streams."""
+        return {"task": "density", "format": self.section.format, **self.digests}
+
+    def build(self) -> CausalNetwork:
+        """A causal network."""
+        return CausalNetwork(self.encoder, self.learnt.kinds)
+
+    def objective(self, network: CausalNetwork, world: World) -> NextSymbol:
+        """The next symbol."""
+        return NextSymbol(self.learnt, self.held_out, self.config)
+
+    def describe(self, network: CausalNetwork) -> str:
+        """Symbols and parameters."""
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        stream = f"{len(self.learnt.symbols):,} symbols, inputs of {self.learnt.length:,}"
+        return f"{self.section.format}: {stream}, {parameters:,} parameters"
+
+    def measure(self, trained: TrainingResult[CausalNetwork]) -> Interval:
+        """Bits per byte of the test inputs."""
+        return bits_per_byte(trained.network, self.held_out, trained.world)
+
+    def write(
+        self, directory: Path, trained: TrainingResult[CausalNetwork], measured: Interval
+    ) -> dict[str, Any]:
+        """The network and its result."""
+        (bits, low, high), test = measured, self.held_out
+        order0, order1 = Simple.fitted(self.learnt).bits(test)
+        result = {
+            **{"format": self.section.format, "attention": self.section.encoder.attention},
+            **{"bits_per_byte": bits, "bits_per_byte_low": low, "bits_per_byte_high": high},
+            **{"by_frequency": order0, "by_frequency_after_a_byte": order1},
+            **{"test_inputs": test.inputs, "test_bytes": int((test.symbols != END).sum())},
+            **{"input_symbols": self.learnt.length, "parameters": trained.parameters},
+            "steps": trained.progress.step,
+            **{f"{split}_sha256": digest for split, digest in self.digests.items()},
+        }
+        write_network(directory, self.encoder, trained, result)
+        log(f"held out: {bits:.4f} bits per byte; by frequency {order0:.4f}, after a byte {order1:.4f}")
+        return result

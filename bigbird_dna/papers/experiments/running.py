@@ -1,0 +1,260 @@
+"""One job of an experiment: its training or comparator, what its model predicts, what its steps take."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bigbird_dna.config import Config, LongRangeConfig, parse_config, stage_text
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import atomic_path, check_writable, write_json
+from bigbird_dna.disk.tables import read_object, whole_number
+from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.finetuning.chromatin import ChromatinTask
+from bigbird_dna.finetuning.evaluation import evaluate_models
+from bigbird_dna.finetuning.promoters import PromoterTask
+from bigbird_dna.genome.chromatin.tracks import read_tracks
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.model.directory import load_pretrained
+from bigbird_dna.model.inference import choose_device
+from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.papers.comparators.fitting import ComparatorOptions, PromoterData, TrackData, fit_comparator
+from bigbird_dna.papers.experiments.ablation_arms import steps_in_time
+from bigbird_dna.papers.experiments.ablation_files import split_name
+from bigbird_dna.papers.experiments.byte_lm_training import BytesTask
+from bigbird_dna.papers.experiments.comparing import check_comparable
+from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan
+from bigbird_dna.papers.experiments.long_range_training import SequenceTask
+from bigbird_dna.papers.experiments.trained_models import pretraining_seconds
+from bigbird_dna.papers.experiments.training_cost import measure_training
+from bigbird_dna.pretraining.evaluation import evaluate_pretraining
+from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.task import PretrainingTask
+from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.task import Task, train
+
+ARM = "arm.json"
+
+
+def find_job(run: Config, experiment: str, arm: str, seed: int | None) -> ArmJob:
+    """A job of an experiment's plan, without a seed the arm's first; `UsageError` where there is none."""
+    jobs = [job for job in plan(find_experiment(experiment), run) if job.arm.name == arm]
+    if not jobs:
+        raise UsageError(f"arm {arm!r}: is not in the plan of {experiment}: see experiment plan")
+    for job in jobs:
+        if seed in (None, job.seed):
+            return job
+    raise UsageError(f"seed {seed}: arm {arm} has {', '.join(str(job.seed) for job in jobs)}")
+
+
+def run_job(job: ArmJob, output: Path, checkpoints: Path, world: World) -> None:
+    """Train an arm's model, or fit its comparator, into the directory `output`.
+
+    Beside it goes `arm.json`: experiment, arm, seed, the keys that differ from the run's, and of a training
+    its metrics. A killed training goes on from its last checkpoint when it is started again.
+    """
+    if job.is_model:
+        found = train(_task(job), output, checkpoints, world)
+    else:
+        found = _fit(job, output, checkpoints, world.device.type)
+    if world.is_first:
+        told = {"experiment": job.experiment, "arm": job.arm.name, "seed": job.seed}
+        write_json(output.parent / ARM, {**told, "set": dict(job.arm.set), "metrics": found})
+
+
+def _task(job: ArmJob) -> Task[Any, Any]:
+    arm, paths, config = job.arm, job.run.paths, job.config
+    match arm.task:
+        case "pretraining":
+            return PretrainingTask(_timed(job) if arm.costs else config, job.data, paths.tokenizer)
+        case "promoters":
+            negatives, reference = arm.options["negative_set"], Reference(job.reference)
+            read = (job.data, reference, paths.tokenizer, arm.initialization)
+            return PromoterTask(config, negatives, False, *read)
+        case "chromatin":
+            _check_tracks(job)
+            window = arm.options.get("window") or config.chromatin.data.window
+            read = (job.data, Reference(job.reference), paths.tokenizer, arm.initialization)
+            return ChromatinTask(config, window, 0, *read)
+        case "sequences":
+            section = config.long_range_arena or LongRangeConfig()
+            return SequenceTask(section, arm.options["task"], arm.options["attention"], job.seed, job.data)
+        case "bytes":
+            assert config.byte_lm is not None
+            return BytesTask(config.byte_lm)
+
+
+def _check_tracks(job: ArmJob) -> None:
+    """`ConfigError` where the data set hasn't got a track that the arm is for: before its training."""
+    path = job.data / "tracks.tsv"
+    known = {track.name for track in read_tracks(path)}
+    for name in job.arm.options.get("tracks", ()):
+        if name not in known:
+            raise ConfigError(f"{job.experiment}: {name} is not a track of {path}")
+
+
+def _timed(job: ArmJob) -> Config:
+    """The configuration with as many steps as the time of the arm has, by measured costs."""
+    own, *reference = job.arm.costs
+    config = job.config
+    steps = steps_in_time(
+        config, own, reference=reference[0] if reference else None, seconds=job.arm.options.get("seconds")
+    )
+    values = json.loads(stage_text(config, "pretraining"))
+    values["pretraining"]["steps"] = steps
+    return parse_config(values)
+
+
+def _fit(job: ArmJob, output: Path, checkpoints: Path, device: str) -> Any:
+    arm, given = job.arm, dict(job.arm.options)
+    window, negative_set = given.pop("window", None), given.pop("negative_set", "")
+    data = (
+        PromoterData(job.config, arm.predictor, negative_set, job.data, Reference(job.reference))
+        if arm.task == "promoters"
+        else TrackData(job.config, arm.predictor, job.data, job.reference, window)
+    )
+    options = ComparatorOptions(seed=job.seed, model=arm.initialization, **given)
+    return fit_comparator(data, output, checkpoints, options, device).get("metrics")
+
+
+def predict(job: ArmJob, output: Path, device: str = "auto") -> None:
+    """What an arm's model predicts of held-out data.
+
+    Of a chromatin model the probabilities of the test bins (.npy), of a pretrained one bits of hidden tokens
+    (.npz) or bits per base (.tsv); `UsageError` where the comparison wants none.
+    """
+    arm, paths = job.arm, job.run.paths
+    match arm.predictions:
+        case "npy":
+            evaluate_models(
+                [job.model],
+                job.run.chromatin.evaluation,
+                data=job.data,
+                reference=job.reference,
+                output=output,
+                device=device,
+            )
+        case "npz":
+            score_masked_tokens(
+                {f"{arm.options['mechanism']}-{job.seed}": job.model},
+                paths.tokens,
+                output,
+                sequence_tokens=job.config.pretraining.sequence_tokens,
+                device=device,
+            )
+        case "tsv":
+            length = job.config.pretraining.sequence_tokens
+            evaluate_pretraining(
+                job.model, paths.tokens, output, sequence_tokens=length, alone=True, device=device
+            )
+        case _:
+            raise UsageError(f"arm {arm.name}: there are no predictions beside its directory")
+
+
+def measure_cost(job: ArmJob, output: Path, device: str = "auto") -> None:
+    """Measure what a step of an arm's training takes, at the lengths that the experiment has."""
+    if not job.arm.measured:
+        raise UsageError(f"arm {job.arm.name}: its steps are not measured")
+    measure_training(
+        job.config,
+        job.run.paths.tokenizer,
+        output,
+        tokens=job.arm.measured,
+        batch_tokens=job.run.ablation.batch_tokens,
+        device=device,
+    )
+
+
+def make_data(job: ArmJob, output: Path) -> None:
+    """Write the data set of an arm; `UsageError` where it is the run's."""
+    if not job.arm.data:
+        raise UsageError(f"arm {job.arm.name}: its data set is the run's")
+    find_experiment(job.experiment).make_data(job.run, job.arm.data, output)
+
+
+def score_masked_tokens(
+    models: Mapping[str, Path],
+    tokens: Path,
+    output: Path,
+    *,
+    sequence_tokens: int,
+    sequences: int = 1000,
+    split: str = "test",
+    device: str = "auto",
+) -> None:
+    """Write the bits of the same hidden tokens by models NAME-SEED (.npz), for a paired comparison.
+
+    15 % of the tokens of at most so many `sequences`, spread evenly over the split, are hidden. The file has
+    `names`, `steps` and `seconds` (M,) of the trainings, `bits` (M, T), `bases` and `blocks` (T,), and
+    `sequence_tokens`. `UsageError` where inputs are longer than a model takes, or a name has no seed;
+    `DataError` where models see other tokens.
+    """
+    for name in models:
+        try:
+            split_name(name, "a model's name")
+        except DataError as error:
+            raise UsageError(str(error)) from None
+    check_writable(output)
+    place = choose_device(device)
+    held_out: HeldOut | None = None
+    described: list[tuple[Path, Mapping[str, object]]] = []
+    bits: list[NDArray[np.float64]] = []
+    steps, seconds = [], []
+    for name, path in models.items():
+        model = load_pretrained(path)
+        if sequence_tokens > model.config.max_length:
+            raise UsageError(f"{path}: takes {model.config.max_length} tokens, not {sequence_tokens}")
+        if held_out is None:
+            held_out = _drawn(model, tokens / split, sequence_tokens, sequences)
+        described.append((path, _settings(model)))
+        check_comparable(described)
+        model.network.to(place).eval()
+        with torch.inference_mode():
+            bits.append(held_out.bits(model.network, model.tokenizer, place).bits)
+        steps.append(_steps(path))
+        seconds.append(pretraining_seconds(path))
+        log(f"{name}: {bits[-1].sum() / held_out.bases.sum():.4f} bits per base")
+    assert held_out is not None
+    arrays: dict[str, NDArray[np.generic]] = {
+        "names": np.array(list(models)),
+        "steps": np.array(steps, np.int64),
+        "seconds": np.array(seconds, np.float64),
+        "sequence_tokens": np.array([sequence_tokens], np.int64),
+        "bits": np.stack(bits),
+        "bases": held_out.bases,
+        "blocks": held_out.blocks,
+    }
+    with atomic_path(output) as temporary, temporary.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
+
+
+def _drawn(model: LoadedModel, store: Path, sequence_tokens: int, sequences: int) -> HeldOut:
+    assert isinstance(model.settings, PretrainingSettings)
+    return HeldOut.draw(
+        TokenStore.open(store, model.tokenizer),
+        model.tokenizer,
+        sequence_tokens,
+        sequences,
+        pairs=model.settings.next_sentence,
+        causal=model.config.causal,
+    )
+
+
+def _settings(model: LoadedModel) -> dict[str, object]:
+    """What models must have in common to see the same inputs."""
+    assert isinstance(model.settings, PretrainingSettings)
+    return {
+        "tokenizer": model.tokenizer.sha256,
+        "pretraining.next_sentence": model.settings.next_sentence,
+        "encoder.causal": model.config.causal,
+    }
+
+
+def _steps(path: Path) -> int:
+    return whole_number(read_object(path / "metrics.json"), "steps", path / "metrics.json")

@@ -1,0 +1,310 @@
+"""Tables 5, 6 and 7 as experiments: which language models and comparators each of them has.
+
+A language model is the run's own, or one of the section `tables`; Tables 6 and 7 have it fine-tuned and
+probed, from pretrained and from random weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bigbird_dna.config import PRETRAINED, Config
+from bigbird_dna.config.experiments import OWN_MODEL, TableModel
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.sources.inputs import annotation_file, locate
+from bigbird_dna.papers.comparators.registry import MOTIFS, NETWORK_NAMES, PROBE
+from bigbird_dna.papers.experiments.experiment import (
+    INDEX_ENDINGS,
+    Arm,
+    ArmJob,
+    ArmTask,
+    Experiment,
+    require,
+    with_keys,
+)
+from bigbird_dna.papers.experiments.tables import table_report
+
+_ENDINGS = ("tsv", "json", "md", "svg")
+Keys = dict[str, Any]
+
+
+class Table5(Experiment):
+    """Bits per base: the run's own evaluation, and a pretraining for each model of `tables.models`."""
+
+    name: ClassVar[str] = "table5"
+    files: ClassVar[Sequence[str]] = [f"tables/table5.{ending}" for ending in _ENDINGS]
+
+    def check(self, run: Config) -> None:
+        """Language models are pretrained on a genome."""
+        require(run.has_genome, "table5: needs a genome.reference to pretrain on")
+
+    def arms(self, run: Config) -> Sequence[Arm]:
+        """A model each, with other inputs than the run's, and as many tokens a step."""
+        own, steps = run.pretraining, run.tables.pretraining_steps
+        return [
+            Arm(
+                model.name,
+                "pretraining",
+                (own.seed,),
+                {
+                    **_encoder(run, model),
+                    "pretraining.sequence_tokens": model.tokens,
+                    "pretraining.batch_size": max(
+                        1, round(own.batch_size * own.sequence_tokens / model.tokens)
+                    ),
+                    "pretraining.length_curriculum": [],
+                    "pretraining.steps": steps or own.steps,
+                },
+                predictions="tsv",
+            )
+            for model in run.tables.models
+        ]
+
+    def inputs(self, run: Config) -> Sequence[Path]:
+        """Bits per base of the run's own model."""
+        return [run.paths.pretraining_bits]
+
+    def compare(
+        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+    ) -> list[str]:
+        """Write Table 5."""
+        bits = {job.arm.name: job.predictions for job in jobs}
+        table = table_report(self.name, [run.paths.pretraining_bits], output, bits=bits)
+        return [f"{self.name}: {len(table):,} rows"]
+
+
+class Table6(Experiment):
+    """Promoters: a part for each negative set in the run's windows, and one for each further window."""
+
+    name: ClassVar[str] = "table6"
+    files: ClassVar[Sequence[str]] = [f"tables/table6.{ending}" for ending in _ENDINGS]
+
+    def check(self, run: Config) -> None:
+        """Windows are cut around start sites of a genome."""
+        there = run.has_promoters and not run.has_sequences
+        require(there, "table6: there are no promoters on a genome in this run")
+
+    def arms(self, run: Config) -> Sequence[Arm]:
+        """Language models, probes and comparators of one part after the other."""
+        return [
+            arm
+            for (bases, negative_set), models in _parts(run).items()
+            for arm in _Part(
+                run,
+                "promoters",
+                models,
+                f"{bases}-{negative_set}-",
+                keys=_sides(run, bases),
+                options={"negative_set": negative_set},
+                data=str(bases),
+            ).arms()
+        ]
+
+    def data_config(self, run: Config, data: str) -> Config:
+        """Windows of so many bp, divided at the TSS as the run's are."""
+        bases = int(data)
+        sets = [negative_set for size, negative_set in _parts(run) if size == bases]
+        keys = {**_sides(run, bases), "promoters.windows.negative_sets": sets}
+        for path in _aliases(run):
+            keys["genome.aliases"] = str(path)
+        return with_keys(run, "windows", keys, self.name)
+
+    def data_inputs(self, run: Config) -> Sequence[Path]:
+        """Sequence, start sites, and the files that name contigs and coding bases."""
+        paths, annotation = run.paths, annotation_file(run)
+        named = [*([annotation] if annotation else []), *_aliases(run)]
+        return [*(Path(f"{paths.reference}{end}") for end in ("", *INDEX_ENDINGS)), paths.promoters, *named]
+
+    def make_data(self, run: Config, data: str, output: Path) -> None:
+        """Build the windows."""
+        from bigbird_dna.data.promoter_windows import prepare_windows
+
+        paths, config = run.paths, self.data_config(run, data)
+        prepare_windows(config, paths.reference, paths.promoters, output, annotation_file(run))
+
+    def compare(
+        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+    ) -> list[str]:
+        """Write Table 6."""
+        table = table_report(self.name, [job.model for job in jobs], output)
+        return [f"{self.name}: {len(table):,} rows"]
+
+
+class Table7(Experiment):
+    """Chromatin, on the run's bins."""
+
+    name: ClassVar[str] = "table7"
+    files: ClassVar[Sequence[str]] = [
+        *(f"tables/table7.{ending}" for ending in _ENDINGS),
+        "tables/table7_tracks.tsv",
+    ]
+
+    def check(self, run: Config) -> None:
+        """A model's window has a bin in its middle."""
+        require(run.has_chromatin, "table7: chromatin.data.tracks is null: there are no tracks")
+        size = run.chromatin.data.bin
+        for model in run.tables.models:
+            if model.window and (model.window < size or (model.window - size) % 2):
+                raise ConfigError(
+                    f"tables.models: {model.name}: window {model.window}: doesn't hold the bin of {size} bp "
+                    "in its middle"
+                )
+
+    def arms(self, run: Config) -> Sequence[Arm]:
+        """Language models, probes and comparators."""
+        models = [OWN_MODEL, *(model.name for model in run.tables.models if model.window)]
+        return list(_Part(run, "chromatin", models, predictions="npy").arms())
+
+    def inputs(self, run: Config) -> Sequence[Path]:
+        """Labels of the test bins, and their tracks."""
+        return [run.paths.held_out_bins / "labels.npz", run.paths.chromatin_data / "tracks.tsv"]
+
+    def compare(
+        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+    ) -> list[str]:
+        """Write Table 7."""
+        labels, tracks = self.inputs(run)
+        table = table_report(
+            self.name,
+            [job.model for job in jobs],
+            output,
+            labels=labels,
+            tracks=tracks,
+            min_positives=run.chromatin.min_positives_report,
+        )
+        return [f"{self.name}: {len(table):,} rows"]
+
+
+def _parts(run: Config) -> dict[tuple[int, str], list[str]]:
+    """The language models of each part of Table 6, by the bp of its windows and its negative set."""
+    tables, windows = run.tables, run.promoters.windows
+    sets = tables.negative_sets or windows.negative_sets
+    parts: dict[tuple[int, str], list[str]] = {
+        (windows.length, name): [OWN_MODEL] for name in sets if name != "user"
+    }
+    seen = [(bases, OWN_MODEL) for bases in tables.windows or () if bases != windows.length]
+    seen += [(model.window, model.name) for model in tables.models if model.window]
+    for bases, model in seen:
+        parts.setdefault((bases, tables.context_negative_set), []).append(model)
+    return parts
+
+
+def _aliases(run: Config) -> list[Path]:
+    return [] if run.genome.aliases is None else [locate(run.genome.aliases, run.data_dir)]
+
+
+def _sides(run: Config, bases: int) -> Keys:
+    windows = run.promoters.windows
+    upstream = round(bases * windows.sides[0] / windows.length)
+    return {"promoters.windows.upstream": upstream, "promoters.windows.downstream": bases - upstream}
+
+
+def _encoder(run: Config, model: TableModel) -> Keys:
+    """What the encoder of a language model has otherwise than the run's own."""
+    return {
+        "encoder.attention": model.attention,
+        "encoder.attention_options": {},
+        "encoder.max_length": max(model.tokens, run.encoder.max_length),
+    }
+
+
+def _pretrained(run: Config, model: str) -> Path:
+    if model == OWN_MODEL:
+        return run.paths.pretrained
+    return run.paths.experiment("table5") / model / str(run.pretraining.seed) / "model"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A table, or a part of Table 6: what its arms have in common."""
+
+    run: Config
+    task: ArmTask
+    models: Sequence[str]
+    prefix: str = ""
+    keys: Keys = field(default_factory=dict)
+    options: Keys = field(default_factory=dict)
+    data: str = ""
+    predictions: str = ""
+
+    def arms(self) -> Iterator[Arm]:
+        """Fine-tuned language models, probes of them, and comparators."""
+        tables = self.run.tables
+        for model in self.models:
+            for start in tables.initializations:
+                yield self._fine_tuned(model, start)
+        for model in self.models if tables.linear_probes else ():
+            for start in tables.initializations:
+                yield self._probe(model, start)
+        for comparator in getattr(tables, self.task):
+            yield Arm(
+                f"{self.prefix}{comparator}",
+                self.task,
+                # Those that are trained have a model for each seed, the others for the first.
+                tables.seeds if comparator in NETWORK_NAMES else tables.seeds[:1],
+                predictor=comparator,
+                options={**self.options, **_comparator_options(self.run, self.task, comparator)},
+                data=self.data,
+            )
+
+    def _window(self, model: str) -> int | None:
+        """bp around a bin that a model of the tables sees; None: of promoters, or of the run's own model."""
+        named = {one.name: one.window for one in self.run.tables.models}
+        return named.get(model) if self.task == "chromatin" else None
+
+    def _fine_tuned(self, model: str, start: str) -> Arm:
+        tables, task = self.run.tables, self.task
+        named = {one.name: one for one in tables.models}
+        steps, window = getattr(tables.lm_steps, task), self._window(model)
+        return Arm(
+            f"{self.prefix}{model}-{start}",
+            task,
+            tables.seeds,
+            {
+                **(_encoder(self.run, named[model]) if model in named else {}),
+                **self.keys,
+                **({f"{task}.training.steps": steps} if steps else {}),
+                f"{task}.model.initial": start,
+            },
+            options={**self.options, **({"window": window} if window else {})},
+            initialization=_pretrained(self.run, model) if start == PRETRAINED else None,
+            data=self.data,
+            predictions=self.predictions,
+        )
+
+    def _probe(self, model: str, start: str) -> Arm:
+        tables = self.run.tables
+        # The run's own model has the window of other comparators: pretraining saw no longer inputs.
+        window = self._window(model) or (tables.comparator_window if self.task == "chromatin" else None)
+        return Arm(
+            f"{self.prefix}{model}-{start}-{PROBE}",
+            self.task,
+            # Weights that were pretrained once have one probe.
+            tables.seeds if start != PRETRAINED else tables.seeds[:1],
+            predictor=PROBE,
+            options={**self.options, "weights": start, **({"window": window} if window else {})},
+            initialization=_pretrained(self.run, model),
+            data=self.data,
+        )
+
+
+def _comparator_options(run: Config, task: ArmTask, comparator: str) -> Keys:
+    """What the section says of a comparator; without it, its own defaults."""
+    tables = run.tables
+    found: Keys = {}
+    if comparator in NETWORK_NAMES:
+        found = {
+            "steps": getattr(tables.cnn_steps, task),
+            "step_windows": tables.network_batch_size,
+            "learning_rate": tables.network_learning_rate,
+        }
+    elif comparator == MOTIFS and tables.motifs:
+        found = {"motifs": locate(tables.motifs, run.data_dir)}
+    elif comparator == MOTIFS:
+        found = {"taxon": tables.taxon}
+    if task == "chromatin":
+        found["window"] = tables.comparator_window
+    return {name: value for name, value in found.items() if value is not None}

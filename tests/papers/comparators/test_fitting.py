@@ -1,0 +1,276 @@
+"""Comparators fitted to promoters and bins: what is written, what reports make of it, what is refused."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from bigbird_dna.config import EncoderConfig, load_config
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.papers.comparators.fitting import ComparatorOptions, PromoterData, TrackData, fit_comparator
+from bigbird_dna.papers.experiments.tables import table_report
+from tests.cli.command import Run, invoke
+from tests.golden.messages import fails
+from tests.toys import MOTIFS, random_model, small_tokenizer, write_motif_genome
+
+QUICK: dict[str, Any] = {"steps": 4, "step_windows": 8}
+
+
+def fit_windows(
+    path: Path,
+    name: str,
+    output: Path,
+    *sets: str,
+    negative_set: str = "substituted",
+    windows: Path | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """A comparator of promoters: its description."""
+    config = load_config(path, sets)
+    data = PromoterData(
+        config, name, negative_set, windows or config.paths.windows, Reference(config.paths.reference)
+    )
+    fit_comparator(data, output, output.parent / "checkpoints", ComparatorOptions(**options), "cpu")
+    return dict(json.loads((output / "comparator.json").read_text()))
+
+
+def fit_bins(
+    home: Path, name: str, output: Path, window: int | None = None, data: Path | None = None, **options: Any
+) -> dict[str, Any]:
+    """A comparator of chromatin: its description."""
+    config = load_config(home / "config.yaml")
+    bins = TrackData(config, name, data or home / "data", home / "reference.fa.gz", window)
+    fit_comparator(bins, output, output.parent / "checkpoints", ComparatorOptions(**options), "cpu")
+    return dict(json.loads((output / "comparator.json").read_text()))
+
+
+@pytest.fixture(scope="module")
+def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Configuration, reference and data set of two motifs; don't write there."""
+    home = tmp_path_factory.mktemp("comparators")
+    write_motif_genome(home, {"a": 10_000, "b": 4000, "c": 5000}, spacing=110, both_strands=True)
+    rows = "".join(f"{name}\tTF\tpeaks/{name}.bed\n" for name in MOTIFS)
+    (home / "tracks.tsv").write_text(f"track\tgroup\tfile\n{rows}")
+    data = {
+        **{"tracks": str(home / "tracks.tsv"), "bin": 40, "window": 200, "compare_window": None},
+        **{"shift": 3, "min_positives_train": 5, "min_positives_heldout": 1, "negative_fraction": 1.0},
+    }
+    values = {
+        "results": str(home / "results"),
+        "genome": {"valid": ["b"], "test": ["c"]},
+        "chromatin": {"data": data, "evaluation": {"test_bins": 60, "baseline_kmer": 4}},
+    }
+    (home / "config.yaml").write_text(yaml.safe_dump(values))
+    reference = home / "reference.fa.gz"
+    invoke("prepare chromatin", home / "config.yaml", "--reference", reference, "-o", home / "data")
+    lines = []
+    for motif in (MOTIFS["one"],):
+        lines.append(">MA1 One\n")
+        lines += [
+            f"{base} [ {' '.join(str(9 * (base == letter)) for letter in motif)} ]\n" for base in "ACGT"
+        ]
+    (home / "motifs.txt").write_text("".join(lines))
+    return home
+
+
+# Promoters
+
+
+@pytest.mark.parametrize("name", ["k-mers", "position"])
+def test_regressions_of_promoters_are_the_baselines(
+    run: Run, tiny_config: Path, tmp_path: Path, name: str
+) -> None:
+    words = ("train baseline-promoter", tiny_config, "--negative-set", "substituted", "--baseline")
+    assert run(*words, name.replace("k-mers", "k-mer"), "-o", tmp_path / "old.parquet").code == 0
+    told = fit_windows(tiny_config, name, tmp_path / "new")
+    assert (tmp_path / "new/predictions.parquet").read_bytes() == (tmp_path / "old.parquet").read_bytes()
+    assert (told["comparator"], told["negative_set"]) == (name, "substituted")
+    assert set(told["chosen"]) == {"inverse_penalty", *(["k"] if name == "k-mers" else [])}
+    assert set(told["metrics"]) == {"valid", "test"} and told["metrics"]["test"]["auroc"] > 0.5
+
+
+def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_path: Path) -> None:
+    told, again = (fit_windows(tiny_config, "cnnprom", tmp_path / name, **QUICK) for name in ("one", "two"))
+    half = fit_windows(
+        tiny_config, "cnnprom", tmp_path / "half", "promoters.training.train_fraction=0.5", **QUICK
+    )
+    assert half["training_windows"] == told["training_windows"] // 2 and told == again
+    one, two = (tmp_path / name / "predictions.parquet" for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+    assert (tmp_path / "one/training.jsonl").is_file()
+    assert not list((tmp_path / "checkpoints").rglob("*.pt"))
+    settings = told["settings"]
+    assert settings["steps"] == 4 and settings["balanced"] and not settings["both_strands"]
+    given = f"substituted={one}"
+    assert run("evaluate promoters", "--predictions", given, "-o", tmp_path / "report").code == 0
+    table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
+    assert table["auroc"].tolist() == pytest.approx([told["metrics"]["test"]["auroc"]])
+
+
+@pytest.mark.parametrize("name", ["gc", "nearest", pytest.param("gkm-svm", marks=pytest.mark.slow)])
+def test_others_of_promoters(tiny_config: Path, tmp_path: Path, name: str) -> None:
+    fit_windows(tiny_config, name, tmp_path / "out")
+    found = pd.read_parquet(tmp_path / "out/predictions.parquet")
+    assert set(found["split"]) == {"valid", "test"} and found["probability"].between(0, 1).all()
+
+
+def test_a_probe_reads_a_model_that_stays_as_it_is(tiny_config: Path, tmp_path: Path) -> None:
+    tokenizer, pretrained = small_tokenizer(), tmp_path / "model"
+    config = EncoderConfig(
+        vocabulary=tokenizer.vocabulary, layers=2, hidden=16, heads=2, positions=128, block_size=8
+    )
+    save(pretrained, random_model(tokenizer, config, PretrainingSettings(), seed=3), {}, {}, {})
+    for weights in ("pretrained", "random"):
+        told = fit_windows(
+            tiny_config, "probe", tmp_path / weights, model=pretrained, weights=weights, seed=2
+        )
+        assert (told["comparator"], told["chosen"]["weights"]) == ("probe", weights)
+        assert told["settings"] == {"seed": 2} and told["metrics"]["test"]["auroc"] > 0.5
+    assert len(table_report("table6", [tmp_path / "pretrained"], tmp_path / "report")) == 1
+
+
+# Chromatin
+
+
+def test_kmers_of_bins_are_those_of_the_baseline(run: Run, chromatin: Path, tmp_path: Path) -> None:
+    words = ["train baseline-chromatin", chromatin / "config.yaml", "--data", chromatin / "data"]
+    words += ["--reference", chromatin / "reference.fa.gz", "--labels", tmp_path / "held-out"]
+    assert run(*words, "-o", tmp_path / "old.npy").code == 0
+    fit_bins(chromatin, "k-mers", tmp_path / "new")
+    assert (tmp_path / "new/predictions.npy").read_bytes() == (tmp_path / "old.npy").read_bytes()
+    for file in ("bins.parquet", "labels.npz"):
+        assert (tmp_path / "new" / file).read_bytes() == (tmp_path / "held-out" / file).read_bytes()
+
+
+def test_a_network_of_bins_and_its_report(run: Run, chromatin: Path, tmp_path: Path) -> None:
+    told = fit_bins(chromatin, "residual-cnn", tmp_path / "out", 120, **QUICK)
+    values = np.load(tmp_path / "out/predictions.npy")
+    assert values.shape == (60, 2) and ((values > 0) & (values < 1)).all()
+    assert told["window"] == 120 and told["settings"]["both_strands"] and told["tracks_left_out"] == []
+    words = ["auc-report", tmp_path / "out/predictions.npy", tmp_path / "out/labels.npz"]
+    assert run(*words, "--tracks", tmp_path / "out/tracks.tsv", "-o", tmp_path / "report").code == 0
+
+
+def test_the_nearest_window_of_bins_is_that_of_the_similarity(
+    run: Run, chromatin: Path, tmp_path: Path
+) -> None:
+    words = ["evaluate nearest-bins", chromatin / "config.yaml", "--data", chromatin / "data", "--window", 40]
+    words += ["--reference", chromatin / "reference.fa.gz", "--predictions", tmp_path / "old.npy"]
+    assert run(*words, "-o", tmp_path / "old.tsv").code == 0
+    fit_bins(chromatin, "nearest", tmp_path / "new", 40)
+    assert (tmp_path / "new/predictions.npy").read_bytes() == (tmp_path / "old.npy").read_bytes()
+
+
+def test_known_motifs_of_bins(chromatin: Path, tmp_path: Path) -> None:
+    told = fit_bins(chromatin, "motifs", tmp_path / "out", motifs=chromatin / "motifs.txt")
+    values = np.load(tmp_path / "out/predictions.npy")
+    labels = PackedLabels.load(tmp_path / "out/labels.npz")
+    assert values.shape == (60, 1) and labels.shape == (60, 1)
+    table = pd.read_csv(tmp_path / "out/tracks.tsv", sep="\t")
+    assert table["track"].tolist() == ["one"]
+    assert told["tracks_left_out"] == ["two"] and told["chosen"]["matrices"] == ["MA1", None]
+    bins = pd.read_parquet(tmp_path / "out/bins.parquet")
+    genome = Reference(chromatin / "reference.fa.gz")
+    assert told["window"] == 40
+    assert auroc(labels.rows()[:, 0], values[:, 0].astype(float)).value > 0.9
+    assert len(bins) == 60 and set(bins["contig"]) <= set(genome.contigs)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "named"),
+    [
+        ("cnn", {}, ["'cnn'"]),
+        ("motifs", {}, ["motifs"]),
+        ("gc", {"steps": 3}, ["steps 3", "gc"]),
+        ("gc", {"learning_rate": 0.1}, ["learning_rate 0.1", "gc"]),
+        ("gc", {"taxon": "fungi"}, ["taxon fungi", "motifs", "gc"]),
+        ("gc", {"model": Path("m")}, ["model m", "probe", "gc"]),
+        ("probe", {}, ["probe"]),
+        ("probe", {"model": Path("m"), "weights": "best"}, ["'best'"]),
+        ("danq", {"steps": 0}, ["steps 0"]),
+        ("danq", {"step_windows": -1}, ["step_windows -1"]),
+        ("danq", {"learning_rate": 0}, ["learning_rate 0"]),
+        ("danq", {"learning_rate": float("nan")}, ["learning_rate nan"]),
+    ],
+)
+def test_promoter_comparators_that_are_refused(
+    tiny_config: Path, tmp_path: Path, name: str, options: dict[str, Any], named: Sequence[str]
+) -> None:
+    with fails(UsageError, *named):
+        fit_windows(tiny_config, name, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_promoter_data_that_are_refused(tiny_config: Path, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    with fails(DataError, tmp_path / "none/windows.parquet"):
+        fit_windows(tiny_config, "gc", tmp_path / "out", windows=tmp_path / "none")
+    with fails(DataError, "'upside'"):
+        fit_windows(tiny_config, "gc", tmp_path / "out", negative_set="upside")
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path / "file", tmp_path):
+        with fails(UsageError, place):
+            fit_windows(tiny_config, "gc", place)
+    with fails(DataError, "deepsea", "100", "163"):
+        fit_windows(tiny_config, "deepsea", tmp_path / "out", **QUICK)
+    assert not (tmp_path / "out").exists() and not list((tmp_path / "checkpoints").rglob("*"))
+
+
+def test_windows_of_one_class_are_refused(tiny_config: Path, tmp_path: Path) -> None:
+    source = tiny_config.parent / "results/promoters"
+    rows = pd.read_parquet(source / "windows.parquet")
+    keep = ~((rows["split"] == "valid") & (rows["negative_set"] == "positive"))
+    home = tmp_path / "windows"
+    home.mkdir()
+    rows[keep].to_parquet(home / "windows.parquet", index=False)
+    labels = (rows[keep]["negative_set"] == "positive").to_numpy()
+    packed = np.packbits(labels[:, None], axis=1)
+    np.savez(home / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
+    with fails(DataError, home, "validation"):
+        fit_windows(tiny_config, "gc", tmp_path / "out", windows=home)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "named"),
+    [
+        ("position", {}, ["position"]),
+        ("gc", {"window": 39}, ["39", "40"]),
+        ("gc", {"window": 41}, ["41", "40"]),
+        ("motifs", {"taxon": "moss"}, ["'moss'"]),
+        ("motifs", {"taxon": "fungi", "motifs": Path("m.txt")}, ["fungi"]),
+    ],
+)
+def test_chromatin_comparators_that_are_refused(
+    chromatin: Path, tmp_path: Path, name: str, options: dict[str, Any], named: Sequence[str]
+) -> None:
+    with fails(UsageError, *named):
+        fit_bins(chromatin, name, tmp_path / "out", **options)
+
+
+def test_matrices_that_are_refused(chromatin: Path, tmp_path: Path) -> None:
+    with fails(DataError, tmp_path / "none"):
+        fit_bins(chromatin, "motifs", tmp_path / "out", motifs=tmp_path / "none")
+    (tmp_path / "other").write_text((chromatin / "motifs.txt").read_text().replace("One", "Else"))
+    with fails(DataError, tmp_path / "other", "tracks.tsv"):
+        fit_bins(chromatin, "motifs", tmp_path / "out", motifs=tmp_path / "other")
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_without_validation_bins_are_refused(run: Run, chromatin: Path, tmp_path: Path) -> None:
+    words = ["prepare chromatin", chromatin / "config.yaml", "--reference", chromatin / "reference.fa.gz"]
+    assert run(*words, "--set", "genome.valid=[]", "-o", tmp_path / "data").code == 0
+    with fails(DataError, tmp_path / "data", "validation"):
+        fit_bins(chromatin, "gc", tmp_path / "out", data=tmp_path / "data")

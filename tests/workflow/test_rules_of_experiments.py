@@ -1,0 +1,209 @@
+"""What the workflow would run for the papers' experiments, and what each arm of a plan is trained with."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bigbird_dna.config import complete, load_config, parse_config, read_values
+from bigbird_dna.errors import ConfigError, UsageError
+from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan
+from bigbird_dna.papers.experiments.running import find_job, run_job
+from bigbird_dna.training.distributed import World
+from tests.conftest import REPOSITORY
+from tests.golden.messages import fails
+from tests.workflow.dry_runs import (
+    STUDY,
+    dry_run,
+    jobs,
+    overlay,
+    own_genome,
+    refused,
+    snakemake,
+    stage_configs,
+)
+
+DEMO = REPOSITORY / "workflow/config/demo.yaml"
+DEEP = {"name": "deep", "attention": "combiner_fixed", "attention_options": {"pooling": "deepsets_max"}}
+TABLES: dict[str, Any] = {
+    **{"promoters": ["gc", "cnnprom"], "chromatin": ["motifs", "danq"], "seeds": [1, 7]},
+    **{"negative_sets": ["upstream", "permuted"], "windows": [1000], "taxon": "fungi"},
+    **{"lm_steps": {"promoters": 20}, "cnn_steps": {"promoters": 30}, "context_negative_set": "genomic"},
+    **{"pretraining_steps": 40, "network_learning_rate": 0.01, "comparator_window": 600},
+    "models": [
+        {"name": "bert-512", "attention": "full", "tokens": 512, "window": 2000},
+        {"name": "bigbird-256", "tokens": 256},
+    ],
+}
+ABLATION: dict[str, Any] = {
+    **{"mechanisms": ["full", "bigbird", DEEP], "seeds": [1, 7], "tokens": 256, "batch_tokens": 1024},
+    **{"steps": 40, "lengths": [1024, 4096], "long_input_steps": 3, "distance": ["ACTIVE"]},
+    **{"long_range_layers": 4, "head_init": "local"},
+}
+
+
+def planned(experiment: str, section: str, values: Any) -> dict[tuple[str, int], ArmJob]:
+    """The demo's jobs with another section, by arm and seed."""
+    config = complete(parse_config({**read_values(DEMO), section: values}))
+    found = {(job.arm.name, job.seed): job for job in plan(find_experiment(experiment), config)}
+    for places in (
+        "directory",
+        "checkpoints",
+    ):  # two may have the same settings, and would shut each other out
+        assert len({getattr(job, places) for job in found.values()}) == len(found)
+    return found
+
+
+def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, study_run: str) -> None:
+    more = {"arm": 24, "arm_predictions": 12, "pretraining_study": 1, "layer_probes": 1}
+    found = jobs(study_run)
+    assert found == jobs(demo_run) | more
+    (report,) = re.findall(r"bigbird-dna experiment compare (.*) > ", study_run)[:1]
+    assert all(section in stage_configs(study_run)["report"]["study"] for section in STUDY)
+    place = "results/demo/experiments/pretraining_study/promoters-random-0.05/7/model"
+    assert f"pretraining_study promoters-random-0.05 --seed 7 -o {place} " in study_run
+    assert "--benchmarks results/demo/benchmarks -o results/demo/report" in study_run and report
+    arms = planned("pretraining_study", "study", STUDY)
+    assert len(arms) == 24
+    for (name, seed), job in arms.items():
+        task, start, share = name.split("-")
+        training = getattr(job.config, task).training
+        assert (training.examples, training.seed, training.evaluate_every) == (float(share), seed, 20)
+        assert training.steps == (900 if start == "random_long" else 100)
+        initial = getattr(job.config, task).model.initial
+        assert initial == ("pretrained" if start == "pretrained" else "random")
+        assert (job.arm.initialization is None) == (start != "pretrained")
+        assert job.config.promoters.calibration.negatives == 0
+
+
+def test_a_study_of_chromatin_alone_is_what_asks_for_pretraining(tmp_path: Path) -> None:
+    study = {"tasks": ["chromatin"], "train_fractions": [0.5], "seeds": [1]}
+    text = dry_run(tmp_path, *own_genome(tmp_path, study=study))
+    found = jobs(text)
+    assert (found["pretrain"], found["arm"], found["arm_predictions"]) == (1, 2, 2)
+    assert "promoters-" not in text and "layer_probes" not in found
+
+
+def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: str, tmp_path: Path) -> None:
+    text = dry_run(tmp_path, *overlay(tmp_path, {"tables": TABLES}), "--", "table5", "table6", "table7")
+    found = jobs(text)
+    assert not {"arm", "table5"} & set(jobs(demo_run))
+    # Two sets in the run's own windows; one in windows of 1,000 bp, and in 2,000 that only bert-512 sees.
+    # Two pretrainings; 16 models, 12 probes and 12 comparators of promoters; 8, 6 and 3 of chromatin.
+    made = ("arm", "arm_data", "arm_predictions", "table5", "table6", "table7")
+    assert [found[name] for name in made] == [2 + 16 + 12 + 12 + 8 + 6 + 3, 3, 2 + 8, 1, 1, 1]
+    promoters, chromatin, pretrained = (planned(f"table{n}", "tables", TABLES) for n in (6, 7, 5))
+    own = promoters["400-upstream-own-random", 7]
+    assert own.arm.initialization is None and own.arm.options["negative_set"] == "upstream"
+    assert (own.config.promoters.training.seed, own.config.promoters.training.steps) == (7, 20)
+    assert not [key for key in own.arm.set if key.startswith("encoder.")]
+    bert = promoters["2000-genomic-bert-512-pretrained", 1]
+    assert bert.arm.initialization == pretrained["bert-512", 1].model
+    assert bert.config.encoder.attention == "full" and bert.config.promoters.windows.sides == (1500, 500)
+    assert bert.data.name == "2000"
+    assert chromatin["bert-512-random", 7].arm.options["window"] == 2000
+    assert "window" not in chromatin["own-random", 7].arm.options
+    # As many tokens a step as the run's own 32 inputs of 128.
+    longer = pretrained["bigbird-256", 1].config.pretraining
+    assert (longer.batch_size, longer.sequence_tokens, longer.steps) == (16, 256, 40)
+    assert pretrained["bert-512", 1].arm.predictions == "tsv"
+    windows = find_experiment("table6").data_config(own.run, "1000").promoters.windows
+    assert windows.sides == (750, 250) and windows.negative_sets == ("genomic",)
+    network = promoters["400-permuted-cnnprom", 7].arm
+    assert network.options == {"negative_set": "permuted", "steps": 30, "learning_rate": 0.01}
+    assert promoters["400-permuted-gc", 1].arm.options == {"negative_set": "permuted"}
+    assert ("400-permuted-gc", 7) not in promoters
+    probe = promoters["1000-genomic-own-random-probe", 7].arm
+    assert probe.initialization == own.run.paths.pretrained and probe.options["weights"] == "random"
+    probe = chromatin["bert-512-pretrained-probe", 1].arm
+    assert probe.initialization == pretrained["bert-512", 1].model and probe.options["window"] == 2000
+    scan = chromatin["motifs", 1]
+    assert scan.arm.options == {"taxon": "fungi", "window": 600}
+    assert scan.config.chromatin.evaluation.test_bins == 800
+
+
+def test_a_run_without_promoters_has_no_table_of_them(tmp_path: Path) -> None:
+    words = own_genome(tmp_path)
+    refused(snakemake(tmp_path, "--dry-run", *words, "--", "table6"), "table6: there are no promoters")
+    found = jobs(dry_run(tmp_path, *words, "--", "table5", "table7"))
+    assert (found["table5"], found["table7"], found["pretrain"]) == (1, 1, 1)
+
+
+def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
+    demo_run: str, tmp_path: Path
+) -> None:
+    text = dry_run(tmp_path, *overlay(tmp_path, {"ablation": ABLATION}), "--", "ablation")
+    found = jobs(text)
+    assert not [name for name in jobs(demo_run) if "ablation" in name]
+    # Of the same time the reference has its models of the same steps.
+    trainings = 3 * 2 * (1 + 2) + 2 * 2
+    made = ("arm", "arm_cost", "arm_predictions", "ablation")
+    assert [found[name] for name in made] == [trainings + 6, 3, trainings + 6, 1]
+    assert "pretrain" not in found and "finetune_chromatin" not in found
+    arms = planned("ablation", "ablation", ABLATION)
+    assert len(arms) == trainings + 6
+    long = arms["deep-4096", 7].config
+    encoder, training = long.encoder, long.pretraining
+    assert encoder.attention == "combiner_fixed" and encoder.attention_options["pooling"] == "deepsets_max"
+    assert (encoder.head_init, encoder.positions) == ("neighbours", 4096)
+    assert (training.steps, training.sequence_tokens, training.seed) == (13, 4096, 7)
+    assert [(stage.steps, stage.tokens) for stage in training.length_curriculum] == [(10, 256)]
+    place = arms["full-time", 1].run.paths.experiment("ablation")
+    assert arms["full-time", 1].arm.costs == [
+        place / f"{name}-steps/cost.json" for name in ("full", "bigbird")
+    ]
+    assert arms["full-steps", 1].arm.measured == (256, 1024, 4096)
+    far = arms["deep-distance", 7]
+    assert far.config.encoder.layers == 4 and far.config.chromatin.model.bin_layers == 0
+    assert far.config.chromatin.model.initial == "random" and far.arm.initialization is None
+    assert far.arm.options["tracks"] == ("ACTIVE",) and far.arm.predictions == "npy"
+
+
+def test_an_ablation_of_so_many_seconds_without_tracks(tmp_path: Path) -> None:
+    own = {"name": "bigbird", "encoder": {"random_blocks": 2}}
+    ablation = {"mechanisms": [own, "window"], "time_budget_s": 9, "lengths": [], "long_range_tracks": []}
+    found = jobs(dry_run(tmp_path, *overlay(tmp_path, {"ablation": ablation}), "--", "ablation"))
+    assert (found["arm"], found["arm_cost"], found["arm_predictions"]) == (4, 2, 4)
+    assert "chromatin_baseline" not in found
+    timed = planned("ablation", "ablation", ablation)["bigbird-time", 1].arm
+    assert timed.options["seconds"] == 9.0 and len(timed.costs) == 1
+
+
+def test_an_ablation_is_looked_at_before_its_work(tmp_path: Path) -> None:
+    """Only where it is asked for: another target doesn't go by its section."""
+    deep = {"name": "deep", "attention": "full", "encoder": {"layerz": 3}}
+    wrong = overlay(tmp_path, {"ablation": {"mechanisms": ["bigbird", deep]}})
+    outcome = snakemake(tmp_path, "--dry-run", *wrong, "--", "ablation")
+    refused(outcome, "ablation.mechanisms: deep: unknown key 'encoder.layerz'")
+    assert "ablation" not in jobs(dry_run(tmp_path, *wrong))
+    sequences = REPOSITORY / "workflow/config/sequences.yaml"
+    (tmp_path / "promoters.fa").touch()
+    outcome = snakemake(tmp_path, "--dry-run", "--configfile", sequences, "--", "ablation")
+    refused(outcome, "ablation: needs a genome.reference to pretrain on")
+
+
+def test_tracks_to_tell_from_afar_are_looked_for_once_the_data_are_there(tmp_path: Path) -> None:
+    """Of any data: some tracks are left out of them for their few positives."""
+    config = load_config(
+        DEMO, [f"results={tmp_path}", "ablation={mechanisms: [bigbird], distance: [ACTIVE]}"]
+    )
+    config.paths.chromatin_data.mkdir(parents=True)
+    (config.paths.chromatin_data / "tracks.tsv").write_text("track\tgroup\nOPEN1\tDHS\nSILENT\tHM\n")
+    job = find_job(config, "ablation", "bigbird-distance", None)
+    with fails(ConfigError, "ACTIVE", config.paths.chromatin_data / "tracks.tsv"):
+        run_job(job, tmp_path / "model", tmp_path / "checkpoints", World(0, 1, torch.device("cpu")))
+
+
+def test_two_attentions_may_be_the_same_under_two_names() -> None:
+    long_range = {"attentions": {"bigbird": {}, "again": {}}, "seeds": [1, 2]}
+    assert len(planned("long_range_arena", "long_range", long_range)) == 2 * 2 * 2
+
+
+def test_jobs_that_are_in_no_plan(tmp_path: Path) -> None:
+    config = load_config(DEMO)
+    for arm, seed in (("no-arm", 1), ("gc", 99)):
+        with fails(UsageError, arm if seed == 1 else str(seed)):
+            find_job(config, "table7", arm, seed)
+    with fails(UsageError, "'table8'"):
+        find_experiment("table8")
