@@ -189,13 +189,12 @@ def label_bins(
     from bigbird_dna.genome.assembly import load_assembly
     from bigbird_dna.genome.chromatin.building import build_dataset
     from bigbird_dna.genome.chromatin.labels import Labelling
-    from bigbird_dna.genome.chromatin.regions import RegionSplits
     from bigbird_dna.genome.chromatin.tracks import Track
     from bigbird_dna.genome.reference import Reference
 
     reference, demo = Reference(home / "reference.fa.gz"), load_assembly("demo")
     tracks = [Track(name, "TF", file=path) for name, path in beds.items()]
-    splits = RegionSplits.from_names(reference.contigs, demo, valid=[valid], test=[test])
+    splits = region_splits(reference.contigs, demo, valid=[valid], test=[test])
     labelling = Labelling(bin_size=40, window=window, max_n=1.0, negative_fraction=negatives, min_positives=1)
     return build_dataset(home / "data", reference, demo, tracks, splits, labelling)
 

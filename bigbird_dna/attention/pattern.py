@@ -13,8 +13,8 @@ remain: R, W and G alone.
 
 That is the internal construction (ITC). Three variants change it:
 
-* `num_global_tokens` (the extended construction, ETC): so many tokens in front of the sequence see everything and
-  are seen by everything; blocks are counted from the first token after them.
+* `num_global_tokens` (the extended construction, ETC): so many tokens in front of the sequence see everything
+  and are seen by everything; blocks are counted from the first token after them.
 * `causal`, for decoders: a query sees only keys up to its own. All g global blocks are the first ones, no
   block sees its future, the window is the own block (which is seen even with w = 0) and the (w - 1) / 2
   before it, and the random blocks of a row are drawn from its past. Nothing about a row depends on what

@@ -53,8 +53,8 @@ class EncoderConfig(Section):
     )
     attention: str = Field(
         default="bigbird",
-        description="bigbird: block-sparse; bigbird_etc: with num_global_tokens; random, window, random_window: "
-        "these blocks alone; full: every token sees every other; or a mechanism's name",
+        description="bigbird: block-sparse; bigbird_etc: with num_global_tokens; random, window, "
+        "random_window: these blocks alone; full: every token sees every other; or a mechanism's name",
     )
     attention_options: dict[str, Option] = Field(
         default={}, validate_default=True, description="of a mechanism, by name; left out: its defaults"

@@ -276,8 +276,8 @@ class PromoterConfig(Section):
                 )
         if upstream + downstream <= 2 * self.training.crop_jitter_bp:
             raise ConfigError(
-                f"promoters.training.crop_jitter_bp {self.training.crop_jitter_bp} leaves nothing of windows of "
-                f"{upstream + downstream} bp ({where})"
+                f"promoters.training.crop_jitter_bp {self.training.crop_jitter_bp} leaves nothing of windows "
+                f"of {upstream + downstream} bp ({where})"
             )
         sides = {"upstream": upstream, "downstream": downstream}
         return self.model_copy(update={"windows": self.windows.model_copy(update=sides)})

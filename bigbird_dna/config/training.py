@@ -113,7 +113,8 @@ class PretrainingConfig(TrainingConfig):
         for stage in self.length_curriculum:
             if stage.tokens >= self.sequence_tokens:
                 raise ValueError(
-                    f"length_curriculum.tokens {stage.tokens} is not below sequence_tokens {self.sequence_tokens}"
+                    f"length_curriculum.tokens {stage.tokens} is not below sequence_tokens "
+                    f"{self.sequence_tokens}"
                 )
         if self.steps_hold:
             self.check_steps()

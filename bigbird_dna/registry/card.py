@@ -88,8 +88,8 @@ def _identity(
     yield (
         "Encoder",
         f"{config.layers:,} layers, {config.hidden:,} wide, {config.heads:,} heads; at most "
-        f"{config.max_length:,} tokens; {config.position_encoding} positions; {_text(config.attention)} attention "
-        f"{_attention(config)}",
+        f"{config.max_length:,} tokens; {config.position_encoding} positions; "
+        f"{_text(config.attention)} attention {_attention(config)}",
     )
     if isinstance(model, LoadedPromoterModel):
         settings = model.settings

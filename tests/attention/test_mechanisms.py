@@ -135,7 +135,7 @@ def test_a_configuration_has_all_options_of_its_mechanism() -> None:
         ("combiner_routing", {"attention_options": {"decay": "much"}}, ("decay", "much")),
         ("bigbird", {"attention_options": {"span": 4}}, ("attention_options", "bigbird")),
         ("combiner_logsparse", {"num_global_tokens": 4}, ("num_global_tokens 4", "combiner_logsparse")),
-        ("combiner_logsparse", {"route": "blocked"}, ("route blocked",)),
+        ("combiner_logsparse", {"attention_backend": "blocked"}, ("route blocked",)),
         ("performer", {"attention_dropout": 0.1}, ("attention_dropout 0.1", "performer")),
         ("reformer", {"attention_options": {"buckets": 3}}, ("buckets", "got 3")),
         ("window", {"window_blocks": 0}, ("window_blocks",)),
@@ -309,7 +309,7 @@ def promoter_model(config: EncoderConfig) -> bigbird_dna.Model:
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_hidden_states_depend_neither_on_padding_nor_on_the_batch(name: str, position: str) -> None:
     torch.manual_seed(0)
-    encoder = Encoder(SMALL.model_copy(update={"attention": name, "position": position})).eval()
+    encoder = Encoder(SMALL.model_copy(update={"attention": name, "position_encoding": position})).eval()
     lengths = [128, 40, 97]
     ids = torch.randint(5, 40, (3, 128))
     with torch.no_grad():

@@ -71,7 +71,7 @@ def begin(home: Path, profile: Path, *words: str | Path) -> subprocess.Popen[str
 
 
 def snakemake_log(home: Path) -> str:
-    """What Snakemake wrote of its runs in a directory, with every command; the terminal has a line per job."""
+    """What Snakemake wrote of its runs in a directory, with every command; a terminal has a line a job."""
     return "".join(path.read_text() for path in sorted((home / ".snakemake" / "log").glob("*.log")))
 
 

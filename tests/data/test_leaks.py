@@ -273,7 +273,7 @@ def test_windows_and_negatives_keep_to_their_split(config: Config) -> None:
 def test_negatives_of_a_stretch_are_those_of_its_place() -> None:
     """The same windows as of the sequence alone, where it lies, and away from the promoters around it."""
     sequence, positions = random_dna(3000, 1), np.array([4010, 4500, 6995, 9000])
-    config = PromoterWindowsConfig(upstream=30, downstream=10, distance=25)
+    config = PromoterWindowsConfig(upstream=30, downstream=10, min_tss_distance=25)
     (moved, gc), (alone, other) = (
         draw_candidates(
             Interval("c", start, start + 3000),

@@ -32,7 +32,7 @@ SIZE = 20
 
 
 def candidates(sequence: str, positions: np.ndarray, count: int) -> NegativeRegions:
-    config = PromoterWindowsConfig(upstream=30, downstream=10, distance=25)
+    config = PromoterWindowsConfig(upstream=30, downstream=10, min_tss_distance=25)
     segment, rng = Interval("c", 0, len(sequence)), np.random.default_rng(2)
     return draw_candidates(segment, sequence, positions, None, config, count, rng)
 

@@ -135,7 +135,7 @@ def toy_objective(promoters: int, variants: np.ndarray, jitter: int) -> Promoter
     sequences, promoter = ["A" * (40 + row) for row in range(16)], np.arange(16) < promoters
     windows = SplitWindows(sequences, promoter.astype(np.uint8), promoter, variants)
     settings = PromoterSettings(upstream=40, downstream=40, pooling="cls", jitter=jitter, views=1)
-    config, pieces = PromoterTrainingConfig(batch_size=8, jitter=jitter), StubTokenizer()
+    config, pieces = PromoterTrainingConfig(batch_size=8, crop_jitter_bp=jitter), StubTokenizer()
     return PromoterObjective(pieces, windows, windows, config, settings, 128, ALONE)  # type: ignore[arg-type]
 
 
@@ -252,7 +252,7 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
     model = load(tmp_path / "model")
     table = model.network.state_dict()["encoder.embeddings.position.weight"]
     before = load(tmp_path / "pretrained").network.state_dict()["encoder.embeddings.position.weight"]
-    assert model.config.positions == len(table) == 160
+    assert model.config.max_length == len(table) == 160
     # One step of fine-tuning moves what it used; a window has fewer tokens than the copy's first row.
     torch.testing.assert_close(table[128:], before[:32], atol=2e-3, rtol=0)
 
@@ -320,7 +320,7 @@ def test_unaligned_sequences_are_refused(
 # The ensemble
 
 CONFIG = EncoderConfig(
-    vocabulary=TOKENIZER.vocabulary, layers=1, hidden=16, heads=2, positions=128, block_size=8
+    vocabulary=TOKENIZER.vocabulary, layers=1, hidden=16, heads=2, max_length=128, block_size=8
 )
 
 

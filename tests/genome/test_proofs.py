@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.disk.user_cache import PrivateShelf
+from bigbird_dna.disk.user_cache import UserCache
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.fasta import stream_fasta
@@ -325,7 +325,7 @@ def test_a_memory_that_others_may_write_to_is_not_believed(tmp_path, remembered)
 
 
 def test_the_oldest_memories_go(tmp_path, monkeypatch, remembered):
-    monkeypatch.setattr(proofs, "SHELF", PrivateShelf("references", most=3))
+    monkeypatch.setattr(proofs, "SHELF", UserCache("references", most=3))
     for number in range(5):
         path = tmp_path / f"{number}.fa"
         store(path, layout({"a": "ACGT"}))

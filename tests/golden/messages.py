@@ -2,8 +2,8 @@
 
     pytest --record-messages [TESTS ...]    write the messages of these tests anew; review the difference
 
-A message is found by its test and by its number within it. Paths of temporary folders, checksums and ports are
-replaced, since they differ from run to run.
+A message is found by its test and by its number within it. Paths of temporary folders, checksums and ports
+are replaced, since they differ from run to run.
 """
 
 import json
@@ -19,7 +19,7 @@ from hypothesis import currently_in_test_context
 
 FILE = Path(__file__).with_name("messages.txt")
 REPOSITORY = Path(__file__).resolve().parents[2]
-# Of a test with more messages (each bit of a file changed, say) the first are stored; of a long one its two ends.
+# Of a test with more messages (each bit of a file changed, say) the first are stored; of long ones the ends.
 MOST_MESSAGES, LONGEST = 20, 500
 # What differs between runs, and what stands for it.
 VARYING = (

@@ -152,7 +152,7 @@ def attention_values() -> Entries:
     plans = ("fixed", "logsparse", "mixture", "routing", *(f"axial_{way}" for way in AXIAL_PLANS))
     combiner = (f"combiner_{plan}" for plan in plans)
     for name in sorted({*patterns, *sparse, *combiner, "longformer", "performer", "reformer"}):
-        shape = {"layers": 2, "hidden": 32, "heads": 2, "positions": 512, "block_size": 16, "dropout": 0.0}
+        shape = {"layers": 2, "hidden": 32, "heads": 2, "max_length": 512, "block_size": 16, "dropout": 0.0}
         globals_ = 8 if name.endswith("etc") else 0
         config = EncoderConfig(vocabulary=64, attention=name, num_global_tokens=globals_, **shape)
         torch.manual_seed(0)

@@ -399,7 +399,7 @@ def test_our_models_are_exported_and_come_back(
 
 
 LACKING: list[dict[str, Any]] = [
-    *({"position": "rotary"}, {"num_global_tokens": 4}, {"convolution": 5}, {"window_blocks": 5}),
+    *({"position_encoding": "rotary"}, {"num_global_tokens": 4}, {"convolution": 5}, {"window_blocks": 5}),
     *({"random_blocks": 0}, {"head": "linear"}, {"base_positions": True}, {"pooling": "mean"}),
 ]
 

@@ -102,7 +102,7 @@ def test_fine_tuned_and_scored_with_its_own_tokenizer(promoter: Path) -> None:
 def test_company_does_not_matter_though_padding_would() -> None:
     """In HuggingFace's arithmetic the last global block is that of the padded input."""
     torch.manual_seed(0)
-    sizes = {**SIZES, "layers": 2, "vocabulary": 32, "positions": 128, "compatibility": "huggingface"}
+    sizes = {**SIZES, "layers": 2, "vocabulary": 32, "max_length": 128, "compatibility": "huggingface"}
     network = Classifier(EncoderConfig(**sizes), outputs=1).eval()
     for parameter in network.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)

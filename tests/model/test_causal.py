@@ -39,7 +39,7 @@ def encoder(attention: str, **values: Any) -> EncoderConfig:
         values = {"attention_options": OPTIONS.get(attention, {}), **values}
     return EncoderConfig(
         **{
-            **{"vocabulary": VOCABULARY, "layers": 3, "hidden": 16, "heads": 2, "positions": 128},
+            **{"vocabulary": VOCABULARY, "layers": 3, "hidden": 16, "heads": 2, "max_length": 128},
             **{"attention": attention, "causal": True, "dropout": 0.0, **SIZES, **values},
         }
     )
@@ -95,11 +95,11 @@ def test_no_bit_of_what_is_said_depends_on_later_tokens(attention: str) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"route": "dense"},
-        {"route": "blocked"},
-        {"route": "native"},
+        {"attention_backend": "dense"},
+        {"attention_backend": "blocked"},
+        {"attention_backend": "native"},
         {"relative_max_distance": 4},
-        {"position": "rotary"},
+        {"position_encoding": "rotary"},
         {"reversible": True},
         {"random_blocks": 2, "window_blocks": 0, "global_blocks": 0},
     ],
@@ -107,7 +107,7 @@ def test_no_bit_of_what_is_said_depends_on_later_tokens(attention: str) -> None:
 )
 def test_nor_does_it_by_any_route_or_part(values: dict[str, Any]) -> None:
     check(encoder("bigbird", **values))
-    if values.get("route") != "native":
+    if values.get("attention_backend") != "native":
         check(encoder("bigbird", **values), torch.float64)
 
 

@@ -250,7 +250,7 @@ def test_random_blocks_that_are_drawn_otherwise_are_refused(saved: Path) -> None
         load(saved)
 
 
-SIZES = ("hidden", "intermediate", "positions", "vocabulary", "layers", "segments", "relative_max_distance")
+SIZES = ("hidden", "intermediate", "max_length", "vocabulary", "layers", "segments", "relative_max_distance")
 BLOCKS = ("global_blocks", "window_blocks", "random_blocks")
 
 
@@ -283,7 +283,9 @@ def test_settings_that_would_take_all_memory_are_refused(saved: Path, key: str) 
             load(saved)
 
 
-@pytest.mark.parametrize("change", [{"layers": 2}, {"positions": 65}, {"position": "rotary"}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"layers": 2}, {"max_length": 65}, {"position_encoding": "rotary"}], ids=str
+)
 def test_weights_of_other_shapes_are_refused(saved: Path, change: dict[str, Any]) -> None:
     describe(saved, **{f"encoder_{key}": value for key, value in change.items()})
     with fails(ModelError, saved):

@@ -34,7 +34,7 @@ def rows(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 PARTS: list[dict[str, object]] = [
     {},
-    {"position": "rotary"},
+    {"position_encoding": "rotary"},
     {"position": "rotary", "convolution": 5},
     {"reversible": True},
     {"block_size": 8, "num_global_tokens": 5},
@@ -81,7 +81,7 @@ def test_routes_give_the_same_hidden_states_and_gradients(route: str) -> None:
     results = []
     for choice in ("auto", route):
         torch.manual_seed(0)
-        encoder = Encoder(SMALL.model_copy(update={"route": choice})).double()
+        encoder = Encoder(SMALL.model_copy(update={"attention_backend": choice})).double()
         hidden = encoder(ids, lengths)
         present = torch.arange(90) < lengths[:, None]
         uneven_loss(hidden[present]).backward()
@@ -104,7 +104,7 @@ def test_gradient_checkpointing_changes_no_gradient(
     gradients = []
     for checkpointing in (False, True):
         torch.manual_seed(0)
-        changes = {"dropout": 0.2, "attention_dropout": 0.1, "position": position}
+        changes = {"dropout": 0.2, "attention_dropout": 0.1, "position_encoding": position}
         config = SMALL.model_copy(update={"gradient_checkpointing": checkpointing, **changes})
         encoder = Encoder(config).train()
         torch.manual_seed(3)
@@ -119,7 +119,13 @@ def test_gradient_checkpointing_saves_memory() -> None:
     ids, _ = rows(256)
     peaks = []
     for checkpointing in (False, True):
-        changes = {"layers": 6, "hidden": 64, "positions": 256, "dropout": 0.1, "route": "blocked"}
+        changes = {
+            "layers": 6,
+            "hidden": 64,
+            "max_length": 256,
+            "dropout": 0.1,
+            "attention_backend": "blocked",
+        }
         config = SMALL.model_copy(update={"gradient_checkpointing": checkpointing, **changes})
         encoder = Encoder(config).train()
         encoder(ids).sum().backward()  # gradients exist, plans are made
@@ -151,7 +157,7 @@ def test_inference_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_inference_never_holds_the_feed_forward_of_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = Encoder(SMALL.model_copy(update={"positions": 1024, "intermediate": 1024})).eval()
+    encoder = Encoder(SMALL.model_copy(update={"max_length": 1024, "intermediate": 1024})).eval()
     ids, _ = rows(1024)
     bounds = (1 << 30, 64 * 1024)
     peaks = []
@@ -212,7 +218,9 @@ def test_full_attention_agrees_with_torch_s_own_layers(activation: str, rescale:
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_bfloat16_stays_near_float32(weights: str, position: str) -> None:
     torch.manual_seed(0)
-    config = SMALL.model_copy(update={"layers": 4, "hidden": 64, "route": "blocked", "position": position})
+    config = SMALL.model_copy(
+        update={"layers": 4, "hidden": 64, "attention_backend": "blocked", "position_encoding": position}
+    )
     network = PretrainingNetwork(config).eval()
     ids, lengths = rows(96, 70)
     inputs = (ids, lengths, torch.zeros_like(ids), torch.arange(96 + 70))
@@ -288,7 +296,7 @@ def test_classifier_ignores_padding(pooling: str, head: str) -> None:
 def etc(**changes: object) -> Encoder:
     """With ETC's extra global tokens or relative positions, and one layer of a window otherwise."""
     torch.manual_seed(0)
-    sizes = {"vocabulary": 20, "layers": 1, "hidden": 16, "heads": 2, "positions": 200, "block_size": 8}
+    sizes = {"vocabulary": 20, "layers": 1, "hidden": 16, "heads": 2, "max_length": 200, "block_size": 8}
     return (
         Encoder(EncoderConfig(**sizes | {"global_blocks": 0, "random_blocks": 0} | changes)).double().eval()
     )

@@ -29,7 +29,7 @@ def made(causal: bool, **values: Any) -> Model:
     tokenizer = small_tokenizer()
     config = EncoderConfig(
         **{
-            **{"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 16, "heads": 2, "positions": 64},
+            **{"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 16, "heads": 2, "max_length": 64},
             **{"position": "rotary", "attention": "full", "causal": causal, "dropout": 0.0, **values},
         }
     )
@@ -167,7 +167,7 @@ def test_fewer_tokens_are_hidden_from_round_to_round() -> None:
 
 def test_a_model_reads_as_far_as_it_has_learnt() -> None:
     assert most_read(CAUSAL) == 38
-    assert most_read(made(True, positions=20)) == 18
+    assert most_read(made(True, max_length=20)) == 18
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_scores_are_those_of_the_whole_sequence(
 ) -> None:
     if attention in ("full", "random"):
         sizes = {}
-    model = network(encoder(attention, position=position, random_seed=seed, **sizes), torch.float64)
+    model = network(encoder(attention, position_encoding=position, random_seed=seed, **sizes), torch.float64)
     ids = torch.randint(VOCABULARY, (3, 70), generator=torch.Generator().manual_seed(seed))
     ids[:, :first] = ids[:1, :first]  # the rows are one until then
     with torch.inference_mode():

@@ -17,7 +17,7 @@ from bigbird_dna.model.kernels import Dropout
 from bigbird_dna.model.packed_layers import prepared
 from tests.model.test_encoder import SMALL
 
-SHAPE = EncoderConfig(vocabulary=40, layers=2, hidden=48, heads=3, positions=700, block_size=16)
+SHAPE = EncoderConfig(vocabulary=40, layers=2, hidden=48, heads=3, max_length=700, block_size=16)
 
 needs_kernel = pytest.mark.skipif(
     native.pointwise(torch.zeros(1)) is None, reason="the kernel can't be had here"
@@ -39,7 +39,7 @@ def lively(config: EncoderConfig) -> Encoder:
     "changes",
     [
         {},
-        {"position": "rotary"},
+        {"position_encoding": "rotary"},
         {"attention": "full", "position": "rotary"},
         {"compatibility": "huggingface", "block_size": 8},
         {"hidden": 128, "heads": 4, "position": "rotary", "block_size": 32},
@@ -132,7 +132,7 @@ def _fresh_compiler() -> Iterator[None]:
 
 def _encoder(**changes: object) -> Encoder:
     torch.manual_seed(0)
-    return Encoder(SMALL.model_copy(update={"positions": 256, "layers": 1, **changes}))
+    return Encoder(SMALL.model_copy(update={"max_length": 256, "layers": 1, **changes}))
 
 
 def _ids(batch: int, tokens: int, seed: int = 1) -> torch.Tensor:
@@ -156,7 +156,12 @@ def test_unpadded_rows_on_the_blocked_route_are_one_graph(
 ) -> None:
     # What torch compiles draws its masks by torch's dropout.
     monkeypatch.setattr(Dropout, "forward", torch_dropout)
-    encoder = _encoder(route="blocked", position=position, dropout=0.1, gradient_checkpointing=checkpointing)
+    encoder = _encoder(
+        attention_backend="blocked",
+        position_encoding=position,
+        dropout=0.1,
+        gradient_checkpointing=checkpointing,
+    )
     compiled = torch.compile(encoder, backend="aot_eager", fullgraph=True)
     ids = _ids(2, TOKENS)
     torch.manual_seed(3)
@@ -170,7 +175,7 @@ def test_unpadded_rows_on_the_blocked_route_are_one_graph(
 
 @pytest.mark.parametrize("route", ["auto", "blocked"])
 def test_padded_rows_of_any_lengths_are_compiled_but_a_few_times(route: str) -> None:
-    encoder = _encoder(route=route).eval()
+    encoder = _encoder(attention_backend=route).eval()
     counter = CompileCounterWithBackend("eager")
     compiled = torch.compile(encoder, backend=counter, dynamic=True)
     seen = []
@@ -185,7 +190,7 @@ def test_padded_rows_of_any_lengths_are_compiled_but_a_few_times(route: str) -> 
 
 
 def test_autocast_and_compilation_go_together() -> None:
-    encoder = _encoder(route="blocked").eval()
+    encoder = _encoder(attention_backend="blocked").eval()
     compiled = torch.compile(encoder, backend="aot_eager", fullgraph=True)
     ids = _ids(2, TOKENS)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -197,7 +202,7 @@ def test_autocast_and_compilation_go_together() -> None:
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_export_gives_a_program_for_full_rows(strict: bool, position: str) -> None:
-    encoder = _encoder(route="blocked", position=position).eval()
+    encoder = _encoder(attention_backend="blocked", position_encoding=position).eval()
     ids = _ids(2, TOKENS)
     with torch.no_grad():
         program = torch.export.export(encoder, (ids,), strict=strict)
@@ -216,7 +221,7 @@ def test_export_gives_a_program_for_full_rows(strict: bool, position: str) -> No
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU")
 @pytest.mark.parametrize("route", ["auto", "blocked"])
 def test_machine_code_gives_the_same(route: str) -> None:
-    encoder = _encoder(route=route, position="rotary")
+    encoder = _encoder(attention_backend=route, position_encoding="rotary")
     compiled = torch.compile(encoder)
     for lengths in (None, torch.tensor([96, 80])):
         ids = _ids(2, TOKENS)

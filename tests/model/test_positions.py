@@ -80,7 +80,7 @@ def test_an_extended_table_is_trained_like_any_other(method: Extension) -> None:
 
 
 def test_rotary_interpolation_squeezes_positions_into_the_old_range() -> None:
-    encoder = _encoder(position="rotary", rotary_scale=1.5)
+    encoder = _encoder(position_encoding="rotary", rotary_scale=1.5)
     old = _turns(encoder)
     extend_positions(encoder, 4 * 96, "interpolate")
     assert encoder.config.max_length == 384 and encoder.config.rotary_scale == 6.0
@@ -88,7 +88,7 @@ def test_rotary_interpolation_squeezes_positions_into_the_old_range() -> None:
 
 
 def test_ntk_stretches_the_longest_wave_and_keeps_the_shortest() -> None:
-    encoder = _encoder(position="rotary", hidden=32)
+    encoder = _encoder(position_encoding="rotary", hidden=32)
     old = _turns(encoder)
     extend_positions(encoder, 4 * 96, "ntk")
     new = _turns(encoder)
@@ -108,8 +108,8 @@ def _turns(encoder: Encoder) -> torch.Tensor:
         ({}, 95, "tile"),
         ({}, 200, "ntk"),
         ({}, 200, "copy"),
-        ({"position": "rotary"}, 200, "tile"),
-        ({"position": "rotary"}, 95, "interpolate"),
+        ({"position_encoding": "rotary"}, 200, "tile"),
+        ({"position_encoding": "rotary"}, 95, "interpolate"),
         ({"position": "rotary", "hidden": 4}, 200, "ntk"),
     ],
 )
@@ -130,7 +130,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory, tokenizer: DnaTokenizer) -> 
     """A pretrained model of 64 positions, with rotary ones beside it."""
     directory = tmp_path_factory.mktemp("models")
     tokenizer.save(directory / "t.model")
-    sizes: dict[str, Any] = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8}
+    sizes: dict[str, Any] = {"layers": 1, "hidden": 8, "heads": 2, "max_length": 64, "block_size": 8}
     for position in ("learned", "rotary"):
         config = EncoderConfig(vocabulary=tokenizer.vocabulary, position_encoding=position, **sizes)
         model = random_model(tokenizer, config, PretrainingSettings(), seed=4)

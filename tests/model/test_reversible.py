@@ -32,7 +32,7 @@ def config(attention: str = "bigbird", **changes: Any) -> EncoderConfig:
     """A small encoder's, with small sizes for its mechanism."""
     options = {**SIZES, "combiner_routing": SIZES["routing"]}.get(attention, {})
     changes = {"attention": attention, "attention_options": options, **changes}
-    small = {"vocabulary": 40, "layers": 3, "hidden": 16, "heads": 2, "positions": 128, "block_size": 8}
+    small = {"vocabulary": 40, "layers": 3, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 8}
     return EncoderConfig(**{**small, "reversible": True, **changes})
 
 
@@ -76,7 +76,7 @@ def test_gradients_are_those_of_stored_layers(name: str, monkeypatch: pytest.Mon
 
 def test_what_the_layers_compute_is_what_the_equations_say() -> None:
     torch.manual_seed(0)
-    encoder = Encoder(config(attention="full", layers=1, position="rotary")).double().eval()
+    encoder = Encoder(config(attention="full", layers=1, position_encoding="rotary")).double().eval()
     (layer,) = encoder.layers
     with torch.no_grad():
         x = encoder.embeddings(IDS[:1], None)
@@ -132,7 +132,7 @@ class Saved:
 def kept_and_peak(layers: int, **changes: Any) -> tuple[int, int]:
     """Bytes that autograd keeps of a pass, and the most that both passes hold, parameters beside."""
     torch.manual_seed(0)
-    encoder = Encoder(config(layers=layers, hidden=32, heads=2, positions=512, **changes)).train()
+    encoder = Encoder(config(layers=layers, hidden=32, heads=2, max_length=512, **changes)).train()
     ids = torch.randint(5, 40, (2, 512))
     for parameter in encoder.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -220,7 +220,7 @@ REDRAWING: dict[str, dict[str, Any]] = {
 
 def trained(name: str, **kind: bool) -> Encoder:
     torch.manual_seed(0)
-    sizes = {"vocabulary": 40, "layers": 2, "hidden": 16, "heads": 2, "positions": 64, "dropout": 0.0}
+    sizes = {"vocabulary": 40, "layers": 2, "hidden": 16, "heads": 2, "max_length": 64, "dropout": 0.0}
     encoder = Encoder(EncoderConfig(**sizes, attention=name, attention_options=REDRAWING[name], **kind))
     return encoder.double().train()
 

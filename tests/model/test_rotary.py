@@ -15,7 +15,7 @@ from bigbird_dna.model.weight_init import MARGIN, offsets
 from tests.golden.messages import fails
 from tests.model.test_encoder import SMALL
 
-ROTARY = SMALL.model_copy(update={"position": "rotary"})
+ROTARY = SMALL.model_copy(update={"position_encoding": "rotary"})
 
 
 def _at(turns: Rotation, position: int) -> Rotation:
@@ -56,7 +56,7 @@ def test_bfloat16_is_turned_in_float32() -> None:
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_equal_stretches_look_equal_wherever_they_stand(position: str) -> None:
     """Blocks that see themselves alone: with rotary positions their states can't depend on their place."""
-    alone = {"global_blocks": 0, "random_blocks": 0, "window_blocks": 1, "position": position}
+    alone = {"global_blocks": 0, "random_blocks": 0, "window_blocks": 1, "position_encoding": position}
     encoder = Encoder(SMALL.model_copy(update=alone)).eval()
     generator = torch.Generator().manual_seed(2)
     block = torch.randint(5, 40, (4,), generator=generator)
@@ -133,7 +133,13 @@ SHAPES = [(64, 4), (128, 4), (256, 8), (768, 12)]
 
 def made(position: str, hidden: int, heads: int, **changes: object) -> Encoder:
     torch.manual_seed(0)
-    values = {"vocabulary": 256, "layers": 2, "positions": 256, "position": position, "dropout": 0.0}
+    values = {
+        "vocabulary": 256,
+        "layers": 2,
+        "max_length": 256,
+        "position_encoding": position,
+        "dropout": 0.0,
+    }
     return Encoder(EncoderConfig(**values | {"hidden": hidden, "heads": heads} | changes)).eval()
 
 

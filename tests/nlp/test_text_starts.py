@@ -22,7 +22,7 @@ from tests.golden.messages import fails
 from tests.nlp.conftest import TEXT, shuffle_weights, their_config
 
 TOLERANCE = 1e-4
-SMALL: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "positions": 64, "block_size": 16}
+SMALL: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 64, "block_size": 16}
 
 
 def made(start: dict[str, Any], **encoder: Any) -> TextStart:
@@ -126,7 +126,11 @@ def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
     encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary, position_encoding="rotary")
     directory = own_model(tmp_path, text_tokenizer, encoder)
     start = made({"model": directory}, max_length=128)
-    assert (start.config.max_length, start.config.rotary_scale, start.config.position_encoding) == (128, 2.0, "rotary")
+    assert (start.config.max_length, start.config.rotary_scale, start.config.position_encoding) == (
+        128,
+        2.0,
+        "rotary",
+    )
     found = logits(start, torch.arange(128)[None] % text_tokenizer.vocabulary)
     assert found.shape[1] == 128 and found.isfinite().all()
     # As the command does it.

@@ -7,7 +7,7 @@ from typing import Any
 from tests.cli.command import Run, refused
 from tests.golden.messages import message
 
-TINY: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "positions": 128, "block_size": 16}
+TINY: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 16}
 STEPS: dict[str, Any] = {"batch_size": 4, "steps": 4, "evaluate_every": 2, "checkpoint_every": 2}
 FAR: dict[str, Any] = {
     "kind": "classification",

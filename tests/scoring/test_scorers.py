@@ -104,7 +104,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("scorers")
     tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 32)
     config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=96, block_size=8
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=96, block_size=8
     )
     models = {"promoter": PROMOTER, "chromatin": chromatin("one", "two", "three"), "other": PROMOTER}
     for seed, (name, settings) in enumerate({**models, "pretraining": PretrainingSettings()}.items()):
@@ -560,7 +560,7 @@ def test_the_variants_of_chromosome_22(shared_data: Path, tmp_path: Path) -> Non
     hg19, tokenizer = shared_data / "hg19", small_tokenizer()
     prepare_reference(hg19 / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
     config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=512, block_size=16
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=512, block_size=16
     )
     settings = chromatin("CTCF", "MAX", window=1000, bin=200)
     save(tmp_path / "model", random_model(tokenizer, config, settings, scale=3), {}, {}, {})

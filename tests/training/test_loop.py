@@ -371,7 +371,7 @@ class Sums:
 
 
 def test_a_step_in_micro_batches_has_less_padding_and_the_same_rows() -> None:
-    config = TrainingConfig(steps=5, batch_size=32, accumulate=8)
+    config = TrainingConfig(steps=5, batch_size=32, grad_accumulation=8)
     for step, batches in prefetched(Sums(), config, ALONE, 0):  # type: ignore[arg-type]
         whole = Sums().batch(step, 0, 32)
         assert sum(batch["ids"].sum() for batch in batches) == whole["ids"].sum()
@@ -400,7 +400,7 @@ def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, a
         def part(self, batch: dict[str, torch.Tensor], rows: torch.Tensor) -> dict[str, torch.Tensor]:
             return {"lengths": batch["lengths"][rows]}
 
-    config = TrainingConfig(steps=1, batch_size=25, accumulate=accumulate)
+    config = TrainingConfig(steps=1, batch_size=25, grad_accumulation=accumulate)
     for rank in range(size):
         here = Several(rank, size, torch.device("cpu"))
         ((_, batches),) = prefetched(Numbered(), config, here, 0)  # type: ignore[arg-type]

@@ -77,7 +77,7 @@ def test_a_training_logs_its_routes_once_and_takes_slower_ones_on_a_cpu(
 ) -> None:
     logged = []
     for route in ("blocked", "auto"):
-        trained(tmp_path / route, ENCODER.model_copy(update={"route": route}))
+        trained(tmp_path / route, ENCODER.model_copy(update={"attention_backend": route}))
         lines = capsys.readouterr().err.splitlines()
         logged += [line.split("attention: ")[1] for line in lines if "attention" in line]
     slower = ["blocked (native: no compiler)", "masked (the sequence is short)"]
@@ -98,7 +98,7 @@ def test_on_a_gpu_it_is_refused_unless_allowed(
     )
     assert "attention: blocked" not in capsys.readouterr().err and not list(tmp_path.rglob("*.pt"))
     # What was asked for, and what gives way to nothing, is no fall-back.
-    trained(tmp_path / "asked", ENCODER.model_copy(update={"route": "blocked"}))
+    trained(tmp_path / "asked", ENCODER.model_copy(update={"attention_backend": "blocked"}))
     trained(tmp_path / "full", ENCODER.model_copy(update={"attention": "full"}))
     trained(tmp_path / "allowed", allow_slow_attention=True)
     assert "attention: blocked (native: no compiler)" in capsys.readouterr().err

@@ -62,7 +62,7 @@ def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_stop(
     monkeypatch.setattr(loop, "LOG_STEPS", 1)
     for home, checkpoints, more in (
         (tmp_path, tmp_path / "checkpoints", {}),
-        (pair / "stopped", pair / "stopped/checkpoints", {"accumulate": 2}),
+        (pair / "stopped", pair / "stopped/checkpoints", {"grad_accumulation": 2}),
     ):
         capsys.readouterr()
         with world("cpu") as here:
@@ -116,17 +116,17 @@ def begun(
 
 
 def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokenizer, tmp_path: Path) -> None:
-    small = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8}
+    small = {"layers": 1, "hidden": 8, "heads": 2, "max_length": 64, "block_size": 8}
     encoder = EncoderConfig(**small, vocabulary=tokenizer.vocabulary)
     place = begun(tokenizer, tmp_path, 1, encoder).directory
-    otherwise = encoder.model_copy(update={"route": "dense", "gradient_checkpointing": True})
-    computing: dict[str, Any] = {"accumulate": 4, "precision": "bfloat16", "evaluate_every": 3}
+    otherwise = encoder.model_copy(update={"attention_backend": "dense", "gradient_checkpointing": True})
+    computing: dict[str, Any] = {"grad_accumulation": 4, "precision": "bfloat16", "evaluate_every": 3}
     assert begun(tokenizer, tmp_path, 1, encoder, torch_compile=True).directory == place
     assert begun(tokenizer, tmp_path, 1, encoder, allow_slow_attention=True).directory == place
     store = begun(tokenizer, tmp_path, 3, otherwise, **computing)
     assert store.directory == place
     assert store.computed == {
-        **{"processes": 3, "accumulate": 4, "precision": "bfloat16", "route": "dense"},
+        **{"processes": 3, "grad_accumulation": 4, "precision": "bfloat16", "attention_backend": "dense"},
         "torch_compile": "false",
         **{"gradient_checkpointing": "true", "device": "cpu", "threads": torch.get_num_threads()},
     }

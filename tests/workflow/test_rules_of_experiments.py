@@ -146,7 +146,7 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     long = arms["deep-4096", 7].config
     encoder, training = long.encoder, long.pretraining
     assert encoder.attention == "combiner_fixed" and encoder.attention_options["pooling"] == "deepsets_max"
-    assert (encoder.head_init, encoder.positions) == ("neighbours", 4096)
+    assert (encoder.head_init, encoder.max_length) == ("neighbours", 4096)
     assert (training.steps, training.sequence_tokens, training.seed) == (13, 4096, 7)
     assert [(stage.steps, stage.tokens) for stage in training.length_curriculum] == [(10, 256)]
     place = arms["full-time", 1].run.paths.experiment("ablation")

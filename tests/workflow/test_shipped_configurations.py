@@ -63,7 +63,7 @@ def test_studies_of_yeast_are_laid_over_its_configuration(overlay: str) -> None:
         assert stage_values(both, section) == stage_values(one, section)
     assert both.pretraining_study.steps == one.pretraining_study.steps and {
         *both.pretraining_study.seeds
-    } <= {*one.study.seeds}
+    } <= {*one.pretraining_study.seeds}
     assert {*one.pretraining_study.train_fractions} <= {*both.pretraining_study.train_fractions}
     both.check_targets()
 

@@ -143,7 +143,8 @@ rule arm_data:
         arm=data_arm,
         settings=data_settings,
     shell:
-        WITH_CONFIG + "bigbird-dna experiment run {log:q}.yaml {wildcards.experiment:q} {params.arm:q} --part data"
+        WITH_CONFIG
+        + "bigbird-dna experiment run {log:q}.yaml {wildcards.experiment:q} {params.arm:q} --part data"
         " -o {output:q} > {log:q} 2>&1"
 
 
@@ -158,13 +159,14 @@ rule arm_cost:
         PATHS.benchmark("arm-cost-{experiment}-{arm}")
     threads: 1
     resources:
-        gpu=1,
         **job(16000, 60),
+        gpu=1,
     params:
         settings=lambda wildcards: planned_job(wildcards).settings,
         device=device,
     shell:
-        WITH_CONFIG + "bigbird-dna experiment run {log:q}.yaml {wildcards.experiment:q} {wildcards.arm:q} --part cost"
+        WITH_CONFIG
+        + "bigbird-dna experiment run {log:q}.yaml {wildcards.experiment:q} {wildcards.arm:q} --part cost"
         " -o {output:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -178,15 +180,17 @@ rule arm:
         PATHS.log("arm-{experiment}-{arm}-{seed}"),
     benchmark:
         PATHS.benchmark("arm-{experiment}-{arm}-{seed}")
-    container:
-        AROUND_TRAINING
     wildcard_constraints:
         experiment="(?!table5)[^/]+",
+    container:
+        AROUND_TRAINING
     threads: arm_threads
     resources:
         processes=arm_processes,
         gpu=arm_processes,
-        mem_mb=lambda wildcards, attempt: growing(16000 * arm_processes(wildcards))(wildcards, attempt),
+        mem_mb=lambda wildcards, attempt: growing(16000 * arm_processes(wildcards))(
+            wildcards, attempt
+        ),
         runtime=2880,
     params:
         settings=lambda wildcards: planned_job(wildcards).settings,
@@ -195,7 +199,8 @@ rule arm:
         limit=time_limit,
         device=device,
     shell:
-        WITH_CONFIG + "{params.launch:q} experiment run {log:q}.yaml {wildcards.experiment:q} {wildcards.arm:q}"
+        WITH_CONFIG
+        + "{params.launch:q} experiment run {log:q}.yaml {wildcards.experiment:q} {wildcards.arm:q}"
         " --seed {wildcards.seed:q} -o {output.model:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
@@ -220,13 +225,15 @@ rule arm_predictions:
         kind="npy|npz|tsv",
     threads: 1
     resources:
-        gpu=1,
         **job(16000, 720),
+        gpu=1,
     params:
-        settings=lambda wildcards: CONFIG.chromatin.evaluation.model_dump_json() * (wildcards.kind == "npy"),
+        settings=lambda wildcards: CONFIG.chromatin.evaluation.model_dump_json()
+        * (wildcards.kind == "npy"),
         device=device,
     shell:
-        WITH_CONFIG + "bigbird-dna experiment run {log:q}.yaml {wildcards.experiment:q} {wildcards.arm:q}"
+        WITH_CONFIG
+        + "bigbird-dna experiment run {log:q}.yaml {wildcards.experiment:q} {wildcards.arm:q}"
         " --seed {wildcards.seed:q} --part predictions -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
@@ -242,12 +249,13 @@ rule layer_probes:
         PATHS.benchmark("compare-layer_probes")
     threads: 1
     resources:
-        gpu=1,
         **job(16000, 240),
+        gpu=1,
     params:
         settings=lambda wildcards: stage_text(CONFIG, "promoters"),
         directory=subpath(output[0], parent=True),
         device=device,
     shell:
-        WITH_CONFIG + "bigbird-dna experiment compare {log:q}.yaml layer_probes -o {params.directory:q}"
+        WITH_CONFIG
+        + "bigbird-dna experiment compare {log:q}.yaml layer_probes -o {params.directory:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"

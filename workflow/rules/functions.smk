@@ -83,7 +83,9 @@ DATA_FILES = {
     "description": PATHS.chromatin_data / "dataset.json",
 }
 # Where bins get their labels; with splits.max_train_test_similarity what is like held-out ones is left out afterwards.
-LABELLED = PATHS.chromatin_data if CONFIG.splits.max_train_test_similarity is None else PATHS.labelled_bins
+LABELLED = (
+    PATHS.chromatin_data if CONFIG.splits.max_train_test_similarity is None else PATHS.labelled_bins
+)
 LABELLED_FILES = {name: LABELLED / path.name for name, path in DATA_FILES.items()}
 # Inputs that several rules have. Windows of promoters are in a genome, or in the user's sequences.
 WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference

@@ -71,7 +71,7 @@ def test_marks_are_those_of_huggingfaces_question_answering(
 
 
 def etc_config(**values: Any) -> EncoderConfig:
-    own = {"vocabulary": 50, "layers": 2, "hidden": 32, "heads": 4, "positions": 256, "dropout": 0.0}
+    own = {"vocabulary": 50, "layers": 2, "hidden": 32, "heads": 4, "max_length": 256, "dropout": 0.0}
     return EncoderConfig(**{**ETC, **own, "num_global_tokens": 12, "relative_max_distance": 4, **values})
 
 

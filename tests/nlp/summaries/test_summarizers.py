@@ -22,7 +22,7 @@ from bigbird_dna.papers.nlp.summaries.search import search_summaries, split, sum
 from tests.golden.messages import fails
 
 SPECIAL = SpecialIds(start=2, end=3, pad=0)
-BASE = {"vocabulary": 40, "layers": 2, "hidden": 16, "heads": 2, "positions": 96, "block_size": 8}
+BASE = {"vocabulary": 40, "layers": 2, "hidden": 16, "heads": 2, "max_length": 96, "block_size": 8}
 FORMS = ("base", "base, rotary", "pegasus")
 
 
@@ -30,7 +30,7 @@ def summarizer(form: str, seed: int = 0, **changes: Any) -> Summarizer:
     """A small network of float64 whose weights are large enough for logits to differ."""
     torch.manual_seed(seed)
     position = "rotary" if "rotary" in form else "learned"
-    config = EncoderConfig.model_validate({**BASE, "position": position, **changes})
+    config = EncoderConfig.model_validate({**BASE, "position_encoding": position, **changes})
     network: Summarizer
     if form == "pegasus":
         network = PegasusSummarizer(config, DecoderShape(layers=3, heads=4, intermediate=20))
@@ -169,7 +169,7 @@ def test_documents_may_be_read_by_any_attention(attention: str) -> None:
     [
         ("base", {"convolution": 3}, "encoder.convolution"),
         ("base", {"reversible": True}, "encoder.reversible"),
-        ("pegasus", {"position": "rotary"}, "encoder.position_encoding rotary"),
+        ("pegasus", {"position_encoding": "rotary"}, "encoder.position_encoding rotary"),
         ("pegasus", {"num_global_tokens": 4, "random_blocks": 0}, "encoder.num_global_tokens"),
         ("pegasus", {"hidden": 18}, "decoder heads 4 don't divide encoder.hidden 18"),
     ],

@@ -127,7 +127,7 @@ def test_others_of_promoters(tiny_config: Path, tmp_path: Path, name: str) -> No
 def test_a_probe_reads_a_model_that_stays_as_it_is(tiny_config: Path, tmp_path: Path) -> None:
     tokenizer, pretrained = small_tokenizer(), tmp_path / "model"
     config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=2, hidden=16, heads=2, positions=128, block_size=8
+        vocabulary=tokenizer.vocabulary, layers=2, hidden=16, heads=2, max_length=128, block_size=8
     )
     save(pretrained, random_model(tokenizer, config, PretrainingSettings(), seed=3), {}, {}, {})
     for weights in ("pretrained", "random"):

@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 def write(path: Path, settings: object = None, **encoder: object) -> Path:
     tokenizer = small_tokenizer()
-    values = {"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 16, "heads": 2, "positions": 128}
+    values = {"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 16, "heads": 2, "max_length": 128}
     config = EncoderConfig.model_validate({**values, "block_size": 8, "attention": "full", **encoder})
     model = random_model(tokenizer, config, settings or PretrainingSettings(next_sentence=False), seed=1)
     save(path, model, {}, {}, {})

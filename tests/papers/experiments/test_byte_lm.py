@@ -30,7 +30,7 @@ from tests.golden.messages import fails, message
 from tests.papers.experiments import public_files as form
 
 CPU = World(0, 1, torch.device("cpu"))
-SMALL = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "positions": 64, "block_size": 4}
+SMALL = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "max_length": 64, "block_size": 4}
 CAUSAL = ("full", "bigbird", "combiner_fixed", "axial", "performer", "longformer", "routing")
 
 
@@ -73,7 +73,7 @@ def test_gradients_reach_no_later_symbol(attention: str) -> None:
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 @pytest.mark.parametrize("attention", ["bigbird", "combiner_fixed"])
 def test_heads_begin_by_looking_at_symbols_before(attention: str, position: str) -> None:
-    shape = {"hidden": 64, "heads": 4, "positions": 256, "position": position}
+    shape = {"hidden": 64, "heads": 4, "max_length": 256, "position_encoding": position}
     model = network(attention, 256, **shape).eval()
     assert watched(logits(model.encoder, 0)) == [-1, -2, -3, -4]
 
@@ -235,7 +235,7 @@ def test_shipped_settings(name: str) -> None:
     config = parse_config(yaml.safe_load((REPOSITORY / f"workflow/config/{name}.yaml").read_text()))
     assert config.byte_lm is not None
     small = config.byte_lm.encoder.model_copy(update={"layers": 1, "hidden": 16, "heads": 2})
-    model = CausalNetwork(small.model_copy(update={"positions": 64}), 257)
+    model = CausalNetwork(small.model_copy(update={"max_length": 64}), 257)
     assert model(torch.zeros(1, 20, dtype=torch.long)).shape == (1, 20, 257)
 
 

@@ -84,7 +84,7 @@ def test_each_mechanism_of_the_registry_has_a_graph() -> None:
     for name in ("full", "bigbird", "window", *known_mechanisms()):
         options = {"span": 16} if name == "sparse_fixed" else {}
         config = EncoderConfig(
-            **{"vocabulary": 8, "layers": 4, "hidden": 16, "heads": 2, "positions": 128, "block_size": 8},
+            **{"vocabulary": 8, "layers": 4, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 8},
             **{"attention": name, "attention_options": options},
         )
         found = [*reached(lambda layer, config=config: layer_graph(config, layer, 96), 4)]

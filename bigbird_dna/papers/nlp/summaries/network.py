@@ -204,7 +204,7 @@ class PegasusSummarizer(BeamDecoder):
                 raise ConfigError(f"encoder.{key}: the Pegasus form of a summariser can't have it")
         if config.position_encoding != "learned":
             raise ConfigError(
-                f"encoder.position_encoding {config.position_encoding}: the Pegasus form has learned ones only"
+                f"encoder.position_encoding {config.position_encoding}: the Pegasus form has learned ones"
             )
         if config.hidden % shape.heads:
             raise ConfigError(f"decoder heads {shape.heads} don't divide encoder.hidden {config.hidden}")
