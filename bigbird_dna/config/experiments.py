@@ -57,7 +57,7 @@ class StudyConfig(Section):
     initializations: tuple[StudyStart, ...] = Field(
         default=("pretrained", "random"),
         min_length=1,
-        description="weights that fine-tuning starts from; random_long: random, trained for random_long_steps",
+        description="weights that fine-tuning starts from; random_long: random, for random_long_steps",
     )
     random_long_steps: int | None = Field(
         default=None,

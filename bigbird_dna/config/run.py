@@ -147,8 +147,8 @@ class Config(Section):
         self._check_annotation()
         if self.has_sequences and self.splits.max_train_test_similarity is not None:
             raise ConfigError(
-                "splits.max_train_test_similarity: is for windows on a genome; of promoters.sequences similar "
-                "ones share a split (promoters.sequences.min_shared_kmers)"
+                "splits.max_train_test_similarity: is for windows on a genome; of promoters.sequences "
+                "similar ones share a split (promoters.sequences.min_shared_kmers)"
             )
         if self.pretraining_study is not None:
             self._check_study(self.pretraining_study)
@@ -181,8 +181,8 @@ class Config(Section):
             steps = study.steps or getattr(self, task).training.steps
             if study.random_long_steps is not None and study.random_long_steps <= steps:
                 raise ConfigError(
-                    f"pretraining_study.random_long_steps: {study.random_long_steps} is not above the {steps} "
-                    f"steps of {task}"
+                    f"pretraining_study.random_long_steps: {study.random_long_steps} is not above the "
+                    f"{steps} steps of {task}"
                 )
         if "promoters" in study.tasks and study.negative_set not in self.promoters.windows.negative_sets:
             raise ConfigError(

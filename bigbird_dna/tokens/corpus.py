@@ -91,8 +91,8 @@ def iter_documents(segments: Sequence[Interval], plan: DocumentPlan, seed: int) 
 
     Each pass depends on the seed, the segment's contig, start and length, and the pass's number alone. It
     starts 0 … `max_start_offset` bp into the segment, uniform, both included; in one too short for that, in
-    the range that leaves room for one whole sentence. From there each base is in exactly one sentence; the last
-    sentence and document take what is left.
+    the range that leaves room for one whole sentence. From there each base is in exactly one sentence; the
+    last sentence and document take what is left.
     """
     for number in range(plan.passes):
         for segment in segments:

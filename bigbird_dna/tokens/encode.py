@@ -214,11 +214,11 @@ def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
 def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, workers: int = 1) -> None:
     """Cut a genome into documents, and write the token stores train, valid and test into `output`.
 
-    Training contigs are read in `tokens.genome_passes` passes with different starts, every second one on the
-    other strand where `tokens.strands` is both; the others are read in one pass. What is held out for chromatin
-    alone is held out here too. Sentences of which more than half is N are left out and counted. Each store
-    appears whole or not at all, and does not depend on the number of processes, `workers`. `ConfigError`: the
-    configuration's contigs and regions are not the reference's.
+    Training contigs are read in `tokens.genome_passes` passes with different starts, every second one on
+    the other strand where `tokens.strands` is both; the others are read in one pass. What is held out for
+    chromatin alone is held out here too. Sentences of which more than half is N are left out and counted.
+    Each store appears whole or not at all, and does not depend on the number of processes, `workers`.
+    `ConfigError`: the configuration's contigs and regions are not the reference's.
     """
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     for split in get_args(Split):

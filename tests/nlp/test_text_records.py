@@ -188,7 +188,7 @@ def test_every_form_reads_what_it_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "user", "named"),
+    ("kind", "given", "named"),
     [
         ("summaries", [{"id": "1", "summary": "a"}], "'2'"),
         ("summaries", [{"id": "1", "summary": "a"}] * 2, "line 2: record '1'"),

@@ -126,7 +126,7 @@ def test_what_cannot_be_scored_is_missing_and_says_why(promoter: Any, chromatin:
 
 
 @pytest.mark.parametrize(
-    "user",
+    "given",
     [
         None,
         3,
@@ -292,7 +292,7 @@ def test_sites_beside_the_reference_are_counted(
 
 
 @pytest.mark.parametrize(
-    "user",
+    "given",
     [
         None,
         ["a:450"],

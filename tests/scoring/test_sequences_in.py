@@ -85,7 +85,7 @@ def test_nothing_in_gives_nothing_out(promoter: Any, chromatin: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "user",
+    "given",
     [
         None,
         7,

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from tests.model.test_neighbours import logits, watched
 from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig, OptimizerConfig, TrainingConfig, parse_config
@@ -27,6 +26,7 @@ from bigbird_dna.training.loop import train_network
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
+from tests.model.test_rotary import logits, watched
 from tests.papers.experiments import public_files as form
 
 CPU = World(0, 1, torch.device("cpu"))

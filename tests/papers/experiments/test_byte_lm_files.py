@@ -117,7 +117,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("read", "content", ""), WRONG, ids=range(len(WRONG)))
+@pytest.mark.parametrize(("read", "content", "named"), WRONG, ids=range(len(WRONG)))
 def test_wrong_files(tmp_path: Path, read, content: bytes, named: str) -> None:
     path = put(tmp_path, content)
     with fails(DataError, path, named):
