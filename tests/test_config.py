@@ -547,7 +547,7 @@ def test_wrong_configurations_of_sequences(changed: dict[str, Any]) -> None:
         {"chromatin": {"data": {"tracks": "simulated"}}},
         {"promoters": {**OWN, "model": {}}},
         {"genome": {"reference": "g.fa"}},
-        {"scoring": {"negative_set": "user"}},
+        {"example_scan": {"negative_set": "user"}},
     ],
 )
 def test_sequences_without_what_they_need(changed: dict[str, Any]) -> None:

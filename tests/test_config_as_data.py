@@ -272,7 +272,7 @@ def test_names_that_no_contig_can_have(value: str) -> None:
     "values",
     [
         {"chromatin": {"models": 10**9}},
-        {"processes": 10**9},
+        {"num_gpus": 10**9},
         {"promoters": {"windows": {"negative_sets": ["genomic", "permuted", "genomic"]}}},
         {"encoder": {"layer_norm_epsilon": float("inf")}},
     ],

@@ -64,7 +64,8 @@ def fetch(
     key: Annotated[str, argument("Key of a public file, such as GRCh37.reference.")],
     output: Annotated[Path, output("FILE", "File to write.")],
     data_dir: Annotated[
-        Path | None, option("DIR", "Looked in, with its subdirectories, before downloading.")
+        Path | None,
+        option("DIR", "Looked in, with its subdirectories, before downloading.", "", "--local-data"),
     ] = None,
 ) -> None:
     """Fetch a public file: resumed when cut, from a mirror where needed, checked before it is used."""

@@ -95,7 +95,7 @@ def test_weights_of_a_mechanism_are_drawn_and_written(tmp_path: Path, run: Run) 
 def test_every_mechanism_has_a_picture(tmp_path: Path, name: str) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
-        f"encoder: {{layers: 1, hidden: 8, heads: 2, positions: 64, attention: {name}}}\n"
+        f"encoder: {{layers: 1, hidden: 8, heads: 2, max_length: 64, attention: {name}}}\n"
         "pretraining: {sequence_tokens: 64}\n"
     )
     files = ("-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")

@@ -23,7 +23,7 @@ from tests.toys import MOTIFS, random_model, write_motif_genome
 
 LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}
 DATA = {
-    **{"tracks": "tracks.tsv", "bin": 40, "window": 200, "compare_window": None, "shift": 3},
+    **{"tracks": "tracks.tsv", "bin": 40, "window": 200, "compare_window": None, "shift_bp": 3},
     **{"min_positives_train": 5, "min_positives_heldout": 1, "max_n": 0.5, "negative_fraction": 1.0},
 }
 EVALUATION = {"test_bins": 50, "baseline_kmer": 4}

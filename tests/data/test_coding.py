@@ -98,7 +98,7 @@ def test_free_starts_are_all_starts_that_keep_away(
     assert drawn == sorted({*drawn}) and {*drawn} <= {*expected} and len(drawn) == min(count, len(expected))
     segment, config = (
         Interval("c", 1000, 1000 + LENGTH),
-        SimpleNamespace(sides=(size - 1, 1), distance=distance),
+        SimpleNamespace(sides=(size - 1, 1), min_tss_distance=distance),
     )
     rng = np.random.default_rng(seed)
     offer = draw_candidates(segment, sequence, places + 1000, free, config, count, rng)  # type: ignore[arg-type]

@@ -85,7 +85,7 @@ def model(own: Path) -> Path:
         *("finetune-promoter", own, "--negative-set", "user"),
         *(word for setting in settings for word in ("--set", f"promoters.{setting}")),
     )
-    return own.parent / "results/models/promoter-given"
+    return own.parent / "results/models/promoter-user"
 
 
 def test_the_planted_motif_is_learned_and_reported(own: Path, model: Path, tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_the_planted_motif_is_learned_and_reported(own: Path, model: Path, tmp_p
     assert (metrics["n"], metrics["positives"]) == (60, 24)
     invoke("train baseline-promoter", own, "--negative-set", "user", "-o", tmp_path / "kmer.parquet")
     invoke(
-        *("evaluate promoters", f"--predictions=given={model / 'predictions.parquet'}"),
-        *(f"--baseline=given={tmp_path / 'kmer.parquet'}", "-o", tmp_path / "report"),
+        *("evaluate promoters", f"--predictions=user={model / 'predictions.parquet'}"),
+        *(f"--baseline=user={tmp_path / 'kmer.parquet'}", "-o", tmp_path / "report"),
     )
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
     assert list(table["model"]) == ["model", "k-mer"]
@@ -221,7 +221,7 @@ def test_trimming_is_around_the_middle(tmp_path: Path) -> None:
     ("code", "options"),
     [
         (2, "--negative-set genomic"),
-        (2, "--negative-set given"),
+        (2, "--negative-set user"),
         (2, "--negatives n.fa --negative-set permuted"),
         (2, "--negative-set permuted --negative-set permuted"),
         (2, "--similarity 0"),
@@ -323,5 +323,5 @@ def test_promoters_of_different_lengths_have_no_base_positions(tmp_path: Path, r
         steps = ("--set", "promoters.training.steps=2")
         done = run("finetune-promoter", config, "--negative-set", "user", *steps)
         assert ("no base positions" in done.err) != aligned
-        settings = json.loads((home / "results/models/promoter-given/config.json").read_text())["settings"]
+        settings = json.loads((home / "results/models/promoter-user/config.json").read_text())["settings"]
         assert settings["base_positions"] == settings["ensemble"] == aligned

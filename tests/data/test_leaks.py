@@ -165,7 +165,7 @@ SETTINGS: dict[str, Any] = {
     "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 2, "min_tss_distance": 20}},
     "chromatin": {
         "data": {
-            **{"tracks": "peaks", "bin": 50, "window": 250, "compare_window": None, "shift": 0},
+            **{"tracks": "peaks", "bin": 50, "window": 250, "compare_window": None, "shift_bp": 0},
             **{"min_positives_train": 5, "test_regions": ["c:30,001-33,000"]},
         }
     },

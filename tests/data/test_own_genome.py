@@ -41,7 +41,7 @@ SETTINGS: dict[str, Any] = {
     "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 3, "min_tss_distance": 50}},
     "chromatin": {
         "data": {
-            **{"tracks": "peaks", "bin": 50, "window": 200, "compare_window": None, "shift": 0},
+            **{"tracks": "peaks", "bin": 50, "window": 200, "compare_window": None, "shift_bp": 0},
             **{"min_positives_train": 5, "min_positives_heldout": 1, "max_n": 0.2},
         }
     },

@@ -277,11 +277,15 @@ def test_wrong_similarities(home: Path, tmp_path: Path, similarity: float, error
 
 
 @pytest.mark.parametrize(
-    "splits", [{"similarity": 0.0}, {"similarity": 1.2}, {"strata": [0.5, 0.3]}, {"strata": [0.0, 0.3]}]
+    ("key", "value"),
+    [
+        *(("max_train_test_similarity", value) for value in (0.0, 1.2)),
+        *(("similarity_strata", value) for value in ([0.5, 0.3], [0.0, 0.3])),
+    ],
 )
-def test_wrong_keys_of_splits(splits: dict[str, Any]) -> None:
-    with fails(ConfigError):
-        settings(**splits)
+def test_wrong_keys_of_splits(key: str, value: Any) -> None:
+    with fails(ConfigError, f"splits.{key}"):
+        settings(**{key: value})
 
 
 @pytest.mark.slow

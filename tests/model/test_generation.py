@@ -30,7 +30,13 @@ def made(causal: bool, **values: Any) -> Model:
     config = EncoderConfig(
         **{
             **{"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 16, "heads": 2, "max_length": 64},
-            **{"position_encoding": "rotary", "attention": "full", "causal": causal, "dropout": 0.0, **values},
+            **{
+                "position_encoding": "rotary",
+                "attention": "full",
+                "causal": causal,
+                "dropout": 0.0,
+                **values,
+            },
         }
     )
     learnt: dict[str, Any] = {"context": 40} if causal else {}

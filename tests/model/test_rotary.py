@@ -184,7 +184,7 @@ def test_rotary_heads_begin_at_their_offsets(hidden: int, heads: int) -> None:
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_an_only_layer_begins_as_it_would_without(position: str) -> None:
     """Its heads must gather from everywhere what [CLS] tells."""
-    one, other = (made(position, 64, 4, layers=1, head_init=start) for start in ("neighbours", "random"))
+    one, other = (made(position, 64, 4, layers=1, head_init=start) for start in ("local", "random"))
     for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 

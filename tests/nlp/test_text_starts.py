@@ -176,7 +176,7 @@ def test_a_copy_of_a_task_gives_no_keys_that_the_task_does_not_give() -> None:
     copy = parse_config({"tasks": {"a": task.model_dump(mode="json")}}).task("a")
     assert copy == task
     assert copy.start.model_fields_set == {"model"}
-    assert copy.encoder.model_fields_set == {"positions", "attention"}
+    assert copy.encoder.model_fields_set == {"max_length", "attention"}
     # Of random weights the encoder is all that the section says, whatever later defaults are.
     own = parse_config({"tasks": {"a": {**values, "start": {}}}}).task("a")
     assert own.model_dump(mode="json")["encoder"]["layers"] == 12

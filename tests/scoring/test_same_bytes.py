@@ -126,7 +126,7 @@ def test_shapes_of_a_gpus_calls_are_by_the_rows_own_length(
     compatibility: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "CALL_TOKENS", 200)
-    sizes = {"vocabulary": 32, "layers": 1, "hidden": 16, "heads": 2, "block_size": 8, "positions": 150}
+    sizes = {"vocabulary": 32, "layers": 1, "hidden": 16, "heads": 2, "block_size": 8, "max_length": 150}
     encoder = calls.Encoder(EncoderConfig(**sizes, compatibility=compatibility)).eval()
     rng = np.random.default_rng(0)
     rows = [rng.integers(5, 32, n).astype(np.int32) for n in (30, 80, 64, 65, 131, 66, 149, 31, 30, 12)]

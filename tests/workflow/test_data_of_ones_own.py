@@ -72,7 +72,7 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
     assert (
         f"prepare sequences {local}/promoters.fa' '--negatives={tmp_path}/local data/others.fa'"
         f" '--splits={tmp_path}/local data/splits.tsv' --length=80 --upstream=60 --negatives-per-positive=4"
-        " --similarity=0.5 --seed=1 --negative-set=given --output"
+        " --similarity=0.5 --seed=1 --negative-set=user --output"
     ) in text
     assert "--reference results/sequences/genome/reference.fa.gz -o results/sequences/tokens/tok" in text
     assert text.count("--pretrained results/sequences/models/pretrained") == 2

@@ -37,7 +37,7 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
         "initializations": ["random"],
         "random_long_steps": None,
     }
-    tables = {"models": [{"name": "random_long", "tokens": 256}]}
+    tables = {"models": [{"name": "longer", "tokens": 256}]}
     config = overlay(home, {"num_gpus": 2, "pretraining_study": study, "tables": tables})
     text = dry_run(home, *DEPLOYED, *config, "--", "all", "table5", "ablation")
     monkeypatch.chdir(home)

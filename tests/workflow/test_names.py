@@ -192,7 +192,7 @@ def test_a_whole_run_of_sequences_without_a_genome(tmp_path: Path) -> None:
         command += ["--configfile", "mine.yaml", *arguments]
         outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    assert "Promoters, given" in (tmp_path / "out/report/summary.txt").read_text()
+    assert "Promoters, user" in (tmp_path / "out/report/summary.txt").read_text()
     assert (tmp_path / "out/report.html").stat().st_size > 1_000_000
     scores = (tmp_path / "out/scores/promoters.tsv").read_text().splitlines()
     assert len([line for line in scores if not line.startswith("#")]) == 12

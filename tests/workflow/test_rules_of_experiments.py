@@ -38,7 +38,7 @@ TABLES: dict[str, Any] = {
 }
 ABLATION: dict[str, Any] = {
     **{"mechanisms": ["full", "bigbird", DEEP], "seeds": [1, 7], "tokens": 256, "batch_tokens": 1024},
-    **{"steps": 40, "lengths": [1024, 4096], "long_input_steps": 3, "distance": ["ACTIVE"]},
+    **{"steps": 40, "lengths": [1024, 4096], "long_input_steps": 3, "long_range_tracks": ["ACTIVE"]},
     **{"long_range_layers": 4, "head_init": "local"},
 }
 
@@ -60,7 +60,7 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
     found = jobs(study_run)
     assert found == jobs(demo_run) | more
     (report,) = re.findall(r"bigbird-dna experiment compare (.*) > ", study_run)[:1]
-    assert all(section in stage_configs(study_run)["report"]["study"] for section in STUDY)
+    assert all(section in stage_configs(study_run)["report"]["pretraining_study"] for section in STUDY)
     place = "results/demo/experiments/pretraining_study/promoters-random-0.05/7/model"
     assert f"pretraining_study promoters-random-0.05 --seed 7 -o {place} " in study_run
     assert "--benchmarks results/demo/benchmarks -o results/demo/report" in study_run and report
@@ -186,7 +186,7 @@ def test_an_ablation_is_looked_at_before_its_work(tmp_path: Path) -> None:
 def test_tracks_to_tell_from_afar_are_looked_for_once_the_data_are_there(tmp_path: Path) -> None:
     """Of any data: some tracks are left out of them for their few positives."""
     config = load_config(
-        DEMO, [f"results={tmp_path}", "ablation={mechanisms: [bigbird], distance: [ACTIVE]}"]
+        DEMO, [f"results={tmp_path}", "ablation={mechanisms: [bigbird], long_range_tracks: [ACTIVE]}"]
     )
     config.paths.chromatin_data.mkdir(parents=True)
     (config.paths.chromatin_data / "tracks.tsv").write_text("track\tgroup\nOPEN1\tDHS\nSILENT\tHM\n")

@@ -23,14 +23,20 @@ TABLES: dict[str, Any] = {
 }
 ABLATION: dict[str, Any] = {
     **{"mechanisms": ["full", "bigbird", "combiner_fixed"], "seeds": [1], "tokens": 64, "batch_tokens": 256},
-    **{"steps": 4, "lengths": [256], "long_input_steps": 2, "distance": ["ACTIVE"], "long_range_steps": 4},
+    **{
+        "steps": 4,
+        "lengths": [256],
+        "long_input_steps": 2,
+        "long_range_tracks": ["ACTIVE"],
+        "long_range_steps": 4,
+    },
 }
 
 
 def run(home: Path, settings: dict[str, Any], *targets: str) -> Path:
     """The directory of the run's report."""
     whole = copy.deepcopy(tiny_run.WHOLE)
-    whole["chromatin"]["num_gpus"] = whole["processes"] = 1
+    whole["chromatin"]["num_gpus"] = whole["num_gpus"] = 1
     (home / "run.yaml").write_text(yaml.safe_dump({**whole, **settings, "results": "out"}))
     outcome = snakemake(home, "--cores", "2", "--configfile", home / "run.yaml", "--", *targets)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr

@@ -18,7 +18,7 @@ STUDIED = {"pretraining_study": STUDY}
 # Tables are targets of their own.
 TARGETS = ("--", "all", "table5", "table6", "table7", "ablation", "long_range_arena", "byte_lm")
 DENSITY = {
-    "density": {
+    "byte_lm": {
         "format": "c4",
         "train": [str(REPOSITORY / "README.md")],
         "test": [str(REPOSITORY / "LICENSE")],
@@ -66,7 +66,7 @@ def test_jobs_with_gpus_and_no_others_go_to_a_partition_that_has_them(tmp_path: 
     found = set()
     for changes in (None, STUDIED, STUDIED | DIVIDED, LANGUAGE_MODELS | DENSITY):
         words = configured("grch37-short") if changes is None else overlay(tmp_path, changes)
-        plan = planned(tmp_path, profile, *words, *(TARGETS if "density" in (changes or ()) else ()))
+        plan = planned(tmp_path, profile, *words, *(TARGETS if "byte_lm" in (changes or ()) else ()))
         _check(plan, partition="accelerated", gpu_type="h100", account="12")
         found |= {rule for rule, asked in plan.items() if int(asked.get("gpu", 0))}
     text = planned(tmp_path, profile, *configured("nlp"), "--", "nlp_demo")
@@ -131,7 +131,7 @@ def test_several_nodes(tmp_path: Path) -> None:
     """Asked for by `mpi`: the job step isn't srun's then, and the launcher calls it."""
     profile = filled_in(pretraining_nodes=2, gpus_per_node=8, gpu_type="h100", memory_per_cpu=5000)
     changed = tmp_path / "changed.yaml"
-    changed.write_text("processes: 16\n")
+    changed.write_text("num_gpus: 16\n")
     asked = planned(tmp_path, profile, *configured("grch37"), changed)["pretrain"]
     said = {key: asked[key] for key in ("gpu", "nodes", "tasks", "tasks_per_gpu", "mpi", "mem_mb_per_cpu")}
     assert said == {

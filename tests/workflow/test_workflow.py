@@ -23,7 +23,7 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     }
     changes = {"promoters": {"num_gpus": 3}, "chromatin": {"num_gpus": 4}, "pretraining_study": study}
     resources = ("--workflow-profile", "none", "--resources", "gpu=9")
-    text = dry_run(tmp_path, *resources, *overlay(tmp_path, {"processes": 2, **changes}))
+    text = dry_run(tmp_path, *resources, *overlay(tmp_path, {"num_gpus": 2, **changes}))
     found: dict[str, set[tuple[str, ...]]] = {}
     for job in re.split(r"^(?:local)?rule ", text, flags=re.MULTILINE):
         if launched := re.search(
@@ -43,10 +43,10 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
         "arm": {("experiment", "3", "1", "3", "3", "3", "48"), ("experiment", "4", "1", "4", "4", "4", "64")},
     }
     nodes = ("--set-resources", "pretrain:nodes=2", "--set-threads", "pretrain=6", "--cores", "6")
-    spread = dry_run(tmp_path, *resources, *nodes, *overlay(tmp_path, {"processes": 4}))
+    spread = dry_run(tmp_path, *resources, *nodes, *overlay(tmp_path, {"num_gpus": 4}))
     words = "--processes=4 --nodes=2 --cpus=6 -- pretrain "
     assert re.search(rf"python -m bigbird_dna\.cli\.launch {words}.* --threads 3 +--device cuda ", spread)
-    single = dry_run(tmp_path, *overlay(tmp_path, {"processes": 1}))
+    single = dry_run(tmp_path, *overlay(tmp_path, {"num_gpus": 1}))
     assert "launch" not in single and "Shell command: bigbird-dna pretrain " in single
 
 

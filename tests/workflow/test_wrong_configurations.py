@@ -13,7 +13,7 @@ YEAST: dict[str, Any] = {
     "genome": {"assembly": "sacCer3", "reference": "sacCer3.reference"},
     "promoters": {"source": "sacCer3.promoters"},
 }
-RANDOM = {"starts": ["random", "random_long"]}
+RANDOM = {"initializations": ["random", "random_long"]}
 DEEPSEA = {"tracks": "deepsea"}
 DEMO: dict[str, tuple[dict[str, Any], str]] = {
     "unknown-key": ({"encoder": {"laers": 4}}, "changed.yaml: line 2"),
@@ -31,7 +31,7 @@ DEMO: dict[str, tuple[dict[str, Any], str]] = {
     "no-local-data": (YEAST | {"data_dir": "nowhere"}, "nowhere"),
     "study-set": (
         {"pretraining_study": {"seeds": [1]}, "promoters": {**PERMUTED, "shuffled_label_control": None}}
-        | {"scoring": {"negative_set": "permuted"}},
+        | {"example_scan": {"negative_set": "permuted"}},
         "pretraining_study.negative_set: 'genomic'",
     ),
     "study-longer": (

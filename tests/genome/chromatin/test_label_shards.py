@@ -16,7 +16,7 @@ from tests.toys import MOTIFS, random_model, small_tokenizer, write_motif_genome
 
 LENGTHS = {"a": 9_000, "b": 30, "c": 4_000, "d": 5_000}
 DATA = {
-    **{"bin": 40, "window": 200, "shift": 3, "max_n": 0.3, "negative_fraction": 0.4},
+    **{"bin": 40, "window": 200, "shift_bp": 3, "max_n": 0.3, "negative_fraction": 0.4},
     **{"min_positives_train": 5, "min_positives_heldout": 1, "valid_regions": ["a:6001-7000"]},
 }
 

@@ -92,7 +92,7 @@ def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() ->
     networks = []
     for route in ("dense", "blocked"):
         torch.manual_seed(0)
-        network = AnswerNetwork(etc_config(route=route), *FORMS["hotpotqa"]).eval()
+        network = AnswerNetwork(etc_config(attention_backend=route), *FORMS["hotpotqa"]).eval()
         shuffle_weights(network, 32)
         assert network.encoder.layers[0].relative is not None
         for layer in network.encoder.layers:

@@ -63,7 +63,7 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "tracks.tsv").write_text(f"track\tgroup\tfile\n{rows}")
     data = {
         **{"tracks": str(home / "tracks.tsv"), "bin": 40, "window": 200, "compare_window": None},
-        **{"shift": 3, "min_positives_train": 5, "min_positives_heldout": 1, "negative_fraction": 1.0},
+        **{"shift_bp": 3, "min_positives_train": 5, "min_positives_heldout": 1, "negative_fraction": 1.0},
     }
     values = {
         "results": str(home / "results"),
