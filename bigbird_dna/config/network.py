@@ -1,6 +1,5 @@
 """The section of the network that all models share."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -208,8 +207,10 @@ def stored_encoder(config: EncoderConfig) -> dict[str, Any]:
     return values | {"initial_heads": _STORED_HEADS.get(config.head_init, config.head_init)}
 
 
-def read_stored_encoder(stored: Mapping[str, Any]) -> EncoderConfig:
+def read_stored_encoder(stored: object) -> EncoderConfig:
     """The encoder of a model's `config.json`; `ValueError` names what is wrong with it."""
+    if not isinstance(stored, dict):
+        return EncoderConfig.model_validate(stored)
     for key, name in _STORED_KEYS.items():
         if key in stored:
             raise ValueError(f"encoder.{key}: unknown key; in a model's directory it is {name}")

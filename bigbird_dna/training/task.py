@@ -209,7 +209,7 @@ def checkpoint_store(task: Training[N], checkpoints: Path, world: World) -> Chec
     identity = {"training": config.deciding(), **task.identity()}
     computed: dict[str, Computed] = {
         "processes": world.size,
-        "accumulate": config.grad_accumulation,
+        "grad_accumulation": config.grad_accumulation,
         "precision": chosen_precision(world.device, config.precision),
         "torch_compile": str(config.torch_compile).lower(),
         "device": world.device.type,
@@ -217,7 +217,7 @@ def checkpoint_store(task: Training[N], checkpoints: Path, world: World) -> Chec
     if encoder is not None:
         identity["encoder"] = encoder.deciding()
         computed["gradient_checkpointing"] = str(encoder.gradient_checkpointing).lower()
-        computed["route"] = encoder.attention_backend
+        computed["attention_backend"] = encoder.attention_backend
     if world.device.type == "cpu":
         computed["threads"] = torch.get_num_threads()
     return CheckpointStore(checkpoints, identity, computed, keep=task.keep)

@@ -135,7 +135,7 @@ def test_a_configuration_has_all_options_of_its_mechanism() -> None:
         ("combiner_routing", {"attention_options": {"decay": "much"}}, ("decay", "much")),
         ("bigbird", {"attention_options": {"span": 4}}, ("attention_options", "bigbird")),
         ("combiner_logsparse", {"num_global_tokens": 4}, ("num_global_tokens 4", "combiner_logsparse")),
-        ("combiner_logsparse", {"attention_backend": "blocked"}, ("route blocked",)),
+        ("combiner_logsparse", {"attention_backend": "blocked"}, ("attention_backend blocked",)),
         ("performer", {"attention_dropout": 0.1}, ("attention_dropout 0.1", "performer")),
         ("reformer", {"attention_options": {"buckets": 3}}, ("buckets", "got 3")),
         ("window", {"window_blocks": 0}, ("window_blocks",)),

@@ -174,7 +174,10 @@ def test_keys_on_the_command_line_leave_the_demo_s_others(tmp_path: Path) -> Non
 
 
 def test_sections_on_the_command_line_have_numbers(tmp_path: Path) -> None:
-    ablation = "ablation={mechanisms: [bigbird, window], seeds: [1, 7], lengths: [], long_range_tracks: [], steps: 30}"
+    ablation = (
+        "ablation={mechanisms: [bigbird, window], seeds: [1, 7], lengths: [], long_range_tracks: [],"
+        " steps: 30}"
+    )
     text = dry_run(tmp_path, "--config", ablation, "--", "ablation")
     # The reference has the same time in the same steps.
     assert jobs(text)["arm"] == 4 + 2

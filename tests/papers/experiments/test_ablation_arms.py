@@ -81,7 +81,7 @@ def test_a_learning_rate_does_not_rise_to_the_end() -> None:
     assert pretraining_keys(published, "bigbird", "steps")[key] == published.ablation.steps // 3
     demo = load_config(REPOSITORY / "workflow/config/demo.yaml")
     assert key not in pretraining_keys(demo, "bigbird", "steps")
-    config = simulated({"distance": ["ACTIVE"], "long_range_steps": 30})
+    config = simulated({"long_range_tracks": ["ACTIVE"], "long_range_steps": 30})
     assert distance_keys(config, "bigbird")["chromatin.training.optimizer.warmup_steps"] == 10
 
 

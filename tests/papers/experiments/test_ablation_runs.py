@@ -260,10 +260,7 @@ def test_short_inputs_are_counted_as_steps_have_them(length: int) -> None:
 
 def test_a_step_has_no_more_micro_batches_than_inputs() -> None:
     ablation = AblationConfig(tokens=512, batch_tokens=8192, lengths=(2048, 8192))
-    made = [
-        ablation.training(part, grad_accumulation=4)["grad_accumulation"]
-        for part in ("steps", "2048", "8192")
-    ]
+    made = [ablation.training(part, accumulate=4)["grad_accumulation"] for part in ("steps", "2048", "8192")]
     assert made == [4, 4, 1]
 
 

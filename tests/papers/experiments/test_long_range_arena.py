@@ -112,8 +112,8 @@ def test_what_is_refused(run: Run, config: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_sections(changes: dict[str, Any]) -> None:
-    with fails(ConfigError, "long_range"):
-        parse_config({"long_range": changes})
+    with fails(ConfigError, "long_range_arena"):
+        parse_config({"long_range_arena": changes})
 
 
 def test_an_attention_keeps_the_options_of_the_encoder_unless_it_is_another() -> None:
@@ -168,8 +168,8 @@ def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(tmp_pat
     text = dry_run(tmp_path, "--configfile", *files, "--", "long_range_arena")
     assert jobs(text) == {"long_range_arena": 1, "arm_data": 2, "arm": 6}
     assert ".log.yaml long_range_arena listops-bigbird --seed 1 -o results/long_range/experiments/" in text
-    section = yaml.safe_load(files[1].read_text())["long_range"]
-    config = parse_config({"long_range": section}).long_range_arena
+    section = yaml.safe_load(files[1].read_text())["long_range_arena"]
+    config = parse_config({"long_range_arena": section}).long_range_arena
     assert isinstance(config, LongRangeConfig)
     assert {*section} == {*LongRangeConfig.model_fields}
     for task in ("listops", "pathfinder"):
@@ -181,7 +181,7 @@ def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(tmp_pat
 def test_short_listops_are_learnt(run: Run, tmp_path: Path) -> None:
     """A minute of a core: well above what the first operator tells."""
     path = tmp_path / "run.yaml"
-    section = yaml.safe_load((REPOSITORY / "workflow/config/long_range.yaml").read_text())["long_range"]
+    section = yaml.safe_load((REPOSITORY / "workflow/config/long_range.yaml").read_text())["long_range_arena"]
     path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range_arena": section}))
     words = ("experiment run", path, "long_range_arena", "listops-full")
     assert run(*words, "--part", "data").code == 0
