@@ -199,7 +199,7 @@ def test_the_command_stops_in_time_and_goes_on_computed_otherwise(
     result = command(*words, "-o", tmp_path / "m")
     assert result.code == 0, result.err
     assert "resuming at step 1 from" in result.err
-    assert "accumulate 1 → 2, gradient_checkpointing false → true, route auto → dense" in result.err
+    assert "grad_accumulation 1 → 2" in result.err
     assert not (tmp_path / "checkpoints").exists() or not list((tmp_path / "checkpoints").iterdir())
 
 

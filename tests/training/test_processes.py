@@ -69,7 +69,7 @@ def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_stop(
             train(kind, tiny_config, chromatin, home, checkpoints, here, **more)
     said = capsys.readouterr().err
     assert f"resuming at step {LAST} from" in said
-    assert "computed otherwise: processes 2 → 1, accumulate 1 → 2" in said
+    assert "processes 2 → 1, grad_accumulation 1 → 2" in said
 
     losses, figures = logged(tmp_path / kind)
     weights = load_file(tmp_path / kind / "model.safetensors")

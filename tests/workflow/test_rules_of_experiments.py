@@ -64,7 +64,7 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
     place = "results/demo/experiments/pretraining_study/promoters-random-0.05/7/model"
     assert f"pretraining_study promoters-random-0.05 --seed 7 -o {place} " in study_run
     assert "--benchmarks results/demo/benchmarks -o results/demo/report" in study_run and report
-    arms = planned("pretraining_study", "study", STUDY)
+    arms = planned("pretraining_study", "pretraining_study", STUDY)
     assert len(arms) == 24
     for (name, seed), job in arms.items():
         task, start, share = name.split("-")
@@ -79,7 +79,7 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
 
 def test_a_study_of_chromatin_alone_is_what_asks_for_pretraining(tmp_path: Path) -> None:
     study = {"tasks": ["chromatin"], "train_fractions": [0.5], "seeds": [1]}
-    text = dry_run(tmp_path, *own_genome(tmp_path, study=study))
+    text = dry_run(tmp_path, *own_genome(tmp_path, pretraining_study=study))
     found = jobs(text)
     assert (found["pretrain"], found["arm"], found["arm_predictions"]) == (1, 2, 2)
     assert "promoters-" not in text and "layer_probes" not in found
@@ -91,8 +91,8 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: s
     assert not {"arm", "table5"} & set(jobs(demo_run))
     # Two sets in the run's own windows; one in windows of 1,000 bp, and in 2,000 that only bert-512 sees.
     # Two pretrainings; 16 models, 12 probes and 12 comparators of promoters; 8, 6 and 3 of chromatin.
-    made = ("arm", "arm_data", "arm_predictions", "table5", "table6", "table7")
-    assert [found[name] for name in made] == [2 + 16 + 12 + 12 + 8 + 6 + 3, 3, 2 + 8, 1, 1, 1]
+    made = ("arm_pretraining", "arm", "arm_data", "arm_predictions", "table5", "table6", "table7")
+    assert [found[name] for name in made] == [2, 16 + 12 + 12 + 8 + 6 + 3, 3, 2 + 8, 1, 1, 1]
     promoters, chromatin, pretrained = (planned(f"table{n}", "tables", TABLES) for n in (6, 7, 5))
     own = promoters["400-upstream-own-random", 7]
     assert own.arm.initialization is None and own.arm.options["negative_set"] == "upstream"
@@ -146,7 +146,7 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     long = arms["deep-4096", 7].config
     encoder, training = long.encoder, long.pretraining
     assert encoder.attention == "combiner_fixed" and encoder.attention_options["pooling"] == "deepsets_max"
-    assert (encoder.head_init, encoder.max_length) == ("neighbours", 4096)
+    assert (encoder.head_init, encoder.max_length) == ("local", 4096)
     assert (training.steps, training.sequence_tokens, training.seed) == (13, 4096, 7)
     assert [(stage.steps, stage.tokens) for stage in training.length_curriculum] == [(10, 256)]
     place = arms["full-time", 1].run.paths.experiment("ablation")
@@ -197,7 +197,7 @@ def test_tracks_to_tell_from_afar_are_looked_for_once_the_data_are_there(tmp_pat
 
 def test_two_attentions_may_be_the_same_under_two_names() -> None:
     long_range = {"attentions": {"bigbird": {}, "again": {}}, "seeds": [1, 2]}
-    assert len(planned("long_range_arena", "long_range", long_range)) == 2 * 2 * 2
+    assert len(planned("long_range_arena", "long_range_arena", long_range)) == 2 * 2 * 2
 
 
 def test_jobs_that_are_in_no_plan(tmp_path: Path) -> None:

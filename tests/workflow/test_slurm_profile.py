@@ -55,7 +55,7 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Asked:
 def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
     site = site_keys()
     assert sorted(site["trainings"] + site["scorings"]) == sorted(asking())
-    training = {name for name, rule in rules().items() if "--checkpoint-dir" in rule["shell"]}
+    training = {name for name, rule in rules().items() if "{params.limit:q}" in rule["shell"]}
     assert training | {"nlp_train"} == {*site["trainings"]}  # that of text knows its checkpoints
     profile = filled_in()
     assert gpu_rules(profile) == set(profile["set-threads"]) == asking()
