@@ -1,10 +1,10 @@
 """The whole configuration of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import GenomeConfig, SimulationConfig, SplitsConfig, TokensConfig
@@ -15,7 +15,7 @@ from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoters import NegativeSet, PromoterConfig, sequence_sets
-from bigbird_dna.config.section import Section
+from bigbird_dna.config.section import Section, field
 from bigbird_dna.config.training import MOST_PROCESSES, PretrainingConfig
 from bigbird_dna.errors import ConfigError
 
@@ -23,27 +23,19 @@ from bigbird_dna.errors import ConfigError
 class ScoringConfig(Section):
     """The workflow's example of `score-promoters` on held-out contigs."""
 
-    stride: int = Field(default=10, ge=1, description="bp between windows")
-    negative_set: NegativeSet = Field(default="genomic", description="whose model scores")
-    max_megabases: float = Field(
-        default=0.2, gt=0, description="how much of the first test contig or region is scored"
-    )
-    shards: int = Field(
-        default=1, ge=1, le=10_000, description="jobs that the windows are divided into; changes no byte"
-    )
+    stride: int = field(10, "bp between windows", ge=1)
+    negative_set: NegativeSet = field("genomic", "whose model scores")
+    max_megabases: float = field(0.2, "how much of the first test contig or region is scored", gt=0)
+    shards: int = field(1, "jobs that the windows are divided into; changes no byte", ge=1, le=10_000)
 
 
 class Config(Section):
     """A whole run: where its files go, and its sections, of which each stage reads some (`STAGES`)."""
 
-    results: DirectoryName = Field(default="results/demo", description="directory of every output")
-    data_dir: FileName | None = Field(
-        default=None, description="searched for source files before they are fetched"
-    )
-    num_gpus: int = Field(
-        default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for pretraining"
-    )
-    seed: int = Field(default=1, ge=0, lt=2**32, description="of simulation, documents and negatives")
+    results: DirectoryName = field("results/demo", "directory of every output")
+    data_dir: FileName | None = field(None, "searched for source files before they are fetched")
+    num_gpus: int = field(1, "torchrun processes for pretraining", ge=1, le=MOST_PROCESSES)
+    seed: int = field(1, "of simulation, documents and negatives", ge=0, lt=2**32)
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()
     splits: SplitsConfig = SplitsConfig()
@@ -53,18 +45,17 @@ class Config(Section):
     promoters: PromoterConfig = PromoterConfig()
     chromatin: ChromatinConfig = ChromatinConfig()
     example_scan: ScoringConfig = ScoringConfig()
-    pretraining_study: StudyConfig | None = Field(
-        default=None, description="fine-tuning from pretrained and from random weights; none: no study"
+    pretraining_study: StudyConfig | None = field(
+        None, "fine-tuning from pretrained and from random weights; none: no study"
     )
 
     tables: TablesConfig = TablesConfig()
     ablation: AblationConfig = AblationConfig()
-    long_range_arena: LongRangeConfig | None = Field(
-        default=None,
-        description="Long-Range Arena's generated tasks; none: in published sizes, if they are asked for",
+    long_range_arena: LongRangeConfig | None = field(
+        None, "Long-Range Arena's generated tasks; none: in published sizes, if they are asked for"
     )
-    byte_lm: DensityConfig | None = Field(
-        default=None, description="a causal model of images or text, byte after byte; none: there is none"
+    byte_lm: DensityConfig | None = field(
+        None, "a causal model of images or text, byte after byte; none: there is none"
     )
 
     @property
@@ -118,17 +109,15 @@ class Config(Section):
             return values
         return {**values, "example_scan": {"negative_set": sets[0], **scoring}}
 
-    @model_validator(mode="after")
-    def _pretraining_fits_the_encoder(self) -> Self:
+    def faults(self) -> Iterator[str]:
         # A later stage's file has an encoder and no pretraining: the default's length says nothing of it.
         tokens, used = self.pretraining.sequence_tokens, "pretraining" in self.model_fields_set
         if used and self.has_genome and tokens > self.encoder.max_length:
-            raise ValueError(
+            yield (
                 f"pretraining.sequence_tokens {tokens} is above encoder.max_length {self.encoder.max_length}"
             )
         if used and self.encoder.causal:
             self.pretraining.check_causal()
-        return self
 
     def check_targets(self) -> None:
         """`ConfigError` where there is nothing to do, no held-out sequence, or no model to score with."""
