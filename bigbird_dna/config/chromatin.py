@@ -71,7 +71,7 @@ class ChromatinDataConfig(Section):
         """bp that the widest window of a bin reaches over, shifts included."""
         return max(self.windows) + 2 * self.shift_bp
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         for window in self.windows:
             if window < self.bin or (window - self.bin) % 2:
                 yield f"window {window} doesn't hold the bin of {self.bin} in its middle"
@@ -95,7 +95,7 @@ class ChromatinModelConfig(StartConfig):
         "dense", "linear: one layer, as in the paper; dense: another before it"
     )
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         if self.head == "linear" and self.bin_layers:
             yield "bin_layers come after a dense layer: head must be dense"
         if self.pooling == "cls" and self.bin_layers:
@@ -109,7 +109,7 @@ class ChromatinTrainingConfig(FinetuningConfig):
     bins_per_window: int = field(1, "odd; bins learnt from in each training window", ge=1)
     evaluation_bins: Annotated[int, WATCHING] = field(1000, "validation bins, while training", ge=1)
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         if self.bins_per_window % 2 == 0:
             yield "neighbours must be odd"
 
@@ -155,7 +155,7 @@ class ChromatinConfig(Section):
     calibration: ChromatinCalibrationConfig = ChromatinCalibrationConfig()
     evaluation: ChromatinEvaluationConfig = ChromatinEvaluationConfig()
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         if self.data.tracks == DEEPSEA and self.shards.data > 1:
             yield f"tracks {DEEPSEA} have published labels, not made in pieces: pieces.data must be 1"
         single = "pooling cls predicts one bin a window"

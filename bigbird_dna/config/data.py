@@ -57,7 +57,7 @@ class GenomeConfig(Section):
     def _by_its_own_name(cls, value: Any) -> Any:
         return ASSEMBLY_SYNONYMS.get(value, value) if isinstance(value, str) else value
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         if self.assembly == "custom" and self.name is None:
             yield "assembly custom needs a name: set genome.name"
         if self.assembly != "custom" and self.name is not None:
@@ -82,7 +82,7 @@ class SplitsConfig(Section):
         (), "bounds of similarity between which figures are reported each for itself; none: no such report"
     )
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         if any(not 0 < bound <= 1 for bound in self.similarity_strata) or sorted(
             {*self.similarity_strata}
         ) != [*self.similarity_strata]:
@@ -110,7 +110,7 @@ class TokensConfig(Section):
         (50, 100), "bounds of the number of sentences in a document"
     )
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         for name in ("sentence_bases", "sentences_per_document"):
             low, high = getattr(self, name)
             if not 1 <= low <= high:

@@ -105,7 +105,7 @@ class EncoderConfig(Section):
         # With the defaults, so that a model is what it was when a later version has others.
         return find_mechanism(name).checked(options).model_dump()  # type: ignore[no-any-return]
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         kinds = OF_PATTERNS.get(self.attention)
         absent: tuple[str, ...] = ()
         if kinds is None:

@@ -39,7 +39,7 @@ class PromoterSequencesConfig(Section):
     )
     min_shared_kmers: float = field(0.2, "share of their k-mers from which on two share a split", gt=0, le=1)
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         if self.negatives == self.positives:
             yield f"positives and negatives are the same file {self.positives!r}"
 
@@ -88,7 +88,7 @@ class PromoterWindowsConfig(Section):
         """Whether both sides of the window are said."""
         return self.upstream is not None and self.downstream is not None
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         if len(set(self.negative_sets)) < len(self.negative_sets):
             yield "negative_sets names one twice"
         if self.has_sides and self.length < 20 and {*self.negative_sets} & {*PARTED_SETS}:
@@ -170,7 +170,7 @@ class PromoterConfig(Section):
             windows = {"upstream": None, "downstream": None, "negative_sets": sets, **windows}
         return {"shuffled_label_control": sets[0] if sets else None, **values, "windows": windows}
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         yield from self._faults_of_sequences()
         if self.windows.has_sides and self.windows.length <= 2 * self.training.crop_jitter_bp:
             yield "training.crop_jitter_bp leaves nothing of the window"
@@ -213,10 +213,7 @@ class PromoterConfig(Section):
     def with_sides(self, upstream: int, downstream: int, where: str) -> Self:
         """This section with the window of a data set, which is called `where`.
 
-        Raises
-        ------
-        ConfigError
-            The section says another window, or more jitter than the window has room for.
+        `ConfigError`: the section says another window, or more jitter than the window has room for.
         """
         for key, said, found in (
             ("upstream", self.windows.upstream, upstream),

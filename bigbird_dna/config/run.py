@@ -109,7 +109,7 @@ class Config(Section):
             return values
         return {**values, "example_scan": {"negative_set": sets[0], **scoring}}
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         # A later stage's file has an encoder and no pretraining: the default's length says nothing of it.
         tokens, used = self.pretraining.sequence_tokens, "pretraining" in self.model_fields_set
         if used and self.has_genome and tokens > self.encoder.max_length:

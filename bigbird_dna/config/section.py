@@ -34,13 +34,13 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         """What is wrong with keys that are valid each by itself; the first is reported."""
         yield from ()
 
     @model_validator(mode="after")
     def _without_faults(self) -> Self:
-        for fault in self.faults():
+        for fault in self._faults():
             raise ValueError(fault)
         return self
 

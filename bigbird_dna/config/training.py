@@ -91,7 +91,7 @@ class PretrainingConfig(TrainingConfig):
     evaluation_sequences: Annotated[int, WATCHING] = field(256, "held-out, fixed", ge=1)
     ngram_order: Annotated[int, WATCHING] = field(6, "highest of the token n-gram baseline", ge=1, le=12)
 
-    def faults(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         for stage in self.length_curriculum:
             if stage.tokens >= self.sequence_tokens:
                 yield (
