@@ -25,7 +25,7 @@ from bigbird_dna.config import (
     stage_values,
 )
 from bigbird_dna.config.keys import json_schema, key_lines, nearest_key, valid_keys
-from bigbird_dna.config.reading import check_config, read_values
+from bigbird_dna.config.reading import check_config, check_keys, read_values
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
@@ -193,6 +193,19 @@ def test_a_wrong_key_or_value_is_named_with_its_file_and_line(tmp_path: Path) ->
     with fails(ConfigError, path):
         path.write_text("seed: 1\n")
         load_config(path, ["encoder.depth=3"])
+
+
+def test_keys_of_a_file_that_others_complete(tmp_path: Path) -> None:
+    path = tmp_path / "overlay.yaml"
+    path.write_text("genome: {assembly: custom}\npromoters:\n  windows:\n    upstraem: 3\n")
+    with pytest.raises(ConfigError) as caught:
+        check_keys(path)
+    fault = "unknown key 'promoters.windows.upstraem'; did you mean 'promoters.windows.upstream'?"
+    assert str(caught.value) == f"{path}: line 4: {fault}"
+    path.write_text("genome: {assembly: custom}\n")  # whose name another file may give
+    check_keys(path)
+    path.write_text("tasks: {imdb: {kind: classification}}\n")
+    check_keys(path)
 
 
 def test_lines_of_keys_are_those_of_the_file() -> None:

@@ -55,6 +55,21 @@ def checked(model: type[M], values: Mapping[str, Any], source: str, text: str = 
     raise ConfigError(f"{_at_line(source, key, text)}: {key_shown(key)}: {message}{value}")
 
 
+def check_keys(path: Path) -> None:
+    """Check the keys of a file that others may complete.
+
+    `ConfigError` as of `read_values`; or names the first unknown key, its line and the nearest valid one.
+    """
+    values, text = values_and_text(Path(path))
+    model = _model(values)
+    try:
+        model.model_validate(values)
+    except ValidationError as error:
+        for fault in error.errors():
+            if fault["type"] == "extra_forbidden":
+                raise _unknown(fault, model, named(path), text) from None
+
+
 def _model(values: Mapping[str, Any]) -> type[BaseModel]:
     """The configuration with such keys: of a genome's run, or of tasks on text, which is found by name."""
     if "tasks" not in values:

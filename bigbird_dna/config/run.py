@@ -121,33 +121,37 @@ class Config(Section):
 
     def check_targets(self) -> None:
         """`ConfigError` where there is nothing to do, no held-out sequence, or no model to score with."""
+        for fault in self._faults_of_targets():
+            raise ConfigError(fault)
+
+    def _faults_of_targets(self) -> Iterator[str]:
         windows = self.promoters.windows
         if not self.has_promoters and not self.has_chromatin:
-            raise ConfigError("promoters.source and chromatin.data.tracks are both null: name one of them")
+            yield "promoters.source and chromatin.data.tracks are both null: name one of them"
         if self.has_genome:
-            self._check_held_out()
+            yield from self._faults_of_held_out()
         else:
-            self._check_without_genome()
+            yield from self._faults_of_without_genome()
         if self.has_promoters and self.example_scan.negative_set not in windows.negative_sets:
-            raise ConfigError(
+            yield (
                 f"example_scan.negative_set: {self.example_scan.negative_set!r} is not one of "
                 "promoters.windows.negative_sets"
             )
-        self._check_annotation()
+        yield from self._faults_of_annotation()
         if self.has_sequences and self.splits.max_train_test_similarity is not None:
-            raise ConfigError(
+            yield (
                 "splits.max_train_test_similarity: is for windows on a genome; of promoters.sequences "
                 "similar ones share a split (promoters.sequences.min_shared_kmers)"
             )
         if self.pretraining_study is not None:
-            self._check_study(self.pretraining_study)
+            yield from self._faults_of_study(self.pretraining_study)
         if self.has_promoters:
             self.encoder.check_pooling(self.promoters.model.pooling, "promoters.model")
         if self.has_chromatin:
             self.encoder.check_pooling(self.chromatin.model.pooling, "chromatin.model")
 
-    def _check_annotation(self) -> None:
-        """`ConfigError` where a negative set needs to know the coding bases, and no annotation is named."""
+    def _faults_of_annotation(self) -> Iterator[str]:
+        """Where a negative set needs to know the coding bases, and no annotation is named."""
         if not self.has_promoters or self.promoters.annotation is not None:
             return
         for key, names in (
@@ -156,34 +160,32 @@ class Config(Section):
             ("tables.context_negative_set", (self.tables.context_negative_set,)),
         ):
             if "intergenic" in names:
-                raise ConfigError(
+                yield (
                     f"{key}: 'intergenic' needs the coding sequences of the genome: name a GFF3 or GTF file "
                     "in promoters.annotation"
                 )
 
-    def _check_study(self, study: StudyConfig) -> None:
+    def _faults_of_study(self, study: StudyConfig) -> Iterator[str]:
         for task, there in (("promoters", self.has_promoters), ("chromatin", self.has_chromatin)):
             if task not in study.tasks:
                 continue
             if not there:
-                raise ConfigError(f"pretraining_study.tasks: there are no models of {task} in this run")
+                yield f"pretraining_study.tasks: there are no models of {task} in this run"
             steps = study.steps or getattr(self, task).training.steps
             if study.random_long_steps is not None and study.random_long_steps <= steps:
-                raise ConfigError(
+                yield (
                     f"pretraining_study.random_long_steps: {study.random_long_steps} is not above the "
                     f"{steps} steps of {task}"
                 )
         if "promoters" in study.tasks and study.negative_set not in self.promoters.windows.negative_sets:
-            raise ConfigError(
+            yield (
                 f"pretraining_study.negative_set: {study.negative_set!r} is not one of "
                 "promoters.windows.negative_sets"
             )
         if "pretrained" in study.initializations and not self.has_genome:
-            raise ConfigError(
-                "pretraining_study.initializations: 'pretrained' needs a genome.reference to pretrain on"
-            )
+            yield "pretraining_study.initializations: 'pretrained' needs a genome.reference to pretrain on"
 
-    def _check_held_out(self) -> None:
+    def _faults_of_held_out(self) -> Iterator[str]:
         # Promoters know the section genome alone; bins and pretraining also what is held out for chromatin.
         data, loci = self.chromatin.data, self.has_promoters and not self.has_sequences
         regions = {"valid": data.valid_regions, "test": data.test_regions}
@@ -193,29 +195,29 @@ class Config(Section):
             if getattr(self.genome, split):
                 continue
             if loci:
-                raise ConfigError(f"genome.{split}: name at least one contig or region")
+                yield f"genome.{split}: name at least one contig or region"
             if also[split] and not regions[split]:
                 where = f", or one in chromatin.data.{split}_regions" if self.has_chromatin else ""
-                raise ConfigError(f"genome.{split}: name at least one contig or region{where}")
+                yield f"genome.{split}: name at least one contig or region{where}"
         cut = [text for text in self.genome.test if ":" in text]
         if cut and data.tracks == SIMULATED:
-            raise ConfigError(
+            yield (
                 f"genome.test: {cut[0]!r} is a region, but effects of simulated variants are judged on whole "
                 "contigs: name contigs"
             )
 
-    def _check_without_genome(self) -> None:
+    def _faults_of_without_genome(self) -> Iterator[str]:
         genome = self.genome
         for key in ("exclude", "valid", "test"):
             if getattr(genome, key):
-                raise ConfigError(
+                yield (
                     f"genome.{key}: names contigs, but promoters.sequences without genome.reference have no "
                     "genome"
                 )
         if self.has_chromatin:
-            raise ConfigError("chromatin.data.tracks: needs a genome.reference beside promoters.sequences")
+            yield "chromatin.data.tracks: needs a genome.reference beside promoters.sequences"
         if self.promoters.model.initial == "pretrained":
-            raise ConfigError(
+            yield (
                 "promoters.model.initial: 'pretrained' needs a genome.reference to pretrain on; without one "
                 "say 'random'"
             )
