@@ -206,11 +206,9 @@ class KmerLogistic(LogisticBaseline):
         self.name = f"{k}-mer"
 
     def features(self, sequences: Iterable[str]) -> Any:
-        """As `kmer_frequencies` gives them."""
         return kmer_frequencies(sequences, self.k)
 
     def settings(self) -> dict[str, Any]:
-        """k."""
         return {"k": self.k}
 
 
@@ -227,7 +225,6 @@ class PositionLogistic(LogisticBaseline):
     standardized = False
 
     def features(self, sequences: Sequence[str]) -> Any:
-        """The columns of `position_features`."""
         return position_features(sequences)
 
     def _features_for(self, sequences: Sequence[str]) -> Any:

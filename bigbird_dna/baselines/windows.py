@@ -45,11 +45,9 @@ class TextWindows:
         self.length = max(map(len, self._sequences), default=0)  # bp of the longest
 
     def sequences(self, rows: Rows) -> list[str]:
-        """The sequences of some windows."""
         return [self._sequences[row] for row in rows.tolist()]
 
     def labels(self, rows: Rows) -> NDArray[np.uint8]:
-        """Their labels, (n, T)."""
         return self._labels[rows]
 
 

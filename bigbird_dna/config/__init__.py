@@ -5,109 +5,56 @@ default, unknown keys and wrong types are refused, and a section is frozen once 
 of model input are "tokens".
 """
 
-from bigbird_dna.config.chromatin import (
-    DEEPSEA,
-    SIMULATED,
-    ChromatinConfig,
-    ChromatinDataConfig,
-    ChromatinEvaluationConfig,
-    ChromatinTrainingConfig,
-)
-from bigbird_dna.config.data import GenomeConfig
-from bigbird_dna.config.experiments import (
-    LONGER,
-    PRETRAINED,
-    RANDOM,
-    STUDY_STARTS,
-    STUDY_TASKS,
-    AblationConfig,
-    AblationMechanism,
-    StudyConfig,
-    StudyStart,
-    TablesConfig,
-    share_name,
-)
-from bigbird_dna.config.long_range import LONG_RANGE_TASKS, LongRangeConfig
-from bigbird_dna.config.mechanisms import LayerShape, Mechanism, find_mechanism, known_mechanisms
-from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.config.paths import RunPaths
-from bigbird_dna.config.promoters import (
-    DERIVED_SETS,
-    NEGATIVE_SETS,
-    PARTED_SETS,
-    PLACED_SETS,
-    NegativeSet,
-    PromoterConfig,
-    PromoterModelConfig,
-    PromoterSequencesConfig,
-    PromoterTrainingConfig,
-    PromoterWindowsConfig,
-)
-from bigbird_dna.config.reading import as_in_a_file, complete, load_config, parse_config, read_values
-from bigbird_dna.config.run import Config
-from bigbird_dna.config.section import Section
-from bigbird_dna.config.stages import STAGES, check_stages, stage_text, stage_values
-from bigbird_dna.config.training import (
-    CALIBRATION_METHODS,
-    CalibrationMethod,
-    OptimizerConfig,
-    PretrainingConfig,
-    StartConfig,
-    TrainingConfig,
-)
-
-__all__ = [
-    "CALIBRATION_METHODS",
-    "DEEPSEA",
-    "DERIVED_SETS",
-    "LONGER",
-    "LONG_RANGE_TASKS",
-    "NEGATIVE_SETS",
-    "PARTED_SETS",
-    "PLACED_SETS",
-    "PRETRAINED",
-    "RANDOM",
-    "SIMULATED",
-    "STAGES",
-    "STUDY_STARTS",
-    "STUDY_TASKS",
-    "AblationConfig",
-    "AblationMechanism",
-    "CalibrationMethod",
-    "ChromatinConfig",
-    "ChromatinDataConfig",
-    "ChromatinEvaluationConfig",
-    "ChromatinTrainingConfig",
-    "Config",
-    "EncoderConfig",
-    "GenomeConfig",
-    "LayerShape",
-    "LongRangeConfig",
-    "Mechanism",
-    "NegativeSet",
-    "OptimizerConfig",
-    "PretrainingConfig",
-    "PromoterConfig",
-    "PromoterModelConfig",
-    "PromoterSequencesConfig",
-    "PromoterTrainingConfig",
-    "PromoterWindowsConfig",
-    "RunPaths",
-    "Section",
-    "StartConfig",
-    "StudyConfig",
-    "StudyStart",
-    "TablesConfig",
-    "TrainingConfig",
-    "as_in_a_file",
-    "check_stages",
-    "complete",
-    "find_mechanism",
-    "known_mechanisms",
-    "load_config",
-    "parse_config",
-    "read_values",
-    "share_name",
-    "stage_text",
-    "stage_values",
-]
+from bigbird_dna.config.chromatin import DEEPSEA as DEEPSEA
+from bigbird_dna.config.chromatin import SIMULATED as SIMULATED
+from bigbird_dna.config.chromatin import ChromatinConfig as ChromatinConfig
+from bigbird_dna.config.chromatin import ChromatinDataConfig as ChromatinDataConfig
+from bigbird_dna.config.chromatin import ChromatinEvaluationConfig as ChromatinEvaluationConfig
+from bigbird_dna.config.chromatin import ChromatinTrainingConfig as ChromatinTrainingConfig
+from bigbird_dna.config.data import GenomeConfig as GenomeConfig
+from bigbird_dna.config.experiments import LONGER as LONGER
+from bigbird_dna.config.experiments import PRETRAINED as PRETRAINED
+from bigbird_dna.config.experiments import RANDOM as RANDOM
+from bigbird_dna.config.experiments import STUDY_STARTS as STUDY_STARTS
+from bigbird_dna.config.experiments import STUDY_TASKS as STUDY_TASKS
+from bigbird_dna.config.experiments import AblationConfig as AblationConfig
+from bigbird_dna.config.experiments import AblationMechanism as AblationMechanism
+from bigbird_dna.config.experiments import StudyConfig as StudyConfig
+from bigbird_dna.config.experiments import StudyStart as StudyStart
+from bigbird_dna.config.experiments import TablesConfig as TablesConfig
+from bigbird_dna.config.experiments import share_name as share_name
+from bigbird_dna.config.long_range import LONG_RANGE_TASKS as LONG_RANGE_TASKS
+from bigbird_dna.config.long_range import LongRangeConfig as LongRangeConfig
+from bigbird_dna.config.mechanisms import LayerShape as LayerShape
+from bigbird_dna.config.mechanisms import Mechanism as Mechanism
+from bigbird_dna.config.mechanisms import find_mechanism as find_mechanism
+from bigbird_dna.config.mechanisms import known_mechanisms as known_mechanisms
+from bigbird_dna.config.network import EncoderConfig as EncoderConfig
+from bigbird_dna.config.paths import RunPaths as RunPaths
+from bigbird_dna.config.promoters import DERIVED_SETS as DERIVED_SETS
+from bigbird_dna.config.promoters import NEGATIVE_SETS as NEGATIVE_SETS
+from bigbird_dna.config.promoters import PARTED_SETS as PARTED_SETS
+from bigbird_dna.config.promoters import PLACED_SETS as PLACED_SETS
+from bigbird_dna.config.promoters import NegativeSet as NegativeSet
+from bigbird_dna.config.promoters import PromoterConfig as PromoterConfig
+from bigbird_dna.config.promoters import PromoterModelConfig as PromoterModelConfig
+from bigbird_dna.config.promoters import PromoterSequencesConfig as PromoterSequencesConfig
+from bigbird_dna.config.promoters import PromoterTrainingConfig as PromoterTrainingConfig
+from bigbird_dna.config.promoters import PromoterWindowsConfig as PromoterWindowsConfig
+from bigbird_dna.config.reading import as_in_a_file as as_in_a_file
+from bigbird_dna.config.reading import complete as complete
+from bigbird_dna.config.reading import load_config as load_config
+from bigbird_dna.config.reading import parse_config as parse_config
+from bigbird_dna.config.reading import read_values as read_values
+from bigbird_dna.config.run import Config as Config
+from bigbird_dna.config.section import Section as Section
+from bigbird_dna.config.stages import STAGES as STAGES
+from bigbird_dna.config.stages import check_stages as check_stages
+from bigbird_dna.config.stages import stage_text as stage_text
+from bigbird_dna.config.stages import stage_values as stage_values
+from bigbird_dna.config.training import CALIBRATION_METHODS as CALIBRATION_METHODS
+from bigbird_dna.config.training import CalibrationMethod as CalibrationMethod
+from bigbird_dna.config.training import OptimizerConfig as OptimizerConfig
+from bigbird_dna.config.training import PretrainingConfig as PretrainingConfig
+from bigbird_dna.config.training import StartConfig as StartConfig
+from bigbird_dna.config.training import TrainingConfig as TrainingConfig

@@ -1,22 +1,20 @@
 """Sections of what models are made of: the genome, and its tokens."""
 
 from collections import Counter
-from typing import Any, Literal, Self
+from collections.abc import Iterator
+from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator
 
 from bigbird_dna.config.names import ASSEMBLY_SYNONYMS, AssemblyName, ContigName, FileName
-from bigbird_dna.config.section import Section
+from bigbird_dna.config.section import Section, field
 
 
 class SimulationConfig(Section):
     """The demo genome (`bigbird-dna simulate`)."""
 
-    megabases: float = Field(
-        default=4.0,
-        gt=0.1,
-        le=1000,
-        description="size of the simulated genome, in six contigs demo1 to demo6",
+    megabases: float = field(
+        4.0, "size of the simulated genome, in six contigs demo1 to demo6", gt=0.1, le=1000
     )
 
 
@@ -27,33 +25,26 @@ class GenomeConfig(Section):
     contigs as samtools writes them (`"22:19,000,001-20,000,000"`).
     """
 
-    assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38", "custom"] = Field(
-        default="demo",
-        description="contig names and lengths of the reference are checked against it; hg19, hg38 and "
-        "R64-1-1 stand for GRCh37, GRCh38 and sacCer3; custom: a genome of one's own",
+    assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38", "custom"] = field(
+        "demo",
+        "contig names and lengths of the reference are checked against it; hg19, hg38 and R64-1-1 stand "
+        "for GRCh37, GRCh38 and sacCer3; custom: a genome of one's own",
     )
-    name: AssemblyName | None = Field(default=None, description="what an assembly `custom` is called")
-    aliases: FileName | None = Field(
-        default=None,
-        description="file of contigs' other names, in data_dir or from here: all names of a contig on "
-        "a line, or NCBI's assembly report",
+    name: AssemblyName | None = field(None, "what an assembly `custom` is called")
+    aliases: FileName | None = field(
+        None,
+        "file of contigs' other names, in data_dir or from here: all names of a contig on a line, or "
+        "NCBI's assembly report",
     )
-    reference: FileName | None = Field(
-        default=None,
-        description="key of a FASTA in resources/sources.yaml, or a file, in data_dir or from here; "
-        "none: simulate",
+    reference: FileName | None = field(
+        None, "key of a FASTA in resources/sources.yaml, or a file, in data_dir or from here; none: simulate"
     )
-    exclude: tuple[ContigName, ...] = Field(
-        default=(), description="contigs and regions that take no part in anything"
+    exclude: tuple[ContigName, ...] = field((), "contigs and regions that take no part in anything")
+    valid: tuple[ContigName, ...] = field(
+        (), "contigs and regions held out for validation: figures while training, bits per base"
     )
-    valid: tuple[ContigName, ...] = Field(
-        default=(),
-        description="contigs and regions held out for validation: figures while training, bits per base",
-    )
-    test: tuple[ContigName, ...] = Field(
-        default=(),
-        description="contigs and regions held out for the test: the reported figures; nothing is chosen on "
-        "them",
+    test: tuple[ContigName, ...] = field(
+        (), "contigs and regions held out for the test: the reported figures; nothing is chosen on them"
     )
 
     @property
@@ -66,78 +57,61 @@ class GenomeConfig(Section):
     def _by_its_own_name(cls, value: Any) -> Any:
         return ASSEMBLY_SYNONYMS.get(value, value) if isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _a_name_goes_with_custom(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         if self.assembly == "custom" and self.name is None:
-            raise ValueError("assembly custom needs a name: set genome.name")
+            yield "assembly custom needs a name: set genome.name"
         if self.assembly != "custom" and self.name is not None:
-            raise ValueError(f"name {self.name!r} goes with assembly custom, not with {self.assembly}")
-        return self
-
-    @model_validator(mode="after")
-    def _contigs_stand_in_one_group(self) -> Self:
+            yield f"name {self.name!r} goes with assembly custom, not with {self.assembly}"
         named = Counter([*self.exclude, *self.valid, *self.test])
         twice = sorted(name for name, count in named.items() if count > 1)
         if twice:
-            raise ValueError(f"{twice[0]!r} stands in more than one of exclude, valid, test")
-        return self
+            yield f"{twice[0]!r} stands in more than one of exclude, valid, test"
 
 
 class SplitsConfig(Section):
     """How what is trained on is told from what is held out, besides the contigs and regions of `genome`."""
 
-    max_train_test_similarity: float | None = Field(
-        default=None,
+    max_train_test_similarity: float | None = field(
+        None,
+        "training windows of promoters and bins with at least this similarity to a held-out one are left "
+        "out; none: all are trained on",
         gt=0,
         le=1,
-        description="training windows of promoters and bins with at least this similarity to a held-out one "
-        "are left out; none: all are trained on",
     )
-    similarity_strata: tuple[float, ...] = Field(
-        default=(),
-        description="bounds of similarity between which figures are reported each for itself; none: no "
-        "such report",
+    similarity_strata: tuple[float, ...] = field(
+        (), "bounds of similarity between which figures are reported each for itself; none: no such report"
     )
 
-    @model_validator(mode="after")
-    def _bounds_rise(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         if any(not 0 < bound <= 1 for bound in self.similarity_strata) or sorted(
             {*self.similarity_strata}
         ) != [*self.similarity_strata]:
-            raise ValueError("strata are bounds above 0 and at most 1 that rise")
-        return self
+            yield "strata are bounds above 0 and at most 1 that rise"
 
 
 class TokensConfig(Section):
     """The BPE tokenizer and the documents of App. F.1."""
 
-    vocabulary: int = Field(
-        default=256,
+    vocabulary: int = field(
+        256,
+        "pieces of the tokenizer, 5 special ones among them; 10 with max_piece_length 1: bases",
         ge=10,
         le=1_000_000,
-        description="pieces of the tokenizer, 5 special ones among them; 10 with max_piece_length 1: bases",
     )
-    corpus_megabases: float = Field(default=20.0, gt=0, description="sampled to train the tokenizer")
-    max_piece_length: int = Field(default=16, ge=1, le=512, description="bp of the longest piece")
-    genome_passes: int = Field(
-        default=10, ge=1, description="over each training contig, each from another start"
+    corpus_megabases: float = field(20.0, "sampled to train the tokenizer", gt=0)
+    max_piece_length: int = field(16, "bp of the longest piece", ge=1, le=512)
+    genome_passes: int = field(10, "over each training contig, each from another start", ge=1)
+    strands: Literal["both", "forward"] = field(
+        "both", "both: every second pass reads the reverse complement; forward: as in the paper"
     )
-    strands: Literal["both", "forward"] = Field(
-        default="both",
-        description="both: every second pass reads the reverse complement; forward: as in the paper",
-    )
-    max_start_offset: int = Field(default=5000, ge=0, description="bp; a pass starts between 0 and this")
-    sentence_bases: tuple[int, int] = Field(
-        default=(500, 1000), description="bp; bounds of a sentence's length"
-    )
-    sentences_per_document: tuple[int, int] = Field(
-        default=(50, 100), description="bounds of the number of sentences in a document"
+    max_start_offset: int = field(5000, "bp; a pass starts between 0 and this", ge=0)
+    sentence_bases: tuple[int, int] = field((500, 1000), "bp; bounds of a sentence's length")
+    sentences_per_document: tuple[int, int] = field(
+        (50, 100), "bounds of the number of sentences in a document"
     )
 
-    @model_validator(mode="after")
-    def _ranges_are_ordered(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         for name in ("sentence_bases", "sentences_per_document"):
             low, high = getattr(self, name)
             if not 1 <= low <= high:
-                raise ValueError(f"{name} must be [low, high] with 1 <= low <= high")
-        return self
+                yield f"{name} must be [low, high] with 1 <= low <= high"

@@ -1,94 +1,79 @@
 """The section of the network that all models share."""
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import ValidationInfo, field_validator
 
 from bigbird_dna.config.mechanisms import OF_PATTERNS, Option, find_mechanism
-from bigbird_dna.config.section import COMPUTING, UNSAID, Section
+from bigbird_dna.config.section import COMPUTING, UNSAID, Section, field
 from bigbird_dna.errors import ConfigError
 
 
 class EncoderConfig(Section):
     """The encoder: post-LayerNorm BERT with block-sparse attention (paper Table 8 and App. D)."""
 
-    vocabulary: int = Field(default=0, ge=0, description="0: taken from the tokenizer")
-    layers: int = Field(default=12, ge=1, description="transformer layers")
-    hidden: int = Field(default=768, ge=1, description="width of a token's vector")
-    heads: int = Field(default=12, ge=1, description="attention heads; hidden is a multiple of them")
-    intermediate: int = Field(
-        default=0, ge=0, description="width between the two feed-forward layers; 0: four times hidden"
+    vocabulary: int = field(0, "0: taken from the tokenizer", ge=0)
+    layers: int = field(12, "transformer layers", ge=1)
+    hidden: int = field(768, "width of a token's vector", ge=1)
+    heads: int = field(12, "attention heads; hidden is a multiple of them", ge=1)
+    intermediate: int = field(0, "width between the two feed-forward layers; 0: four times hidden", ge=0)
+    max_length: int = field(4096, "longest input, tokens", ge=16)
+    position_encoding: Literal["learned", "rotary"] = field(
+        "learned", "learned: a vector for each position; rotary: queries and keys are turned"
     )
-    max_length: int = Field(default=4096, ge=16, description="longest input, tokens")
-    position_encoding: Literal["learned", "rotary"] = Field(
-        default="learned",
-        description="learned: a vector for each position; rotary: queries and keys are turned",
+    rotary_base: float = field(10_000.0, "tokens; rotary wavelengths run from 2π to 2π times this", gt=1)
+    rotary_scale: float = field(1.0, "positions are divided by it", ge=1)
+    head_init: Literal["local", "random"] = field(
+        "local", "of fresh weights; local: the first layer's heads begin by looking at tokens nearby"
     )
-    rotary_base: float = Field(
-        default=10_000.0, gt=1, description="tokens; rotary wavelengths run from 2π to 2π times this"
-    )
-    rotary_scale: float = Field(default=1.0, ge=1, description="positions are divided by it")
-    head_init: Literal["local", "random"] = Field(
-        default="local",
-        description="of fresh weights; local: the first layer's heads begin by looking at tokens nearby",
-    )
-    convolution: int = Field(
-        default=0,
+    convolution: int = field(
+        0,
+        "tokens that a depthwise convolution before the layers sees, odd; 0: none, as published",
         ge=0,
         le=255,
-        description="tokens that a depthwise convolution before the layers sees, odd; 0: none, as published",
     )
-    segments: int = Field(default=2, ge=1, description="sentence A, sentence B …")
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="of hidden states")
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention probabilities")
-    activation: Literal["gelu_tanh", "gelu", "relu"] = Field(
-        default="gelu_tanh", description="of the feed-forward layers; gelu is the exact one"
+    segments: int = field(2, "sentence A, sentence B …", ge=1)
+    dropout: float = field(0.1, "of hidden states", ge=0, lt=1)
+    attention_dropout: float = field(0.0, "of attention probabilities", ge=0, lt=1)
+    activation: Literal["gelu_tanh", "gelu", "relu"] = field(
+        "gelu_tanh", "of the feed-forward layers; gelu is the exact one"
     )
-    layer_norm_epsilon: float = Field(
-        default=1e-12, gt=0, description="added to the variance in layer normalisation"
+    layer_norm_epsilon: float = field(1e-12, "added to the variance in layer normalisation", gt=0)
+    rescale_embeddings: bool = field(False, "token embeddings times √hidden, as some imported models have it")
+    attention: str = field(
+        "bigbird",
+        "bigbird: block-sparse; bigbird_etc: with num_global_tokens; random, window, random_window: these "
+        "blocks alone; full: every token sees every other; or a mechanism's name",
     )
-    rescale_embeddings: bool = Field(
-        default=False, description="token embeddings times √hidden, as some imported models have it"
+    attention_options: dict[str, Option] = field(
+        {}, "of a mechanism, by name; left out: its defaults", validate_default=True
     )
-    attention: str = Field(
-        default="bigbird",
-        description="bigbird: block-sparse; bigbird_etc: with num_global_tokens; random, window, "
-        "random_window: these blocks alone; full: every token sees every other; or a mechanism's name",
+    causal: Annotated[bool, UNSAID] = field(
+        False,
+        "a token sees itself and those before it alone; pretraining then learns the next token, and the "
+        "model can continue sequences",
     )
-    attention_options: dict[str, Option] = Field(
-        default={}, validate_default=True, description="of a mechanism, by name; left out: its defaults"
+    compatibility: Literal["none", "huggingface"] = field(
+        "none", "huggingface: the evaluation arithmetic of its BigBird"
     )
-    causal: Annotated[bool, UNSAID] = Field(
-        default=False,
-        description="a token sees itself and those before it alone; pretraining then learns the next token, "
-        "and the model can continue sequences",
+    block_size: int = field(64, "tokens", ge=1)
+    global_blocks: int = field(2, "blocks that are seen by all and see all; half at each end", ge=0)
+    window_blocks: int = field(3, "odd: the own block and its neighbours", ge=0)
+    random_blocks: int = field(3, "drawn for each query block, head and layer", ge=0)
+    random_seed: int = field(0, "of the random blocks, by layer and head", ge=0, lt=2**32)
+    num_global_tokens: int = field(0, "learnt global tokens in front of the sequence (ETC)", ge=0)
+    relative_max_distance: int = field(0, "tokens; relative position labels (ETC) up to it, 0: none", ge=0)
+    attention_backend: Annotated[Literal["auto", "dense", "blocked", "native", "flex"], COMPUTING] = field(
+        "auto", "how attention is computed; auto: the fastest there is"
     )
-    compatibility: Literal["none", "huggingface"] = Field(
-        default="none", description="huggingface: the evaluation arithmetic of its BigBird"
+    reversible: bool = field(
+        False,
+        "layers whose inputs are computed from their outputs in the backward pass: memory that doesn't "
+        "grow with their number; another model than without",
     )
-    block_size: int = Field(default=64, ge=1, description="tokens")
-    global_blocks: int = Field(
-        default=2, ge=0, description="blocks that are seen by all and see all; half at each end"
-    )
-    window_blocks: int = Field(default=3, ge=0, description="odd: the own block and its neighbours")
-    random_blocks: int = Field(default=3, ge=0, description="drawn for each query block, head and layer")
-    random_seed: int = Field(default=0, ge=0, lt=2**32, description="of the random blocks, by layer and head")
-    num_global_tokens: int = Field(
-        default=0, ge=0, description="learnt global tokens in front of the sequence (ETC)"
-    )
-    relative_max_distance: int = Field(
-        default=0, ge=0, description="tokens; relative position labels (ETC) up to it, 0: none"
-    )
-    attention_backend: Annotated[Literal["auto", "dense", "blocked", "native", "flex"], COMPUTING] = Field(
-        default="auto", description="how attention is computed; auto: the fastest there is"
-    )
-    reversible: bool = Field(
-        default=False,
-        description="layers whose inputs are computed from their outputs in the backward pass: memory that "
-        "doesn't grow with their number; another model than without",
-    )
-    gradient_checkpointing: Annotated[bool, COMPUTING] = Field(
-        default=False, description="recompute layers in the backward pass: less memory, a third more time"
+    gradient_checkpointing: Annotated[bool, COMPUTING] = field(
+        False, "recompute layers in the backward pass: less memory, a third more time"
     )
 
     def check_pooling(self, pooling: str, section: str) -> None:
@@ -120,8 +105,7 @@ class EncoderConfig(Section):
         # With the defaults, so that a model is what it was when a later version has others.
         return find_mechanism(name).checked(options).model_dump()  # type: ignore[no-any-return]
 
-    @model_validator(mode="after")
-    def _keys_fit_the_attention(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         kinds = OF_PATTERNS.get(self.attention)
         absent: tuple[str, ...] = ()
         if kinds is None:
@@ -132,60 +116,45 @@ class EncoderConfig(Section):
             absent = ("num_global_tokens", "compatibility")
             for kind in kinds:
                 if not getattr(self, kind):
-                    raise ValueError(f"attention {self.attention} needs {kind} above 0")
+                    yield f"attention {self.attention} needs {kind} above 0"
         elif self.attention == "bigbird_etc" and not self.num_global_tokens:
-            raise ValueError("attention bigbird_etc needs num_global_tokens above 0")
+            yield "attention bigbird_etc needs num_global_tokens above 0"
         for key in absent:
             if getattr(self, key) != type(self).model_fields[key].default:
-                raise ValueError(f"{key} {getattr(self, key)} doesn't go with attention {self.attention}")
-        return self
-
-    @model_validator(mode="after")
-    def _causal_has_no_future(self) -> Self:
-        if not self.causal:
-            return self
-        if self.attention == "bigbird_etc":
-            raise ValueError("causal: bigbird_etc has no causal form: its extra globals see all tokens")
-        if self.attention not in OF_PATTERNS and not find_mechanism(self.attention).causal:
-            raise ValueError(
-                f"causal: {self.attention} has no causal form: what a token sees depends on later ones"
-            )
-        if self.num_global_tokens:
-            raise ValueError(
-                f"causal: num_global_tokens {self.num_global_tokens} would see all tokens: say 0"
-            )
-        if self.convolution:
-            raise ValueError(f"causal: convolution {self.convolution} sees tokens on both sides: say 0")
-        if self.compatibility != "none":
-            raise ValueError("causal: HuggingFace's arithmetic has no causal form: say compatibility none")
-        return self
-
-    @model_validator(mode="after")
-    def _shapes_fit(self) -> Self:
+                yield f"{key} {getattr(self, key)} doesn't go with attention {self.attention}"
+        if self.causal:
+            yield from self._faults_of_causal()
         if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
+            yield f"hidden {self.hidden} is not a multiple of heads {self.heads}"
         if self.convolution and self.convolution % 2 == 0:
-            raise ValueError("convolution must be odd (or 0)")
+            yield "convolution must be odd (or 0)"
         if self.window_blocks and self.window_blocks % 2 == 0:
-            raise ValueError("window_blocks must be odd (or 0)")
+            yield "window_blocks must be odd (or 0)"
         if not self.global_blocks + self.window_blocks + self.random_blocks:
-            raise ValueError("the attention pattern is empty")
+            yield "the attention pattern is empty"
         if self.compatibility == "huggingface":
             if (self.global_blocks, self.window_blocks, self.num_global_tokens) != (2, 3, 0):
-                raise ValueError(
-                    "compatibility huggingface needs global_blocks 2, window_blocks 3, num_global_tokens 0"
-                )
+                yield "compatibility huggingface needs global_blocks 2, window_blocks 3, num_global_tokens 0"
             if self.position_encoding != "learned" or self.convolution:
-                raise ValueError("compatibility huggingface needs learned positions and no convolution")
+                yield "compatibility huggingface needs learned positions and no convolution"
         if self.attention == "full" and self.relative_max_distance:
-            raise ValueError("relative_max_distance needs attention bigbird")
+            yield "relative_max_distance needs attention bigbird"
         if self.reversible and (self.compatibility != "none" or self.gradient_checkpointing):
-            raise ValueError(
-                "reversible goes with neither compatibility huggingface nor gradient_checkpointing"
-            )
+            yield "reversible goes with neither compatibility huggingface nor gradient_checkpointing"
         if self.position_encoding == "rotary" and self.hidden // self.heads % 2:
-            raise ValueError("rotary positions need an even hidden / heads")
-        return self
+            yield "rotary positions need an even hidden / heads"
+
+    def _faults_of_causal(self) -> Iterator[str]:
+        if self.attention == "bigbird_etc":
+            yield "causal: bigbird_etc has no causal form: its extra globals see all tokens"
+        if self.attention not in OF_PATTERNS and not find_mechanism(self.attention).causal:
+            yield f"causal: {self.attention} has no causal form: what a token sees depends on later ones"
+        if self.num_global_tokens:
+            yield f"causal: num_global_tokens {self.num_global_tokens} would see all tokens: say 0"
+        if self.convolution:
+            yield f"causal: convolution {self.convolution} sees tokens on both sides: say 0"
+        if self.compatibility != "none":
+            yield "causal: HuggingFace's arithmetic has no causal form: say compatibility none"
 
 
 # Keys and values of the encoder in a model's `config.json` where the configuration has others: the format of

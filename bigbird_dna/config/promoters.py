@@ -1,12 +1,12 @@
 """The section `promoters`: their windows, the classifier, its training and evaluation (App. F.2)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import FileName
-from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS, WATCHING, Section
+from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS, WATCHING, Section, field
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     CalibrationConfig,
@@ -32,60 +32,41 @@ class PromoterSequencesConfig(Section):
     """Positives, and maybe negatives, as sequences of the user's own instead of loci on a genome."""
 
     positives: FileName = Field(description="FASTA of promoters, in data_dir or from here")
-    negatives: FileName | None = Field(
-        default=None, description="FASTA of the negative set `given`; none: there is no such set"
+    negatives: FileName | None = field(None, "FASTA of the negative set `given`; none: there is no such set")
+    splits: FileName | None = field(None, "TSV of record and split; none: similar sequences share a split")
+    length: int | None = field(
+        None, "bp that all are trimmed to, around their middle; none: they have one length", ge=20
     )
-    splits: FileName | None = Field(
-        default=None, description="TSV of record and split; none: similar sequences share a split"
-    )
-    length: int | None = Field(
-        default=None,
-        ge=20,
-        description="bp that all are trimmed to, around their middle; none: they have one length",
-    )
-    min_shared_kmers: float = Field(
-        default=0.2, gt=0, le=1, description="share of their k-mers from which on two share a split"
-    )
+    min_shared_kmers: float = field(0.2, "share of their k-mers from which on two share a split", gt=0, le=1)
 
-    @model_validator(mode="after")
-    def _files_are_different(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         if self.negatives == self.positives:
-            raise ValueError(f"positives and negatives are the same file {self.positives!r}")
-        return self
+            yield f"positives and negatives are the same file {self.positives!r}"
 
 
 class PromoterWindowsConfig(Section):
     """Promoter windows and their negatives."""
 
-    upstream: int | None = Field(
-        default=5000,
-        ge=0,
-        le=LONGEST_WINDOW,
-        description="bp before the TSS; null with sequences: half of their length",
+    upstream: int | None = field(
+        5000, "bp before the TSS; null with sequences: half of their length", ge=0, le=LONGEST_WINDOW
     )
-    downstream: int | None = Field(
-        default=3000,
-        ge=1,
-        le=LONGEST_WINDOW,
-        description="bp from the TSS on, TSS included; null with sequences: the rest",
+    downstream: int | None = field(
+        3000, "bp from the TSS on, TSS included; null with sequences: the rest", ge=1, le=LONGEST_WINDOW
     )
-    negative_sets: tuple[NegativeSet, ...] = Field(
-        default=(*PARTED_SETS, "genomic"),
-        description="what promoters are told from; substituted: 12 of their 20 parts replaced by random "
-        "bases; permuted: 12 of the parts in another order; dinucleotide_shuffled: another order with the "
-        "same dinucleotides; genomic: windows elsewhere, of like GC; intergenic: such windows without any "
+    negative_sets: tuple[NegativeSet, ...] = field(
+        (*PARTED_SETS, "genomic"),
+        "what promoters are told from; substituted: 12 of their 20 parts replaced by random bases; "
+        "permuted: 12 of the parts in another order; dinucleotide_shuffled: another order with the same "
+        "dinucleotides; genomic: windows elsewhere, of like GC; intergenic: such windows without any "
         "coding base, all of whose bases are at least `distance` from every TSS (needs "
         "promoters.annotation); upstream: the nearest window before theirs without a promoter; given: "
         "sequences.negatives",
     )
-    negatives: int = Field(
-        default=1, ge=1, description="negatives a training promoter has; each epoch takes another"
-    )
-    min_tss_distance: int = Field(
-        default=1000,
+    negatives: int = field(1, "negatives a training promoter has; each epoch takes another", ge=1)
+    min_tss_distance: int = field(
+        1000,
+        "bp between any TSS and a genomic negative's TSS position, or an intergenic negative's nearest base",
         ge=0,
-        description="bp between any TSS and a genomic negative's TSS position, or an intergenic negative's "
-        "nearest base",
     )
 
     @property
@@ -107,89 +88,70 @@ class PromoterWindowsConfig(Section):
         """Whether both sides of the window are said."""
         return self.upstream is not None and self.downstream is not None
 
-    @model_validator(mode="after")
-    def _sets_are_different(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         if len(set(self.negative_sets)) < len(self.negative_sets):
-            raise ValueError("negative_sets names one twice")
-        return self
-
-    @model_validator(mode="after")
-    def _window_can_be_cut_into_parts(self) -> Self:
+            yield "negative_sets names one twice"
         if self.has_sides and self.length < 20 and {*self.negative_sets} & {*PARTED_SETS}:
-            raise ValueError("a window below 20 bp can't be cut into the 20 parts of derived negatives")
-        return self
+            yield "a window below 20 bp can't be cut into the 20 parts of derived negatives"
 
 
 class PromoterModelConfig(StartConfig):
     """The promoter classifier."""
 
-    pooling: Literal["cls", "mean"] = Field(
-        default="cls", description="what the classifier sees: the first token, or the mean over all"
+    pooling: Literal["cls", "mean"] = field(
+        "cls", "what the classifier sees: the first token, or the mean over all"
     )
-    head: Literal["dense", "linear"] = Field(
-        default="dense",
-        description="linear: one layer, as in the paper; dense: another before it, as HuggingFace's",
+    head: Literal["dense", "linear"] = field(
+        "dense", "linear: one layer, as in the paper; dense: another before it, as HuggingFace's"
     )
-    views: Annotated[int, WATCHING] = Field(
-        default=1,
-        ge=1,
-        le=MOST_VIEWS,
-        description="tokenisations of a window whose probabilities are averaged",
+    views: Annotated[int, WATCHING] = field(
+        1, "tokenisations of a window whose probabilities are averaged", ge=1, le=MOST_VIEWS
     )
-    base_positions: bool = Field(
-        default=True, description="each token also carries which base lies at which offset from the TSS"
-    )
-    ensemble: bool = Field(
-        default=True,
-        description="the log-odds of the position baseline are added to the network's, with weights "
-        "fitted to the validation windows",
+    base_positions: bool = field(True, "each token also carries which base lies at which offset from the TSS")
+    ensemble: bool = field(
+        True,
+        "the log-odds of the position baseline are added to the network's, with weights fitted to the "
+        "validation windows",
     )
 
 
 class PromoterTrainingConfig(FinetuningConfig):
     """Fine-tuning on promoter windows."""
 
-    crop_jitter_bp: int = Field(
-        default=0, ge=0, le=LONGEST_WINDOW, description="bp cut at random from each end in training"
-    )
+    crop_jitter_bp: int = field(0, "bp cut at random from each end in training", ge=0, le=LONGEST_WINDOW)
 
 
 class PromoterCalibrationConfig(CalibrationConfig):
     """Calibration on promoter windows."""
 
-    negatives: int = Field(
-        default=0,
+    negatives: int = field(
+        0,
+        "further negatives of each set that a held-out promoter has for the calibration and its figures "
+        "alone: all its negatives weigh as much there as the one of other figures",
         ge=0,
-        description="further negatives of each set that a held-out promoter has for the calibration and its "
-        "figures alone: all its negatives weigh as much there as the one of other figures",
     )
 
 
 class PromoterConfig(Section):
     """Promoters: where they come from, which models are made, and a section a stage."""
 
-    source: FileName | None = Field(
-        default=None,
-        description="key of an EPDnew file in sources.yaml, or a file; none: the simulation's, or "
-        "no promoter models",
+    source: FileName | None = field(
+        None,
+        "key of an EPDnew file in sources.yaml, or a file; none: the simulation's, or no promoter models",
     )
-    sequences: PromoterSequencesConfig | None = Field(
-        default=None, description="promoters as sequences of one's own, in place of source; none: loci"
+    sequences: PromoterSequencesConfig | None = field(
+        None, "promoters as sequences of one's own, in place of source; none: loci"
     )
-    chain: FileName | None = Field(
-        default=None, description="key of a liftOver chain onto genome.assembly; none: already on it"
+    chain: FileName | None = field(None, "key of a liftOver chain onto genome.assembly; none: already on it")
+    annotation: FileName | None = field(
+        None,
+        "key of a GFF3 or GTF in sources.yaml, or a file; its CDS give the coding fraction of each "
+        "window; none: no coding fractions",
     )
-    annotation: FileName | None = Field(
-        default=None,
-        description="key of a GFF3 or GTF in sources.yaml, or a file; its CDS give the coding fraction of "
-        "each window; none: no coding fractions",
+    shuffled_label_control: NegativeSet | None = field(
+        "genomic", "negative set trained once more on shuffled labels"
     )
-    shuffled_label_control: NegativeSet | None = Field(
-        default="genomic", description="negative set trained once more on shuffled labels"
-    )
-    num_gpus: int = Field(
-        default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for the training of a model"
-    )
+    num_gpus: int = field(1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES)
     windows: PromoterWindowsConfig = PromoterWindowsConfig()
     model: PromoterModelConfig = PromoterModelConfig()
     training: PromoterTrainingConfig = PromoterTrainingConfig()
@@ -208,62 +170,50 @@ class PromoterConfig(Section):
             windows = {"upstream": None, "downstream": None, "negative_sets": sets, **windows}
         return {"shuffled_label_control": sets[0] if sets else None, **values, "windows": windows}
 
-    @model_validator(mode="after")
-    def _sequences_stand_alone(self) -> Self:
+    def _faults(self) -> Iterator[str]:
+        yield from self._faults_of_sequences()
+        if self.windows.has_sides and self.windows.length <= 2 * self.training.crop_jitter_bp:
+            yield "training.crop_jitter_bp leaves nothing of the window"
+        if self.model.views > 1 and not self.training.crop_jitter_bp:
+            yield "several model.views differ by training.crop_jitter_bp, which is 0"
+        # A stage's file has windows and no control: that one's default says nothing of them.
+        given = "shuffled_label_control" in self.model_fields_set and self.shuffled_label_control is not None
+        if given and self.shuffled_label_control not in self.windows.negative_sets:
+            yield f"control {self.shuffled_label_control!r} is not one of windows.negative_sets"
+
+    def _faults_of_sequences(self) -> Iterator[str]:
         windows = self.windows
         if self.sequences is not None and self.calibration.negatives:
-            raise ValueError("calibration.negatives needs promoters as loci on a genome (source)")
+            yield "calibration.negatives needs promoters as loci on a genome (source)"
         if self.sequences is None:
             # A stage's file has windows and no sequences: their absence says nothing of them.
             if "sequences" in self.model_fields_set:
                 if "user" in windows.negative_sets:
-                    raise ValueError("negative set 'user' needs sequences.negatives")
+                    yield "negative set 'user' needs sequences.negatives"
                 if not windows.has_sides:
-                    raise ValueError(
-                        "windows.upstream and windows.downstream can only be null with sequences"
-                    )
-            return self
+                    yield "windows.upstream and windows.downstream can only be null with sequences"
+            return
         if self.source is not None or self.chain is not None:
-            raise ValueError("sequences stand in place of source and chain: leave these null")
+            yield "sequences stand in place of source and chain: leave these null"
         if self.annotation is not None:
-            raise ValueError(
-                "annotation needs promoters as loci on a genome (source), which sequences are not"
-            )
+            yield "annotation needs promoters as loci on a genome (source), which sequences are not"
         for name in PLACED_SETS:
             if name in windows.negative_sets:
-                raise ValueError(
+                yield (
                     f"negative set {name!r} needs promoters as loci on a genome (source), which sequences "
                     "are not"
                 )
         if "user" in windows.negative_sets and self.sequences.negatives is None:
-            raise ValueError("negative set 'user' needs sequences.negatives")
+            yield "negative set 'user' needs sequences.negatives"
         if "user" not in windows.negative_sets and self.sequences.negatives is not None:
-            raise ValueError(
-                "sequences.negatives are the negative set 'user': add it to windows.negative_sets"
-            )
+            yield "sequences.negatives are the negative set 'user': add it to windows.negative_sets"
         if windows.upstream is None and windows.downstream is not None:
-            raise ValueError("with sequences say windows.upstream: downstream is the rest of their length")
-        return self
-
-    @model_validator(mode="after")
-    def _sections_agree(self) -> Self:
-        if self.windows.has_sides and self.windows.length <= 2 * self.training.crop_jitter_bp:
-            raise ValueError("training.crop_jitter_bp leaves nothing of the window")
-        if self.model.views > 1 and not self.training.crop_jitter_bp:
-            raise ValueError("several model.views differ by training.crop_jitter_bp, which is 0")
-        # A stage's file has windows and no control: that one's default says nothing of them.
-        given = "shuffled_label_control" in self.model_fields_set and self.shuffled_label_control is not None
-        if given and self.shuffled_label_control not in self.windows.negative_sets:
-            raise ValueError(f"control {self.shuffled_label_control!r} is not one of windows.negative_sets")
-        return self
+            yield "with sequences say windows.upstream: downstream is the rest of their length"
 
     def with_sides(self, upstream: int, downstream: int, where: str) -> Self:
         """This section with the window of a data set, which is called `where`.
 
-        Raises
-        ------
-        ConfigError
-            The section says another window, or more jitter than the window has room for.
+        `ConfigError`: the section says another window, or more jitter than the window has room for.
         """
         for key, said, found in (
             ("upstream", self.windows.upstream, upstream),

@@ -101,24 +101,14 @@ def _unknown(fault: Mapping[str, Any], model: type[BaseModel], source: str, text
 
 
 def complete(config: Config) -> Config:
-    """The configuration of a whole run: sections that were left out, and so have defaults, must fit as well.
-
-    Raises
-    ------
-    ConfigError
-        As `parse_config`.
-    """
+    """The configuration of a whole run: sections that were left out, and so have defaults, must fit as well;
+    errors as of `parse_config`."""
     return parse_config(config.model_dump())
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a YAML file, apply `section.key=value` overrides (values are YAML), and check the result.
-
-    Raises
-    ------
-    ConfigError
-        As `read_values` and `parse_config`; of an override, names it.
-    """
+    """Read a YAML file, apply `section.key=value` overrides (values are YAML), and check the result;
+    `ConfigError` as of `read_values` and `parse_config`, of an override names it."""
     values, text = values_and_text(Path(path))
     for override in overrides:
         apply_override(values, override)
@@ -158,11 +148,8 @@ def _overlay(values: dict[str, Any], over: Mapping[str, Any]) -> None:
 def read_values(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file as they stand there.
 
-    Raises
-    ------
-    ConfigError
-        Names the file, and the line where there is one: it is not a file of UTF-8 below 250 kB, not YAML, or
-        YAML that is more than data (`safe_yaml`).
+    `ConfigError` names the file, and the line where there is one: it is not a file of UTF-8 below 250 kB, not
+    YAML, or YAML that is more than data (`safe_yaml`).
     """
     return values_and_text(Path(path))[0]
 

@@ -1,10 +1,10 @@
 """The whole configuration of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import GenomeConfig, SimulationConfig, SplitsConfig, TokensConfig
@@ -15,7 +15,7 @@ from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoters import NegativeSet, PromoterConfig, sequence_sets
-from bigbird_dna.config.section import Section
+from bigbird_dna.config.section import Section, field
 from bigbird_dna.config.training import MOST_PROCESSES, PretrainingConfig
 from bigbird_dna.errors import ConfigError
 
@@ -23,27 +23,19 @@ from bigbird_dna.errors import ConfigError
 class ScoringConfig(Section):
     """The workflow's example of `score-promoters` on held-out contigs."""
 
-    stride: int = Field(default=10, ge=1, description="bp between windows")
-    negative_set: NegativeSet = Field(default="genomic", description="whose model scores")
-    max_megabases: float = Field(
-        default=0.2, gt=0, description="how much of the first test contig or region is scored"
-    )
-    shards: int = Field(
-        default=1, ge=1, le=10_000, description="jobs that the windows are divided into; changes no byte"
-    )
+    stride: int = field(10, "bp between windows", ge=1)
+    negative_set: NegativeSet = field("genomic", "whose model scores")
+    max_megabases: float = field(0.2, "how much of the first test contig or region is scored", gt=0)
+    shards: int = field(1, "jobs that the windows are divided into; changes no byte", ge=1, le=10_000)
 
 
 class Config(Section):
     """A whole run: where its files go, and its sections, of which each stage reads some (`STAGES`)."""
 
-    results: DirectoryName = Field(default="results/demo", description="directory of every output")
-    data_dir: FileName | None = Field(
-        default=None, description="searched for source files before they are fetched"
-    )
-    num_gpus: int = Field(
-        default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for pretraining"
-    )
-    seed: int = Field(default=1, ge=0, lt=2**32, description="of simulation, documents and negatives")
+    results: DirectoryName = field("results/demo", "directory of every output")
+    data_dir: FileName | None = field(None, "searched for source files before they are fetched")
+    num_gpus: int = field(1, "torchrun processes for pretraining", ge=1, le=MOST_PROCESSES)
+    seed: int = field(1, "of simulation, documents and negatives", ge=0, lt=2**32)
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()
     splits: SplitsConfig = SplitsConfig()
@@ -53,18 +45,17 @@ class Config(Section):
     promoters: PromoterConfig = PromoterConfig()
     chromatin: ChromatinConfig = ChromatinConfig()
     example_scan: ScoringConfig = ScoringConfig()
-    pretraining_study: StudyConfig | None = Field(
-        default=None, description="fine-tuning from pretrained and from random weights; none: no study"
+    pretraining_study: StudyConfig | None = field(
+        None, "fine-tuning from pretrained and from random weights; none: no study"
     )
 
     tables: TablesConfig = TablesConfig()
     ablation: AblationConfig = AblationConfig()
-    long_range_arena: LongRangeConfig | None = Field(
-        default=None,
-        description="Long-Range Arena's generated tasks; none: in published sizes, if they are asked for",
+    long_range_arena: LongRangeConfig | None = field(
+        None, "Long-Range Arena's generated tasks; none: in published sizes, if they are asked for"
     )
-    byte_lm: DensityConfig | None = Field(
-        default=None, description="a causal model of images or text, byte after byte; none: there is none"
+    byte_lm: DensityConfig | None = field(
+        None, "a causal model of images or text, byte after byte; none: there is none"
     )
 
     @property
@@ -118,47 +109,49 @@ class Config(Section):
             return values
         return {**values, "example_scan": {"negative_set": sets[0], **scoring}}
 
-    @model_validator(mode="after")
-    def _pretraining_fits_the_encoder(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         # A later stage's file has an encoder and no pretraining: the default's length says nothing of it.
         tokens, used = self.pretraining.sequence_tokens, "pretraining" in self.model_fields_set
         if used and self.has_genome and tokens > self.encoder.max_length:
-            raise ValueError(
+            yield (
                 f"pretraining.sequence_tokens {tokens} is above encoder.max_length {self.encoder.max_length}"
             )
         if used and self.encoder.causal:
             self.pretraining.check_causal()
-        return self
 
     def check_targets(self) -> None:
         """`ConfigError` where there is nothing to do, no held-out sequence, or no model to score with."""
+        for fault in self._faults_of_targets():
+            raise ConfigError(fault)
+
+    def _faults_of_targets(self) -> Iterator[str]:
         windows = self.promoters.windows
         if not self.has_promoters and not self.has_chromatin:
-            raise ConfigError("promoters.source and chromatin.data.tracks are both null: name one of them")
+            yield "promoters.source and chromatin.data.tracks are both null: name one of them"
         if self.has_genome:
-            self._check_held_out()
+            yield from self._faults_of_held_out()
         else:
-            self._check_without_genome()
+            yield from self._faults_of_without_genome()
         if self.has_promoters and self.example_scan.negative_set not in windows.negative_sets:
-            raise ConfigError(
+            yield (
                 f"example_scan.negative_set: {self.example_scan.negative_set!r} is not one of "
                 "promoters.windows.negative_sets"
             )
-        self._check_annotation()
+        yield from self._faults_of_annotation()
         if self.has_sequences and self.splits.max_train_test_similarity is not None:
-            raise ConfigError(
+            yield (
                 "splits.max_train_test_similarity: is for windows on a genome; of promoters.sequences "
                 "similar ones share a split (promoters.sequences.min_shared_kmers)"
             )
         if self.pretraining_study is not None:
-            self._check_study(self.pretraining_study)
+            yield from self._faults_of_study(self.pretraining_study)
         if self.has_promoters:
             self.encoder.check_pooling(self.promoters.model.pooling, "promoters.model")
         if self.has_chromatin:
             self.encoder.check_pooling(self.chromatin.model.pooling, "chromatin.model")
 
-    def _check_annotation(self) -> None:
-        """`ConfigError` where a negative set needs to know the coding bases, and no annotation is named."""
+    def _faults_of_annotation(self) -> Iterator[str]:
+        """Where a negative set needs to know the coding bases, and no annotation is named."""
         if not self.has_promoters or self.promoters.annotation is not None:
             return
         for key, names in (
@@ -167,34 +160,32 @@ class Config(Section):
             ("tables.context_negative_set", (self.tables.context_negative_set,)),
         ):
             if "intergenic" in names:
-                raise ConfigError(
+                yield (
                     f"{key}: 'intergenic' needs the coding sequences of the genome: name a GFF3 or GTF file "
                     "in promoters.annotation"
                 )
 
-    def _check_study(self, study: StudyConfig) -> None:
+    def _faults_of_study(self, study: StudyConfig) -> Iterator[str]:
         for task, there in (("promoters", self.has_promoters), ("chromatin", self.has_chromatin)):
             if task not in study.tasks:
                 continue
             if not there:
-                raise ConfigError(f"pretraining_study.tasks: there are no models of {task} in this run")
+                yield f"pretraining_study.tasks: there are no models of {task} in this run"
             steps = study.steps or getattr(self, task).training.steps
             if study.random_long_steps is not None and study.random_long_steps <= steps:
-                raise ConfigError(
+                yield (
                     f"pretraining_study.random_long_steps: {study.random_long_steps} is not above the "
                     f"{steps} steps of {task}"
                 )
         if "promoters" in study.tasks and study.negative_set not in self.promoters.windows.negative_sets:
-            raise ConfigError(
+            yield (
                 f"pretraining_study.negative_set: {study.negative_set!r} is not one of "
                 "promoters.windows.negative_sets"
             )
         if "pretrained" in study.initializations and not self.has_genome:
-            raise ConfigError(
-                "pretraining_study.initializations: 'pretrained' needs a genome.reference to pretrain on"
-            )
+            yield "pretraining_study.initializations: 'pretrained' needs a genome.reference to pretrain on"
 
-    def _check_held_out(self) -> None:
+    def _faults_of_held_out(self) -> Iterator[str]:
         # Promoters know the section genome alone; bins and pretraining also what is held out for chromatin.
         data, loci = self.chromatin.data, self.has_promoters and not self.has_sequences
         regions = {"valid": data.valid_regions, "test": data.test_regions}
@@ -204,29 +195,29 @@ class Config(Section):
             if getattr(self.genome, split):
                 continue
             if loci:
-                raise ConfigError(f"genome.{split}: name at least one contig or region")
+                yield f"genome.{split}: name at least one contig or region"
             if also[split] and not regions[split]:
                 where = f", or one in chromatin.data.{split}_regions" if self.has_chromatin else ""
-                raise ConfigError(f"genome.{split}: name at least one contig or region{where}")
+                yield f"genome.{split}: name at least one contig or region{where}"
         cut = [text for text in self.genome.test if ":" in text]
         if cut and data.tracks == SIMULATED:
-            raise ConfigError(
+            yield (
                 f"genome.test: {cut[0]!r} is a region, but effects of simulated variants are judged on whole "
                 "contigs: name contigs"
             )
 
-    def _check_without_genome(self) -> None:
+    def _faults_of_without_genome(self) -> Iterator[str]:
         genome = self.genome
         for key in ("exclude", "valid", "test"):
             if getattr(genome, key):
-                raise ConfigError(
+                yield (
                     f"genome.{key}: names contigs, but promoters.sequences without genome.reference have no "
                     "genome"
                 )
         if self.has_chromatin:
-            raise ConfigError("chromatin.data.tracks: needs a genome.reference beside promoters.sequences")
+            yield "chromatin.data.tracks: needs a genome.reference beside promoters.sequences"
         if self.promoters.model.initial == "pretrained":
-            raise ConfigError(
+            yield (
                 "promoters.model.initial: 'pretrained' needs a genome.reference to pretrain on; without one "
                 "say 'random'"
             )

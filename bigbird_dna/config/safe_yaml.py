@@ -66,11 +66,8 @@ def unfit(text: str) -> str | None:
 def plain(values: Mapping[Any, Any], source: str) -> dict[str, Any]:
     """A copy of a mapping that is data through and through, with tuples for lists, as strict models ask for.
 
-    Raises
-    ------
-    ConfigError
-        Names `source`, and the first key whose value is not text, number, truth value, list, section or null,
-        or is too large; or says that there are too many values, counting repeated ones (YAML's aliases).
+    `ConfigError` names `source`, and the first key whose value is not text, number, truth value, list,
+    section or null, or is too large; or says that there are too many values, counting each alias.
     """
     return _Copy(source).section(values, ())
 
@@ -222,10 +219,7 @@ _Loader.add_constructor(None, _Loader._undefined)
 def read_yaml(text: str, source: str) -> Any:
     """The value of a YAML document, which JSON's are as well.
 
-    Raises
-    ------
-    ConfigError
-        Names `source`, and line and column where there is one; see the module's first line.
+    `ConfigError` names `source`, and line and column where there is one; see the module's first line.
     """
     try:
         return yaml.load(text, _Loader)

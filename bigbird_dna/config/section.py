@@ -1,8 +1,16 @@
 """What all sections of the configuration have in common."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 # Marks a key of a model or its training that looks on: another value leaves the weights as they are.
 WATCHING = "decides no weights"
@@ -16,10 +24,25 @@ LONGEST_WINDOW = 1_000_000  # bp; twice the longest input of published models of
 MOST_VIEWS = 100
 
 
+def field(default: Any, description: str, **bounds: Any) -> Any:
+    """A key of a section: its default, what it means, and bounds as of pydantic's `Field`."""
+    return Field(default=default, description=description, **bounds)
+
+
 class Section(BaseModel):
     """A frozen group of keys that refuses keys it doesn't know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def _faults(self) -> Iterator[str]:
+        """What is wrong with keys that are valid each by itself; the first is reported."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _without_faults(self) -> Self:
+        for fault in self._faults():
+            raise ValueError(fault)
+        return self
 
     def deciding(self) -> dict[str, Any]:
         """The keys that decide what a training ends in: all but those marked `WATCHING` or `COMPUTING`."""

@@ -1,11 +1,11 @@
 """Sections of training: the optimiser, steps and batches, and pretraining; what all tasks' have in common."""
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, Self, get_args
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from bigbird_dna.config.section import COMPUTING, UNSAID, WATCHING, Section
+from bigbird_dna.config.section import COMPUTING, UNSAID, WATCHING, Section, field
 
 MOST_PROCESSES = 1024
 CalibrationMethod = Literal["auto", "platt", "isotonic"]
@@ -15,45 +15,38 @@ CALIBRATION_METHODS: tuple[CalibrationMethod, ...] = get_args(CalibrationMethod)
 class OptimizerConfig(Section):
     """Adam or Adafactor with warm-up and linear decay; shared by pretraining and fine-tuning."""
 
-    method: Annotated[Literal["adamw", "adafactor"], UNSAID] = Field(
-        default="adamw",
-        description="adafactor: second moments by row and column, steps by a matrix's size; much less memory",
+    method: Annotated[Literal["adamw", "adafactor"], UNSAID] = field(
+        "adamw", "adafactor: second moments by row and column, steps by a matrix's size; much less memory"
     )
-    learning_rate: float = Field(
-        default=1e-4, gt=0, description="reached after the warm-up; then it falls to 0 in a line"
-    )
-    warmup_steps: int = Field(default=100, ge=0, description="steps in which the learning rate rises")
-    weight_decay: float = Field(default=0.01, ge=0, description="decoupled from the gradient")
-    clip_norm: float = Field(default=1.0, gt=0, description="bound of the gradient's norm")
+    learning_rate: float = field(1e-4, "reached after the warm-up; then it falls to 0 in a line", gt=0)
+    warmup_steps: int = field(100, "steps in which the learning rate rises", ge=0)
+    weight_decay: float = field(0.01, "decoupled from the gradient", ge=0)
+    clip_norm: float = field(1.0, "bound of the gradient's norm", gt=0)
 
 
 class TrainingConfig(Section):
     """What pretraining and fine-tuning have in common."""
 
-    steps: int = Field(default=1000, ge=1, description="optimiser steps")
-    batch_size: int = Field(default=32, ge=1, description="sequences a step over all processes")
-    grad_accumulation: Annotated[int, COMPUTING] = Field(
-        default=1, ge=1, description="micro-batches a process and step"
-    )
+    steps: int = field(1000, "optimiser steps", ge=1)
+    batch_size: int = field(32, "sequences a step over all processes", ge=1)
+    grad_accumulation: Annotated[int, COMPUTING] = field(1, "micro-batches a process and step", ge=1)
     optimizer: OptimizerConfig = OptimizerConfig()
-    precision: Annotated[Literal["auto", "float32", "bfloat16"], COMPUTING] = Field(
-        default="auto", description="auto: bfloat16 autocast where the device has it"
+    precision: Annotated[Literal["auto", "float32", "bfloat16"], COMPUTING] = field(
+        "auto", "auto: bfloat16 autocast where the device has it"
     )
-    allow_slow_attention: Annotated[bool, COMPUTING] = Field(
-        default=False,
-        description="on a GPU: train with slower attention where the fast kernel can't be had, not stop",
+    allow_slow_attention: Annotated[bool, COMPUTING] = field(
+        False, "on a GPU: train with slower attention where the fast kernel can't be had, not stop"
     )
-    torch_compile: Annotated[bool, COMPUTING] = Field(
-        default=False,
-        description="let torch compile what a layer does beside attention; for GPUs, takes a minute first",
+    torch_compile: Annotated[bool, COMPUTING] = field(
+        False, "let torch compile what a layer does beside attention; for GPUs, takes a minute first"
     )
-    evaluate_every: Annotated[int, WATCHING] = Field(
-        default=250, ge=1, description="steps between two measurements on held-out data"
+    evaluate_every: Annotated[int, WATCHING] = field(
+        250, "steps between two measurements on held-out data", ge=1
     )
-    checkpoint_every: Annotated[int, WATCHING] = Field(
-        default=100, ge=1, description="steps between two checkpoints, from which a killed run goes on"
+    checkpoint_every: Annotated[int, WATCHING] = field(
+        100, "steps between two checkpoints, from which a killed run goes on", ge=1
     )
-    seed: int = Field(default=1, ge=0, lt=2**32, description="of weights, examples and order")
+    seed: int = field(1, "of weights, examples and order", ge=0, lt=2**32)
 
     @property
     def steps_hold(self) -> bool:
@@ -83,42 +76,30 @@ class PretrainingConfig(TrainingConfig):
     With `encoder.causal` it is the next token that is learnt, of inputs of the same form.
     """
 
-    sequence_tokens: int = Field(
-        default=512, ge=16, description="of an input: [CLS] A [SEP], with next sentences and B [SEP]"
+    sequence_tokens: int = field(512, "of an input: [CLS] A [SEP], with next sentences and B [SEP]", ge=16)
+    length_curriculum: tuple[ShorterConfig, ...] = field(
+        (), "first steps on shorter inputs, one stage after the other"
     )
-    length_curriculum: tuple[ShorterConfig, ...] = Field(
-        default=(), description="first steps on shorter inputs, one stage after the other"
+    mask_fraction: float = field(
+        0.15, "of the tokens; 80 % become [MASK], 10 % another token, 10 % stay", gt=0, lt=1
     )
-    mask_fraction: float = Field(
-        default=0.15,
-        gt=0,
-        lt=1,
-        description="of the tokens; 80 % become [MASK], 10 % another token, 10 % stay",
+    mask_span: float = field(1.0, "tokens hidden side by side, on average; 1: each for itself", ge=1, le=100)
+    embedding_init: Literal["cooccurrence", "random"] = field(
+        "cooccurrence", "cooccurrence: by counts of tokens and of those beside them; random: as other weights"
     )
-    mask_span: float = Field(
-        default=1.0, ge=1, le=100, description="tokens hidden side by side, on average; 1: each for itself"
-    )
-    embedding_init: Literal["cooccurrence", "random"] = Field(
-        default="cooccurrence",
-        description="cooccurrence: by counts of tokens and of those beside them; random: as other weights",
-    )
-    next_sentence: bool = Field(default=False, description="also learn whether B follows A, as in the paper")
-    evaluation_sequences: Annotated[int, WATCHING] = Field(default=256, ge=1, description="held-out, fixed")
-    ngram_order: Annotated[int, WATCHING] = Field(
-        default=6, ge=1, le=12, description="highest of the token n-gram baseline"
-    )
+    next_sentence: bool = field(False, "also learn whether B follows A, as in the paper")
+    evaluation_sequences: Annotated[int, WATCHING] = field(256, "held-out, fixed", ge=1)
+    ngram_order: Annotated[int, WATCHING] = field(6, "highest of the token n-gram baseline", ge=1, le=12)
 
-    @model_validator(mode="after")
-    def _the_longest_inputs_come_last(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         for stage in self.length_curriculum:
             if stage.tokens >= self.sequence_tokens:
-                raise ValueError(
+                yield (
                     f"length_curriculum.tokens {stage.tokens} is not below sequence_tokens "
                     f"{self.sequence_tokens}"
                 )
         if self.steps_hold:
             self.check_steps()
-        return self
 
     def check_steps(self) -> None:
         """`ValueError` if shorter inputs take all steps."""
@@ -151,44 +132,38 @@ class PretrainingConfig(TrainingConfig):
 class StartConfig(Section):
     """What fine-tuning starts from, and how its encoder differs from that."""
 
-    initial: Literal["pretrained", "random"] = Field(
-        default="pretrained", description="start from the pretrained encoder, or from random weights"
+    initial: Literal["pretrained", "random"] = field(
+        "pretrained", "start from the pretrained encoder, or from random weights"
     )
-    extend_positions: Literal["tile", "interpolate", "ntk"] | None = Field(
-        default=None,
-        description="how a pretrained encoder of fewer positions gets encoder.max_length; none: refuse it",
+    extend_positions: Literal["tile", "interpolate", "ntk"] | None = field(
+        None, "how a pretrained encoder of fewer positions gets encoder.max_length; none: refuse it"
     )
-    dropout: float | None = Field(
-        default=None, ge=0, lt=1, description="while fine-tuning; none: the encoder's"
-    )
+    dropout: float | None = field(None, "while fine-tuning; none: the encoder's", ge=0, lt=1)
 
 
 class FinetuningConfig(TrainingConfig):
     """What the trainings of all tasks have in common."""
 
-    train_fraction: float = Field(
-        default=1.0,
+    train_fraction: float = field(
+        1.0,
+        "share of the training examples that is learnt from, drawn by seed; below 1 for learning curves",
         gt=0,
         le=1,
-        description="share of the training examples that is learnt from, drawn by seed; below 1 for learning "
-        "curves",
     )
 
 
 class CalibrationConfig(Section):
     """How a model's probabilities are corrected on validation data, for who asks for calibrated ones."""
 
-    method: CalibrationMethod = Field(
-        default="auto",
-        description="platt: a line on log-odds; isotonic: any rising curve; auto: isotonic from 1,000 "
-        "positives and as many negatives on",
+    method: CalibrationMethod = field(
+        "auto",
+        "platt: a line on log-odds; isotonic: any rising curve; auto: isotonic from 1,000 positives and "
+        "as many negatives on",
     )
 
 
 class EvaluationConfig(Section):
     """What a fine-tuned model is compared with."""
 
-    baseline_kmer: int = Field(
-        default=5, ge=1, le=8, description="k of the k-mer regression that figures are compared with"
-    )
-    seed: int = Field(default=1, ge=0, lt=2**32, description="of the baseline, and of samples of test data")
+    baseline_kmer: int = field(5, "k of the k-mer regression that figures are compared with", ge=1, le=8)
+    seed: int = field(1, "of the baseline, and of samples of test data", ge=0, lt=2**32)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bigbird_dna.disk.atomic import read_json
-from bigbird_dna.errors import ModelError, error_text
+from bigbird_dna.errors import BigBirdDnaError, ModelError, error_text
 
 
 def parse_json(text: str) -> Any:
@@ -24,16 +24,24 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def read_object(path: Path, most_bytes: int) -> dict[str, Any]:
-    """The object that a model's JSON file holds; `ModelError` if there is none."""
+def read_json_within(
+    path: Path, most_bytes: int, error_class: type[BigBirdDnaError] = ModelError, fault: str = "damaged"
+) -> Any:
+    """The value of a JSON file of at most `most_bytes`, as of `parse_json`; else the error, which names
+    `fault`."""
     try:
         if path.stat().st_size > most_bytes:
-            raise ModelError(f"{path}: damaged: more than {most_bytes >> 20} MB")
-        values = parse_json(path.read_text(encoding="utf-8"))
+            raise error_class(f"{path}: damaged: more than {most_bytes >> 20} MB")
+        return parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ModelError(f"{path}: can't be read: {error.strerror}") from None
+        raise error_class(f"{path}: can't be read: {error.strerror}") from None
     except ValueError as error:  # no UTF-8, or no JSON
-        raise ModelError(f"{path}: damaged: {error_text(error)}") from None
+        raise error_class(f"{path}: {fault}: {error_text(error)}") from None
+
+
+def read_object(path: Path, most_bytes: int) -> dict[str, Any]:
+    """The object that a model's JSON file holds; `ModelError` if there is none."""
+    values = read_json_within(path, most_bytes)
     if not isinstance(values, dict):
         raise ModelError(f"{path}: damaged: holds no JSON object")
     return values

@@ -78,7 +78,6 @@ class ChromatinObjective:
         self.neighbors[:, np.abs(self.sides) > learned // 2] = -1
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Windows of a training step, in an order drawn for each epoch."""
         config, size = self.config, self.data.bin_size
         chosen = self.epochs.indices(step * config.batch_size + first, count)
         rng = np.random.default_rng((config.seed, 3, step))
@@ -106,7 +105,6 @@ class ChromatinObjective:
         }
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Labels: bins × tracks."""
         return {"labels": float(batch["present"].sum()) * batch["labels"].shape[2]}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
@@ -194,7 +192,6 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
 
     @cached_property
     def inputs(self) -> Sequence[Path]:
-        """Bins, sequence, tokenizer and pretrained model."""
         read = [self.data, self.reference.path, self.tokenizer_path]
         return [*read, self.pretrained] if self.pretrained else read
 
@@ -207,7 +204,6 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
 
     @cached_property
     def config(self) -> ChromatinTrainingConfig:
-        """That of `section`."""
         return self.section.training
 
     @cached_property
@@ -220,14 +216,12 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
 
     @cached_property
     def start(self) -> Initialization:
-        """The pretrained model, or fresh weights."""
         return read_initialization(
             self.run.encoder, self.section.model, self.pretrained, self.tokenizer_path, "chromatin.model"
         )
 
     @cached_property
     def settings(self) -> ChromatinSettings:
-        """Of the model."""
         model = self.section.model
         return ChromatinSettings(
             window=self.window,
@@ -251,7 +245,6 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
 
     @property
     def held_out(self) -> pd.DataFrame:
-        """Bins that aren't learned from."""
         return self.bins.bins[self.bins.bins["split"] != "train"]
 
     def identity(self) -> dict[str, Any]:
@@ -265,7 +258,6 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
         }
 
     def objective(self, network: nn.Module, world: World) -> ChromatinObjective:
-        """Tracks in bins."""
         return ChromatinObjective(
             self.bins,
             self.reference,
@@ -288,19 +280,16 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
                 member.output.bias.copy_(torch.as_tensor(odds, dtype=torch.float32).clamp(1e-6).log())
 
     def describe(self, network: nn.Module) -> str:
-        """Bins, tracks and windows."""
         counts = f"{len(self.learned):,} training bins, {len(self.bins.tracks):,} tracks"
         return f"{counts}, windows of {self.window:,} bp"
 
     def measure(self, trained: TrainingResult[nn.Module]) -> dict[str, float]:
-        """Metrics on validation bins."""
         assert isinstance(trained.objective, ChromatinObjective)
         return {**trained.objective.evaluate(trained.network), "bins": len(trained.objective.held_out)}
 
     def write(
         self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
     ) -> dict[str, Any]:
-        """The model directory."""
         progress = trained.progress
         metrics = {
             "valid": measured,

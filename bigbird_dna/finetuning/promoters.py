@@ -108,7 +108,6 @@ class PromoterObjective:
         return np.flatnonzero((self.turns < 0) | (self.turns == number % (self.turns.max() + 1)))
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Windows of a training step, in an order drawn for each epoch."""
         chosen = self.epochs.indices(step * self.config.batch_size + first, count)
         rng = np.random.default_rng((self.config.seed, 3, step))
         cuts = rng.integers(0, self.config.crop_jitter_bp + 1, (self.config.batch_size, 2))[
@@ -127,7 +126,6 @@ class PromoterObjective:
         return promoter_rows(self.tokenizer, windows, cuts, self.settings, self.positions)
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Windows."""
         return {"windows": float(len(batch["labels"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
@@ -173,13 +171,11 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
 
     @cached_property
     def inputs(self) -> Sequence[Path]:
-        """Windows, sequence, tokenizer and pretrained model."""
         read = [self.windows, self.reference.path, self.tokenizer_path]
         return [*read, self.pretrained] if self.pretrained else read
 
     @cached_property
     def config(self) -> PromoterTrainingConfig:
-        """The run's."""
         return self.section.training
 
     @cached_property
@@ -220,14 +216,12 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
 
     @cached_property
     def start(self) -> Initialization:
-        """The pretrained model, or fresh weights."""
         return read_initialization(
             self.run.encoder, self.section.model, self.pretrained, self.tokenizer_path, "promoters.model"
         )
 
     @cached_property
     def settings(self) -> PromoterSettings:
-        """Of the model."""
         model = self.section.model
         upstream, downstream = self.section.windows.sides
         return PromoterSettings(
@@ -250,7 +244,6 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
 
     @property
     def held_out(self) -> pd.DataFrame:
-        """Windows that aren't learned from."""
         return self.data.rows[self.data.rows["split"] != "train"]
 
     def identity(self) -> dict[str, Any]:
@@ -265,12 +258,10 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         return own | super().identity()
 
     def initialize(self, network: nn.Module) -> None:
-        """The pretrained encoder."""
         assert isinstance(network, Classifier)
         self.start.apply(network.encoder)
 
     def objective(self, network: nn.Module, world: World) -> PromoterObjective:
-        """Promoters from negatives."""
         learned, held_out, seed = self._windows().take(self.learned), self._windows("valid"), self.config.seed
         if self.shuffle_labels:
             # Half and half among all windows, as every epoch has it: promoters may have several negatives.
@@ -294,7 +285,6 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         return windows.take(np.flatnonzero(self.data.rows["split"].to_numpy() == split))
 
     def describe(self, network: nn.Module) -> str:
-        """Windows and negatives."""
         return f"{len(self.learned):,} training windows, {self.negative_set} negatives"
 
     def measure(self, trained: TrainingResult[nn.Module]) -> tuple[pd.DataFrame, Members | None]:

@@ -126,7 +126,6 @@ class PretrainingObjective:
         )
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some inputs of a batch."""
         width = batch["ids"].shape[1]
         of, places = batch["masked"] // width, batch["masked"] % width
         numbers = torch.full((len(batch["ids"]),), -1)
@@ -138,7 +137,6 @@ class PretrainingObjective:
         return {**taken, "masked": masked, "labels": batch["labels"][kept]}
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Tokens that are predicted, and pairs."""
         return {"masked": float(len(batch["masked"])), "pairs": float(len(batch["ids"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
@@ -212,27 +210,22 @@ class PretrainingTask(ModelTask[dict[str, float]]):
 
     @property
     def inputs(self) -> Sequence[Path]:
-        """Stores and tokenizer."""
         return [self.tokens, self.tokenizer_path]
 
     @cached_property
     def config(self) -> PretrainingConfig:
-        """The run's, checked."""
         return complete(self.run).pretraining
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Of the stores."""
         return load_tokenizer(self.tokenizer_path)
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        """The run's, with the tokenizer's vocabulary."""
         return encoder_for(self.run.encoder, self.tokenizer)
 
     @cached_property
     def settings(self) -> PretrainingSettings:
-        """Of the model; only a causal one says how much it reads."""
         if self.run.encoder.causal:
             return PretrainingSettings(next_sentence=False, context=self.config.sequence_tokens)
         return PretrainingSettings(next_sentence=self.config.next_sentence)
@@ -247,35 +240,29 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         return super().identity() | {"data": [store.info for store in self.stores.values()]}
 
     def check(self) -> None:
-        """Read both stores."""
         for store in self.stores.values():
             TokenStore.open(store.directory, verify=True)
 
     def objective(self, network: nn.Module, world: World) -> PretrainingObjective:
-        """Masked or next tokens."""
         train, valid = self.stores.values()
         causal = self.encoder.causal
         return PretrainingObjective(self.tokenizer, train, valid, self.config, world, causal=causal)
 
     def initialize(self, network: nn.Module) -> None:
-        """Counts of tokens, if the configuration asks for them."""
         assert isinstance(network, PretrainingNetwork)
         if self.config.embedding_init == "cooccurrence":
             init_from_counts(network, self.stores["train"])
 
     def describe(self, network: nn.Module) -> str:
-        """Numbers of parameters and tokens."""
         parameters = sum(parameter.numel() for parameter in network.parameters())
         return f"{parameters:,} parameters, {len(self.stores['train'].tokens):,} training tokens"
 
     def measure(self, trained: TrainingResult[nn.Module]) -> dict[str, float]:
-        """Metrics on the held-out sequences."""
         return trained.objective.evaluate(trained.network)
 
     def write(
         self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
     ) -> dict[str, Any]:
-        """The model directory."""
         data = {split: store.info for split, store in self.stores.items()}
         metrics = {
             **measured,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, NotRequired, Self, TypedDict, get_args, get_
 import numpy as np
 
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.json_files import parse_json
-from bigbird_dna.errors import DataError, error_text, shortened
+from bigbird_dna.disk.json_files import read_json_within
+from bigbird_dna.errors import DataError, shortened
 
 FORMAT = 1
 _MOST_BYTES = 1 << 25
@@ -55,14 +55,7 @@ def read_info(path: Path) -> StoreInfo:
     """The description at `path`; `DataError` if it is missing, damaged or contradicts its own checksum."""
     if not path.is_file():
         raise DataError(f"{path.parent}: not a token store (no {path.name})")
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DataError(f"{path}: damaged: more than {_MOST_BYTES >> 20} MB")
-        info = parse_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: can't be read: {error.strerror}") from None
-    except ValueError as error:  # no UTF-8, or no JSON
-        raise DataError(f"{path}: not readable as JSON: {error_text(error)}") from None
+    info = read_json_within(path, _MOST_BYTES, DataError, "not readable as JSON")
     if not isinstance(info, dict) or info.get("format") != FORMAT:
         raise DataError(f"{path}: not the description of a token store of format {FORMAT}")
     _check_types(path, info)

@@ -103,12 +103,10 @@ class FinetuningTask(ModelTask[M]):
 
     @property
     def encoder(self) -> EncoderConfig:
-        """That of `start`."""
         return self.start.config
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """That of `start`."""
         return self.start.tokenizer
 
     def identity(self) -> dict[str, Any]:

@@ -131,7 +131,6 @@ class ModelTask(Task[nn.Module, M]):
         return {"task": self.settings.task, "tokenizer": self.tokenizer.sha256}
 
     def build(self) -> nn.Module:
-        """The network that `settings` asks for."""
         return build_network(self.encoder, self.settings)
 
     def model(self, trained: TrainingResult[nn.Module]) -> LoadedModel:
