@@ -91,7 +91,7 @@ def _run_files(
     """The settings of a command; arguments that were not given become what its run has."""
     settings, paths = read_run(given["config"], given.pop("overrides", None))
     for key in (key for key, value in given.items() if value is None):
-        place = getattr(extras[key], "run_path", None)
+        place: Any = getattr(extras[key], "run_path", None)
         if key in usual or place is not None:
             given[key] = usual[key](settings) if key in usual else paths.results / place
     return settings
