@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -34,6 +34,7 @@ def runs(
     part: str = "",
     inputs: Sequence[str] = (),
     choices: Sequence[str] = (),
+    also: Sequence[Parameter] = (),
     report: Report | None = None,
     say: Callable[[str], None] = log,
     **usual: Callable[[Config], object],
@@ -44,13 +45,13 @@ def runs(
     `overrides` are read to settings, of which the function gets the `part`; a path that stands in RESULTS is
     then the run's, and `usual` has what others are. `workers` are CPU cores; `threads` are those of the whole
     call, unless the function has such an argument. The output may not be one of `inputs`, nor lie in one;
-    `choices` are arguments whose values are the words of their help. Lines of `report` go to the log, or to
-    `say`.
+    `choices` are arguments whose values are the words of their help; `also` come last in the signature. Lines
+    of `report` go to the log, or to `say`.
     """
     module, _, name = f"bigbird_dna.{work}".rpartition(".")
 
     def declare(declaration: Command) -> Command:
-        hints = get_type_hints(declaration, include_extras=True)
+        hints = get_type_hints(declaration, include_extras=True) | {one.name: one.annotation for one in also}
         extras: dict[str, Any] = {key: getattr(hint, "__metadata__", [0])[0] for key, hint in hints.items()}
 
         @wraps(declaration)
@@ -58,12 +59,8 @@ def runs(
             for key in choices:
                 check_choice(key, given[key], extras[key].metavar.split("|"))
             if "config" in given:
-                settings, paths = read_run(given["config"], given.pop("overrides", None))
+                settings = _run_files(given, extras, usual)
                 given["config"] = attrgetter(part)(settings) if part else settings
-                for key in (key for key, value in given.items() if value is None):
-                    place: Any = getattr(extras[key], "run_path", None)
-                    if key in usual or place is not None:
-                        given[key] = usual[key](settings) if key in usual else paths.results / place
             if inputs:
                 check_output(given["output"], [path for key in inputs for path in _listed(given[key])])
             function = getattr(import_module(module), name)
@@ -80,10 +77,24 @@ def runs(
             for line in report(result, given) if report is not None else ():
                 say(line)
 
-        vars(command)["work"] = module, name
+        whole = Signature([*signature(declaration).parameters.values(), *also])
+        vars(command).update(work=(module, name), __signature__=whole)
+        command.__annotations__ = hints
         return command
 
     return declare
+
+
+def _run_files(
+    given: dict[str, Any], extras: dict[str, Any], usual: dict[str, Callable[[Config], object]]
+) -> Config:
+    """The settings of a command; arguments that were not given become what its run has."""
+    settings, paths = read_run(given["config"], given.pop("overrides", None))
+    for key in (key for key, value in given.items() if value is None):
+        place: Any = getattr(extras[key], "run_path", None)
+        if key in usual or place is not None:
+            given[key] = usual[key](settings) if key in usual else paths.results / place
+    return settings
 
 
 def _listed(value: Any) -> list[Any]:

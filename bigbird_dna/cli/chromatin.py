@@ -140,7 +140,11 @@ def calibrate_chromatin(
     """
 
 
-@runs("finetuning.evaluation.evaluate_models", part="chromatin.evaluation")
+@runs(
+    "finetuning.evaluation.evaluate_models",
+    part="chromatin.evaluation",
+    also=opt.scoring(16, "max_n", "calibrated", "prior"),
+)
 def predict_bins(
     config: opt.Config,
     models: Annotated[list[Path], argument("Chromatin models; their mean predicts.", "MODEL_DIR...")],
@@ -149,11 +153,6 @@ def predict_bins(
     data: opt.ChromatinData = None,
     reference: opt.RunReference = None,
     labels: HeldOut = None,
-    piece: opt.PieceOption = None,
-    precision: opt.Precision = "float32",
-    batch_size: opt.BatchSize = 16,
-    device: opt.Device = "auto",
-    threads: opt.Threads = None,
 ) -> None:
     """Predict the test bins of the data set: what auc-report compares with their labels."""
 

@@ -1,6 +1,7 @@
 """Options that several commands have, each declared once and with one meaning."""
 
 from collections.abc import Sequence
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -207,3 +208,19 @@ def check_benchmarks(directory: Path | None) -> None:
 def promoter_reference(config: RunConfig) -> Path:
     """Where the windows of promoters are read from: a genome, or sequences."""
     return config.paths.sequences if config.has_sequences else config.paths.reference
+
+
+def scoring(batch_size: int, *without: str) -> list[Parameter]:
+    """The last options of every command that scores, `without` those that it doesn't have."""
+    shared: list[tuple[str, Any, object]] = [
+        ("max_n", MaxN, 0.25),
+        ("calibrated", Calibrated, False),
+        ("prior", Prior, None),
+        ("piece", PieceOption, None),
+        ("precision", Precision, "float32"),
+        ("batch_size", BatchSize, batch_size),
+        ("device", Device, "auto"),
+        ("threads", Threads, None),
+    ]
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    return [Parameter(key, kind, default=x, annotation=t) for key, t, x in shared if key not in without]

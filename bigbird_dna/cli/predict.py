@@ -25,7 +25,7 @@ def _scanned(counts: "ScanCounts", given: dict[str, Any]) -> Iterator[str]:
     yield text
 
 
-@runs("scoring.promoters.score_promoters", report=_scanned)
+@runs("scoring.promoters.score_promoters", report=_scanned, also=opt.scoring(32))
 def score_promoters(
     model: opt.ModelDirectory,
     fasta: Annotated[Path, argument("FASTA, plain, gzip or bgzip; - reads standard input.")],
@@ -37,14 +37,6 @@ def score_promoters(
     strand: Annotated[str, option("|".join(STRANDS), "Strands to score.")] = "both",
     contigs: opt.Contigs = None,
     regions: opt.Regions = None,
-    max_n: opt.MaxN = 0.25,
-    calibrated: opt.Calibrated = False,
-    prior: opt.Prior = None,
-    piece: opt.PieceOption = None,
-    precision: opt.Precision = "float32",
-    batch_size: opt.BatchSize = 32,
-    device: opt.Device = "auto",
-    threads: opt.Threads = None,
 ) -> None:
     """Score windows of the model's size along every record of a FASTA file, on both strands.
 
@@ -61,7 +53,7 @@ def _predicted(counts: "PredictionCounts", _: dict[str, Any]) -> Iterator[str]:
     yield f"{text}; {counts.not_scored:,} regions not scored" if counts.not_scored else text
 
 
-@runs("scoring.tracks.predict_tracks", report=_predicted)
+@runs("scoring.tracks.predict_tracks", report=_predicted, also=opt.scoring(16, "prior"))
 def predict_tracks(
     model: opt.ModelDirectory,
     regions: Annotated[Path, argument("Regions: BED, plain or compressed; - reads standard input.")],
@@ -87,13 +79,6 @@ def predict_tracks(
             "--center-fraction",
         ),
     ] = 0.0,
-    max_n: opt.MaxN = 0.25,
-    calibrated: opt.Calibrated = False,
-    piece: opt.PieceOption = None,
-    precision: opt.Precision = "float32",
-    batch_size: opt.BatchSize = 16,
-    device: opt.Device = "auto",
-    threads: opt.Threads = None,
 ) -> None:
     """Predict the probability that each region is in a peak of each track, mean of both strands.
 
@@ -120,7 +105,7 @@ def _with_effects(counts: "VariantCounts", given: dict[str, Any]) -> Iterator[st
     yield text
 
 
-@runs("scoring.variants.score_variants", report=_with_effects)
+@runs("scoring.variants.score_variants", report=_with_effects, also=opt.scoring(32))
 def score_variants(
     model: opt.ModelDirectory,
     vcf: Annotated[Path, argument("VCF, plain, gzip or bgzip; - reads standard input.")],
@@ -146,14 +131,6 @@ def score_variants(
             "BED", "Promoter models: TSS positions to look at instead, 5' ends of the lines.", "", "--tss"
         ),
     ] = None,
-    max_n: opt.MaxN = 0.25,
-    calibrated: opt.Calibrated = False,
-    prior: opt.Prior = None,
-    piece: opt.PieceOption = None,
-    precision: opt.Precision = "float32",
-    batch_size: opt.BatchSize = 32,
-    device: opt.Device = "auto",
-    threads: opt.Threads = None,
 ) -> None:
     """Score how the variants of a VCF change the probabilities of chromatin tracks, or of promoters.
 

@@ -1,8 +1,6 @@
 """Commands that evaluate from files, and that show a run.
 
-Commands that judge predictions and models: their reports.
-
-Commands that show a run: single figures, the summary and the page; they read a run's files.
+The latter give single figures, the summary and the page; they read a run's files.
 """
 
 from collections import Counter
@@ -36,6 +34,10 @@ Labels = Annotated[
         "The same rows and tracks; 0 or 1, -1 or NaN where not measured. Also labels.npz of a data set."
     ),
 ]
+Published = Annotated[
+    Path | None,
+    option("FILE", "Table with AUROCs to compare with, by track or in order.", "published_auroc of --tracks"),
+]
 
 
 def auc_report(
@@ -51,12 +53,7 @@ def auc_report(
             *opt.TRACK_TABLE,
         ),
     ] = None,
-    published: Annotated[
-        Path | None,
-        option(
-            "FILE", "Table with AUROCs to compare with, by track or in order.", "published_auroc of --tracks"
-        ),
-    ] = None,
+    published: Published = None,
     compare: Annotated[
         list[str] | None, option("NAME=FILE", "Another predictor's array, such as a baseline's; repeatable.")
     ] = None,

@@ -1,3 +1,3 @@
 """The models, genome, regions and variants of the front doors' tests."""
 
-from tests.test_front_doors import home as home
+from tests.test_public_api import home as home

@@ -9,7 +9,7 @@ from bigbird_dna.calibration.fitting import Fitted
 from bigbird_dna.calibration.maps import Isotonic, Platt
 from bigbird_dna.calibration.stored import FILE, Calibration, write_calibration
 from bigbird_dna.disk.atomic import checksum
-from tests.test_front_doors import home as home
+from tests.test_public_api import home as home
 
 LINE = Fitted(Platt(slope=0.6, intercept=-0.8), 40, 60)
 CURVE = Fitted(Isotonic(scores=(0.2, 0.45, 0.55, 0.8), probabilities=(0.01, 0.1, 0.3, 0.9)), 20, 180)

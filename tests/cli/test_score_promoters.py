@@ -13,7 +13,7 @@ from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import load, save
 from tests.cli.command import Run, refused
-from tests.test_front_doors import home as home
+from tests.test_public_api import home as home
 from tests.toys import BROKEN_FASTA, random_dna
 
 WINDOW = 60  # 40 + 20

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import bigbird_dna
-from tests.test_front_doors import home as home
+from tests.test_public_api import home as home
 
 
 @pytest.fixture(scope="module")
