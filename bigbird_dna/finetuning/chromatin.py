@@ -23,7 +23,7 @@ from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, pad, whole_bins
-from bigbird_dna.model.chromatin import bin_logits
+from bigbird_dna.model.chromatin import row_logits
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens.interface import Tokenizer
@@ -121,10 +121,10 @@ class ChromatinObjective:
         mine = self.held_out[self.world.rank :: self.world.size]
         size, batch_size = self.data.bin_size, min(16, self.config.batch_size)
         sequences = [self.bases.fetch(w) for w in self.data.windows(self.window, mine)]
-        device = self.world.device
-        scores = bin_logits(
-            network, self.tokenizer, sequences, self.bins, 1, size, self.positions, batch_size, device
-        )[:, 0]
+        starts = np.broadcast_to(self.bins, (len(sequences), len(self.bins)))
+        rows = bin_rows(self.tokenizer, sequences, starts, size, self.positions, torch.get_num_threads())
+        pad_id, device = self.tokenizer.pad_id, self.world.device
+        scores = row_logits(network, rows, 1, pad_id, batch_size, device)[:, 0]
         parts = self.world.gather((scores, self.data.labels.rows(mine)))
         logits = np.concatenate([part for part, _ in parts if len(part)])
         labels = np.concatenate([part for _, part in parts if len(part)])

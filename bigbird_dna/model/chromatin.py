@@ -21,7 +21,6 @@ from bigbird_dna.model.kernels import row_sigmoid
 from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import ChromatinSettings
-from bigbird_dna.tokens.interface import Tokenizer
 
 
 class ChromatinOptions(TypedDict, total=False):
@@ -197,23 +196,6 @@ class LoadedChromatinModel(LoadedModel):
 def _padded(sequence: str, window: int) -> str:
     """A sequence in the middle of a window of N, like a contig's only window (see `centred_tiles`)."""
     return sequence.rjust(window - (window - len(sequence)) // 2, "N").ljust(window, "N")
-
-
-def bin_logits(
-    network: nn.Module,
-    tokenizer: Tokenizer,
-    sequences: Sequence[str],
-    bins: npt.NDArray[np.integer],
-    count: int,
-    bin_size: int,
-    positions: int,
-    batch_size: int,
-    device: torch.device,
-) -> npt.NDArray[np.float32]:
-    """Logits (N, K, T) of the `count` (K, odd) bins in the middle of the network's `bins` of each window."""
-    starts = np.broadcast_to(bins, (len(sequences), len(bins)))
-    rows = bin_rows(tokenizer, sequences, starts, bin_size, positions, torch.get_num_threads())
-    return row_logits(network, rows, count, tokenizer.pad_id, batch_size, device)
 
 
 def row_logits(
