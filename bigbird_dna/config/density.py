@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import FileName
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.config.section import Section
+from bigbird_dna.config.section import Section, field
 from bigbird_dna.config.training import TrainingConfig
 
 DensityFormat = Literal["cifar10", "imagenet64", "wiki40b", "c4"]
@@ -20,13 +20,9 @@ class DensityConfig(Section):
     format: DensityFormat = Field(description="of the files: cifar10, imagenet64, wiki40b, c4")
     train: tuple[FileName, ...] = Field(min_length=1, description="files to learn from")
     test: tuple[FileName, ...] = Field(min_length=1, description="files to judge on")
-    sequence_bytes: int = Field(
-        default=2048, ge=16, le=1 << 17, description="of an input from text; an image is an input"
-    )
-    train_bytes: int = Field(
-        default=1 << 28, ge=1, le=1 << 33, description="read of `train` at most, in memory"
-    )
-    test_bytes: int = Field(default=1 << 22, ge=1, le=1 << 33, description="read of `test` at most")
+    sequence_bytes: int = field(2048, "of an input from text; an image is an input", ge=16, le=1 << 17)
+    train_bytes: int = field(1 << 28, "read of `train` at most, in memory", ge=1, le=1 << 33)
+    test_bytes: int = field(1 << 22, "read of `test` at most", ge=1, le=1 << 33)
     encoder: EncoderConfig = EncoderConfig()
     training: TrainingConfig = TrainingConfig()
 

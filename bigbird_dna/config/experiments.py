@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validato
 from bigbird_dna.config.mechanisms import Option
 from bigbird_dna.config.names import FileName
 from bigbird_dna.config.promoters import NegativeSet
-from bigbird_dna.config.section import UNSAID, Section
+from bigbird_dna.config.section import UNSAID, Section, field
 
 # At most: a wrong list would start thousands of trainings.
 _MOST, _MOST_MECHANISMS = 20, 100
@@ -39,38 +39,36 @@ OWN_MODEL = "own"
 class StudyConfig(Section):
     """What pretraining buys: a fine-tuned model for every start, share of the examples and seed."""
 
-    tasks: tuple[StudyTask, ...] = Field(
-        default=("promoters",), min_length=1, description="what is fine-tuned: promoters, chromatin"
+    tasks: tuple[StudyTask, ...] = field(
+        ("promoters",), "what is fine-tuned: promoters, chromatin", min_length=1
     )
-    train_fractions: tuple[Annotated[float, Field(ge=1e-4, le=1)], ...] = Field(
-        default=(0.05, 0.2, 1.0),
+    train_fractions: tuple[Annotated[float, Field(ge=1e-4, le=1)], ...] = field(
+        (0.05, 0.2, 1.0),
+        "of the training examples; a smaller one is part of a larger one",
         min_length=1,
         max_length=_MOST,
-        description="of the training examples; a smaller one is part of a larger one",
     )
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
-        default=(1, 2, 3),
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = field(
+        (1, 2, 3),
+        "of weights, order and the choice of examples; each start has a model for each",
         min_length=1,
         max_length=_MOST,
-        description="of weights, order and the choice of examples; each start has a model for each",
     )
-    initializations: tuple[StudyStart, ...] = Field(
-        default=("pretrained", "random"),
+    initializations: tuple[StudyStart, ...] = field(
+        ("pretrained", "random"),
+        "weights that fine-tuning starts from; random_long: random, for random_long_steps",
         min_length=1,
-        description="weights that fine-tuning starts from; random_long: random, for random_long_steps",
     )
-    random_long_steps: int | None = Field(
-        default=None,
-        ge=1,
-        description="of the start longer: so many that it takes the time of pretraining and fine-tuning",
+    random_long_steps: int | None = field(
+        None, "of the start longer: so many that it takes the time of pretraining and fine-tuning", ge=1
     )
-    negative_set: NegativeSet = Field(default="genomic", description="what promoters are told from")
-    steps: int | None = Field(default=None, ge=1, description="of fine-tuning; none: the task's own")
-    evaluate_every: int | None = Field(
-        default=None, ge=1, description="steps between two points of a curve; none: the task's own"
+    negative_set: NegativeSet = field("genomic", "what promoters are told from")
+    steps: int | None = field(None, "of fine-tuning; none: the task's own", ge=1)
+    evaluate_every: int | None = field(
+        None, "steps between two points of a curve; none: the task's own", ge=1
     )
-    min_positives_report: Annotated[int, UNSAID] = Field(
-        default=1, ge=1, description="tracks with fewer positive test bins have no part in the medians"
+    min_positives_report: Annotated[int, UNSAID] = field(
+        1, "tracks with fewer positive test bins have no part in the medians", ge=1
     )
 
     @model_validator(mode="after")
@@ -111,91 +109,81 @@ class TableModel(Section):
     """A language model beside the run's own, otherwise like it."""
 
     name: Annotated[str, AfterValidator(_model_name)] = Field(description="in files and in Table 5")
-    attention: Literal["bigbird", "full"] = Field(default="bigbird", description="encoder.attention")
+    attention: Literal["bigbird", "full"] = field("bigbird", "encoder.attention")
     tokens: int = Field(
         ge=16,
         le=1_000_000,
         description="of an input of its pretraining; a step has as many in all as the run's",
     )
-    window: int | None = Field(
-        default=None, ge=20, le=1_000_000, description="bp that it sees in Tables 6 and 7; none: not in them"
+    window: int | None = field(
+        None, "bp that it sees in Tables 6 and 7; none: not in them", ge=20, le=1_000_000
     )
 
 
 class TaskSteps(Section):
     """Steps of the trainings for either table."""
 
-    promoters: int | None = Field(default=None, ge=1, description="for Table 6")
-    chromatin: int | None = Field(default=None, ge=1, description="for Table 7")
+    promoters: int | None = field(None, "for Table 6", ge=1)
+    chromatin: int | None = field(None, "for Table 7", ge=1)
 
 
 class TablesConfig(Section):
     """Tables 5 to 7, which `snakemake table5 table6 table7` makes; without these targets nothing is run."""
 
-    promoters: tuple[PromoterComparator, ...] = Field(
-        default=("gc", "k-mers", "position", "cnnprom", "deepromoter", "residual-cnn"),
-        description="comparators of Table 6",
+    promoters: tuple[PromoterComparator, ...] = field(
+        ("gc", "k-mers", "position", "cnnprom", "deepromoter", "residual-cnn"), "comparators of Table 6"
     )
-    chromatin: tuple[TrackComparator, ...] = Field(
-        default=("gc", "k-mers", "deepsea", "danq", "residual-cnn"),
-        description="comparators of Table 7; motifs need the extra `motifs`",
+    chromatin: tuple[TrackComparator, ...] = field(
+        ("gc", "k-mers", "deepsea", "danq", "residual-cnn"),
+        "comparators of Table 7; motifs need the extra `motifs`",
     )
-    models: tuple[TableModel, ...] = Field(
-        default=(),
-        max_length=_MOST,
-        description="language models beside the run's own, such as BERT at 512 tokens",
+    models: tuple[TableModel, ...] = field(
+        (), "language models beside the run's own, such as BERT at 512 tokens", max_length=_MOST
     )
-    initializations: tuple[TableStart, ...] = Field(
-        default=("pretrained", "random"), description="weights that language models are fine-tuned from"
+    initializations: tuple[TableStart, ...] = field(
+        ("pretrained", "random"), "weights that language models are fine-tuned from"
     )
-    linear_probes: bool = Field(
-        default=True, description="also language models that stay as they are, read by a logistic regression"
+    linear_probes: bool = field(
+        True, "also language models that stay as they are, read by a logistic regression"
     )
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
-        default=(1, 2, 3),
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = field(
+        (1, 2, 3),
+        "of language models and networks; other comparators have the first",
         min_length=1,
         max_length=_MOST,
-        description="of language models and networks; other comparators have the first",
     )
-    negative_sets: tuple[NegativeSet, ...] | None = Field(
-        default=None, min_length=1, description="of Table 6; none: those of promoters.windows"
+    negative_sets: tuple[NegativeSet, ...] | None = field(
+        None, "of Table 6; none: those of promoters.windows", min_length=1
     )
-    windows: tuple[Annotated[int, Field(ge=20, le=1_000_000)], ...] | None = Field(
-        default=None,
+    windows: tuple[Annotated[int, Field(ge=20, le=1_000_000)], ...] | None = field(
+        None,
+        "bp of further windows of Table 6, divided at the TSS as promoters.windows are",
         min_length=1,
         max_length=_MOST,
-        description="bp of further windows of Table 6, divided at the TSS as promoters.windows are",
     )
-    context_negative_set: NegativeSet = Field(
-        default="genomic", description="negatives of Table 6 in windows of another length than the run's"
+    context_negative_set: NegativeSet = field(
+        "genomic", "negatives of Table 6 in windows of another length than the run's"
     )
-    cnn_steps: TaskSteps = Field(
-        default=TaskSteps(), description="of the training of comparators that are networks; none: 2,000"
+    cnn_steps: TaskSteps = field(TaskSteps(), "of the training of comparators that are networks; none: 2,000")
+    lm_steps: TaskSteps = field(TaskSteps(), "of the fine-tuning of language models; none: the task's own")
+    pretraining_steps: int | None = field(
+        None, "of the pretraining of `models`; none: pretraining.steps", ge=1
     )
-    lm_steps: TaskSteps = Field(
-        default=TaskSteps(), description="of the fine-tuning of language models; none: the task's own"
+    taxon: Taxon = field("vertebrates", "whose matrices of JASPAR the comparator motifs has")
+    motifs: Annotated[FileName | None, UNSAID] = field(
+        None, "its matrices, a file in JASPAR's format; none: JASPAR's of `taxon`"
     )
-    pretraining_steps: int | None = Field(
-        default=None, ge=1, description="of the pretraining of `models`; none: pretraining.steps"
+    network_batch_size: Annotated[int | None, UNSAID] = field(
+        None, "windows per step of comparators that are networks; none: 64", ge=1
     )
-    taxon: Taxon = Field(
-        default="vertebrates", description="whose matrices of JASPAR the comparator motifs has"
+    network_learning_rate: Annotated[float | None, UNSAID] = field(
+        None, "of these, after warm-up; none: 0.001", gt=0, le=1
     )
-    motifs: Annotated[FileName | None, UNSAID] = Field(
-        default=None, description="its matrices, a file in JASPAR's format; none: JASPAR's of `taxon`"
-    )
-    network_batch_size: Annotated[int | None, UNSAID] = Field(
-        default=None, ge=1, description="windows per step of comparators that are networks; none: 64"
-    )
-    network_learning_rate: Annotated[float | None, UNSAID] = Field(
-        default=None, gt=0, le=1, description="of these, after warm-up; none: 0.001"
-    )
-    comparator_window: Annotated[int | None, UNSAID] = Field(
-        default=None,
+    comparator_window: Annotated[int | None, UNSAID] = field(
+        None,
+        "bp around a bin that comparators of Table 7 see; none: 1,000, the bin for motifs and gkm-svm",
         ge=20,
         le=1_000_000,
-        description="bp around a bin that comparators of Table 7 see; "
-        "none: 1,000, the bin for motifs and gkm-svm",
     )
 
     @model_validator(mode="after")
@@ -223,11 +211,9 @@ class AblationMechanism(Section):
     """One that takes part: a name alone, or a name and what its encoder has otherwise than `encoder` says."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,39}$", description="what tables call it")
-    attention: str | None = Field(default=None, description="of the encoder; none: its name")
-    attention_options: dict[str, Option] = Field(default={}, description="of the mechanism, by name")
-    encoder: dict[str, Option] = Field(
-        default={}, description="other keys of `encoder`, as num_global_tokens"
-    )
+    attention: str | None = field(None, "of the encoder; none: its name")
+    attention_options: dict[str, Option] = field({}, "of the mechanism, by name")
+    encoder: dict[str, Option] = field({}, "other keys of `encoder`, as num_global_tokens")
 
     @model_validator(mode="after")
     def _attention_is_said_once(self) -> Self:
@@ -254,55 +240,42 @@ def _named(*names: str) -> tuple[AblationMechanism, ...]:
 class AblationConfig(Section):
     """What the target `ablation` trains and compares; without that target nothing of it is run."""
 
-    mechanisms: tuple[AblationMechanism, ...] = Field(
-        default=_named(
+    mechanisms: tuple[AblationMechanism, ...] = field(
+        _named(
             *("full", "bigbird", "random", "window", "random_window", "longformer", "performer", "reformer"),
             *("sparse_fixed", "logsparse", "axial", "routing"),
             *("combiner_fixed", "combiner_logsparse", "combiner_axial_vertical", "combiner_axial_horizontal"),
             *("combiner_axial_rowmajor", "combiner_routing", "combiner_mixture"),
         ),
+        "a name, or {name, attention, attention_options, encoder}",
         min_length=1,
         max_length=_MOST_MECHANISMS,
-        description="a name, or {name, attention, attention_options, encoder}",
     )
-    head_init: Literal["local", "random"] | None = Field(
-        default=None, description="of all of them, as encoder.head_init; none: the encoder's"
+    head_init: Literal["local", "random"] | None = field(
+        None, "of all of them, as encoder.head_init; none: the encoder's"
     )
-    reference: str = Field(
-        default="bigbird", description="the mechanism that others are compared with, and whose time they have"
+    reference: str = field("bigbird", "the mechanism that others are compared with, and whose time they have")
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = field(
+        (1,), "each mechanism is trained with each of them", min_length=1, max_length=_MOST
     )
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
-        default=(1,),
-        min_length=1,
-        max_length=_MOST,
-        description="each mechanism is trained with each of them",
+    tokens: int = field(512, "of an input", ge=16)
+    batch_tokens: int = field(8192, "of a step; a longer input is a step by itself", ge=16)
+    steps: int = field(300, "of each training of the same steps", ge=1)
+    time_budget_s: float | None = field(
+        None, "of each training of the same time; none: what the steps take with the reference", gt=0
     )
-    tokens: int = Field(default=512, ge=16, description="of an input")
-    batch_tokens: int = Field(
-        default=8192, ge=16, description="of a step; a longer input is a step by itself"
+    lengths: tuple[Annotated[int, Field(ge=16)], ...] = field(
+        (2048, 8192), "tokens of longer inputs that are trained on too", max_length=_MOST
     )
-    steps: int = Field(default=300, ge=1, description="of each training of the same steps")
-    time_budget_s: float | None = Field(
-        default=None,
-        gt=0,
-        description="of each training of the same time; none: what the steps take with the reference",
+    long_input_steps: int = field(
+        30, "on these, after as many tokens of short inputs as `steps` have, in the same training", ge=1
     )
-    lengths: tuple[Annotated[int, Field(ge=16)], ...] = Field(
-        default=(2048, 8192), max_length=_MOST, description="tokens of longer inputs that are trained on too"
+    long_range_tracks: tuple[str, ...] = field(
+        (), "tracks that are told from far away; none: no such task", max_length=_MOST
     )
-    long_input_steps: int = Field(
-        default=30,
-        ge=1,
-        description="on these, after as many tokens of short inputs as `steps` have, in the same training",
-    )
-    long_range_tracks: tuple[str, ...] = Field(
-        default=(), max_length=_MOST, description="tracks that are told from far away; none: no such task"
-    )
-    long_range_steps: int | None = Field(
-        default=None, ge=1, description="of that training; none: those of chromatin.training"
-    )
-    long_range_layers: int | None = Field(
-        default=None, ge=1, description="of the encoder that learns these tracks; none: encoder.layers"
+    long_range_steps: int | None = field(None, "of that training; none: those of chromatin.training", ge=1)
+    long_range_layers: int | None = field(
+        None, "of the encoder that learns these tracks; none: encoder.layers", ge=1
     )
 
     @field_validator("mechanisms", mode="before")

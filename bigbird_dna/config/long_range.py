@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, StringConstraints, model_validator
 
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.config.section import Section
+from bigbird_dna.config.section import Section, field
 from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 
@@ -31,10 +31,10 @@ class ListOpsConfig(Section):
     """Nested operations on digits, whose value is to be told; defaults as published."""
 
     examples: ExamplesConfig = ExamplesConfig(train=96_000, valid=2_000, test=2_000)
-    shortest: int = Field(default=500, ge=4, description="tokens, closing brackets included")
-    longest: int = Field(default=2_000, ge=4, le=20_000, description="tokens")
-    depth: int = Field(default=10, ge=2, le=50, description="of nesting, at most, digits included")
-    arguments: int = Field(default=10, ge=2, le=50, description="of an operator, at most; at least 2")
+    shortest: int = field(500, "tokens, closing brackets included", ge=4)
+    longest: int = field(2_000, "tokens", ge=4, le=20_000)
+    depth: int = field(10, "of nesting, at most, digits included", ge=2, le=50)
+    arguments: int = field(10, "of an operator, at most; at least 2", ge=2, le=50)
     training: TrainingConfig = TrainingConfig(
         steps=5_000, optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=500)
     )
@@ -50,9 +50,9 @@ class PathfinderConfig(Section):
     """Images of dashed paths: whether one path joins the two circles, pixel after pixel."""
 
     examples: ExamplesConfig = ExamplesConfig(train=160_000, valid=20_000, test=20_000)
-    size: int = Field(default=32, ge=12, le=MOST_SIDE, description="pixels of a side; its square is an input")
-    dashes: int = Field(default=6, ge=2, le=40, description="of each of the two long paths")
-    distractors: int = Field(default=4, ge=0, le=40, description="short paths, at most")
+    size: int = field(32, "pixels of a side; its square is an input", ge=12, le=MOST_SIDE)
+    dashes: int = field(6, "of each of the two long paths", ge=2, le=40)
+    distractors: int = field(4, "short paths, at most", ge=0, le=40)
     training: TrainingConfig = TrainingConfig(
         steps=60_000, batch_size=128, optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=2_000)
     )
@@ -61,21 +61,19 @@ class PathfinderConfig(Section):
 class LongRangeConfig(Section):
     """Classifiers of long sequences, one for each task, attention and seed."""
 
-    tasks: tuple[LongRangeTask, ...] = Field(
-        default=LONG_RANGE_TASKS, min_length=1, description="listops, pathfinder"
-    )
-    attentions: dict[AttentionName, dict[str, Any]] = Field(
-        default={"full": {"attention": "full"}, "bigbird": {}},
+    tasks: tuple[LongRangeTask, ...] = field(LONG_RANGE_TASKS, "listops, pathfinder", min_length=1)
+    attentions: dict[AttentionName, dict[str, Any]] = field(
+        {"full": {"attention": "full"}, "bigbird": {}},
+        "what is compared: keys of the encoder that differ, by a name of your own",
         min_length=1,
         max_length=40,
-        description="what is compared: keys of the encoder that differ, by a name of your own",
     )
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
-        default=(1,), min_length=1, max_length=20, description="of weights and order"
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = field(
+        (1,), "of weights and order", min_length=1, max_length=20
     )
-    data_seed: int = Field(default=1, ge=0, lt=2**32, description="of the examples")
-    pooling: Literal["cls", "mean"] = Field(
-        default="mean", description="what is classified: the first token, or the mean over tokens"
+    data_seed: int = field(1, "of the examples", ge=0, lt=2**32)
+    pooling: Literal["cls", "mean"] = field(
+        "mean", "what is classified: the first token, or the mean over tokens"
     )
     encoder: EncoderConfig = EncoderConfig(layers=4, hidden=256, heads=4, block_size=32, random_blocks=2)
     listops: ListOpsConfig = ListOpsConfig()

@@ -32,7 +32,7 @@ class PromoterSequencesConfig(Section):
     """Positives, and maybe negatives, as sequences of the user's own instead of loci on a genome."""
 
     positives: FileName = Field(description="FASTA of promoters, in data_dir or from here")
-    negatives: FileName | None = field(None, "FASTA of the negative set `given`; none: there is no such set")
+    negatives: FileName | None = field(None, "FASTA of the negative set `user`; none: there is no such set")
     splits: FileName | None = field(None, "TSV of record and split; none: similar sequences share a split")
     length: int | None = field(
         None, "bp that all are trimmed to, around their middle; none: they have one length", ge=20
