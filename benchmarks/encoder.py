@@ -110,10 +110,11 @@ class EncoderBenchmark(Benchmark):
 
 def make_network(case: Case, options: EncoderOptions) -> nn.Module:
     """The network of a contender. All have the same weights; HuggingFace's pooler isn't used."""
-    same = ("vocabulary", "layers", "hidden", "heads", "route", *BLOCKS)
+    same = ("vocabulary", "layers", "hidden", "heads", *BLOCKS)
     config = EncoderConfig(
         **{name: getattr(options, name) for name in same},
         max_length=max(case.length, 16),
+        attention_backend=options.route,
         random_seed=options.seed,
         attention="full" if case.contender == "full" else "bigbird",
     )

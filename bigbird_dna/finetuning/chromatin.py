@@ -296,7 +296,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
             "training": {
                 "steps": progress.step,
                 "tokens_seen": progress.tokens,
-                "train_fraction": len(self.learned),
+                "examples": len(self.learned),
             },
         }
         provenance = {

@@ -315,7 +315,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         metrics["training"] = {
             "steps": trained.progress.step,
             "tokens_seen": trained.progress.tokens,
-            "train_fraction": int(self.data.labels[self.learned].sum()),
+            "examples": int(self.data.labels[self.learned].sum()),
         }
         if members is not None:
             metrics["ensemble"] = members._asdict()

@@ -59,7 +59,7 @@ WORDS = (b"-1", b"1e999", b"NaN", b"null", b"1" * 5000, b"[" * 2000, b"100000000
 
 
 def _model(settings: Settings, position: str) -> Files:
-    sizes = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8, "num_global_tokens": 2}
+    sizes = {"layers": 1, "hidden": 8, "heads": 2, "max_length": 64, "block_size": 8, "num_global_tokens": 2}
     vocabulary = small_tokenizer().vocabulary
     config = EncoderConfig(
         vocabulary=vocabulary, position_encoding=position, relative_max_distance=2, **sizes
