@@ -111,7 +111,7 @@ class ChromatinTrainingConfig(FinetuningConfig):
 
     def _faults(self) -> Iterator[str]:
         if self.bins_per_window % 2 == 0:
-            yield "neighbours must be odd"
+            yield "bins_per_window must be odd"
 
 
 class ChromatinEvaluationConfig(EvaluationConfig):
@@ -157,7 +157,7 @@ class ChromatinConfig(Section):
 
     def _faults(self) -> Iterator[str]:
         if self.data.tracks == DEEPSEA and self.shards.data > 1:
-            yield f"tracks {DEEPSEA} have published labels, not made in pieces: pieces.data must be 1"
+            yield f"tracks {DEEPSEA} have published labels, not made in shards: shards.data must be 1"
         single = "pooling cls predicts one bin a window"
         # A stage's file may have no model: the default's pooling then says nothing of the others.
         if "model" in self.model_fields_set and self.model.pooling == "cls":

@@ -86,7 +86,7 @@ class SplitsConfig(Section):
         if any(not 0 < bound <= 1 for bound in self.similarity_strata) or sorted(
             {*self.similarity_strata}
         ) != [*self.similarity_strata]:
-            yield "strata are bounds above 0 and at most 1 that rise"
+            yield "similarity_strata are bounds above 0 and at most 1 that rise"
 
 
 class TokensConfig(Section):

@@ -77,7 +77,7 @@ class StudyConfig(Section):
             if len(set(values := getattr(self, key))) < len(values):
                 raise ValueError(f"{key} names one twice")
         if len(set(map(share_name, self.train_fractions))) < len(self.train_fractions):
-            raise ValueError("shares are too much alike: six digits of each count")
+            raise ValueError("train_fractions are too much alike: six digits of each count")
         return self
 
     @model_validator(mode="after")

@@ -179,7 +179,9 @@ class PromoterConfig(Section):
         # A stage's file has windows and no control: that one's default says nothing of them.
         given = "shuffled_label_control" in self.model_fields_set and self.shuffled_label_control is not None
         if given and self.shuffled_label_control not in self.windows.negative_sets:
-            yield f"control {self.shuffled_label_control!r} is not one of windows.negative_sets"
+            yield (
+                f"shuffled_label_control {self.shuffled_label_control!r} is not one of windows.negative_sets"
+            )
 
     def _faults_of_sequences(self) -> Iterator[str]:
         windows = self.windows

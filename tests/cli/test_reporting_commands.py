@@ -12,6 +12,7 @@ from scipy.stats import binomtest
 
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.network import stored_encoder
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError, UsageError
@@ -236,7 +237,7 @@ def test_the_attention_graph_of_a_model_as_a_matrix(tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), expected)
     model = tmp_path / "model"
     model.mkdir()
-    described = EncoderConfig(**encoder, num_global_tokens=20).model_dump()
+    described = stored_encoder(EncoderConfig(**encoder, num_global_tokens=20))
     description = {"format": 1, "task": "pretraining", "encoder": described, "settings": {}}
     (model / "config.json").write_text(json.dumps(description))
     figure = ("-o", tmp_path / "b.svg", "--matrix", tmp_path / "b.npy", "--tokens", 150)

@@ -186,7 +186,7 @@ def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "error", "named"),
     [
-        (["--negative-set", "easy"], BigBirdDnaError, "easy"),
+        (["--negative-set", "easy", *sets(RANDOM)], BigBirdDnaError, "easy"),
         (["--pretrained", "nowhere"], ModelError, "nowhere"),
         (["--reference", "no.fa"], BigBirdDnaError, "no.fa"),
         (["--device", "tpu"], BigBirdDnaError, "tpu"),
@@ -294,17 +294,9 @@ def test_predictions_are_the_regression_s(run: Run, tiny_config: Path, tmp_path:
 def test_other_baselines_are_refused(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic", "--baseline", "gc"]
     message(refused(run(*words), 2), "gc")
-    words = ["train comparator-chromatin", tiny_config, "position", "-o", tmp_path / "out"]
-    message(refused(run(*words), 2), "position")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("train baseline-promoter", "--baseline", "position"), ("train comparator-promoter", "position")],
-)
-def test_unaligned_sequences_are_refused(
-    run: Run, tiny_config: Path, tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_unaligned_sequences_are_refused(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     """Of such a data set `windows.json` tells it; k-mers are counted all the same."""
     windows = tmp_path / "windows"
     shutil.copytree(load_config(tiny_config).paths.windows, windows)
@@ -312,7 +304,8 @@ def test_unaligned_sequences_are_refused(
     described |= {"window": {"upstream": 60, "downstream": 40}, "aligned": False}
     (windows / "windows.json").write_text(json.dumps(described))
     common = ["--negative-set", "genomic", "--windows", windows, "-o", tmp_path / "out"]
-    message(refused(run(words[0], tiny_config, *words[1:], *common), 1), "position", windows)
+    words = ("train baseline-promoter", tiny_config, "--baseline", "position", *common)
+    message(refused(run(*words), 1), "position", windows)
     assert not (tmp_path / "out").exists()
     assert run("train baseline-promoter", tiny_config, *common).code == 0
 

@@ -171,7 +171,7 @@ def scan_promoters(home: Path, directory: Path, threshold: float | None, step: i
 
 
 def test_no_relative_of_a_promoter_window_crosses_a_split(home: Path, tmp_path: Path) -> None:
-    config, before = settings(similarity=0.4), home / "windows"
+    config, before = settings(max_train_test_similarity=0.4), home / "windows"
     scan_promoters(home, before, None)
     prepare_windows(config, home / "reference.fa.gz", home / "loci.tsv", tmp_path / "kept")
     scan_promoters(home, tmp_path / "kept", 0.4, step=7)
@@ -206,7 +206,10 @@ def test_no_relative_of_a_promoter_window_crosses_a_split(home: Path, tmp_path: 
 def test_without_anything_to_train_on_it_is_refused(home: Path, tmp_path: Path) -> None:
     with fails(DataError):
         prepare_windows(
-            settings(similarity=0.01), home / "reference.fa.gz", home / "loci.tsv", tmp_path / "kept"
+            settings(max_train_test_similarity=0.01),
+            home / "reference.fa.gz",
+            home / "loci.tsv",
+            tmp_path / "kept",
         )
     assert not (tmp_path / "kept").exists()
 
@@ -284,7 +287,7 @@ def test_wrong_similarities(home: Path, tmp_path: Path, similarity: float, error
     ],
 )
 def test_wrong_keys_of_splits(key: str, value: Any) -> None:
-    with fails(ConfigError, f"splits.{key}"):
+    with fails(ConfigError, key):
         settings(**{key: value})
 
 

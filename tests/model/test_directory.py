@@ -250,11 +250,11 @@ def test_random_blocks_that_are_drawn_otherwise_are_refused(saved: Path) -> None
         load(saved)
 
 
-SIZES = ("hidden", "intermediate", "max_length", "vocabulary", "layers", "segments", "relative_max_distance")
+SIZES = ("hidden", "intermediate", "positions", "vocabulary", "layers", "segments", "relative_radius")
 BLOCKS = ("global_blocks", "window_blocks", "random_blocks")
 
 
-@pytest.mark.parametrize("name", [*SIZES, "num_global_tokens", *BLOCKS])
+@pytest.mark.parametrize("name", [*SIZES, "extra_globals", *BLOCKS])
 def test_a_description_of_any_size_costs_nothing(saved: Path, name: str) -> None:
     start, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     drawn = "0" * 64 if name in BLOCKS else ""
@@ -283,9 +283,7 @@ def test_settings_that_would_take_all_memory_are_refused(saved: Path, key: str) 
             load(saved)
 
 
-@pytest.mark.parametrize(
-    "change", [{"layers": 2}, {"max_length": 65}, {"position_encoding": "rotary"}], ids=str
-)
+@pytest.mark.parametrize("change", [{"layers": 2}, {"positions": 65}, {"position": "rotary"}], ids=str)
 def test_weights_of_other_shapes_are_refused(saved: Path, change: dict[str, Any]) -> None:
     describe(saved, **{f"encoder_{key}": value for key, value in change.items()})
     with fails(ModelError, saved):

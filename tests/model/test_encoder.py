@@ -35,10 +35,10 @@ def rows(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
 PARTS: list[dict[str, object]] = [
     {},
     {"position_encoding": "rotary"},
-    {"position": "rotary", "convolution": 5},
+    {"position_encoding": "rotary", "convolution": 5},
     {"reversible": True},
     {"block_size": 8, "num_global_tokens": 5},
-    {"block_size": 8, "num_global_tokens": 5, "relative_max_distance": 3, "position": "rotary"},
+    {"block_size": 8, "num_global_tokens": 5, "relative_max_distance": 3, "position_encoding": "rotary"},
     {"block_size": 8, "relative_max_distance": 3},
     {"block_size": 8, "num_global_tokens": 8, "relative_max_distance": 1},
 ]
@@ -60,7 +60,7 @@ def test_hidden_states_of_a_row_depend_neither_on_padding_nor_on_the_batch(
 
 THEIRS = {"compatibility": "huggingface"}
 REFUSED: list[dict[str, object]] = [
-    *({"position": "rotary", "hidden": 6, "heads": 2}, {"position": "rotary", **THEIRS}),
+    *({"position_encoding": "rotary", "hidden": 6, "heads": 2}, {"position_encoding": "rotary", **THEIRS}),
     *({"convolution": 4}, {"convolution": 5, **THEIRS}, {"head_init": "neighbors"}),
     *({"reversible": True, "gradient_checkpointing": True}, {"reversible": True, **THEIRS}),
     *({"causal": True, "attention": "reformer"}, {"causal": True, "num_global_tokens": 2}),

@@ -97,7 +97,7 @@ def test_a_store_of_n_alone_is_refused_before_the_training(
 @pytest.fixture
 def network(tokenizer: DnaTokenizer) -> nn.Module:
     torch.manual_seed(0)
-    sizes = {"layers": 1, "hidden": 16, "heads": 2, "positions": 32, "block_size": 8, "random_blocks": 0}
+    sizes = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 32, "block_size": 8, "random_blocks": 0}
     encoder = EncoderConfig(**sizes, vocabulary=tokenizer.vocabulary)
     return PretrainingNetwork(encoder, next_sentence=False).eval()
 

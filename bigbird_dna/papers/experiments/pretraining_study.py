@@ -1,7 +1,4 @@
-"""What pretraining buys: fine-tuned models of pretrained and of random weights, side by side.
-
-The report has a table, figures, and what they say in plain sentences, also where pretraining buys nothing.
-"""
+"""What pretraining buys: models of pretrained and of random weights, compared in a table and in words."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ _UNITS = {"promoters": "windows", "chromatin": "tracks"}  # that are resampled
 
 
 class PretrainingStudy(Experiment):
-    """The section `study`: a fine-tuned model for each task, start, share of the examples and seed."""
+    """The section `pretraining_study`: a model for each task, start, share of the examples and seed."""
 
     name: ClassVar[str] = "pretraining_study"
     files: ClassVar[Sequence[str]] = ("study.tsv", "study.svg", "study_steps.svg", "study.txt")
