@@ -36,7 +36,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         ["nlp_demo"],
     ]
     text = "".join(dry_run(home, *words) for home, words in zip(homes, runs, strict=True))
-    written = r"^Shell command: (?:printf .*?; )?"
+    written = r"^Shell command: (?:print(?:f|env) .*?; )?"
     program = written + r"(?:bigbird-dna|python -m bigbird_dna\.cli\.launch .*? --) (.*?) 2?> "
     return set(re.findall(program, text, re.MULTILINE))
 

@@ -44,7 +44,7 @@ DEMO: dict[str, tuple[dict[str, Any], str]] = {
         "pretraining_study.tasks",
     ),
     "study-seeds": ({"pretraining_study": {"seeds": [1, 1]}}, "seeds"),
-    "study-shares": ({"pretraining_study": {"train_fractions": [0.2, 0.20000001]}}, "shares"),
+    "study-shares": ({"pretraining_study": {"train_fractions": [0.2, 0.20000001]}}, "train_fractions"),
     "no-tracks": ({"chromatin": {"data": {"tracks": "my.tsv"}}}, "chromatin.data.tracks: 'my.tsv'"),
     "no-blacklist": ({"chromatin": {"data": {"blacklist": "x.bed"}}}, "chromatin.data.blacklist: 'x.bed'"),
     "no-variants": ({"data_dir": "data", "chromatin": {"variants": "x.vcf"}}, "chromatin.variants: 'x.vcf'"),

@@ -1,5 +1,6 @@
 """The checked configuration, the names of a run's files, and what all rules share."""
 
+import functools
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from bigbird_dna.config import (
 )
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources.inputs import find_inputs
+from bigbird_dna.papers.experiments.experiment import EXPERIMENTS, find_experiment, plan
 from bigbird_dna.reporting.run_page import PARTS
 from bigbird_dna.workflow import (
     device,
@@ -150,6 +152,84 @@ def shard_log(count):
 def shard_args(count):
     """The option that says to a command which shard it makes."""
     return lambda wildcards: [f"--shard={wildcards.shard}/{count}"] if count > 1 else []
+
+
+@functools.cache
+def planned(experiment):
+    """The jobs of an experiment by arm and seed, checked as a whole: before the first of them."""
+    try:
+        jobs = plan(find_experiment(experiment), CONFIG)
+    except BigBirdDnaError as error:
+        sys.exit(f"bigbird-dna: error: {error}")
+    return {(job.arm.name, str(job.seed)): job for job in jobs}
+
+
+def planned_job(wildcards):
+    """The job of a directory; of an arm's own files its first."""
+    jobs = planned(wildcards.experiment)
+    own = [job for (arm, _), job in jobs.items() if arm == wildcards.arm]
+    return jobs.get((wildcards.arm, wildcards.get("seed")), own[0] if own else None)
+
+
+def arm_inputs(wildcards):
+    """What a job reads; an arm that isn't in the plan has no file."""
+    job = planned_job(wildcards)
+    return job.inputs if job else PATHS.experiment(f"no-arm-{wildcards.arm}")
+
+
+def arm_processes(wildcards):
+    """Processes of a training: those of pretraining, or of the task; comparators have one."""
+    job = planned_job(wildcards)
+    if job is None or not job.is_model or job.experiment == "ablation":
+        return 1
+    return {
+        "pretraining": CONFIG.num_gpus,
+        "promoters": CONFIG.promoters.num_gpus,
+        "chromatin": CONFIG.chromatin.num_gpus,
+    }.get(job.arm.task, 1)
+
+
+def arm_threads(wildcards):
+    """One each: models then train side by side. What is trained alone has more."""
+    job, processes = planned_job(wildcards), arm_processes(wildcards)
+    alone = job is not None and (
+        job.arm.task == "bytes" or (job.arm.task == "pretraining" and job.experiment != "ablation")
+    )
+    return max(8, processes) if alone else processes
+
+
+def data_arm(wildcards):
+    """An arm that has a data set, which its command is told by."""
+    jobs = planned(wildcards.experiment).values()
+    return next((job.arm.name for job in jobs if job.arm.data == wildcards.data), "none")
+
+
+def data_settings(wildcards):
+    """What decides a data set beside its inputs."""
+    found = find_experiment(wildcards.experiment).data_config(CONFIG, wildcards.data)
+    return found.model_dump_json()
+
+
+def compared(experiment):
+    """An input function: all files that an experiment compares."""
+
+    def inputs(wildcards):
+        jobs = planned(experiment).values()
+        return [path for job in jobs for path in job.outputs] + [
+            *find_experiment(experiment).inputs(CONFIG)
+        ]
+
+    return inputs
+
+
+def compared_settings(experiment):
+    """What a report is made of beside files: which arms and seeds, and which tracks count."""
+
+    def settings(wildcards):
+        jobs = [f"{job.arm.name}/{job.seed}" for job in planned(experiment).values()]
+        return f"{CONFIG.chromatin.min_positives_report} {' '.join(jobs)}"
+
+    return settings
 
 
 wildcard_constraints:

@@ -47,7 +47,6 @@ rule score_variants:
         PATHS.benchmark(f"score-variants{shard_log(VARIANT_SHARDS)}")
     priority: 1
     # One: it needn't wait until more cores are free at once; --set-threads gives a large VCF more.
-    threads: 1
     resources:
         **job(16000, 720, gpu=1),
     params:
