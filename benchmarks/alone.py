@@ -41,7 +41,7 @@ def measure_alone(benchmark: Benchmark, case: Case) -> Alone:
         return measure_here(benchmark, case)
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, benchmark, case))
+    process = context.Process(target=answer_to, args=(theirs, benchmark, case))
     process.start()
     theirs.close()
     limit = START_SECONDS + 10 * benchmark.options.max_seconds
@@ -65,8 +65,8 @@ def measure_here(benchmark: Benchmark, case: Case) -> Alone:
     """Measure a case in this process, a short one first; `LeftOut` if that says that it had better not be."""
     probe = benchmark.probe(case)
     benchmark.prepare(probe, benchmark.inputs(probe))()  # loads, or compiles, what all calls need
-    foresee(benchmark, case, _measure(benchmark, probe))
-    return _measure(benchmark, case)
+    foresee(benchmark, case, measure_call(benchmark, probe))
+    return measure_call(benchmark, case)
 
 
 def foresee(benchmark: Benchmark, case: Case, known: Alone) -> None:
@@ -101,7 +101,7 @@ def left_out(error: Exception) -> LeftOut:
     return LeftOut("failed", f"{type(error).__name__}: {lines[0]}")
 
 
-def _measure(benchmark: Benchmark, case: Case) -> Alone:
+def measure_call(benchmark: Benchmark, case: Case) -> Alone:
     device, inputs = benchmark.device, benchmark.inputs(case)
     before = begin_memory_peak(device)
     call = benchmark.prepare(case, inputs)
@@ -115,7 +115,7 @@ def _measure(benchmark: Benchmark, case: Case) -> Alone:
     return Alone(case.length, max(above, default=None), seconds)
 
 
-def _answer(connection: Connection, benchmark: Benchmark, case: Case) -> None:
+def answer_to(connection: Connection, benchmark: Benchmark, case: Case) -> None:
     """Measure what another process asks for."""
     answer: Alone | LeftOut
     try:

@@ -63,7 +63,7 @@ def draw(benchmark: Mapping[str, Any], path: Path) -> None:
 def _draw_lines(axis: Axes, rows: list[Mapping[str, Any]], key: str) -> None:
     axis.set(xscale="log", yscale="log", xlabel="tokens", ylabel=QUANTITIES[key])
     names = list(dict.fromkeys(row["contender"] for row in rows))
-    for name, (colour, marker, line) in zip(names, _looks(names), strict=True):
+    for name, (colour, marker, line) in zip(names, looks_of(names), strict=True):
         points = [(row["length"], row[key]) for row in rows if row["contender"] == name]
         looks: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": line, "markersize": 5}
         axis.plot(*zip(*points, strict=True), label=label(name), **looks)
@@ -75,7 +75,7 @@ def _draw_lines(axis: Axes, rows: list[Mapping[str, Any]], key: str) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _looks(names: list[str]) -> list[tuple[str, str, str]]:
+def looks_of(names: list[str]) -> list[tuple[str, str, str]]:
     others = [name for name in names if name not in LOOKS]
     return [LOOKS.get(name) or OTHER_LOOKS[others.index(name) % len(OTHER_LOOKS)] for name in names]
 
@@ -83,7 +83,7 @@ def _looks(names: list[str]) -> list[tuple[str, str, str]]:
 def _draw_bars(axis: Axes, rows: list[Mapping[str, Any]], key: str) -> None:
     rows = rows[::-1]  # the first on top
     names, numbers = [row["contender"] for row in rows], [row[key] for row in rows]
-    axis.barh(range(len(rows)), numbers, height=0.62, color=[look[0] for look in _looks(names)])
+    axis.barh(range(len(rows)), numbers, height=0.62, color=[look[0] for look in looks_of(names)])
     for place, number in enumerate(numbers):
         text = seconds(number) if key == "median" else f"{number:,.0f} MiB"
         axis.text(number, place, f" {text}", va="center", fontsize=9)

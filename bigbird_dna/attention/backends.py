@@ -114,8 +114,8 @@ def bigbird_attention(
         return torch.zeros_like(call.v)
     groups = _grouped(call, route)
     if len(groups) == 1:
-        return _ROUTES[groups[0][0]](call)
-    parts = [_ROUTES[chosen](call.take(rows)) for chosen, rows in groups]
+        return ROUTES[groups[0][0]](call)
+    parts = [ROUTES[chosen](call.take(rows)) for chosen, rows in groups]
     order = [row for _, rows in groups for row in rows]
     back = sorted(range(len(order)), key=order.__getitem__)
     return torch.cat(parts).index_select(0, numbers_on(q.device, back))
@@ -231,7 +231,7 @@ def _full(call: Call) -> Tensor:
     return call.uncut(out)
 
 
-_ROUTES: dict[str, Callable[[Call], Tensor]] = {
+ROUTES: dict[str, Callable[[Call], Tensor]] = {
     "dense": dense_attention,
     "blocked": blocked_attention,
     "native": native.native_attention,

@@ -64,7 +64,7 @@ def run(recipe: Recipe, call: Call, gradients: bool) -> Tensor:
     q, k, v = (_plain(x, gradients) for x in call.cut()[:3])
     ends = _ends(call.lengths, q.device)
     with torch.autocast(q.device.type, enabled=False), torch.set_grad_enabled(gradients):
-        attend = _compiled(recipe.search)
+        attend = compiled_attention(recipe.search)
         out = attend(q, k, v, tiles, ends, str(recipe.size), call.pattern.causal)
     return call.uncut(out)
 
@@ -84,7 +84,7 @@ def _ends(lengths: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=2)
-def _compiled(search: bool) -> Callable[..., Tensor]:
+def compiled_attention(search: bool) -> Callable[..., Tensor]:
     options: dict[str, Any] = {"dynamic": True, "fullgraph": True}
     if search:
         options["options"] = {"max_autotune": True}
@@ -116,13 +116,13 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, ends: Tensor, size: s
         v,
         score_function(tiles),
         block_mask,
-        kernel_options=_kernel_options(int(size), q.dtype) if q.is_cuda else None,
+        kernel_options=kernel_options(int(size), q.dtype) if q.is_cuda else None,
     )
     assert isinstance(out, Tensor)
     return out
 
 
-def _kernel_options(size: int, dtype: torch.dtype) -> Any:
+def kernel_options(size: int, dtype: torch.dtype) -> Any:
     """Sides of the squares that a GPU multiplies; they must divide a tile, and torch's own divide 128."""
     options: dict[str, int | bool] = {"FORCE_USE_FLEX_ATTENTION": True}
     if size % 128 == 0:
@@ -155,7 +155,7 @@ def unavailable(request: RouteRequest) -> str | None:
     if reason is not None:
         return reason
     q, pattern, _, gradients, _ = request
-    found = _recipe(_kind(q, pattern, gradients, False), q.shape[2])
+    found = find_recipe(kind_of(q, pattern, gradients, False), q.shape[2])
     return found if isinstance(found, str) else None
 
 
@@ -164,10 +164,10 @@ def serves_by_row(request: RouteRequest) -> bool:
     if _refusal(request) is not None:
         return False
     q, pattern, _, gradients, _ = request
-    size = _recipes(pattern, q.device.type, gradients)[0].size
+    size = possible_recipes(pattern, q.device.type, gradients)[0].size
     if len(q) * list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES:
         return False
-    return isinstance(_recipe(_kind(q, pattern, gradients, True), q.shape[2]), Recipe)
+    return isinstance(find_recipe(kind_of(q, pattern, gradients, True), q.shape[2]), Recipe)
 
 
 def flex_attention(call: Call) -> Tensor:
@@ -175,7 +175,7 @@ def flex_attention(call: Call) -> Tensor:
     or `serves_by_row` for rows of different numbers of blocks, tells of."""
     gradients, tokens = call.gradients, call.q.shape[2]
     several = len({call.pattern.graph_blocks(length, tokens) for length in call.lengths}) > 1
-    recipe = _recipe(_kind(call.q, call.pattern, gradients, several), tokens)
+    recipe = find_recipe(kind_of(call.q, call.pattern, gradients, several), tokens)
     if isinstance(recipe, str):
         raise RuntimeError(f"the flex route is not available: {recipe}")
     return run(recipe, call, gradients)
@@ -190,17 +190,17 @@ def _refusal(request: RouteRequest) -> str | None:
         return "flex is compiled by itself, not within another torch.compile"
     if pattern.block_size > LARGEST_BLOCK:
         return f"flex serves blocks of up to {LARGEST_BLOCK} tokens, not {pattern.block_size}"
-    size = _recipes(pattern, q.device.type, False)[0].size
+    size = possible_recipes(pattern, q.device.type, False)[0].size
     if list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES:
         return f"flex would need lists of more than {LIST_BYTES >> 20} MiB for {q.shape[2]} tokens"
     if q.device.type == "cpu":
-        return _cpu_refusal(pattern, gradients)
+        return cpu_refusal(pattern, gradients)
     if q.device.type == "cuda":
         return _cuda_refusal(q)
     return f"flex is not used on {q.device.type}"
 
 
-def _cpu_refusal(pattern: Pattern, gradients: bool) -> str | None:
+def cpu_refusal(pattern: Pattern, gradients: bool) -> str | None:
     if gradients:
         return "flex has no gradients on a CPU"
     if not aligned(pattern, pattern.block_size):  # torch writes C++ that doesn't compile for the lookup
@@ -224,7 +224,7 @@ def _cuda_refusal(q: Tensor) -> str | None:
     return None
 
 
-def _kind(q: Tensor, pattern: Pattern, gradients: bool, by_row: bool) -> Kind:
+def kind_of(q: Tensor, pattern: Pattern, gradients: bool, by_row: bool) -> Kind:
     return Kind(
         device=q.device,
         dtype=q.dtype,
@@ -239,7 +239,7 @@ def _kind(q: Tensor, pattern: Pattern, gradients: bool, by_row: bool) -> Kind:
     )
 
 
-def _recipes(pattern: Pattern, device: str, gradients: bool) -> tuple[Recipe, ...]:
+def possible_recipes(pattern: Pattern, device: str, gradients: bool) -> tuple[Recipe, ...]:
     """Ways to build a kernel, the best one first."""
     size = pattern.block_size
     # A GPU multiplies squares whose side is a power of two from 16 up; a CPU takes any.
@@ -251,31 +251,31 @@ def _recipes(pattern: Pattern, device: str, gradients: bool) -> tuple[Recipe, ..
     return Recipe(size, False), Recipe(size, True), Recipe(128, False)
 
 
-_found: dict[Kind, Recipe | str] = {}
+FOUND_RECIPES: dict[Kind, Recipe | str] = {}
 _trying = threading.Lock()
 
 
-def _recipe(kind: Kind, tokens: int) -> Recipe | str:
+def find_recipe(kind: Kind, tokens: int) -> Recipe | str:
     """What `_first_good` gives; of each kind once, for the length of the first call."""
-    found = _found.get(kind)
+    found = FOUND_RECIPES.get(kind)
     if found is None:
         with _trying:
-            found = _found.get(kind) or _found.setdefault(kind, _first_good(kind, tokens))
+            found = FOUND_RECIPES.get(kind) or FOUND_RECIPES.setdefault(kind, _first_good(kind, tokens))
     return found
 
 
 def _first_good(kind: Kind, tokens: int) -> Recipe | str:
     """The first recipe that passes its trials, or why the first one doesn't."""
     reasons = []
-    for recipe in _recipes(kind.pattern, kind.device.type, kind.gradients):
-        reason = _failure(recipe, kind, tokens)
+    for recipe in possible_recipes(kind.pattern, kind.device.type, kind.gradients):
+        reason = find_failure(recipe, kind, tokens)
         if reason is None:
             return recipe
         reasons.append(reason)
     return reasons[0]
 
 
-def _trial_lengths(recipe: Recipe, kind: Kind, tokens: int = 0) -> tuple[int, ...]:
+def trial_lengths(recipe: Recipe, kind: Kind, tokens: int = 0) -> tuple[int, ...]:
     """Of sequences of `tokens` tokens or little more, the last block partial.
 
     All but the first are as long as can be; that has a block less if each row is to have its own graph.
@@ -295,12 +295,12 @@ def _trial_lengths(recipe: Recipe, kind: Kind, tokens: int = 0) -> tuple[int, ..
         blocks += 1
 
 
-def _failure(recipe: Recipe, kind: Kind, tokens: int) -> str | None:
+def find_failure(recipe: Recipe, kind: Kind, tokens: int) -> str | None:
     """What is wrong with a kernel on problems of its kind, which have padding and a partial block.
 
     The first one is as long as the calls that it is for: torch looks for the fastest kernel of that length.
     """
-    long, short = (_trial_lengths(recipe, kind, size) for size in (min(tokens, TRIAL_TOKENS), 0))
+    long, short = (trial_lengths(recipe, kind, size) for size in (min(tokens, TRIAL_TOKENS), 0))
     # Autocast would compute the reference in half precision; where layers are recomputed in the backward
     # pass, what the first layer saves would be what its trial saves.
     with torch.autocast(kind.device.type, enabled=False), saved_tensors_hooks(_same, _same):

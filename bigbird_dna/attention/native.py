@@ -35,7 +35,7 @@ TOLERANCE = 1e-4  # of the check; values and gradients are of the order of 1
 def native_attention(call: Call) -> Tensor:
     """Attention by the kernel, (B, H, L, K), differentiable once; `RuntimeError` where there is none."""
     q, k, v, pattern, lengths, layer, *_ = call
-    out: Tensor = _forward(q, k, v, list(lengths), pattern.as_numbers(), layer)[0]
+    out: Tensor = forward_op(q, k, v, list(lengths), pattern.as_numbers(), layer)[0]
     return out
 
 
@@ -74,18 +74,18 @@ class _Loaded(NamedTuple):
 
 
 _lock = Lock()
-_loaded: _Loaded | None = None
+loaded: _Loaded | None = None
 
 
 def _load() -> _Loaded:
     """The kernel of this process, compiled, checked and loaded on the first call."""
-    global _loaded
+    global loaded
     with _lock:
-        if _loaded is None:
+        if loaded is None:
             # A thread of its own has none of the caller's modes: tracing, inference, autocast.
             with ThreadPoolExecutor(1) as pool:
-                _loaded = pool.submit(_try_to_load).result()
-        return _loaded
+                loaded = pool.submit(_try_to_load).result()
+        return loaded
 
 
 def _try_to_load() -> _Loaded:
@@ -181,14 +181,14 @@ def _kernel() -> Kernel:
 
 
 @torch.library.custom_op("bigbird_dna::native_forward", mutates_args=(), device_types="cpu")
-def _forward(
+def forward_op(
     q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int], pattern: Sequence[int], layer: int
 ) -> tuple[Tensor, Tensor]:
     return _kernel().forward(Call(q, k, v, _pattern(tuple(pattern)), tuple(lengths), layer))
 
 
 @torch.library.custom_op("bigbird_dna::native_backward", mutates_args=(), device_types="cpu")
-def _backward(
+def backward_op(
     upper: Tensor,
     q: Tensor,
     k: Tensor,
@@ -208,12 +208,12 @@ def _pattern(numbers: tuple[int, ...]) -> Pattern:
     return Pattern.from_numbers(numbers)
 
 
-@_forward.register_fake
+@forward_op.register_fake
 def _(q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor]:
     return empty_output(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@_backward.register_fake
+@backward_op.register_fake
 def _(upper: Tensor, q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     return empty_output(q), empty_output(q), empty_output(q)
 
@@ -226,8 +226,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _differentiate(ctx: Any, upper: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    grads = _backward(upper, *ctx.saved_tensors, ctx.lengths, ctx.pattern, ctx.layer)
+    grads = backward_op(upper, *ctx.saved_tensors, ctx.lengths, ctx.pattern, ctx.layer)
     return (*grads, None, None, None)
 
 
-_forward.register_autograd(_differentiate, setup_context=_save)
+forward_op.register_autograd(_differentiate, setup_context=_save)

@@ -57,7 +57,7 @@ class Tiles(NamedTuple):
     columns: Tensor | None  # (N,) float32, of keys
 
 
-_kept: OrderedDict[tuple[object, ...], Tiles] = OrderedDict()
+KEPT_TILES: OrderedDict[tuple[object, ...], Tiles] = OrderedDict()
 
 
 def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
@@ -77,14 +77,14 @@ def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
         whole = tiles if hidden else shortest // size
         sizes = _Sizes(blocks, most, size, tiles, -(-longest // size), whole)
         key = (pattern, sizes, call.q.shape[1], call.layer, gradients, call.q.device)
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
+        if key in KEPT_TILES:
+            KEPT_TILES.move_to_end(key)
+            return KEPT_TILES[key]
         # What evaluation makes first must serve training as well.
         with torch.inference_mode(False):
-            _kept[key] = new = _make(*key)
-        while len(_kept) > 1 and sum(map(_bytes, _kept.values())) > KEPT_BYTES:
-            _kept.popitem(last=False)
+            KEPT_TILES[key] = new = _make(*key)
+        while len(KEPT_TILES) > 1 and sum(map(tile_bytes, KEPT_TILES.values())) > KEPT_BYTES:
+            KEPT_TILES.popitem(last=False)
         return new
 
     if len({*blocks}) == 1:
@@ -227,6 +227,6 @@ def _listed(mask: Bools, device: torch.device) -> Lists:
     return Lists(counted, listed)
 
 
-def _bytes(tiles: Tiles) -> int:
+def tile_bytes(tiles: Tiles) -> int:
     lists = (tiles.partial, tiles.full, tiles.partial_queries, tiles.full_queries)
     return sum(made.counts.nbytes + made.ids.nbytes for made in lists if made is not None)

@@ -23,7 +23,7 @@ from bigbird_dna.errors import DataError, UsageError
 
 STDIN = Path("standard input")  # as messages name it
 LONGEST_LINE = 1 << 24  # bytes of a line of a table
-_BLOCK = 1 << 16  # bytes read at a time
+READ_BYTES = 1 << 16  # bytes read at a time
 # Of ASCII, what a line of text doesn't hold.
 CONTROL_BYTES = bytes({*range(32), 127} - {ord("\t")})
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -188,7 +188,7 @@ def _whole_lines(path: Path, stream: IO[bytes], longest: int, number: int) -> It
     carry = b""
     at_end = False
     while not at_end:
-        more = stream.read(max(_BLOCK, len(carry)))
+        more = stream.read(max(READ_BYTES, len(carry)))
         at_end = not more
         block = carry + more
         cut = len(block) if at_end else block.rfind(b"\n") + 1

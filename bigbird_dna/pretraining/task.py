@@ -90,9 +90,9 @@ class PretrainingObjective:
         length = self.config.tokens_at(step)
         more = self.config.sequence_tokens // length
         places = range(first * more, (first + count) * more)
-        return self._batch(self.samplers[length], [(self.config.seed, 0, step, place) for place in places])
+        return self.batch_of(self.samplers[length], [(self.config.seed, 0, step, place) for place in places])
 
-    def _batch(self, drawn_by: Sampler, seeds: Sequence[tuple[int, ...]]) -> Batch:
+    def batch_of(self, drawn_by: Sampler, seeds: Sequence[tuple[int, ...]]) -> Batch:
         rows, targets, firsts, classes = [], [], [], []
         for seed in seeds:
             rng = np.random.default_rng(seed)
@@ -180,7 +180,7 @@ class PretrainingObjective:
         sums = {"pairs": 0.0, "right_pairs": 0.0}
         for start in starts[self.world.rank :: self.world.size]:
             stop = min(start + size, self.config.evaluation_sequences)
-            batch = self._batch(pairs, [(self.config.seed, 1, index) for index in range(start, stop)])
+            batch = self.batch_of(pairs, [(self.config.seed, 1, index) for index in range(start, stop)])
             output: PretrainingOutput = network(*(batch[name].to(self.world.device) for name in INPUTS))
             assert output.next_sentence is not None
             right = output.next_sentence.argmax(-1).cpu() == batch["next_sentence"]

@@ -63,17 +63,17 @@ class NativePieces:
         found isn't what `plain` gives.
         """
         with _lock:
-            library = _load()
-        opened = None if library is None else cls._opened(library, pieces, scores)
+            library = load_library()
+        opened = None if library is None else cls.opened_with(library, pieces, scores)
         if opened is None:
             return None
-        samples = _samples(pieces)
+        samples = sample_texts(pieces)
         found, expected = opened.encode(samples), plain(samples)
         agree = found is not None and all(map(np.array_equal, found, expected))
         return opened if agree else None
 
     @classmethod
-    def _opened(cls, library: ctypes.CDLL, pieces: Sequence[str], scores: Sequence[float]) -> Self | None:
+    def opened_with(cls, library: ctypes.CDLL, pieces: Sequence[str], scores: Sequence[float]) -> Self | None:
         runs = [i for i, piece in enumerate(pieces) if piece.startswith("N")]
         runs.sort(key=lambda i: -len(pieces[i]))
         learnt = [i for i, piece in enumerate(pieces) if len(piece) > 1 and piece[0] != "N"]
@@ -130,7 +130,7 @@ def _pointer(array: NDArray[Any]) -> Any:
     return array.ctypes.data_as(ctypes.c_void_p)
 
 
-def _samples(pieces: Sequence[str]) -> list[str]:
+def sample_texts(pieces: Sequence[str]) -> list[str]:
     """Random bases, with and without N, and pieces side by side."""
     rng = np.random.default_rng(0)
     bases = "".join(rng.choice([*BASES], _CHECKED))
@@ -141,13 +141,13 @@ def _samples(pieces: Sequence[str]) -> list[str]:
 
 
 @cache
-def _load() -> ctypes.CDLL | None:
+def load_library() -> ctypes.CDLL | None:
     """The library of this process, compiled, checked and loaded on the first call; None: there is none."""
     if os.environ.get("BIGBIRD_DNA_NATIVE") == "0":
         return None
     source = files("bigbird_dna.tokens").joinpath("bpe.cpp").read_bytes()
     try:
-        with native_build.library(source, _check) as path:
+        with native_build.library(source, check_library) as path:
             return _library(path)
     except (native_build.BuildError, OSError, AttributeError):
         return None
@@ -161,10 +161,10 @@ def _library(path: Path) -> ctypes.CDLL:
     return library
 
 
-def _check(path: Path) -> None:
+def check_library(path: Path) -> None:
     """Let a new library encode what one can do by hand; `BuildError` if it says something else."""
     pieces, scores = ["", "A", "C", "G", "T", "N", "NN", "AA", "CG", "ACG"], [0.0] * 7 + [-1.0, -2.0, -3.0]
-    opened = NativePieces._opened(_library(path), pieces, scores)
+    opened = NativePieces.opened_with(_library(path), pieces, scores)
     found = None if opened is None else opened.encode(["AAACGTNNNT", "", "ACG"], 2)
     if found is None or [row.tolist() for row in found] != [[7, 9, 4, 6, 5, 4], [], [9]]:
         raise native_build.BuildError("the compiled encoder doesn't find the pieces that it should")
@@ -261,12 +261,12 @@ class DnaTokenizer(Tokenizer):
     def _fast_rows(self, sequences: Sequence[str], threads: int) -> list[NDArray[np.int32]] | None:
         """What `encode_batch` gives, by the C++; None if SentencePiece had better, or must, look at them."""
         self._asked += sum(map(len, sequences))
-        if self._asked < NATIVE_FROM or self._native is None:
+        if self._asked < NATIVE_FROM or self.native is None:
             return None
-        return self._native.encode(sequences, threads)
+        return self.native.encode(sequences, threads)
 
     @cached_property
-    def _native(self) -> NativePieces | None:
+    def native(self) -> NativePieces | None:
         return NativePieces.open(self._letters, self._scores, partial(encode_rows, self._processor))
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
@@ -274,7 +274,7 @@ class DnaTokenizer(Tokenizer):
         return "".join(self._letters[index] for index in self._known(ids))
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Any, ...]]:
-        return DnaTokenizer, (self._content,)
+        return DnaTokenizer, (self.content,)
 
 
 _NO_BASES = "the tokenizer's corpus holds no A, C, G or T"

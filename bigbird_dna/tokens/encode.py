@@ -32,7 +32,7 @@ from bigbird_dna.tokens.text import load_tokenizer
 CHUNK = 10_000  # bp encoded at a time
 FLANK = 500  # bp on either side of a TSS in the region "promoters"
 _FREQUENT = 20  # pieces listed by name
-_BATCH = 50  # intervals an item of work
+BATCH_INTERVALS = 50  # intervals an item of work
 
 Usage = NDArray[np.int64]  # (V,) how often each piece was used
 
@@ -108,9 +108,9 @@ class _Counter:
         """Of the intervals of each part, which are counted in batches."""
         usages = [np.zeros(self.tokenizer.vocabulary, np.int64) for _ in parts]
         work = [
-            (place, part[first : first + _BATCH])
+            (place, part[first : first + BATCH_INTERVALS])
             for place, part in enumerate(parts)
-            for first in range(0, len(part), _BATCH)
+            for first in range(0, len(part), BATCH_INTERVALS)
         ]
         counted = ordered_map(self, [batch for _, batch in work], workers)
         for (place, _), usage in progress(zip(work, counted, strict=True), what, total=len(work)):

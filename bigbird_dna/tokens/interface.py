@@ -67,7 +67,7 @@ class Tokenizer(ABC):
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = specials
         self.sha256 = hashlib.sha256(content).hexdigest()
         self.source = source  # names the tokenizer in errors
-        self._content = content
+        self.content = content
         self._letters = tuple(letters)
 
     @abstractmethod
@@ -124,7 +124,7 @@ class Tokenizer(ABC):
     def save(self, path: Path) -> None:
         """Write the file as it was read, whole or not at all."""
         with atomic_path(path) as temporary:
-            temporary.write_bytes(self._content)
+            temporary.write_bytes(self.content)
 
     def _covered(self) -> list[int]:
         return [len(letters) for letters in self._letters]
@@ -141,7 +141,7 @@ class Tokenizer(ABC):
         return self.vocabulary
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[Any, ...]]:
-        return type(self), (self._content, self.specials, self.vocabulary)
+        return type(self), (self.content, self.specials, self.vocabulary)
 
     def __repr__(self) -> str:
         name = type(self).__name__

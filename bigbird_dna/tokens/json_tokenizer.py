@@ -258,7 +258,7 @@ class JsonTokenizer(Tokenizer):
             raise ModelError(
                 f"{self.source}: needs the tokenizers library: pip install 'bigbird-dna[hf]'"
             ) from None
-        text = library_json(self._content, decoding=not self.is_dna, source=self.source)
+        text = library_json(self.content, decoding=not self.is_dna, source=self.source)
         library = self._called(LibraryTokenizer.from_str, text)
         for piece, index in library.get_vocab(with_added_tokens=True).items():
             if not 0 <= index < self.vocabulary or self.pieces[index] != piece:

@@ -13,7 +13,7 @@ from bigbird_dna.errors import UsageError
 
 # Seconds in which further SIGTERMs are the same wish: a scheduler tells all processes of a job, and torchrun
 # and Snakemake pass on to theirs what they are told.
-_TOGETHER = 5.0
+TOGETHER = 5.0
 # Seconds kept for what comes before the first step and after the last: imports, reading, leaving.
 _SPARE = 60.0
 _SLURM_END = "SLURM_JOB_END_TIME"  # seconds since 1970
@@ -39,7 +39,7 @@ def time_of_end(limit: str | None) -> float:
 class Stopping:
     """Minds SIGTERM and the time `ends` in a `with` block, in which `step` is called before each step.
 
-    The first SIGTERM is a wish, and no more than noted. One that comes later than `_TOGETHER` seconds after
+    The first SIGTERM is a wish, and no more than noted. One that comes later than `TOGETHER` seconds after
     it does what it did before the block.
     """
 
@@ -84,7 +84,7 @@ class Stopping:
         now = time.monotonic()
         if self._asked is None:
             self._asked = now
-        if now - self._asked < _TOGETHER:
+        if now - self._asked < TOGETHER:
             return
         signal.signal(signal.SIGTERM, self._before)
         os.kill(os.getpid(), number)

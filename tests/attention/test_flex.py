@@ -127,7 +127,7 @@ def test_reverse_lists_are_torchs(problem: tuple[Pattern, int, tuple[int, ...]])
 
 
 def test_tiles_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "_kept", type(tiles._kept)())
+    monkeypatch.setattr(tiles, "KEPT_TILES", type(tiles.KEPT_TILES)())
 
     def make(layer: int, shortest: int = 640) -> tiles.Tiles:
         return tiles.make_tiles(call_of(GENOMICS, (640, shortest), 2, layer=layer), 64, False)
@@ -136,11 +136,11 @@ def test_tiles_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert make(0) is first and make(0, 639) is not first and make(0, 600) is make(0, 630)
     with torch.inference_mode():
         assert not make(1).full.ids.is_inference()
-    one = tiles._bytes(first)
+    one = tiles.tile_bytes(first)
     monkeypatch.setattr(tiles, "KEPT_BYTES", 2 * one)
     for layer in range(2, 6):
         make(layer)
-    assert len(tiles._kept) == 2
+    assert len(tiles.KEPT_TILES) == 2
 
 
 @pytest.mark.parametrize("size", [1, 4, 16, 32, 48, 64, 84, 96, 128, 192, 256])
@@ -149,14 +149,14 @@ def test_tiles_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_recipes_fit_a_gpu(size: int, extra: int, dtype: torch.dtype) -> None:
     """What torch's lowering demands: sides that are powers of two from 16 up and divide the tile."""
     pattern = Pattern(size, num_global_tokens=extra)
-    for recipe in flex._recipes(pattern, "cuda", True):
+    for recipe in flex.possible_recipes(pattern, "cuda", True):
         assert recipe.size % 16 == 0
-        options = flex._kernel_options(recipe.size, dtype)
+        options = flex.kernel_options(recipe.size, dtype)
         sides = [value for name, value in options.items() if "BLOCK" in name]
         assert all(side in (16, 32, 64) and recipe.size % side == 0 for side in sides)
         assert sides or recipe.size % 128 == 0
-    assert len(flex._recipes(pattern, "cuda", False)) == 1
-    assert flex._recipes(replace(pattern, num_global_tokens=0), "cpu", False)[0].size == size
+    assert len(flex.possible_recipes(pattern, "cuda", False)) == 1
+    assert flex.possible_recipes(replace(pattern, num_global_tokens=0), "cpu", False)[0].size == size
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ class Twisted(torch.autograd.Function):
 
 def kind(**changes: object) -> flex.Kind:
     q = torch.zeros(2, 2, 8, 4)
-    return flex._kind(q, Pattern(8), True, False)._replace(**changes)  # type: ignore[arg-type]
+    return flex.kind_of(q, Pattern(8), True, False)._replace(**changes)  # type: ignore[arg-type]
 
 
 @given(
@@ -213,7 +213,7 @@ def test_trial_lengths_are_near_the_real_one_and_share_no_size(
     """torch takes sizes that are equal at compilation for equal for ever."""
     pattern, one_row = Pattern(block, num_global_tokens=extra), rows == "one row"
     asked = kind(pattern=pattern, heads=heads, width=16, one_row=one_row, by_row=rows == "by row")
-    lengths = flex._trial_lengths(flex.Recipe(size, False), asked, tokens)
+    lengths = flex.trial_lengths(flex.Recipe(size, False), asked, tokens)
     assert len({pattern.blocks(length) for length in lengths}) == (2 if rows == "by row" else 1)
     assert (len(lengths) == 1) == one_row
     if tokens >= extra + max(8 * block, 160 + block):
@@ -247,7 +247,7 @@ def test_a_trial_finds_faults(
 
     monkeypatch.setattr(flex, "run", run)
     asked = kind(one_row=rows == "one_row", by_row=rows == "by_row")
-    found = flex._failure(flex.Recipe(8, False), asked, 8)
+    found = flex.find_failure(flex.Recipe(8, False), asked, 8)
     assert found is None if reason is None else found is not None and reason in found
 
 
@@ -263,12 +263,12 @@ def test_a_trial_is_as_long_as_the_call_and_a_short_one_follows(monkeypatch: pyt
         seen.clear()
         # Two rows whose lengths are a block apart, each long enough for the linear reference.
         monkeypatch.setattr(flex, "DENSE_TOKENS", 400)
-        assert flex._failure(flex.Recipe(8, False), kind(by_row=by_row), 500) is None
+        assert flex.find_failure(flex.Recipe(8, False), kind(by_row=by_row), 500) is None
         long, short = seen
         assert 500 <= max(long) < 520 and max(short) < 200
         assert len({-(-length // 8) for length in long}) == 1 + by_row
     monkeypatch.setattr(flex, "TRIAL_TOKENS", 450)
-    assert flex._failure(flex.Recipe(8, False), kind(), 10**6) is None
+    assert flex.find_failure(flex.Recipe(8, False), kind(), 10**6) is None
     assert max(map(max, seen)) < 520
 
 
@@ -282,17 +282,17 @@ def test_a_trial_knows_no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
     """In bfloat16 dense attention would be off by more than a kernel in float32 may be."""
     monkeypatch.setattr(flex, "run", exactly)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert flex._failure(flex.Recipe(8, False), kind(), 8) is None
+        assert flex.find_failure(flex.Recipe(8, False), kind(), 8) is None
 
 
 def test_a_trial_in_the_midst_of_a_layer_that_is_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a trial saves for its own gradients is not the layer's."""
     monkeypatch.setattr(flex, "run", exactly)
-    monkeypatch.setattr(flex, "_found", {})
+    monkeypatch.setattr(flex, "FOUND_RECIPES", {})
     x = torch.randn(3, requires_grad=True)
 
     def layer(x: Tensor) -> Tensor:
-        assert isinstance(flex._recipe(kind(), 8), flex.Recipe)
+        assert isinstance(flex.find_recipe(kind(), 8), flex.Recipe)
         return x.sin().exp()
 
     checkpoint(layer, x, use_reentrant=False).sum().backward()
@@ -303,14 +303,14 @@ def test_a_trial_in_the_midst_of_a_layer_that_is_recomputed(monkeypatch: pytest.
 def test_the_first_recipe_that_passes_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     recipes = (flex.Recipe(64, False), flex.Recipe(64, True), flex.Recipe(128, False))
     faults = dict(zip(recipes, ["a", None, "c"], strict=True))
-    monkeypatch.setattr(flex, "_recipes", lambda *_: recipes)
-    monkeypatch.setattr(flex, "_failure", lambda recipe, *_: faults[recipe])
-    monkeypatch.setattr(flex, "_found", {})
-    assert flex._recipe(kind(), 8) == recipes[1]
+    monkeypatch.setattr(flex, "possible_recipes", lambda *_: recipes)
+    monkeypatch.setattr(flex, "find_failure", lambda recipe, *_: faults[recipe])
+    monkeypatch.setattr(flex, "FOUND_RECIPES", {})
+    assert flex.find_recipe(kind(), 8) == recipes[1]
     faults[recipes[1]] = "b"
-    assert flex._recipe(kind(), 8) == recipes[1], "tried once"
-    flex._found.clear()
-    assert flex._recipe(kind(), 8) == "a"
+    assert flex.find_recipe(kind(), 8) == recipes[1], "tried once"
+    flex.FOUND_RECIPES.clear()
+    assert flex.find_recipe(kind(), 8) == "a"
 
 
 def by_flex(monkeypatch: pytest.MonkeyPatch, by_row: bool) -> list[tuple[int, ...]]:
@@ -323,7 +323,7 @@ def by_flex(monkeypatch: pytest.MonkeyPatch, by_row: bool) -> list[tuple[int, ..
 
     monkeypatch.setattr(flex, "unavailable", lambda *_, **__: None)
     monkeypatch.setattr(flex, "serves_by_row", lambda *_, **__: by_row)
-    monkeypatch.setitem(backends._ROUTES, "flex", attend)
+    monkeypatch.setitem(backends.ROUTES, "flex", attend)
     return calls
 
 
@@ -346,8 +346,8 @@ def test_rows_of_all_lengths_are_one_call(monkeypatch: pytest.MonkeyPatch, by_ro
 
 
 def test_lists_by_row_that_would_fill_the_memory_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flex, "_cpu_refusal", lambda *_: None)
-    monkeypatch.setattr(flex, "_recipe", lambda *_: flex.Recipe(64, False))
+    monkeypatch.setattr(flex, "cpu_refusal", lambda *_: None)
+    monkeypatch.setattr(flex, "find_recipe", lambda *_: flex.Recipe(64, False))
     for rows, fits in ((300, True), (400, False)):
         q = torch.zeros(()).expand(rows, 12, 4096, 1)
         assert flex.serves_by_row(RouteRequest(q, GENOMICS, gradients=True)) == fits

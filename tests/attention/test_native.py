@@ -236,10 +236,10 @@ def test_second_derivatives_are_refused() -> None:
 def test_operators_are_registered_correctly() -> None:
     q, k, v, upper = inputs(2, 2, 100, 8)
     rest = ([100, 99], SMALL.as_numbers(), 0)
-    torch.library.opcheck(native._forward, (q, k, v, *rest))
+    torch.library.opcheck(native.forward_op, (q, k, v, *rest))
     q, k, v = q.detach(), k.detach(), v.detach()
-    out, lse = native._forward(q, k, v, *rest)
-    torch.library.opcheck(native._backward, (upper, q, k, v, out, lse, *rest))
+    out, lse = native.forward_op(q, k, v, *rest)
+    torch.library.opcheck(native.backward_op, (upper, q, k, v, out, lse, *rest))
 
 
 @pytest.mark.usefixtures("kernel")
@@ -309,7 +309,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache, and a process that hasn't loaded the kernel yet."""
     monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(native, "_loaded", None)
+    monkeypatch.setattr(native, "loaded", None)
     return tmp_path / "cache"
 
 

@@ -35,7 +35,7 @@ class Source:
         """Bits (M,) of stretches given all bases before, which are at least `order`."""
         bits = np.zeros(len(starts))
         for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
-            bits[number] = -np.log2(self._chances(codes[start - self.order : end][None])[0])
+            bits[number] = -np.log2(self.chances_of(codes[start - self.order : end][None])[0])
         return bits
 
     def two_sided(self, codes, starts, ends):
@@ -45,7 +45,7 @@ class Source:
             every = np.array([*product(range(4), repeat=end - start)])
             texts = np.tile(codes[start - self.order : end + self.order], (len(every), 1))
             texts[:, self.order : self.order + end - start] = every
-            chances = self._chances(texts)
+            chances = self.chances_of(texts)
             own = (every == codes[start:end]).all(1)
             bits[number] = -np.log2(chances[own][0] / chances.sum())
         return bits
@@ -76,7 +76,7 @@ class Source:
             behind /= behind.sum(1, keepdims=True)
         return found / found.sum(2, keepdims=True)
 
-    def _chances(self, texts: np.ndarray) -> np.ndarray:
+    def chances_of(self, texts: np.ndarray) -> np.ndarray:
         """Probability (T,) of texts (T, n) after their first `order` bases."""
         found = np.ones(len(texts))
         for place in range(self.order, texts.shape[1]):

@@ -275,7 +275,7 @@ def test_what_the_source_knows_is_the_sum_over_all_texts(order):
     source = Source(order, seed=4)
     every = np.array([*product(range(4), repeat=order + 6)])
     states = every[:, :order] @ 4 ** np.arange(order)[::-1]
-    chances = source.states[states] * source._chances(every)
+    chances = source.states[states] * source.chances_of(every)
     every = every[:, order:]
     rng = np.random.default_rng(0)
     seen = np.where(rng.random((8, 6)) < 0.5, rng.integers(0, 4, (8, 6)), 4)

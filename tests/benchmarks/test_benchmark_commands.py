@@ -72,7 +72,7 @@ def test_all_mechanisms_go_by_one_word(tmp_path: Path) -> None:
     names = [row["contender"] for row in result["results"]]
     assert names == ["sdpa", "axial", *(name for name in sorted(known_mechanisms()) if name != "axial")]
     assert {row["status"] for row in result["results"]} == {"measured"}
-    assert len({looks for looks in figure._looks(names)}) == len(names)
+    assert len({looks for looks in figure.looks_of(names)}) == len(names)
 
 
 def test_stated_powers_are_those_of_the_documentation() -> None:

@@ -145,7 +145,7 @@ def test_what_would_take_too_long_is_left_out() -> None:
 
 
 def test_what_would_not_fit_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alone, "_measure", lambda _, case: Alone(case.length, 1 << 20, 1e-3))
+    monkeypatch.setattr(alone, "measure_call", lambda _, case: Alone(case.length, 1 << 20, 1e-3))
     monkeypatch.setattr(alone, "available_memory", lambda device: 10 << 20)
     rows = run(attention("blocked,dense", passes="forward", lengths="1024"))["results"]
     assert [row["status"] for row in rows] == ["measured", "skipped"]  # 4 MiB, and 16 MiB
@@ -174,7 +174,7 @@ def test_failures_and_deaths_of_processes_are_results(monkeypatch: pytest.Monkey
     benchmark = attention("blocked", memory=True, max_seconds=1e-7)
     with fails(LeftOut):
         measure_alone(benchmark, Case("blocked", 256, "forward"))
-    monkeypatch.setattr(alone, "_answer", _die)
+    monkeypatch.setattr(alone, "answer_to", _die)
     with pytest.raises(LeftOut) as caught:
         measure_alone(benchmark, Case("blocked", 256, "forward"))
     assert caught.value.args == ("failed", "its process was killed (signal 9): out of memory?")

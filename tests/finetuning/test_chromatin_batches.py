@@ -78,7 +78,7 @@ def test_batches_are_those_made_window_by_window(
     native_from: int,
 ) -> None:
     monkeypatch.setattr(tokenizers, "NATIVE_FROM", native_from)
-    made = objective(data, reference, DnaTokenizer(tokenizer._content), **keys)
+    made = objective(data, reference, DnaTokenizer(tokenizer.content), **keys)
     plain = PlainBatches(made, reference)
     before = made.neighbors.copy()
     for step in range(STEPS):

@@ -176,7 +176,7 @@ def test_lines_are_those_of_the_text(tmp_path, wanted, newline, ends, block, mar
     path.write_bytes(("\ufeff" * mark + text).encode() or b"\n")
     expected = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compression, "_BLOCK", block)
+        patch.setattr(compression, "READ_BYTES", block)
         found = list(read_lines(path))
         raw = list(numbered_lines(path, io.BytesIO(text.encode()), first=7))
     assert found == list(enumerate(expected, start=1))
@@ -188,7 +188,7 @@ def test_lines_are_those_of_the_text(tmp_path, wanted, newline, ends, block, mar
 def test_lines_up_to_the_longest_are_read(lengths, block, ends):
     text = b"\n".join(b"x" * length for length in lengths) + b"\n" * ends
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compression, "_BLOCK", block)
+        patch.setattr(compression, "READ_BYTES", block)
         reading = numbered_lines(Path("x"), io.BytesIO(text), 15)
         if max(lengths) <= 15:
             assert len(list(reading)) == len(lengths) - (not ends and not lengths[-1])

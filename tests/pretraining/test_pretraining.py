@@ -132,7 +132,7 @@ def test_hidden_tokens_go_with_their_rows_into_micro_batches(objective: Pretrain
             example = objective.samplers[96].draw(rng)
             return example._replace(ids=example.ids[: int(rng.integers(min(example.first + 2, 96), 97))])
 
-    whole = objective._batch(Ended(), [(1, place) for place in range(16)])
+    whole = objective.batch_of(Ended(), [(1, place) for place in range(16)])
     assert len({*whole["lengths"].tolist()}) > 3
     found = []
     for rows in by_length(whole["lengths"], [7, 5, 4]):

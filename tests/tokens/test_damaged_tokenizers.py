@@ -65,7 +65,7 @@ def test_numbers_of_the_wire_format() -> None:
 def test_the_library_does_with_the_checked_model_what_it_does_with_the_file(
     tokenizer: DnaTokenizer, texts: bytes
 ) -> None:
-    dna = tokenizer._content
+    dna = tokenizer.content
     for content, samples in (
         (dna, [random_dna(n, n) + "N" * (n % 40) for n in range(1, 200, 7)]),
         (texts, [TEXT, "", " ", "a" * 99, "ﷺ" * 9]),
@@ -81,14 +81,14 @@ def test_the_library_does_with_the_checked_model_what_it_does_with_the_file(
 
 def test_pieces_are_the_same_read_fast_or_one_by_one(tokenizer: DnaTokenizer) -> None:
     unusual = piece(b"x" * 200)  # its size takes two bytes
-    whole = read_piece_model(tokenizer._content)
-    slow = read_piece_model(unusual + tokenizer._content)
+    whole = read_piece_model(tokenizer.content)
+    slow = read_piece_model(unusual + tokenizer.content)
     assert slow.pieces == ["x" * 200, *whole.pieces] and slow.types == [1, *whole.types]
     assert slow.serialized == unusual + whole.serialized
 
 
 def test_a_model_that_is_cut_off_is_refused_wherever_it_is_cut(tokenizer: DnaTokenizer) -> None:
-    content = tokenizer._content
+    content = tokenizer.content
     for end in range(0, len(content) - 1, 3):
         with fails(ModelError):
             DnaTokenizer(content[:end], "here")
@@ -98,7 +98,7 @@ def test_damaged_bytes_are_refused_or_leave_a_tokenizer_that_encodes(tokenizer: 
     rng = np.random.default_rng(0)
     sequence = random_dna(200, 3) + "N" * 20
     for _ in range(1500):
-        content = bytearray(tokenizer._content)
+        content = bytearray(tokenizer.content)
         for place in rng.integers(0, len(content), rng.integers(1, 4)):
             content[place] = rng.integers(0, 256)
         try:
@@ -169,11 +169,11 @@ def test_rules_of_normalization_are_followed_before_the_library_does(texts: byte
 def test_a_model_of_dna_that_would_give_other_tokens_is_refused(
     tokenizer: DnaTokenizer, number: int, value: bytes
 ) -> None:
-    refused(replaced(tokenizer._content, number, value), kind=DnaTokenizer)
+    refused(replaced(tokenizer.content, number, value), kind=DnaTokenizer)
 
 
 def test_a_piece_of_another_type_would_change_tokens(tokenizer: DnaTokenizer) -> None:
-    fields = list(read_fields(tokenizer._content))
+    fields = list(read_fields(tokenizer.content))
     for index, kind in {30: 5, 0: 1, 5: 1}.items():
         bodies = [write_field(f.number, f.value) for f in fields]
         bodies[index] = piece(tokenizer.pieces[index].encode(), -1, kind)

@@ -54,9 +54,9 @@ def compiler() -> None:
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process that hasn't loaded the library yet, and encodes with it from the first letter on."""
     monkeypatch.setattr(tokenizer, "NATIVE_FROM", 0)
-    native_pieces._load.cache_clear()
+    native_pieces.load_library.cache_clear()
     yield
-    native_pieces._load.cache_clear()
+    native_pieces.load_library.cache_clear()
 
 
 @cache
@@ -113,10 +113,10 @@ def test_long_texts_with_repeats(kind: tuple[int, int, bool]) -> None:
 
 def opened(learnt: Sequence[str], scores: Sequence[float] | None = None) -> NativePieces | None:
     """Pieces in the order of their learning, behind those of the bases."""
-    library = native_pieces._load()
+    library = native_pieces.load_library()
     assert library is not None
     ranks = scores or [-float(number) for number in range(len(learnt))]
-    return NativePieces._opened(library, [*"ACGT", "N", *learnt], [0.0] * 5 + [*ranks])
+    return NativePieces.opened_with(library, [*"ACGT", "N", *learnt], [0.0] * 5 + [*ranks])
 
 
 @st.composite
@@ -172,19 +172,19 @@ def test_without_it_sentencepiece_encodes(
     tokenizer: DnaTokenizer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, why: str
 ) -> None:
     texts = [random_dna(3000, 5), "ANNNNNNNC", ""]
-    expected = [row.tolist() for row in DnaTokenizer(tokenizer._content).encode_batch(texts)]
-    native_pieces._load.cache_clear()
+    expected = [row.tolist() for row in DnaTokenizer(tokenizer.content).encode_batch(texts)]
+    native_pieces.load_library.cache_clear()
     if why == "no compiler":
         monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path))
         monkeypatch.setenv("CXX", "no-such-compiler")
     elif why == "switched off":
         monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")
     elif why == "another answer":
-        monkeypatch.setattr(native_pieces, "_samples", lambda _: ["x"])
+        monkeypatch.setattr(native_pieces, "sample_texts", lambda _: ["x"])
     else:
         monkeypatch.setattr(NativePieces, "encode", lambda *_: None)
-    again = DnaTokenizer(tokenizer._content)
-    assert again._native is None or why == "library says so"
+    again = DnaTokenizer(tokenizer.content)
+    assert again.native is None or why == "library says so"
     assert [row.tolist() for row in again.encode_batch(texts)] == expected
     assert again.encode(texts[0]).tolist() == expected[0]
     with fails(DataError):
@@ -193,9 +193,9 @@ def test_without_it_sentencepiece_encodes(
 
 @pytest.mark.usefixtures("unloaded")
 def test_a_tokenizer_uses_it_and_says_which_letter_is_wrong(tokenizer: DnaTokenizer) -> None:
-    again = DnaTokenizer(tokenizer._content)
+    again = DnaTokenizer(tokenizer.content)
     texts = [random_dna(3000, 5), "ANNNNNNNC", ""]
-    assert again._native is not None
+    assert again.native is not None
     assert [row.tolist() for row in again.encode_batch(texts, 2)] == [again.encode(t).tolist() for t in texts]
     with fails(DataError):
         again.encode_batch(["A", "ACx"])
@@ -204,12 +204,12 @@ def test_a_tokenizer_uses_it_and_says_which_letter_is_wrong(tokenizer: DnaTokeni
 
 
 def test_a_library_that_encodes_wrongly_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = native_pieces._load()
+    library = native_pieces.load_library()
     assert library is not None
-    native_pieces._check(Path(library._name))
+    native_pieces.check_library(Path(library._name))
     monkeypatch.setattr(NativePieces, "encode", lambda *_: [np.array([7, 9, 4, 6, 5, 5])])
     with fails(BuildError):
-        native_pieces._check(Path(library._name))
+        native_pieces.check_library(Path(library._name))
 
 
 def test_yeast(shared_data: Path, tmp_path: Path) -> None:

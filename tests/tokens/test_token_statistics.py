@@ -32,7 +32,7 @@ def ids_of(reference: Reference, tokenizer: DnaTokenizer, *contigs: str) -> np.n
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "CHUNK", 1000)
-    monkeypatch.setattr(statistics, "_BATCH", 2)
+    monkeypatch.setattr(statistics, "BATCH_INTERVALS", 2)
 
 
 def test_counts_are_those_of_the_tokens(reference: Reference, tokenizer: DnaTokenizer) -> None:

@@ -74,7 +74,7 @@ def test_sigterm_is_a_wish_and_one_that_comes_later_ends_at_once(
         for _ in range(3):  # a scheduler, torchrun and Snakemake pass it on
             os.kill(os.getpid(), signal.SIGTERM)
             assert wish.terminated and not heard
-        monkeypatch.setattr(stopping, "_TOGETHER", 0.0)
+        monkeypatch.setattr(stopping, "TOGETHER", 0.0)
         os.kill(os.getpid(), signal.SIGTERM)
         assert heard == [signal.SIGTERM]
     os.kill(os.getpid(), signal.SIGTERM)

@@ -310,7 +310,7 @@ class NetworkObjective:
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Loss and median AUROC on held-out windows, one strand."""
         chances = _probabilities(network, self.judged, self.device, both_strands=False).astype(np.float64)
-        loss = _loss(self.judged_labels, chances, self.judged_weight)
+        loss = loss_of(self.judged_labels, chances, self.judged_weight)
         return {"loss": loss, "auroc": _median_auroc(self.judged_labels, chances)}
 
 
@@ -335,7 +335,7 @@ def _weights(positives: NDArray[np.int64], rows: int, balanced: bool) -> NDArray
     return np.where(both & balanced, negatives / positives.clip(1), 1.0)
 
 
-def _loss(labels: NDArray[np.uint8], chances: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
+def loss_of(labels: NDArray[np.uint8], chances: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
     """Mean cross-entropy of probabilities (n, T), positives counted by the weight of their label (T,)."""
     right = np.where(labels == 1, chances, 1 - chances)
     counted = np.where(labels == 1, weight, 1.0)

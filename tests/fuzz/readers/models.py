@@ -68,7 +68,7 @@ def _described(path: Path) -> None:
 
 @functools.cache
 def _dna_models() -> list[bytes]:
-    return [small_tokenizer()._content]
+    return [small_tokenizer().content]
 
 
 @functools.cache

@@ -171,7 +171,7 @@ def test_the_best_weights_on_held_out_windows_stay(make: Make, monkeypatch: pyte
 
     original = networks.NetworkObjective.evaluate
     monkeypatch.setattr(networks.NetworkObjective, "evaluate", evaluate)
-    monkeypatch.setattr(networks, "_loss", lambda *_: next(losses))
+    monkeypatch.setattr(networks, "loss_of", lambda *_: next(losses))
     settings = NetworkSettings(steps=4, batch_size=8)
     model = make(settings).fit(*WINDOWS)
     assert len(seen) == 4

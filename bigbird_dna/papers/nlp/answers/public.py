@@ -16,7 +16,7 @@ from bigbird_dna.papers.nlp.records import LONGEST_LINE, QuestionRecord, checked
 from bigbird_dna.papers.nlp.sections import AnswerForm
 
 Row = Mapping[str, Any]
-_PIECE = 1 << 20  # characters read at a time
+READ_BYTES = 1 << 20  # characters read at a time
 
 
 def public_record(form: AnswerForm, row: Row, evidence: Path | None = None) -> dict[str, Any] | None:
@@ -68,7 +68,7 @@ def _members(path: Path, keyed: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON array with their numbers from 1; `keyed`: it is the value of the key `Data`."""
     fault = "not readable as JSON"
     with reading(path, fault, UnicodeDecodeError), path.open(encoding="utf-8") as stream:
-        text = stream.read(_PIECE)
+        text = stream.read(READ_BYTES)
         begin = text.find('"Data"') if keyed else 0
         begin = text.find("[", max(begin, 0))
         if begin < 0 or (keyed and '"Data"' not in text) or (not keyed and text[:begin].strip()):
@@ -86,7 +86,7 @@ def _objects(path: Path, stream: TextIO, text: str) -> Iterator[tuple[int, dict[
             values, end = decode(text)
         except (RecursionError, ValueError) as error:  # broken off, or no JSON
             if not ended and len(text) <= LONGEST_LINE:
-                more = stream.read(max(_PIECE, len(text)))
+                more = stream.read(max(READ_BYTES, len(text)))
                 ended = not more
                 text += more
                 continue
