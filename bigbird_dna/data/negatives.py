@@ -21,10 +21,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.config import PromoterWindowsConfig
-from bigbird_dna.data.coding import CodingRegions
+from bigbird_dna.data.coding import Coding
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
+from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Locus, fraction_n, inside, window_around
 from bigbird_dna.genome.splits import Split, Splits
 
 GC_BINS = 50
@@ -259,7 +259,7 @@ class PromoterGenome:
     windows: Sequence[Interval]  # of each promoter that has one
     owner_splits: Sequence[Split]  # that all of each window belongs to
     splits: Splits
-    coding: CodingRegions | None = None  # None: nobody knows it, and there are no intergenic negatives
+    coding: Coding | None = None  # None: nobody knows it, and there are no intergenic negatives
 
     def find(
         self,
@@ -293,7 +293,7 @@ class PromoterGenome:
         config: PromoterWindowsConfig,
         seed: tuple[int, int],
         is_taken: Callable[[Interval], bool],
-        coding: CodingRegions | None = None,
+        coding: Coding | None = None,
     ) -> list[Interval | None]:
         """A window of like GC elsewhere in the owner's split; none is used twice, and none that is taken.
 
@@ -329,7 +329,7 @@ class PromoterGenome:
         return found
 
     def _read(
-        self, segment: Interval, config: PromoterWindowsConfig, coding: CodingRegions | None
+        self, segment: Interval, config: PromoterWindowsConfig, coding: Coding | None
     ) -> tuple[str, Places, FreeStarts | None]:
         """A segment's sequence, TSS positions on its contig, and where intergenic windows can start in it."""
         sequence = self.reference.fetch(segment)
@@ -337,7 +337,10 @@ class PromoterGenome:
         positions = np.array(on_contig, np.int64)
         if coding is None:
             return sequence, positions, None
-        inside_ = coding.within(segment), positions - segment.start
+        inside_ = (
+            coding.get(segment.contig, NO_INTERVALS).inside(segment.start, segment.end),
+            positions - segment.start,
+        )
         free = find_free_starts(sequence, *inside_, size=config.length, distance=config.min_tss_distance)
         return sequence, positions, free
 
@@ -360,7 +363,7 @@ class PromoterGenome:
         return found
 
 
-def check_coding(coding: CodingRegions | None) -> CodingRegions:
+def check_coding(coding: Coding | None) -> Coding:
     """The coding bases, which intergenic negatives need; a `ConfigError` says how to give them."""
     if coding is None:
         raise ConfigError(

@@ -23,7 +23,14 @@ import pandas as pd
 from bigbird_dna.config import PLACED_SETS, Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
-from bigbird_dna.data.coding import COLUMN, CodingRegions, check_fractions, coding_counts, open_coding
+from bigbird_dna.data.coding import (
+    COLUMN,
+    Coding,
+    check_fractions,
+    coding_counts,
+    coding_fractions,
+    open_coding,
+)
 from bigbird_dna.data.negatives import FURTHEST, MAX_N, PromoterGenome, check_coding
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.similar import drop_similar
@@ -107,7 +114,7 @@ def prepare_windows(
         table, dropped = drop_similar(table, sequences, threshold)
         info |= dropped
     if annotation is not None and coding is not None:
-        table[COLUMN] = coding.fractions(table)
+        table[COLUMN] = coding_fractions(coding, table)
         info |= coding_counts(table)
         info["annotation"] = {"file": Path(annotation).name, "sha256": checksum(annotation)}
     with into_directory(output) as files:
@@ -144,11 +151,7 @@ def _warn_of_missing(negative_set: str, owners: Sequence[int], found: Sequence[I
 
 
 def _positives(
-    reference: Reference,
-    loci: Sequence[Locus],
-    splits: Splits,
-    sides: tuple[int, int],
-    coding: CodingRegions | None,
+    reference: Reference, loci: Sequence[Locus], splits: Splits, sides: tuple[int, int], coding: Coding | None
 ) -> tuple[PromoterGenome, list[str], dict[str, int]]:
     """Promoters that have a window, their names, and how many were left out, by reason."""
     counts: Counter[str] = Counter()

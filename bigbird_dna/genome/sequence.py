@@ -178,9 +178,12 @@ class Intervals(NamedTuple):
         return cls(starts[first], ends[last])
 
     @classmethod
-    def joined(cls, parts: Iterable["Intervals"]) -> Self:
-        """The union of several, at least one."""
-        return cls.union(*map(np.concatenate, zip(*parts, strict=True)))
+    def joined(cls, parts: Iterable[tuple[str, "Intervals"]]) -> dict[str, Self]:
+        """The union of those of each contig, which may come several times, as under two names in a file."""
+        found: defaultdict[str, list[Intervals]] = defaultdict(list)
+        for contig, part in parts:
+            found[contig].append(part)
+        return {c: cls.union(*map(np.concatenate, zip(*some, strict=True))) for c, some in found.items()}
 
     def overlap(self, starts: Positions, ends: Positions) -> NDArray[np.bool_]:
         """Whether each `[starts[i], ends[i])` shares a base with them."""
@@ -202,12 +205,20 @@ class Intervals(NamedTuple):
         sums = np.repeat(np.concatenate(([0], np.cumsum(self.ends - self.starts))), 2)[:-1]
         return np.asarray(np.interp(ends, edges, sums) - np.interp(starts, edges, sums), np.int64)
 
+    def inside(self, start: int, end: int) -> Self:
+        """Their parts in `[start, end)`, counted from its start."""
+        found = np.array([*self.clipped(start, end)], np.int64).reshape(-1, 2)
+        return type(self)(*(found.T - start))
+
     def clipped(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Their parts in `[start, end)`."""
         first = int(np.searchsorted(self.ends, start, side="right"))
         last = int(np.searchsorted(self.starts, end, side="left"))
         for left, right in zip(self.starts[first:last].tolist(), self.ends[first:last].tolist(), strict=True):
             yield max(left, start), min(right, end)
+
+
+NO_INTERVALS = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def whole_contigs(lengths: Mapping[str, int]) -> list[Interval]:

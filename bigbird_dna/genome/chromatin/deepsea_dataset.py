@@ -143,5 +143,6 @@ def _read_labels(
         log(f"{path}: {checked:,} of {len(rows):,} windows agree with the reference")
         builder = LabelBuilder(len(rows), tracks)
         for part in labels.parts(len(rows)):
-            builder.fill(*part)
+            for track, values in enumerate(part.values, part.track):
+                builder.mark(track, part.row + np.flatnonzero(values))
     return builder.build().packed

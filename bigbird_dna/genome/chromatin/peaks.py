@@ -4,7 +4,6 @@ Only the first three columns count. The formats are 0-based and half-open, as ev
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -72,7 +71,7 @@ def place_peaks(
     whole = assembly.lengths
     absent = clipped = 0
     unknown_contigs: dict[str, int] = {}
-    parts: defaultdict[str, list[Intervals]] = defaultdict(list)
+    parts: list[tuple[str, Intervals]] = []
     for name, (starts, ends) in peaks.contigs.items():
         contig = names[name]
         if contig is None:
@@ -96,15 +95,14 @@ def place_peaks(
         starts, ends = starts[on_reference], ends[on_reference]
         clipped += int(np.count_nonzero(ends > length))
         if len(starts):
-            parts[contig].append(Intervals(np.maximum(starts - widen, 0), np.minimum(ends + widen, length)))
+            widened = Intervals(np.maximum(starts - widen, 0), np.minimum(ends + widen, length))
+            parts.append((contig, widened))
     unknown = sum(unknown_contigs.values())
     if len(peaks) and unknown == len(peaks):
         raise DataError(
             f"{peaks.path}: no contig of the peaks is known: {assembly.explain_none(peaks.contigs, contigs)}"
         )
-    # One contig may stand in a file under two names.
-    merged = {contig: Intervals.joined(found) for contig, found in parts.items()}
-    return PlacedPeaks(merged, len(peaks), unknown, absent, clipped, unknown_contigs)
+    return PlacedPeaks(Intervals.joined(parts), len(peaks), unknown, absent, clipped, unknown_contigs)
 
 
 def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:

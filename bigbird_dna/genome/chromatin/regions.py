@@ -8,7 +8,6 @@ Between training and held-out bins lies a gap, so that no window of the one over
 its named region.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -97,7 +96,14 @@ class RegionSplits:
     def from_regions(cls, named: Sequence[NamedRegion]) -> Self:
         """Regions that were read already; those of two kinds don't overlap."""
         kinds = {kind: [one.interval for one in named if one.kind == kind] for kind in KINDS}
-        return cls({kind: _by_contig(regions) for kind, regions in kinds.items()})
+        return cls(
+            {
+                kind: Intervals.joined(
+                    (one.contig, Intervals(np.array([one.start]), np.array([one.end]))) for one in regions
+                )
+                for kind, regions in kinds.items()
+            }
+        )
 
     def assign(self, contig: str, starts: Positions, size: int, window: int) -> npt.NDArray[np.int8]:
         """The splits of the bins `[starts[i], starts[i] + size)` of a contig: indices of `SPLITS`, (N,).
@@ -134,10 +140,3 @@ class RegionSplits:
             ]
             for kind, found in self.regions.items()
         }
-
-
-def _by_contig(regions: Sequence[Interval]) -> dict[str, Intervals]:
-    found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for region in regions:
-        found[region.contig].append((region.start, region.end))
-    return {contig: Intervals.union(*np.array(spans, np.int64).T) for contig, spans in found.items()}

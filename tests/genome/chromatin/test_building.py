@@ -12,7 +12,7 @@ from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin import labels as module
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.chromatin.labels import Labelling
+from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.reference import Reference, write_fasta
 from tests.golden.messages import fails
@@ -42,7 +42,7 @@ def demo_data(demo, tmp_path_factory) -> ChromatinData:
     tracks = read_tracks(demo.directory / "tracks.tsv")
     out = tmp_path_factory.mktemp("chromatin") / "data"
     labelling = Labelling(window=4000, max_n=1.0, min_positives=1)
-    return build_dataset(out, reference, DEMO, tracks, splits, labelling)
+    return build_dataset(out, BinSource(reference, DEMO, tracks, splits, labelling))
 
 
 def test_labels_agree_with_counting_bases(demo, demo_data):
@@ -109,7 +109,7 @@ class Small:
         splits, blacklist = options.pop("splits", self.splits), options.pop("blacklist", None)
         labelling = Labelling(**{"window": 1000, "max_n": 1.0, "min_positives": 0} | options)
         out = self.directory / "data"
-        return build_dataset(out, self.reference, DEMO, tracks, splits, labelling, blacklist)
+        return build_dataset(out, BinSource(self.reference, DEMO, tracks, splits, labelling, blacklist))
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
     assert len(tracks) == 109
     assert all(track.cell and track.target for track in tracks)
     labelling = Labelling(window=8000, max_n=0.1, min_positives=20)
-    data = build_dataset(tmp_path / "data", reference, human, tracks, splits, labelling)
+    data = build_dataset(tmp_path / "data", BinSource(reference, human, tracks, splits, labelling))
     assert 60 < len(data.tracks) < 80
     assert min(int(track.extra["positives_train"]) for track in data.tracks) >= 20
     gap = data.bins.loc[data.bins["split"] == "train", "start"]
@@ -299,6 +299,6 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
     splits = region_splits(reference.contigs, yeast, test=["chrXVI"], exclude=["Mito"])
     tracks = tracks_from_folder(folder, "TF", r"(?P<target>.+)_CX")
     labelling = Labelling(window=8000, max_n=0.1, min_positives=1, widen=100)
-    data = build_dataset(tmp_path / "data", reference, yeast, tracks, splits, labelling)
+    data = build_dataset(tmp_path / "data", BinSource(reference, yeast, tracks, splits, labelling))
     assert len(data.tracks) >= 15
     assert set(data.bins.loc[data.rows("test"), "contig"]) == {"XVI"}
