@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.directories import check_directory
@@ -65,7 +64,9 @@ def build_deepsea(
         ]
         sources = {"reference": source_entry(reference.path), "bins": source_entry(Path(bed))}
         sources |= {split: source_entry(path) for split, path in files.items()}
-    table = _table(bins, rows)
+    order = np.concatenate(list(rows.values()))
+    splits = np.repeat(np.arange(len(SPLITS)), [len(chosen) for chosen in rows.values()])
+    table = make_bins(bins.contigs, bins.codes[order], bins.starts[order], splits, BIN)
     info: dict[str, Any] = {
         "bin_size": BIN,
         "stride": BIN,
@@ -118,13 +119,6 @@ def _split_rows(
         "valid": np.arange(ends[0], ends[1]),
         "test": np.flatnonzero(for_test),
     }
-
-
-def _table(bins: BundleBins, rows: Mapping[Split, npt.NDArray[np.intp]]) -> pd.DataFrame:
-    """The bins of each split's rows, one split after the other."""
-    order = np.concatenate(list(rows.values()))
-    splits = np.repeat(np.arange(len(SPLITS)), [len(chosen) for chosen in rows.values()])
-    return make_bins(bins.contigs, bins.codes[order], bins.starts[order], splits, BIN)
 
 
 def _read_labels(

@@ -22,10 +22,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.io
 
+from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.foreign import check_array, own_arrays
-from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import Bytes
 
+_DAMAGED = "truncated or damaged MATLAB file"
 BUDGET = 1 << 26  # bytes of an HDF5 array in memory at a time
 
 # Of version 5: the numbers of data elements, and of the types and classes of numeric arrays.
@@ -108,7 +110,7 @@ def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    try:
+    with reading(path, _DAMAGED):
         if h5py.is_hdf5(path):
             with h5py.File(path, "r") as file:
                 with _faults(path):
@@ -118,17 +120,15 @@ def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
                         if "/" not in name and item.dtype.kind in "buif"
                     }
                 yield found
-        else:
-            with _faults(path):
-                _check_elements(path)
-                listed = scipy.io.whosmat(path)
-            yield {
-                name: MatArray(path, name, shape, partial(_read_version5, path, name, shape))
-                for name, shape, kind in listed
-                if kind in _NUMERIC
-            }
-    except OSError as error:
-        raise DataError(f"{path}: truncated or damaged MATLAB file: {error_text(error)}") from None
+            return
+        with _faults(path):
+            _check_elements(path)
+            listed = scipy.io.whosmat(path)
+        yield {
+            name: MatArray(path, name, shape, partial(_read_version5, path, name, shape))
+            for name, shape, kind in listed
+            if kind in _NUMERIC
+        }
 
 
 def _checked(path: Path, name: str, dataset: Any) -> Any:
@@ -204,11 +204,6 @@ def _check_array(start: bytes, order: str, largest: int) -> None:
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
     """Make one `DataError` of whatever a parser raises, or warns of, where a file is damaged."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # SciPy gives a text in place of an array it can't read
-            yield
-    except (DataError, MemoryError):
-        raise
-    except Exception as error:
-        raise DataError(f"{path}: truncated or damaged MATLAB file: {error_text(error)}") from None
+    with reading(path, _DAMAGED, Exception), warnings.catch_warnings():
+        warnings.simplefilter("error")  # SciPy gives a text in place of an array it can't read
+        yield
