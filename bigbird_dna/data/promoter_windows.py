@@ -34,10 +34,11 @@ from bigbird_dna.data.coding import (
 from bigbird_dna.data.negatives import FURTHEST, MAX_N, PromoterGenome, check_coding
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.similar import drop_similar
-from bigbird_dna.disk.atomic import checksum, read_json, reading, write_json
+from bigbird_dna.disk.atomic import read_json, reading, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, open_npz, read_frame
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
@@ -102,7 +103,11 @@ def prepare_windows(
         found = positives.find(negative_set, owners, settings, (config.seed, stream))
         if negative_set in PLACED_SETS:
             counts[f"{negative_set} negatives not found"] = found.count(None)
-            _warn_of_missing(negative_set, owners, found)
+            if missing := found.count(None):
+                bare = len(set(owners) - {pair for pair, one in zip(owners, found, strict=True) if one})
+                what = f"{missing:,} of {len(owners):,} {negative_set} negatives"
+                left = f"{bare:,} of {len(set(owners)):,} promoters have none, and stay"
+                log(f"warning: there is no place for {what}: {_WHY_MISSING[negative_set]}; {left}")
         rows += _rows(positives, names, found, owners, negative_set)
         # A promoter's upstream negative is the nearest one: there are no others like it.
         if more and negative_set != "upstream":
@@ -116,7 +121,7 @@ def prepare_windows(
     if annotation is not None and coding is not None:
         table[COLUMN] = coding_fractions(coding, table)
         info |= coding_counts(table)
-        info["annotation"] = {"file": Path(annotation).name, "sha256": checksum(annotation)}
+        info["annotation"] = source_entry(Path(annotation))
     with into_directory(output) as files:
         write_windows(files, table, info)
 
@@ -137,17 +142,6 @@ def _rows(
         for pair, window in zip(owners, windows, strict=True)
         if window is not None
     ]
-
-
-def _warn_of_missing(negative_set: str, owners: Sequence[int], found: Sequence[Interval | None]) -> None:
-    """Log for how many promoters there is no room for a negative; nothing else is logged of them."""
-    missing = found.count(None)
-    if missing:
-        bare = len(set(owners) - {pair for pair, window in zip(owners, found, strict=True) if window})
-        log(
-            f"warning: there is no place for {missing:,} of {len(owners):,} {negative_set} negatives: "
-            f"{_WHY_MISSING[negative_set]}; {bare:,} of {len(set(owners)):,} promoters have none, and stay"
-        )
 
 
 def _positives(
@@ -250,17 +244,11 @@ def _last_edges(
             for letter, targets in enumerate(following)
             if letter != end and len(targets)
         }
-        if all(_leads(letter, last, following, end) for letter in last):
+        reached = {end}
+        for _ in following:
+            reached |= {letter for letter, edge in last.items() if int(following[letter][edge]) in reached}
+        if last.keys() <= reached:
             return last
-
-
-def _leads(start: int, last: dict[int, int], following: list[npt.NDArray[np.integer]], end: int) -> bool:
-    here = start
-    for _ in range(len(following)):
-        if here == end:
-            return True
-        here = int(following[here][last[here]])
-    return here == end
 
 
 DERIVED: dict[str, tuple[int, Callable[[str, np.random.Generator], str]]] = {

@@ -66,7 +66,8 @@ class ContigFragments:
                 continue
             filling = filling or ChunkBuffer(fragment.contig, size)
             if chunk.start == 0:
-                yield from _skip_to(filling, fragment.start)
+                while missing := fragment.start - filling.start - filling.count:
+                    yield from filling.add("N" * min(missing, size))
             yield from filling.add(chunk.sequence, chunk.ambiguous)
         if filling is not None:
             yield from filling.finish()
@@ -109,12 +110,3 @@ class ContigFragments:
                         "have to follow each other, in the contig's order"
                     )
             ended[contig] = before = name
-
-
-def _skip_to(filling: ChunkBuffer, position: int) -> Iterator[Chunk]:
-    """N up to a position."""
-    missing = position - filling.start - filling.count
-    while missing:
-        run = min(missing, filling.size)
-        yield from filling.add("N" * run)
-        missing -= run

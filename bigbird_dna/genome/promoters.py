@@ -173,7 +173,12 @@ def prepare_promoters(
         unmapped = Counter(locus.contig for locus in lifted.unmapped)
         _warn(str(promoters), counts["read"], unmapped, f"have no one place along {chain[0].name}")
     placed = place(loci, contigs, assembly, str(promoters))
-    _warn_of(placed, len(loci), assembly, str(promoters))
+    hint = ""
+    if not all(assembly.knows(name) for name in placed.absent):
+        hint = f"; if these contigs have other names there, {ALIAS_HINT}"
+    where = str(promoters), len(loci)
+    _warn(*where, placed.absent, "are on contigs that the reference hasn't got", hint)
+    _warn(*where, placed.beyond, "lie beyond the end of their contig")
     counts |= {
         "off_reference": placed.off_reference,
         "duplicates": placed.duplicates,
@@ -249,14 +254,6 @@ def _warn(where: str, total: int, dropped: Mapping[str, int], why: str, hint: st
     count = sum(dropped.values())
     share = f"{count:,} of {total:,} promoters ({count / total:.1%})"
     log(f"warning: {where}: {share} {why}: {shown_counts(dropped)}{hint}")
-
-
-def _warn_of(placed: PlacedPromoters, total: int, assembly: Assembly, where: str) -> None:
-    hint = ""
-    if not all(assembly.knows(name) for name in placed.absent):
-        hint = f"; if these contigs have other names there, {ALIAS_HINT}"
-    _warn(where, total, placed.absent, "are on contigs that the reference hasn't got", hint)
-    _warn(where, total, placed.beyond, "lie beyond the end of their contig")
 
 
 # liftOver

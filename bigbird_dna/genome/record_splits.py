@@ -21,6 +21,7 @@ from typing import NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
@@ -72,7 +73,7 @@ def similar_groups(sequences: Sequence[str], threshold: float, *, most_kmers: in
         prefixes = _between(prefixes, labels)
     for pairs in _candidates(prefixes, labels, least):
         labels = compare.link(labels, pairs)
-    return _renumbered(labels)
+    return pd.factorize(labels)[0]
 
 
 def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> RecordKmers:
@@ -195,23 +196,10 @@ class _RecordComparison(NamedTuple):
             overlap = np.asarray(self.shared[one].multiply(self.shared[other]).sum(axis=1)).ravel()
             similar = some[overlap >= np.maximum(self.needed[one], self.needed[other])]
             if len(similar):
-                labels = _joined(labels, similar)
+                shape = len(labels), len(labels)
+                edges = csr_matrix((np.ones(len(similar), np.int8), labels[similar].T), shape=shape)
+                labels = connected_components(edges, directed=False)[1][labels].astype(np.int64)
         return labels
-
-
-def _joined(labels: Labels, pairs: Pairs) -> Labels:
-    count = len(labels)
-    edges = csr_matrix((np.ones(len(pairs), np.int8), labels[pairs].T), shape=(count, count))
-    merged: Labels = connected_components(edges, directed=False)[1][labels].astype(np.int64)
-    return merged
-
-
-def _renumbered(labels: Labels) -> Labels:
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    numbers = np.empty(len(first), np.int64)
-    numbers[np.argsort(first)] = np.arange(len(first))
-    groups: Labels = numbers[inverse]
-    return groups
 
 
 SHARES: Mapping[Split, float] = {"train": 0.8, "valid": 0.1, "test": 0.1}

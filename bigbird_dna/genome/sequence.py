@@ -205,6 +205,18 @@ class Intervals(NamedTuple):
         sums = np.repeat(np.concatenate(([0], np.cumsum(self.ends - self.starts))), 2)[:-1]
         return np.asarray(np.interp(ends, edges, sums) - np.interp(starts, edges, sums), np.int64)
 
+    @property
+    def bases(self) -> int:
+        """How many positions are in them."""
+        return int((self.ends - self.starts).sum())
+
+    def draw(self, count: int, rng: np.random.Generator) -> Positions:
+        """`count` of their positions, ascending, each at most once; all of them where there are no more."""
+        sums = np.cumsum(self.ends - self.starts)
+        ranks = np.sort(rng.choice(self.bases, min(count, self.bases), replace=False))
+        runs = np.searchsorted(sums, ranks, side="right")
+        return np.asarray(self.ends[runs] - (sums[runs] - ranks), np.int64)
+
     def inside(self, start: int, end: int) -> Self:
         """Their parts in `[start, end)`, counted from its start."""
         found = np.array([*self.clipped(start, end)], np.int64).reshape(-1, 2)

@@ -10,7 +10,7 @@ all the same, and depends on these two alone. What may be missed is a window tha
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -141,7 +141,8 @@ def aligned_pairs(
 def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPairs) -> npt.NDArray[np.int64]:
     """The score of each pair; pairs are in the order of the other windows, which are read as they come."""
     scores = np.zeros(len(pairs.queries), np.int64)
-    parts = list(_parts(len(scores), others.length))
+    size = max(min(PAIRS, _READ // max(others.length, 1)), 1)
+    parts = [slice(first, first + size) for first in range(0, len(scores), size)]
     for some in progress(parts, "aligning", len(parts), "parts"):
         rows, place = np.unique(pairs.others[some], return_inverse=True)
         texts = others.read(rows)
@@ -151,12 +152,6 @@ def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPai
         ours = [reverse_complement(one) if turn else one for one, turn in zip(ours, turned, strict=True)]
         scores[some] = alignment_scores(ours, theirs)
     return scores
-
-
-def _parts(count: int, length: int) -> Iterator[slice]:
-    size = max(min(PAIRS, _READ // max(length, 1)), 1)
-    for first in range(0, count, size):
-        yield slice(first, min(first + size, count))
 
 
 def _ordered(pairs: SeedPairs, scores: npt.NDArray[np.int64], queries: Sequence[str]) -> Pairs:

@@ -58,7 +58,11 @@ class Splits:
             by_contig[region.interval.contig].append(region)
         splits = cls({contig: _cut(contig, length, by_contig[contig]) for contig, length in contigs.items()})
         if not splits.contigs("train"):
-            what = "every base" if any(map(_is_cut, splits.by_contig.values())) else "every contig"
+            what = (
+                "every base"
+                if any(len(segments) > 1 for segments in splits.by_contig.values())
+                else "every contig"
+            )
             raise ConfigError(f"genome: exclude, valid and test name {what}, none is left to train on")
         return splits
 
@@ -198,7 +202,3 @@ def _cut(contig: str, length: int, named: Sequence[NamedRegion]) -> tuple[Segmen
         segments.append(Segment(Interval(contig, edge, end), split))
         edge = end
     return tuple(segments)
-
-
-def _is_cut(segments: Sequence[Segment]) -> bool:
-    return len(segments) > 1

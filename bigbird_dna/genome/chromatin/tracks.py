@@ -223,23 +223,13 @@ def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
             raise DataError(f"{where}: {key} {quoted(text)} has a control character ({found})")
     file, figure = values.pop("file", ""), values.pop("published_auroc", "")
     texts = {key: values.pop(key, "") for key in _TEXTS}
+    known = figure and not figure.startswith("NA")
+    auroc = decimal(figure) if known else None
+    if known and (auroc is None or not 0 <= auroc <= 1):
+        raise DataError(f"{where}: published AUROC {quoted(figure)} is not a number from 0 to 1")
     return Track(
-        name,
-        group,
-        file=directory / file if file else None,
-        published_auroc=_auroc(figure, where),
-        extra=values,
-        **texts,
+        name, group, file=directory / file if file else None, published_auroc=auroc, extra=values, **texts
     )
-
-
-def _auroc(text: str, where: str) -> float | None:
-    if not text or text.startswith("NA"):
-        return None
-    value = decimal(text)
-    if value is None or not 0 <= value <= 1:
-        raise DataError(f"{where}: published AUROC {quoted(text)} is not a number from 0 to 1")
-    return value
 
 
 def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
