@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from bigbird_dna.tokens.interface import Tokenizer
 
 
+def written(path: Path, content: str | bytes, packed: bool = False) -> Path:
+    """The file, once it has this content, maybe as gzip."""
+    raw = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(raw) if packed else raw)
+    return path
+
+
 def update_json(path: Path, **values: object) -> None:
     """Change keys of a JSON file."""
     path.write_text(json.dumps(json.loads(path.read_text()) | values))

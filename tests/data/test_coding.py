@@ -26,6 +26,7 @@ from tests.cli.command import Run, invoke, refused
 from tests.conftest import REPOSITORY
 from tests.data.leaks import whole_splits
 from tests.golden.messages import fails, message
+from tests.toys import written
 
 LENGTH = 120
 spans = st.lists(
@@ -109,10 +110,10 @@ def test_free_starts_are_all_starts_that_keep_away(
 
 
 def test_an_annotation_is_placed_by_any_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "x.gtf"
-    path.write_text(
+    path = written(
+        tmp_path / "x.gtf",
         gtf(("I", "CDS", 10, 20, "+"), ("chrI", "CDS", 15, 30, "-"), ("I", "CDS", 95, 130, "+"))
-        + gtf(("II", "CDS", 0, 5, "+"), ("chrX1", "CDS", 5, 9, "+"), ("I", "CDS", 200, 300, "-"))
+        + gtf(("II", "CDS", 0, 5, "+"), ("chrX1", "CDS", 5, 9, "+"), ("I", "CDS", 200, 300, "-")),
     )
     regions = open_coding(path, {"NC_001133.9": 100, "NC_001134.8": 9}, load_assembly("sacCer3"))
     found = {name: [*zip(*map(list, one), strict=True)] for name, one in regions.items()}

@@ -1,18 +1,17 @@
 """Start sites of annotations: 5' ends of transcripts, or of genes, in GFF3 and GTF."""
 
-import gzip
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.promoters import read_promoters
 from bigbird_dna.genome.sequence import Locus
 from tests.genome.formats import gff
+from tests.toys import written
 
-one_directory = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 intervals = st.lists(
     st.tuples(
         st.sampled_from(["chrI", "NC_001134.8"]),
@@ -33,7 +32,6 @@ def first_bases(rows):
     ]
 
 
-@one_directory
 @given(rows=intervals, kind=st.sampled_from(["mRNA", "transcript"]), packed=st.booleans())
 def test_every_format_of_intervals_gives_their_first_bases(tmp_path, rows, kind, packed):
     gff3, gtf, bed6, bed12 = "##gff-version 3\n", "#!genome-build x\n", "", "track name=x\n"
@@ -48,19 +46,18 @@ def test_every_format_of_intervals_gives_their_first_bases(tmp_path, rows, kind,
         bed12 += bed6.splitlines()[-1] + f"\t{middle}\t{middle}\t0\t1\t{length},\t0,\n"
     expected = first_bases(rows)
     for suffix, text in ((".gff3", gff3), (".gff", gff3), (".gtf", gtf), (".bed", bed6), (".bed", bed12)):
-        path = tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}")
-        path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+        path = written(tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), text, packed)
         assert read_promoters(path) == expected
 
 
 def test_the_log_says_by_which_rule(tmp_path, capsys):
-    path = tmp_path / "x.gff3"
-    path.write_text(
+    path = written(
+        tmp_path / "x.gff3",
         gff("mRNA", "c", 5, 9, "+", "ID=a")
         + gff("mRNA", "c", 15, 19, "-", "ID=b")
         + gff("tRNA", "c", 25, 29, "+", "ID=t")
         + gff("mRNA", "c", 35, 39, ".", "ID=d")
-        + gff("pseudogenic_transcript", "c", 45, 49, "+", "ID=p")
+        + gff("pseudogenic_transcript", "c", 45, 49, "+", "ID=p"),
     )
     assert [locus.position for locus in read_promoters(path)] == [5, 18, 25]
     said = capsys.readouterr().err
@@ -90,11 +87,11 @@ def test_genes_stand_for_the_transcripts_that_bacteria_s_files_leave_out(tmp_pat
 
 
 def test_what_is_made_from_a_transcript_starts_none(tmp_path):
-    path = tmp_path / "x.gff3"
-    path.write_text(
+    path = written(
+        tmp_path / "x.gff3",
         gff("miRNA", "c", 30, 50, "+", "ID=m;Parent=p")  # before its parent
         + gff("primary_transcript", "c", 5, 90, "+", "ID=p;Parent=g")
-        + gff("gene", "c", 5, 90, "+", "ID=g")
+        + gff("gene", "c", 5, 90, "+", "ID=g"),
     )
     assert read_promoters(path) == [Locus("c", 5, "+", "p")]
 
@@ -114,15 +111,13 @@ def test_what_is_made_from_a_transcript_starts_none(tmp_path):
     ],
 )
 def test_names(tmp_path, attributes, name):
-    path = tmp_path / "x.gff"
-    path.write_text(gff("mRNA", "chr%201", 5, 9, "+", attributes))
+    path = written(tmp_path / "x.gff", gff("mRNA", "chr%201", 5, 9, "+", attributes))
     assert read_promoters(path) == [Locus("chr 1", 5, "+", name)]
 
 
 @pytest.mark.parametrize("word", ["x", 'x"', " ", 'x "', '" '])
 def test_time_grows_with_the_attributes_not_with_their_square(tmp_path, word):
-    path = tmp_path / "x.gtf"
-    path.write_text(gff("gene", "c", 5, 9, "+", f'gene_id "g"; {word * 500_000}!'))
+    path = written(tmp_path / "x.gtf", gff("gene", "c", 5, 9, "+", f'gene_id "g"; {word * 500_000}!'))
     started = time.process_time()
     assert read_promoters(path) == [Locus("c", 5, "+", "g")]
     assert time.process_time() - started < 5
@@ -139,7 +134,6 @@ def covered(path):
     }
 
 
-@one_directory
 @given(rows=intervals, packed=st.booleans())
 def test_gff3_and_gtf_have_the_same_coding_bases(tmp_path, rows, packed):
     """GTF's CDS ends before the stop codon, which GFF3's includes."""
@@ -155,8 +149,7 @@ def test_gff3_and_gtf_have_the_same_coding_bases(tmp_path, rows, packed):
         gtf += gff("stop_codon", contig, stop, stop + 3, strand, f'transcript_id "t{number}";')
         expected.setdefault(contig, set()).update(range(start, end))
     for suffix, text in ((".gff3", gff3 + "##FASTA\n>x\nACGT\n"), (".gtf", gtf)):
-        path = tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}")
-        path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+        path = written(tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), text, packed)
         assert covered(path) == expected
 
 

@@ -5,13 +5,14 @@ import re
 from contextlib import nullcontext
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, open_assembly, shown
 from tests.genome.formats import REPORT
 from tests.golden.messages import fails
+from tests.toys import written
 
 
 @pytest.mark.parametrize("name", ASSEMBLIES)
@@ -163,7 +164,6 @@ tables = st.lists(st.sets(alias_names, min_size=1, max_size=5), min_size=1, max_
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=tables, data=st.data())
 def test_names_find_each_other_within_a_line_and_none_of_another(tmp_path, rows, data):
     path = tmp_path / "aliases.tsv"
@@ -182,8 +182,7 @@ def test_names_find_each_other_within_a_line_and_none_of_another(tmp_path, rows,
 
 
 def test_ncbi_s_report_tells_names_and_lengths(tmp_path):
-    path = tmp_path / "GCF_x_assembly_report.txt"
-    path.write_text(REPORT)
+    path = written(tmp_path / "GCF_x_assembly_report.txt", REPORT)
     assembly = open_assembly("custom", path)
     assert assembly.names_of("chrI") == {"I", "BK006935.2", "NC_001133.9", "chrI"}
     # Accessions whose sequences differ are not both the scaffold's; where RefSeq has none, GenBank's is.
@@ -195,8 +194,7 @@ def test_ncbi_s_report_tells_names_and_lengths(tmp_path):
 
 
 def test_a_known_assembly_gets_more_names_and_keeps_its_lengths(tmp_path):
-    path = tmp_path / "aliases.tsv"
-    path.write_text("chr1\tfirst\n2\tsecond\nplasmid\tp1\nCM000663.2\tuno\n")
+    path = written(tmp_path / "aliases.tsv", "chr1\tfirst\n2\tsecond\nplasmid\tp1\nCM000663.2\tuno\n")
     assembly = open_assembly("GRCh38", path)
     assert assembly.match("first", ["NC_000001.11"]) == "NC_000001.11"
     assert assembly.match("uno", ["first"]) == "first"
@@ -208,14 +206,12 @@ def test_a_known_assembly_gets_more_names_and_keeps_its_lengths(tmp_path):
 
 
 def test_one_line_for_two_contigs_of_a_known_assembly_is_refused(tmp_path):
-    path = tmp_path / "aliases.tsv"
-    path.write_text("chrI\tchrII\n")
+    path = written(tmp_path / "aliases.tsv", "chrI\tchrII\n")
     with fails(DataError):
         open_assembly("sacCer3", path)
 
 
 def test_a_table_of_other_contigs_is_refused(tmp_path):
-    path = tmp_path / "aliases.tsv"
-    path.write_text("chrI\tone\n")
+    path = written(tmp_path / "aliases.tsv", "chrI\tone\n")
     with fails(DataError):
         open_assembly("custom", path, "mine").check_lengths({"scaffold": 5}, "x.fa")

@@ -8,6 +8,7 @@ import pytest
 from bigbird_dna.disk.compression import compression, open_bytes, read_lines
 from bigbird_dna.errors import DataError
 from tests.golden.messages import fails
+from tests.toys import written
 
 TEXT = "".join(f"line {number}\n" for number in range(20_000))
 
@@ -32,8 +33,7 @@ def test_content_decides_not_the_name(tmp_path, kind):
 
 
 def test_several_gzip_members_are_one_file(tmp_path):
-    path = tmp_path / "x"
-    path.write_bytes(gzip.compress(b"one\r\n") + gzip.compress(b"two"))
+    path = written(tmp_path / "x", gzip.compress(b"one\r\n") + gzip.compress(b"two"))
     assert list(read_lines(path)) == [(1, "one"), (2, "two")]
 
 

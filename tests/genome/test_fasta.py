@@ -5,7 +5,7 @@ import io
 import sys
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError, UsageError
@@ -13,12 +13,12 @@ from bigbird_dna.genome import fasta
 from bigbird_dna.genome.fasta import scan_fasta, spool_stdin, stream_fasta
 from bigbird_dna.genome.sequence import clean
 from tests.golden.messages import fails
-from tests.toys import BROKEN_FASTA
+from tests.toys import BROKEN_FASTA, written
 
 sequences = st.text("ACGTNacgtnRYk", min_size=1, max_size=60)
 genomes = st.lists(sequences, min_size=1, max_size=5)
 block_sizes = st.integers(1, 40)
-same_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+same_file = settings(max_examples=150)
 
 
 def lay_out(records, width, newline, final_newline, blank_lines):
@@ -45,8 +45,7 @@ def test_every_layout_gives_the_same_chunks(
     tmp_path, records, width, newline, final_newline, blank_lines, packed, chunk_bases, block
 ):
     content = lay_out(records, width, newline, final_newline, blank_lines)
-    path = tmp_path / "x.fa"
-    path.write_bytes(gzip.compress(content, 1) if packed else content)
+    path = written(tmp_path / "x.fa", content, packed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fasta, "BLOCK_BYTES", block)
         chunks = list(stream_fasta(path, chunk_bases))
@@ -76,8 +75,9 @@ def is_even(widths):
 def test_lines_are_even_or_refused(tmp_path, widths, block):
     if not any(widths):
         return
-    path = tmp_path / "x.fa"
-    path.write_text(">a\nACGTA\nACG\n>b\n" + "".join("A" * width + "\n" for width in widths))
+    path = written(
+        tmp_path / "x.fa", ">a\nACGTA\nACG\n>b\n" + "".join("A" * width + "\n" for width in widths)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fasta, "BLOCK_BYTES", block)
         if is_even(widths):
@@ -91,8 +91,7 @@ def test_lines_are_even_or_refused(tmp_path, widths, block):
 @pytest.mark.parametrize(("content", "message"), BROKEN_FASTA.values(), ids=BROKEN_FASTA.keys())
 def test_a_broken_file_gives_one_clear_line(tmp_path, monkeypatch, content, message, block):
     monkeypatch.setattr(fasta, "BLOCK_BYTES", block)
-    path = tmp_path / "broken.fa"
-    path.write_bytes(content)
+    path = written(tmp_path / "broken.fa", content)
     for read in (scan_fasta, lambda path: list(stream_fasta(path))):
         with fails(DataError, message) as caught:
             read(path)
@@ -101,8 +100,7 @@ def test_a_broken_file_gives_one_clear_line(tmp_path, monkeypatch, content, mess
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
-    path = tmp_path / "x.fa"
-    path.write_bytes(b"\xef\xbb\xbf>a\nACGT\n")
+    path = written(tmp_path / "x.fa", b"\xef\xbb\xbf>a\nACGT\n")
     assert scan_fasta(path) == {"a": 4}
 
 

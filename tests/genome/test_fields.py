@@ -8,7 +8,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.disk import compression
@@ -25,7 +25,7 @@ from bigbird_dna.genome.regions import parse_named_region
 from bigbird_dna.genome.vcf import scan_vcf
 from bigbird_dna.scoring.regions import bed_regions
 from tests.golden.messages import fails
-from tests.toys import texts
+from tests.toys import texts, written
 
 NO_NUMBERS = [
     "",
@@ -110,26 +110,22 @@ READERS = [
 @pytest.mark.parametrize(("read", "name", "text"), READERS)
 @pytest.mark.parametrize("packed", [False, True])
 def test_every_reader_of_lines_refuses_what_would_break_a_table(tmp_path, read, name, text, packed):
-    def written(*fields: str) -> Path:
-        path = tmp_path / f"{name}.gz" if packed else tmp_path / name
-        content = text.format(*fields).encode()
-        path.write_bytes(gzip.compress(content) if packed else content)
-        return path
+    def table(*fields: str) -> Path:
+        return written(tmp_path / (f"{name}.gz" if packed else name), text.format(*fields), packed)
 
-    read(written("c", "5", "n"))
+    read(table("c", "5", "n"))
     for wrong in NO_NUMBERS:
         with fails(DataError) as caught:
-            read(written("c", wrong, "n"))
+            read(table("c", wrong, "n"))
         assert len(str(caught.value)) < 400
     for mark in ("\0", "\x0b", "\x0c", "\r", "\x1c", "\x1e", "\x85", "\x7f", "\u2028", "\u2029"):
         for fields in ((f"c{mark}", "5", "n"), ("c", "5", f"n{mark}n")):
             with fails(DataError):
-                read(written(*fields))
+                read(table(*fields))
 
 
 def test_a_contig_that_would_be_a_comment_is_refused(tmp_path):
-    fasta = tmp_path / "x.fa"
-    fasta.write_text(">#c\nACGT\n")
+    fasta = written(tmp_path / "x.fa", ">#c\nACGT\n")
     with fails(DataError):
         scan_fasta(fasta)
     for mark in ("\0", "\x0b", "\x85", "\u2028"):
@@ -168,12 +164,11 @@ def test_a_named_region_has_plain_numbers(text):
 lines = st.lists(st.text("ab\t é", max_size=9), max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(max_examples=200)
 @given(lines, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.integers(1, 40), st.booleans())
 def test_lines_are_those_of_the_text(tmp_path, wanted, newline, ends, block, mark):
     text = newline.join(wanted) + newline * ends
-    path = tmp_path / "x"
-    path.write_bytes(("\ufeff" * mark + text).encode() or b"\n")
+    path = written(tmp_path / "x", ("\ufeff" * mark + text).encode() or b"\n")
     expected = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compression, "_BLOCK", block)

@@ -16,6 +16,7 @@ from bigbird_dna.genome.flat_files import flat_format, stream_flat_file
 from bigbird_dna.genome.reference import Prepared, Reference, prepare_reference
 from tests.genome.formats import EMBL, GENBANK
 from tests.golden.messages import fails
+from tests.toys import written
 
 SEQUENCES = {"NC_001133.9": "acgttgcaRYn" * 31, "CM000664.2": "GATTACA" * 60, "X5.1": "n"}
 
@@ -61,8 +62,7 @@ def test_the_reference_is_that_of_fasta(tmp_path, name, compressed):
     [(GENBANK, "GenBank", ["NC_001133.9", "AC1", "contig_3"]), (EMBL, "EMBL", ["BK006935.2", "AL031232.7"])],
 )
 def test_records_as_the_archives_write_them(tmp_path, text, flat, names, start, newline):
-    path = tmp_path / "x"
-    path.write_text(start + text, newline=newline)
+    path = written(tmp_path / "x", (start + text).replace("\n", newline))
     assert flat_format(path) == flat
     chunks = list(stream_flat_file(path, flat, 10_000))
     assert [chunk.contig for chunk in chunks] == names
@@ -72,8 +72,7 @@ def test_records_as_the_archives_write_them(tmp_path, text, flat, names, start, 
 
 @pytest.mark.parametrize("size", [1, 7, 75, 76])
 def test_chunks_cut_the_sequence_anywhere(tmp_path, size):
-    path = tmp_path / "x.gb"
-    path.write_text(GENBANK)
+    path = written(tmp_path / "x.gb", GENBANK)
     chunks = [c for c in stream_flat_file(path, "GenBank", size) if c.contig == "NC_001133.9"]
     assert "".join(chunk.sequence for chunk in chunks) == START
     assert [chunk.start for chunk in chunks] == list(range(0, 75, size))
@@ -82,14 +81,12 @@ def test_chunks_cut_the_sequence_anywhere(tmp_path, size):
 
 @pytest.mark.parametrize("text", [">LOCUS       x\nACGT\n", "ID\tx\n", "LOCUS\tx\n", "\n\n"])
 def test_other_files_are_neither(tmp_path, text):
-    path = tmp_path / "x.gb"
-    path.write_text(text)
+    path = written(tmp_path / "x.gb", text)
     assert flat_format(path) is None
 
 
 def test_random_access_asks_for_a_prepared_copy(tmp_path):
-    path = tmp_path / "x.embl"
-    path.write_text(EMBL)
+    path = written(tmp_path / "x.embl", EMBL)
     with fails(DataError):
         Reference(path)
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
@@ -14,7 +14,7 @@ from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import Interval
 from tests.golden.messages import fails
-from tests.toys import random_dna
+from tests.toys import random_dna, written
 
 DEMO = load_assembly("demo")
 
@@ -33,7 +33,6 @@ fragments = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     contigs=st.lists(fragments, min_size=1, max_size=3),
     whole=st.integers(0, 3),
@@ -54,8 +53,7 @@ def test_every_fragment_is_where_its_name_says(tmp_path, contigs, whole, size, s
         if number == whole:
             records.append(("whole", "ACGT"))
             expected["whole"] = "ACGT"
-    path = tmp_path / "x.fa"
-    path.write_text(as_fasta(records))
+    path = written(tmp_path / "x.fa", as_fasta(records))
     placed = ContigFragments("x.fa", DEMO)
     chunks = list(placed.place(stream_fasta(path, 17), size, lambda: scan_fasta(path)))
     found = {}
@@ -94,8 +92,7 @@ def test_the_forms_of_a_fragment_s_name():
 def test_a_name_that_the_length_or_the_assembly_contradicts_stays(tmp_path, capsys):
     source, output = tmp_path / "x.fa", tmp_path / "out.fa.gz"
     source.write_text(as_fasta([("c:3-9", "ACGT"), ("d:3-6", "ACGT"), ("e:3-6", "ACGT")]))
-    aliases = tmp_path / "aliases.tsv"
-    aliases.write_text("e:3-6\tE\n")
+    aliases = written(tmp_path / "aliases.tsv", "e:3-6\tE\n")
     assembly = open_assembly("custom", aliases)
     assert prepare_reference(source, output, assembly).contigs == {"c:3-9": 4, "d": 6, "e:3-6": 4}
     said = capsys.readouterr().err

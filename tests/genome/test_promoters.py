@@ -3,7 +3,7 @@
 import gzip
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
@@ -14,6 +14,7 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Locus, inside, window_around
 from tests.genome.formats import CHAIN as GOOD
 from tests.golden.messages import fails
+from tests.toys import written
 
 names = st.text("ABCXYZ019._-", min_size=1, max_size=20)
 loci_lists = st.lists(
@@ -27,7 +28,6 @@ loci_lists = st.lists(
     min_size=1,
     max_size=8,
 )
-one_directory = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def as_sga(loci):
@@ -55,17 +55,14 @@ def as_bed(loci):
     return text
 
 
-@one_directory
 @given(loci=loci_lists, packed=st.booleans(), newline=st.sampled_from(["\n", "\r\n"]))
 def test_the_three_formats_say_the_same(tmp_path, loci, packed, newline):
     for suffix, write in ((".sga", as_sga), (".bed", as_bed), (".fps", as_fps)):
         content = write(loci).replace("\n", newline).encode()
-        path = tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}")
-        path.write_bytes(gzip.compress(content) if packed else content)
+        path = written(tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), content, packed)
         assert read_promoters(path) == loci
 
 
-@one_directory
 @given(loci=loci_lists)
 def test_the_table_gives_back_what_went_in(tmp_path, loci):
     write_loci(tmp_path / "x.tsv", loci)
@@ -73,11 +70,11 @@ def test_the_table_gives_back_what_went_in(tmp_path, loci):
 
 
 def test_rows_that_epd_published_as_bed(tmp_path):
-    path = tmp_path / "x.bed"
-    path.write_text(
+    path = written(
+        tmp_path / "x.bed",
         "track name=EPDnew\n"
         "chr1\t166166977\t166167037\tFAM78B_1\t900\t-\t166166977\t166166988\n"
-        "chr1\t166839300\t166839360\tPOGK_2\t900\t+\t166839349\t166839360\n"
+        "chr1\t166839300\t166839360\tPOGK_2\t900\t+\t166839349\t166839360\n",
     )
     assert read_promoters(path) == [
         Locus("chr1", 166_166_987, "-", "FAM78B_1"),
@@ -97,20 +94,17 @@ def test_those_rows_are_the_sites_of_the_sga_file(shared_data):
 def test_real_sga_bed_and_fps_agree(shared_data, tmp_path, stem):
     sga = read_promoters(shared_data / f"{stem}.sga")
     assert read_promoters(shared_data / f"{stem}.fps.gz") == sga
-    bed = tmp_path / "x.bed"
-    bed.write_text(as_bed(sga))
+    bed = written(tmp_path / "x.bed", as_bed(sga))
     assert read_promoters(bed) == sga
 
 
 def test_a_bed_interval_of_one_base_is_the_site(tmp_path):
-    path = tmp_path / "x.bed"
-    path.write_text("chrI\t5\t6\ta\t0\t-\n")
+    path = written(tmp_path / "x.bed", "chrI\t5\t6\ta\t0\t-\n")
     assert read_promoters(path) == [Locus("chrI", 5, "-", "a")]
 
 
 def test_other_lines_of_an_fps_file_are_passed_over(tmp_path):
-    path = tmp_path / "x.fps"
-    path.write_text("ID   x\nXX\n" + as_fps([Locus("c", 9, "+", "a")]) + "//\n\n")
+    path = written(tmp_path / "x.fps", "ID   x\nXX\n" + as_fps([Locus("c", 9, "+", "a")]) + "//\n\n")
     assert read_promoters(path) == [Locus("c", 9, "+", "a")]
 
 
@@ -169,14 +163,12 @@ def same(contig, contigs):
     return contig if contig in contigs else None
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(blocks, st.integers(0, 100), st.integers(0, 100), st.sampled_from("+-"), st.booleans())
 def test_every_base_goes_where_the_chain_says(
     tmp_path, blocks, source_start, target_start, direction, packed
 ):
     text = chain_text(blocks, source_start, target_start, direction).encode()
-    path = tmp_path / ("x.chain.gz" if packed else "x.chain")
-    path.write_bytes(gzip.compress(text) if packed else text)
+    path = written(tmp_path / ("x.chain.gz" if packed else "x.chain"), text, packed)
     expected = base_by_base(blocks, source_start, target_start, direction)
     loci = [Locus("s", position, "+-"[position % 2], f"n{position}") for position in range(200)]
     lifted = lift(loci, path, same)
@@ -199,8 +191,7 @@ def test_a_locus_with_two_counterparts_is_unmapped(tmp_path):
 
 
 def test_contigs_are_renamed_to_the_chains(tmp_path):
-    path = tmp_path / "x.chain"
-    path.write_text(chain_text([(10, 0, 0)], 0, 0, "+"))
+    path = written(tmp_path / "x.chain", chain_text([(10, 0, 0)], 0, 0, "+"))
     loci = [Locus("alias", 1, "+", "a"), Locus("other", 1, "+", "b")]
     lifted = lift(loci, path, lambda name, names: names[0] if name == "alias" else None)
     assert lifted.loci == [Locus("t", 1, "+", "a")]
@@ -209,7 +200,7 @@ def test_contigs_are_renamed_to_the_chains(tmp_path):
         lift([loci[1]], path, same)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_no_place_outside_its_contig_comes_out(tmp_path, data):
     text = GOOD + GOOD.replace(" 1\n", " 2\n").replace("10 40", "100 130")
@@ -218,8 +209,7 @@ def test_no_place_outside_its_contig_comes_out(tmp_path, data):
         place = data.draw(st.integers(0, len(words) - 1))
         numbers = st.integers(-5, 400) | st.sampled_from([2**31, 2**32, 2**63, 2**64, 10**30])
         words[place] = data.draw(numbers.map(str) | st.sampled_from(["", "+", "-", "\n", "1_0", "s", "t"]))
-    path = tmp_path / "x.chain"
-    path.write_text(" ".join(words))
+    path = written(tmp_path / "x.chain", " ".join(words))
     try:
         lifted = lift([Locus("s", position, "+", "a") for position in range(200)], path, same)
     except DataError:

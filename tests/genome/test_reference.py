@@ -20,6 +20,7 @@ from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from tests.golden.messages import fails
+from tests.toys import written
 
 GENOME = {"c1": "ACGTTGCAGGATCCATTAGCN" * 17, "c2": "G" * 59 + "ATTA", "c3": "T"}
 
@@ -116,8 +117,7 @@ def test_forked_processes_read_without_disturbing_each_other(path):
 
 
 def test_an_index_in_a_directory_that_is_read_only_lives_elsewhere(tmp_path, monkeypatch):
-    path = tmp_path / "x.fa"
-    path.write_text(">a\nACGT\n")
+    path = written(tmp_path / "x.fa", ">a\nACGT\n")
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda *_: False)
         with Reference(path) as reference:
@@ -131,8 +131,7 @@ def test_an_index_in_a_directory_that_is_read_only_lives_elsewhere(tmp_path, mon
     "content", [gzip.compress(b">a\nACGT\n", mtime=0), b">a\nACGT\n>a\nAC\n", b">a\nACGU\n", b""]
 )
 def test_a_file_without_index_is_checked_before_it_gets_one(tmp_path, content):
-    path = tmp_path / "x.fa"
-    path.write_bytes(content)
+    path = written(tmp_path / "x.fa", content)
     with fails(DataError):
         Reference(path)
     assert list(tmp_path.iterdir()) == [path]

@@ -21,7 +21,7 @@ from bigbird_dna.genome.variants import (
     window_offsets,
 )
 from tests.golden.messages import fails
-from tests.toys import texts
+from tests.toys import texts, written
 
 
 def shared(first: str, second: str) -> int:
@@ -151,8 +151,7 @@ SEQUENCE = "ACGTTTGCANNNRACGTAacgt"
 def test_what_becomes_of_an_allele(
     tmp_path: Path, contig: str | None, start: int, ref: str, alt: str, expected: Change | Note
 ) -> None:
-    path = tmp_path / "x.fa"
-    path.write_text(f">c\n{SEQUENCE}\n")  # as it is: `write_fasta` would take the R away
+    path = written(tmp_path / "x.fa", f">c\n{SEQUENCE}\n")  # as it is: `write_fasta` would take the R away
     with Reference(path) as reference:
         assert find_change(contig, start, ref, alt, reference) == expected
 

@@ -11,17 +11,13 @@ from bigbird_dna.genome.vcf import VcfRecord, VcfSummary, open_vcf, scan_vcf
 from tests.genome.formats import VCF_COLUMNS as COLUMNS
 from tests.genome.formats import vcf_text
 from tests.golden.messages import fails
+from tests.toys import written
 
 RECORDS = (
     "c\t5\trs1;rs2\tA\tC,<DEL>,*\t10.50\tq10;s50\tAF=0.5,.;DB",
     "c\t07\t.\tac\tG]c:9]\t.\t.\t.",
     "HLA:1\t0\t.\tN\t.\t.\tPASS\tAF=1",
 )
-
-
-def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
-    path.write_bytes(text.encode(encoding))
-    return path
 
 
 def read(path: Path) -> tuple[tuple[str, ...], str, list[VcfRecord]]:
@@ -31,7 +27,7 @@ def read(path: Path) -> tuple[tuple[str, ...], str, list[VcfRecord]]:
 
 def test_every_line_and_column_is_kept(tmp_path: Path) -> None:
     text = vcf_text(*RECORDS)
-    meta, columns, records = read(write(tmp_path / "x.vcf", text))
+    meta, columns, records = read(written(tmp_path / "x.vcf", text))
     lines = [*meta, columns, *("\t".join(record.columns) for record in records)]
     assert "".join(f"{line}\n" for line in lines) == text
     assert [record.rest for record in records] == ["", "", ""]
@@ -43,13 +39,13 @@ def test_every_line_and_column_is_kept(tmp_path: Path) -> None:
 
 def test_genotypes_are_kept(tmp_path: Path) -> None:
     text = vcf_text("c\t5\t.\tA\tC\t.\t.\t.\tGT:DP\t0|1:3\t./.", columns=f"{COLUMNS}\tFORMAT\ta\tb")
-    _, columns, (record,) = read(write(tmp_path / "x.vcf", text))
+    _, columns, (record,) = read(written(tmp_path / "x.vcf", text))
     assert record.rest == "GT:DP\t0|1:3\t./."
     assert columns.endswith("INFO\tFORMAT\ta\tb")
 
 
 def test_the_ways_a_file_may_be_packed(tmp_path: Path) -> None:
-    plain = write(tmp_path / "x.vcf", vcf_text(*RECORDS))
+    plain = written(tmp_path / "x.vcf", vcf_text(*RECORDS))
     expected = read(plain)
     packed, blocked, windows = tmp_path / "a", tmp_path / "b", tmp_path / "c"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
@@ -66,7 +62,7 @@ def test_the_ways_a_file_may_be_packed(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_no_utf8_survive(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.vcf", vcf_text(*RECORDS), "latin-1")
+    path = written(tmp_path / "x.vcf", vcf_text(*RECORDS).encode("latin-1"))
     meta, _, _ = read(path)
     assert meta[1].encode("utf-8", "surrogateescape") == path.read_bytes().splitlines()[1]
 
@@ -75,7 +71,7 @@ GOOD = "c\t5\t.\tA\tC\t.\t.\t."
 
 
 def test_bcf_is_refused(tmp_path: Path) -> None:
-    source, path = write(tmp_path / "x.vcf", vcf_text(GOOD)), tmp_path / "x.bcf"
+    source, path = written(tmp_path / "x.vcf", vcf_text(GOOD)), tmp_path / "x.bcf"
     with pysam.VariantFile(str(source)) as vcf, pysam.VariantFile(str(path), "wb", header=vcf.header):
         pass
     with fails(DataError):
@@ -96,7 +92,7 @@ def test_bcf_is_refused(tmp_path: Path) -> None:
 def test_whether_a_file_is_sorted(tmp_path: Path, places: str, is_sorted: bool) -> None:
     records = [f"{place[0]}\t{place[1:]}\t.\tACG\tA\t.\t.\t." for place in places.split()]
     furthest = max([int(place[1:]) + 2 for place in places.split()], default=0)
-    found = scan_vcf(write(tmp_path / "x.vcf", vcf_text(*records)))
+    found = scan_vcf(written(tmp_path / "x.vcf", vcf_text(*records)))
     contigs = tuple(dict.fromkeys(place[0] for place in places.split()))
     assert found == VcfSummary(len(records), is_sorted, furthest, contigs)
 

@@ -1,7 +1,6 @@
 """Peak files are read with their quirks and put on a reference."""
 
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pysam
@@ -14,14 +13,10 @@ from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.peaks import Peaks, place_peaks, read_peaks
 from bigbird_dna.genome.sequence import Intervals
 from tests.golden.messages import fails
+from tests.toys import written
 
 DEMO = load_assembly("demo")
 HUMAN = load_assembly("GRCh37")
-
-
-def written(path: Path, text: str | bytes) -> Path:
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
 
 
 def plain(peaks: Peaks) -> dict[str, list[tuple[int, int]]]:
