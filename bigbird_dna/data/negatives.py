@@ -32,6 +32,7 @@ from bigbird_dna.genome.sequence import (
     Positions,
     fraction_n,
     inside,
+    unknown_runs,
     window_around,
 )
 from bigbird_dna.genome.splits import Split, Splits
@@ -103,12 +104,11 @@ def find_free_starts(
     Every base of such a window is at least `distance` bp from each of the TSS `positions`, and none is a TSS.
     All positions, and the `coding` intervals, are counted from the start of the sequence.
     """
-    unknown = np.frombuffer(sequence.encode(), dtype=np.uint8) == ord("N")
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], unknown, [False]])))
+    unknown = unknown_runs(sequence)
     away = max(distance, 1) - 1
     blocked = Intervals.union(
-        np.concatenate([edges[::2], coding.starts, positions - away]),
-        np.concatenate([edges[1::2], coding.ends, positions + away + 1]),
+        np.concatenate([unknown.starts, coding.starts, positions - away]),
+        np.concatenate([unknown.ends, coding.ends, positions + away + 1]),
     )
     firsts = np.maximum(np.append(0, blocked.ends), 0)
     ends = np.minimum(np.append(blocked.starts, len(sequence)), len(sequence)) - size + 1

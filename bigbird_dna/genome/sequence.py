@@ -233,6 +233,13 @@ class Intervals(NamedTuple):
 NO_INTERVALS = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
+def unknown_runs(sequence: str) -> Intervals:
+    """The runs of N of a sequence."""
+    unknown = np.frombuffer(sequence.encode(), np.uint8) == ord("N")
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], unknown, [False]])))
+    return Intervals(edges[::2], edges[1::2])
+
+
 def whole_contigs(lengths: Mapping[str, int]) -> list[Interval]:
     """Contigs, name → bp, each as one segment from end to end."""
     return [Interval(contig, 0, length) for contig, length in lengths.items()]

@@ -4,7 +4,6 @@ N rows (bins), T tracks, K = ceil(T / 8) bytes a row. Track t is bit t % 8, coun
 // 8; the bits above T are zero.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from bigbird_dna.genome.chromatin.regions import (
 )
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, Positions
+from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, Positions, unknown_runs
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -296,8 +295,8 @@ def _known_enough(reference: Reference, contig: str, starts: Positions, labellin
 def unknown_bases(reference: Reference, contig: str, start: int = 0, end: int | None = None) -> Intervals:
     """The runs of N of a contig, or of `[start, end)` of it."""
     stop = reference.contigs[contig] if end is None else end
-    runs: list[tuple[int, int]] = []
+    found = [NO_INTERVALS]
     for begin in range(start, stop, CHUNK):
-        sequence = reference.fetch(Interval(contig, begin, min(begin + CHUNK, stop)))
-        runs += [(begin + run.start(), begin + run.end()) for run in re.finditer("N+", sequence)]
-    return Intervals.union(*np.array(runs, np.int64).reshape(-1, 2).T)
+        runs = unknown_runs(reference.fetch(Interval(contig, begin, min(begin + CHUNK, stop))))
+        found.append(Intervals(runs.starts + begin, runs.ends + begin))
+    return Intervals.union(*map(np.concatenate, zip(*found, strict=True)))

@@ -89,7 +89,12 @@ def place_peaks(
                 why += (
                     " Of a part of a contig, NCBI's assembly report as genome.aliases tells the whole length"
                 )
-            _refuse_beyond(peaks.path, name, int(starts[starts >= limit][0]), limit, why)
+            start = int(starts[starts >= limit][0])
+            line = next(n for n, *place, _ in read_intervals(peaks.path) if place == [name, start])
+            raise DataError(
+                f"{peaks.path}: line {line}: the peak at {name}:{start} (0-based) starts beyond the contig's "
+                f"{limit:,} bp{why}"
+            )
         on_reference = starts < length
         absent += int(np.count_nonzero(~on_reference))
         starts, ends = starts[on_reference], ends[on_reference]
@@ -159,11 +164,3 @@ def _fault(first: str, last: str) -> str:
     if end < start:
         return f"interval {start}-{end} ends before it starts"
     return f"position {end} is beyond any contig (at most {FURTHEST:,})"
-
-
-def _refuse_beyond(path: Path, contig: str, start: int, length: int, why: str) -> None:
-    line = next(number for number, *place, _ in read_intervals(path) if place == [contig, start])
-    raise DataError(
-        f"{path}: line {line}: the peak at {contig}:{start} (0-based) starts beyond the contig's "
-        f"{length:,} bp{why}"
-    )
