@@ -209,17 +209,9 @@ class Reference:
 
 
 def _prove(path: Path, handle: int) -> FastaIndex:
+    """Read and check a file whole, and remember its index where a further change would show."""
     identity = Identity.of(os.fstat(handle))
     is_settled = settle(identity)
-    index = _read_index(path, handle)
-    if Identity.of(os.fstat(handle)) != identity:
-        raise DataError(f"{path}: was changed while it was read")
-    if is_settled:
-        remember(path, identity, index)
-    return index
-
-
-def _read_index(path: Path, handle: int) -> FastaIndex:
     kind = compression_of(path, os.pread(handle, 18, 0))
     if kind == "bgzip":
         require_end_block(path)
@@ -232,7 +224,12 @@ def _read_index(path: Path, handle: int) -> FastaIndex:
     if os.fstat(handle).st_size >= _LARGE:
         log(f"reading {path} to its end, to know where its bases are")
     with os.fdopen(handle, "rb", closefd=False) as stream:
-        return index_fasta(path, stream, kind == "bgzip")
+        index = index_fasta(path, stream, kind == "bgzip")
+    if Identity.of(os.fstat(handle)) != identity:
+        raise DataError(f"{path}: was changed while it was read")
+    if is_settled:
+        remember(path, identity, index)
+    return index
 
 
 def _write_index(path: Path, index: FastaIndex) -> None:

@@ -182,15 +182,10 @@ class SeedPairs(NamedTuple):
         """These pairs, then others."""
         return type(self)(*(np.concatenate(both) for both in zip(self, other, strict=True)))
 
-    def of_each_query(self, count: int) -> Self:
-        """Of each query the `count` pairs of the largest weight; of equal ones the first windows."""
-        return self._heaviest(self.queries, self.others, count)
-
-    def of_each_other(self, count: int) -> Self:
-        """Likewise of each of the other windows, with the first queries."""
-        return self._heaviest(self.others, self.queries, count)
-
-    def _heaviest(self, groups: Numbers, ties: Numbers, count: int) -> Self:
+    def heaviest(self, count: int, *, of_queries: bool = True) -> Self:
+        """Of each query, or of each of the other windows, the `count` pairs of the largest weight; of equal
+        ones the first."""
+        groups, ties = (self.queries, self.others) if of_queries else (self.others, self.queries)
         order = np.lexsort((self.turned, ties, -self.weights, groups))
         sizes = np.diff(np.append(run_starts(groups[order]), len(order)))
         return self.take(np.sort(order[within_runs(sizes) < count]))

@@ -127,15 +127,20 @@ def aligned_pairs(
     runs = batches([others.length] * others.number)
     for first, last in progress(runs, "looking for similar windows", len(runs), "parts"):
         for here in index.share(others.read(np.arange(first, last)), first):
-            found = found.joined(here.of_each_query(ALIGNED)).of_each_query(ALIGNED)
+            found = found.joined(here.heaviest(ALIGNED)).heaviest(ALIGNED)
             near = here.take(np.flatnonzero(here.weights >= least))
-            likewise = likewise.joined(near.of_each_other(ALIGNED))
+            likewise = likewise.joined(near.heaviest(ALIGNED, of_queries=False))
     pairs = found.joined(likewise)
     if asked is not None:
         pairs = pairs.take(np.flatnonzero(asked[pairs.queries]))
     keys = np.stack([pairs.others, pairs.queries, pairs.turned.astype(np.int64)], axis=1)
     pairs = pairs.take(np.unique(keys, axis=0, return_index=True)[1])
-    return _ordered(pairs, _pair_scores(queries, others, pairs), queries)
+    scores = _pair_scores(queries, others, pairs)
+    known = np.array([known_bases(query) for query in queries], np.int64)
+    similarities = scores / np.maximum(known[pairs.queries], 1)
+    order = np.lexsort((pairs.turned, pairs.others, -similarities, pairs.queries))
+    order = order[scores[order] > 0]
+    return Pairs(pairs.queries[order], pairs.others[order], pairs.turned[order], similarities[order])
 
 
 def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPairs) -> npt.NDArray[np.int64]:
@@ -152,11 +157,3 @@ def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPai
         ours = [reverse_complement(one) if turn else one for one, turn in zip(ours, turned, strict=True)]
         scores[some] = alignment_scores(ours, theirs)
     return scores
-
-
-def _ordered(pairs: SeedPairs, scores: npt.NDArray[np.int64], queries: Sequence[str]) -> Pairs:
-    known = np.array([known_bases(query) for query in queries], np.int64)
-    similarities = scores / np.maximum(known[pairs.queries], 1)
-    order = np.lexsort((pairs.turned, pairs.others, -similarities, pairs.queries))
-    order = order[scores[order] > 0]
-    return Pairs(pairs.queries[order], pairs.others[order], pairs.turned[order], similarities[order])
