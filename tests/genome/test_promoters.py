@@ -72,23 +72,17 @@ def test_the_table_gives_back_what_went_in(tmp_path, loci):
     assert read_loci(tmp_path / "x.tsv") == loci
 
 
-def test_rows_that_epd_published_as_bed(tmp_path):
+def test_rows_that_epd_published_as_bed(shared_data, tmp_path):
     path = written(
         tmp_path / "x.bed",
         "track name=EPDnew\n"
         "chr1\t166166977\t166167037\tFAM78B_1\t900\t-\t166166977\t166166988\n"
         "chr1\t166839300\t166839360\tPOGK_2\t900\t+\t166839349\t166839360\n",
     )
-    assert read_promoters(path) == [
-        Locus("chr1", 166_166_987, "-", "FAM78B_1"),
-        Locus("chr1", 166_839_349, "+", "POGK_2"),
-    ]
-
-
-def test_those_rows_are_the_sites_of_the_sga_file(shared_data):
     sites = {x.name: x for x in read_promoters(shared_data / "epdnew/Hs_EPDnew_006_hg38.sga")}
-    assert (sites["FAM78B_1"].position, sites["FAM78B_1"].strand) == (166_166_987, "-")
-    assert (sites["POGK_2"].position, sites["POGK_2"].strand) == (166_839_349, "+")
+    found = read_promoters(path)
+    assert [x.name for x in found] == ["FAM78B_1", "POGK_2"]
+    assert all((x.position, x.strand) == (sites[x.name].position, sites[x.name].strand) for x in found)
 
 
 @pytest.mark.parametrize(
@@ -99,11 +93,6 @@ def test_real_sga_bed_and_fps_agree(shared_data, tmp_path, stem):
     assert read_promoters(shared_data / f"{stem}.fps.gz") == sga
     bed = written(tmp_path / "x.bed", as_bed(sga))
     assert read_promoters(bed) == sga
-
-
-def test_a_bed_interval_of_one_base_is_the_site(tmp_path):
-    path = written(tmp_path / "x.bed", "chrI\t5\t6\ta\t0\t-\n")
-    assert read_promoters(path) == [Locus("chrI", 5, "-", "a")]
 
 
 def test_other_lines_of_an_fps_file_are_passed_over(tmp_path):
@@ -269,14 +258,6 @@ def test_lifted_promoters_have_the_sequence_that_epd_publishes(lifted, published
     assert all(len(window) == 8000 for window in windows.values())
     assert len(equal) >= 105
     assert {x.strand for x in full if x.name in equal} == {"+", "-"}
-
-
-@pytest.mark.parametrize("shift", [-1, 1])
-def test_one_base_off_would_be_noticed(lifted, published, chr22, shift):
-    placed = place(lifted.loci, chr22.contigs, load_assembly("GRCh37"), "EPDnew")
-    moved = [Locus(x.contig, x.position + shift, x.strand, x.name) for x in placed.loci]
-    equal = [x for x in moved if chr22.fetch(window_around(x, 10, 50)) == published[x.name]]
-    assert len(equal) <= 2
 
 
 def test_every_yeast_promoter_lies_on_the_genome(shared_data):

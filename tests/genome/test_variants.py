@@ -160,16 +160,6 @@ def test_every_note_is_its_name_and_has_a_meaning() -> None:
     assert all(str(note) == note.name and note.meaning for note in Note)
 
 
-def test_a_change_too_long_for_the_window_has_none() -> None:
-    reference = texts(c="ACGT" * 50)
-    for size in range(1, 40):
-        change = Change("c", 100, reference.sequences["c"][100:110], "T")
-        found = allele_windows(change, reference, size, (-5, 5))
-        assert (found is None) == (size < 20)
-        if found is not None:
-            assert {len(window) for window in (*found.ref, *found.alt)} == {size}
-
-
 @pytest.mark.parametrize("count", range(1, OFFSET_SPAN + 2))
 def test_offsets_are_distinct_even_and_symmetric(count: int) -> None:
     offsets = window_offsets(count)

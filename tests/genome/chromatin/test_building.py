@@ -219,12 +219,6 @@ def test_the_same_input_gives_the_same_bytes(small, tmp_path):
     assert str(small.directory) not in json.dumps(json.loads(found[0]["dataset.json"]))
 
 
-def test_the_order_of_intervals_does_not_matter(small):
-    text = ["a\t100\t300\n", "a\t250\t700\n", "b\t0\t900\n", "a\t5000\t5400\n"]
-    one = rows_of(small.build(small.track("x", "".join(text))))
-    assert one == rows_of(small.build(small.track("x", "".join(text[::-1] + text))))
-
-
 def test_peaks_that_lie_nowhere_are_refused(small):
     with fails(DataError):
         small.build(small.track("x", "zz\t0\t1000\n"))

@@ -52,31 +52,6 @@ def test_covered_bases_agree_with_counting(pairs, places):
     assert intervals(pairs).covered(starts, ends).tolist() == expected
 
 
-def test_deepseas_rule_is_more_than_half_of_the_union():
-    grid = Grid(200)
-    half = Intervals.union(np.array([100, 130]), np.array([200, 200]))  # 100 bp, 70 of them twice
-    assert positive_bins(half, grid, 1000).tolist() == []
-    more = Intervals.union(np.array([100, 0]), np.array([200, 1]))
-    assert positive_bins(more, grid, 1000).tolist() == [0]
-
-
-def test_bins_at_the_end_of_a_contig():
-    assert Grid(200).bins(199) == 0
-    assert Grid(200).starts(650).tolist() == [0, 200, 400]
-    assert Grid(200, 50).starts(310).tolist() == [0, 50, 100]
-
-
-def test_windows_share_the_bins_centre():
-    starts = np.array([10_000])
-    assert window_start(starts, 200, 1000).tolist() == [9_600]  # DeepSEA's
-    assert window_start(starts, 200, 8000).tolist() == [6_100]
-
-
-@pytest.mark.parametrize(("rule", "least"), [("half", 101), ("any", 1), ("centre", 1), (60, 60)])
-def test_a_rule_says_how_many_bases_are_enough(rule, least):
-    assert least_bases(rule, 200) == least
-
-
 @pytest.mark.parametrize("rule", [0, 201])
 def test_a_rule_that_no_bin_can_meet_is_refused(rule):
     with fails(ConfigError):
