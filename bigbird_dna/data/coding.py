@@ -12,11 +12,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.config import PLACED_SETS
-from bigbird_dna.console import log
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import read_coding
-from bigbird_dna.genome.assembly import Assembly, shown_counts
+from bigbird_dna.genome.assembly import Assembly, warn_of_dropped
 from bigbird_dna.genome.sequence import NO_INTERVALS, Intervals
 
 COLUMN = "coding"
@@ -61,13 +60,9 @@ def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> C
             parts.append((contig, Intervals(starts[on_contig], np.minimum(ends[on_contig], length))))
     if not parts:
         raise DataError(f"{path}: no CDS lies on the reference: {assembly.explain_none(read, contigs)}")
-    for dropped, why in (
-        (absent, "are on contigs that the reference doesn't have: left out"),
-        (beyond, "reach beyond the end of their contig: what lies there is left out"),
-    ):
-        if dropped:
-            total = sum(len(starts) for starts, _ in read.values())
-            log(f"warning: {path}: {dropped.total():,} of {total:,} CDS {why}: {shown_counts(dropped)}")
+    where = str(path), "CDS", sum(len(starts) for starts, _ in read.values())
+    warn_of_dropped(*where, absent, "are on contigs that the reference doesn't have: left out")
+    warn_of_dropped(*where, beyond, "reach beyond the end of their contig: what lies there is left out")
     return Intervals.joined(parts)
 
 

@@ -151,6 +151,15 @@ def shown_counts(counts: Mapping[str, int]) -> str:
     return shown(f"{name} {count:,}" for name, count in largest)
 
 
+def warn_of_dropped(
+    where: str, what: str, total: int, dropped: Mapping[str, int], why: str, hint: str = ""
+) -> None:
+    """Say in the log how many things of a file, of `total`, are dropped, and the contigs with most of them."""
+    if count := sum(dropped.values()):
+        share = f"{count:,} of {total:,} {what} ({count / total:.1%})"
+        log(f"warning: {where}: {share} {why}: {shown_counts(dropped)}{hint}")
+
+
 _MOST = 2_000_000  # contigs of a file: what memory has room for
 _ABSENT = frozenset({"", "na"})
 _REPORT = "Sequence-Name"  # the first column of NCBI's

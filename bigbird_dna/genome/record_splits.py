@@ -25,12 +25,11 @@ import pandas as pd
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fields import quoted
+from bigbird_dna.genome.fields import quoted, write_rows
 from bigbird_dna.genome.records import counted, named
-from bigbird_dna.genome.seeds import batches, kmers_of, run_starts, within_runs
+from bigbird_dna.genome.seeds import batches, kmers_of, run_sizes, run_starts, within_runs
 from bigbird_dna.genome.splits import Split
 
 Labels = npt.NDArray[np.int64]  # (N,) the group of each sequence
@@ -106,7 +105,7 @@ def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matr
     count = len(kmers.sizes)
     keys = (kmers.codes.astype(np.uint64) << np.uint64(32)) | kmers.rows.astype(np.uint64)
     keys.sort()
-    frequencies = np.diff(np.append(run_starts(keys >> np.uint64(32)), len(keys)))
+    frequencies = run_sizes(keys >> np.uint64(32))
     several = frequencies > 1
     rows = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)[np.repeat(several, frequencies)]
     del keys
@@ -157,7 +156,7 @@ def _chains(prefixes: csr_matrix, labels: Labels) -> Pairs:
     first = keys >> 32
     order = np.lexsort((-counts, first))
     first, keys = first[order], keys[order]
-    keys = keys[within_runs(np.diff(np.append(run_starts(first), len(first)))) < _PARTNERS]
+    keys = keys[within_runs(run_sizes(first)) < _PARTNERS]
     return np.stack([keys >> 32, keys & 0xFFFFFFFF], axis=1)
 
 
@@ -235,10 +234,7 @@ def read_splits(path: Path) -> dict[str, Split]:
 
 def write_splits(path: Path, names: Sequence[str], splits: Sequence[Split], groups: Sequence[int]) -> None:
     """Write what `read_splits` reads, and each record's group of similar ones."""
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        stream.write("\t".join(_COLUMNS) + "\n")
-        for name, split, group in zip(names, splits, groups, strict=True):
-            stream.write(f"{name}\t{split}\t{group}\n")
+    write_rows(path, [_COLUMNS, *zip(names, splits, groups, strict=True)])
 
 
 def look_up(names: Sequence[str], table: Mapping[str, Split], where: Path) -> list[Split]:

@@ -97,6 +97,11 @@ def run_starts(ordered: npt.NDArray[np.integer]) -> Numbers:
     return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
 
 
+def run_sizes(ordered: npt.NDArray[np.integer]) -> Numbers:
+    """How often each number stands in an ordered row of them."""
+    return np.diff(np.append(run_starts(ordered), len(ordered)))
+
+
 def within_runs(sizes: Numbers) -> Numbers:
     """The position of each number in its run, for runs of these sizes side by side."""
     return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -187,8 +192,7 @@ class SeedPairs(NamedTuple):
         ones the first."""
         groups, ties = (self.queries, self.others) if of_queries else (self.others, self.queries)
         order = np.lexsort((self.turned, ties, -self.weights, groups))
-        sizes = np.diff(np.append(run_starts(groups[order]), len(order)))
-        return self.take(np.sort(order[within_runs(sizes) < count]))
+        return self.take(np.sort(order[within_runs(run_sizes(groups[order])) < count]))
 
 
 class SeedIndex:
@@ -198,8 +202,7 @@ class SeedIndex:
         self.sketch, self.count = sketch, len(queries)
         self._longest = max(map(len, queries), default=0)
         seeds = sketch.seeds(queries)
-        starts = run_starts(seeds.codes)
-        frequencies = np.diff(np.append(starts, len(seeds.codes)))
+        frequencies = run_sizes(seeds.codes)
         frequencies = np.repeat(frequencies, frequencies)
         kept = np.flatnonzero(self._looked_at(seeds.rows, frequencies))
         self._seeds = seeds.take(kept)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.console import progress
-from bigbird_dna.genome.seeds import SeedIndex, SeedPairs, Sketch, batches, run_starts
+from bigbird_dna.genome.seeds import SeedIndex, SeedPairs, Sketch, batches, run_sizes, run_starts
 from bigbird_dna.genome.sequence import reverse_complement
 
 Scores = npt.NDArray[np.int64]
@@ -94,7 +94,7 @@ class Pairs(NamedTuple):
     def as_near(self) -> npt.NDArray[np.bool_]:
         """Which pairs (P,) are as similar as the first of their query."""
         starts = run_starts(self.queries)
-        best = np.repeat(self.similarities[starts], np.diff(np.append(starts, len(self.queries))))
+        best = np.repeat(self.similarities[starts], run_sizes(self.queries))
         return np.asarray(self.similarities == best)
 
 

@@ -20,10 +20,9 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.compression import control_character, read_lines
 from bigbird_dna.errors import ConfigError, DataError, UsageError, shortened
-from bigbird_dna.genome.fields import check_name, decimal, quoted
+from bigbird_dna.genome.fields import check_name, decimal, quoted, write_rows
 
 _GROUPS = {"DNase": "DHS", "TF": "TF", "Histone": "HM"}
 _INDEXED = {"index", "class", "cell", "target", "treatment", "auc_deepsea"}
@@ -169,9 +168,7 @@ def write_tracks(
                 raise DataError(
                     f"{path}: track {quoted(row[0])}: {quoted(text)} has a control character ({found})"
                 )
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        for row in rows:
-            stream.write("\t".join(row) + "\n")
+    write_rows(path, rows)
 
 
 def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
