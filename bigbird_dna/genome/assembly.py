@@ -154,7 +154,7 @@ def shown_counts(counts: Mapping[str, int]) -> str:
 def warn_of_dropped(
     where: str, what: str, total: int, dropped: Mapping[str, int], why: str, hint: str = ""
 ) -> None:
-    """Say in the log how many things of a file, of `total`, are dropped, and the contigs with most of them."""
+    """Say in the log how many things of a file, of `total`, are dropped, and where most of them are."""
     if count := sum(dropped.values()):
         share = f"{count:,} of {total:,} {what} ({count / total:.1%})"
         log(f"warning: {where}: {share} {why}: {shown_counts(dropped)}{hint}")
