@@ -136,7 +136,7 @@ def _read_labels(
         checked = check_rows(windows, labels, samples, bins, rows, reference)
         log(f"{path}: {checked:,} of {len(rows):,} windows agree with the reference")
         builder = LabelBuilder(len(rows), tracks)
-        for part in labels.parts(len(rows)):
-            for track, values in enumerate(part.values, part.track):
-                builder.mark(track, part.row + np.flatnonzero(values))
+        for first, row, part in labels.parts(len(rows)):
+            for track, values in enumerate(part, first):
+                builder.mark(track, row + np.flatnonzero(values))
     return builder.build().packed

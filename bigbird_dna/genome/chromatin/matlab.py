@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
@@ -44,14 +44,6 @@ _NUMERIC = {"double", "single", "logical"} | {
 }
 
 
-class LabelPart(NamedTuple):
-    """Labels of consecutive tracks and rows, (tracks, rows)."""
-
-    track: int
-    row: int
-    values: Bytes
-
-
 @dataclass(frozen=True)
 class MatArray:
     """A numeric array of a MATLAB file."""
@@ -64,22 +56,15 @@ class MatArray:
     def pick(self, rows: npt.NDArray[np.intp]) -> Bytes:
         """Some rows, given in ascending order, (n, *shape[1:]); every chunk that holds one is read once."""
         dataset = self.open()
-        lead = dataset.shape[:-1]
-        found = np.zeros((*lead, len(rows)), np.uint8)
-        chunks = getattr(dataset, "chunks", None) or (1,) * len(lead) + (1024,)
-        for group in np.unique(rows // chunks[-1]):
-            members = np.flatnonzero(rows // chunks[-1] == group)
-            low, high = int(rows[members[0]]), int(rows[members[-1]]) + 1
-            row_bytes = math.prod(lead[1:]) * (high - low) * dataset.dtype.itemsize
-            step = max(chunks[0], BUDGET // max(row_bytes, 1) // chunks[0] * chunks[0])
-            for start in range(0, lead[0], step):
-                with _faults(self.path):
-                    chunk = dataset[start : start + step, ..., low:high]
-                found[start : start + step, ..., members] = self._binary(chunk[..., rows[members] - low])
-        return found.transpose()
+        with _faults(self.path):
+            found = dataset[..., rows]
+        return self._binary(found).transpose()
 
-    def parts(self, rows: int) -> Iterator[LabelPart]:
-        """All of the first rows of an array (rows, tracks), in unions of whole chunks: none is read twice."""
+    def parts(self, rows: int) -> Iterator[tuple[int, int, Bytes]]:
+        """First track and row of the parts (tracks, rows) of the first rows of an array (rows, tracks).
+
+        Parts are unions of whole chunks: none is read twice.
+        """
         dataset = self.open()
         tracks = dataset.shape[0]
         if not tracks:
@@ -92,7 +77,7 @@ class MatArray:
             for track in range(0, tracks, height):
                 with _faults(self.path):
                     values = dataset[track : track + height, row : min(row + width, rows)]
-                yield LabelPart(track, row, self._binary(values))
+                yield track, row, self._binary(values)
 
     def _binary(self, values: npt.NDArray[Any]) -> Bytes:
         small = values.astype(np.uint8)
