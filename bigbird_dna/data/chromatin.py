@@ -70,12 +70,12 @@ def checked_window(window: int, size: int) -> int:
 
 
 def training_bins(data: ChromatinData, training: ChromatinTrainingConfig) -> Rows:
-    """The numbers of the bins (n,) in the fraction `examples` of the training bins, drawn by its seed alone.
+    """The numbers of the bins (n,) in the fraction `train_fraction` of the training bins, drawn by its seed
+    alone.
 
-    Bins are drawn in runs of as many places side by side on the genome as a training window is learned from
-    (`neighbours`): of bins drawn one by one, a window of a small fraction would hold little to learn from,
-    and a peak's two halves would count as two examples. `ConfigError` where no track has five bins of each
-    class left.
+    Bins are drawn in runs of `bins_per_window`: of bins drawn one by one, a window would hold little to learn
+    from, and a peak's two halves would count as two examples. `ConfigError` where no track has five bins of
+    each class left.
     """
     rows, share = data.rows("train"), training.train_fraction
     if share >= 1:

@@ -75,14 +75,11 @@ def prepare_windows(
 ) -> None:
     """Write the data set `output` as the sections `genome` and `promoters.windows` specify.
 
-    It has positives and the named negative sets; also counts of what was left out and why. A training
-    promoter has `negatives` of each set, any other promoter one, and for the calibration some extra ones
-    (`promoters.calibration.negatives`), whose split is called otherwise (`EXTRA_NEGATIVES`). Left out are
-    promoters on excluded contigs and regions, those whose window leaves the contig or its split, and those
-    whose window is more than 10 % N; with `splits.max_train_test_similarity` also training windows that are
-    like a held-out one (`drop_similar`). `promoters` are loci on the reference, as `prepare promoters`
-    writes them. With an `annotation`, GFF3 or GTF, windows have the column `coding`, and negatives can be
-    `intergenic`.
+    A training promoter has `negatives` of each set, any other one, and some more for the calibration, whose
+    split is called otherwise (`EXTRA_NEGATIVES`). Left out, and counted, are promoters on excluded contigs
+    and regions, those whose window leaves the contig or its split or is more than 10 % N, and training
+    windows that are like a held-out one (`drop_similar`). With an `annotation`, GFF3 or GTF, windows have the
+    column `coding`, and negatives can be `intergenic`.
     """
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
     assembly = find_assembly(config)

@@ -90,10 +90,9 @@ class Assembly:
         """`DataError` if the lengths of a reference's contigs, which is called `where`, aren't this
         assembly's.
 
-        A contig that is too short is taken for a part from its start and gets a warning, unless it is one of
-        `placed`, which were put at their own position; so a reference may hold a part of the assembly, and
-        contigs unknown to the table beside known ones. One that is too long, or has the length of another
-        known assembly, is an error.
+        A contig that is too short is taken for a part from its start, with a warning unless it is one of
+        `placed`, which were put at their own position; contigs unknown to the table are allowed beside known
+        ones. One that is too long, or has the length of another known assembly, is an error.
         """
         known = {name: self._by_name[name] for name in contigs if name in self._by_name}
         if self.contigs and not known:

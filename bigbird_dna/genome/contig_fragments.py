@@ -47,10 +47,10 @@ class ContigFragments:
         """The chunks of records with every fragment at its position in its contig, whose chunks have `size`
         bp.
 
-        A record is a fragment if the assembly doesn't know its name, and if it is as long as its name says;
-        others stay as they are. The fragments of a contig have to follow each other in the file, in the
-        contig's order, else `DataError`. `lengths` gives the length of each record in file order, and is only
-        called if a name may be a fragment's.
+        A record is a fragment if the assembly doesn't know its name, and if it is as long as its name says.
+        The fragments of a contig have to follow each other in the file, in the contig's order, else
+        `DataError`. `lengths` gives the length of each record in file order, and is only called if a name may
+        be a fragment's.
         """
         plan: dict[str, Interval] | None = None
         filling: ChunkBuffer | None = None

@@ -159,10 +159,9 @@ def prepare_promoters(
     """Put the promoters of a file on a reference, and write them (see `write_loci`) with a `.json` of their
     counts.
 
-    `chain` is a liftOver chain onto the assembly, and the assembly it starts from. The counts are returned:
-    how many were read, lifted and unmapped (`None` without a chain), off_reference, duplicates, and
-    promoters, how many were written; by contig, as the file names it, dropped_contigs, of contigs that the
-    reference hasn't got, and beyond_contigs. A line of the log for each reason says how many were dropped.
+    `chain` is a liftOver chain onto the assembly, and the assembly it starts from. The counts are returned;
+    those of contigs that the reference hasn't got, or that end before, are by the file's names. A line of the
+    log for each reason says how many were dropped.
     """
     with Reference(reference) as opened:
         contigs = opened.contigs

@@ -267,13 +267,9 @@ def inside(interval: Interval, contigs: Mapping[str, int]) -> bool:
 def centred_tiles(length: int, size: int, stride: int) -> Iterator[int]:
     """Starts of windows of `size` bp that cover a contig of `length` bp, in ascending order.
 
-    The tiling is its own mirror image: the windows of the reverse complement are the mirrored
-    windows. The first and the last window are flush with the ends; the left ones stand `stride` bp
-    apart counted from the left end, the right ones counted from the right end, and the gaps where
-    they meet may be smaller.
-
-    A contig no longer than `size` gets one centred window, whose start is negative (rounded down,
-    so that with an odd difference the left margin is one base wider) or zero.
+    The tiling is its own mirror image: windows stand `stride` bp apart, the left ones from the left end on
+    and the right ones from the right end, and the gaps where they meet may be smaller. A contig no longer
+    than `size` gets one centred window, whose start is negative (rounded down) or zero.
     """
     for some in _tiles(length, size, stride):
         yield from some

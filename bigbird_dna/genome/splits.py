@@ -98,10 +98,9 @@ def find_named(
 ) -> list[NamedRegion]:
     """What the configuration names of a reference: contigs, each whole, and regions of others.
 
-    An entry is any name of a contig, a region of one as samtools writes it, or a shell pattern (`*`, `?`,
-    `[abc]`) that fits one of the contig's names. A name that is written out wins over patterns. Contigs and
-    regions of different kinds don't share a base; those of one kind may. The regions given besides, those of
-    chromatin.data, may lie on what is named for the same.
+    An entry is any name of a contig, a region of one as samtools writes it, or a shell pattern that fits one
+    of the contig's names; a name that is written out wins over patterns. Those of different kinds don't share
+    a base. The regions given besides, those of chromatin.data, may lie on what is named for the same.
     """
     whole: dict[str, NamedRegion] = {}
     regions, patterns = [], []

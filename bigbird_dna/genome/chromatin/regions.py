@@ -108,11 +108,10 @@ class RegionSplits:
     def assign(self, contig: str, starts: Positions, size: int, window: int) -> npt.NDArray[np.int8]:
         """The splits of the bins `[starts[i], starts[i] + size)` of a contig: indices of `SPLITS`, (N,).
 
-        A bin is held out if it lies wholly in a held-out named region. A bin for training is
-        dropped (`GAP`) if its window of `window` bp (the widest that a model will see, shifts
-        included) could overlap that of a held-out bin, or the held-out region; bins for validation
-        are dropped likewise near regions for testing. Bins that overlap excluded ones are dropped
-        (`EXCLUDED`).
+        A bin is held out if it lies wholly in a held-out named region. A bin for training is dropped (`GAP`)
+        if its window of `window` bp (the widest that a model will see) could overlap that of a held-out bin,
+        or the region; bins for validation likewise near regions for testing. Bins that overlap excluded
+        regions are dropped (`EXCLUDED`).
         """
         splits = np.zeros(len(starts), np.int8)
         opens = window_start(starts, size, window)
