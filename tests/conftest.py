@@ -12,6 +12,7 @@ from typing import Any
 
 import pysam
 import pytest
+from hypothesis import HealthCheck, settings
 
 from bigbird_dna.cli.main import main
 from bigbird_dna.genome.reference import Reference, write_fasta
@@ -24,6 +25,10 @@ from tests.toys import MEGABASES, Demo, lines, random_dna
 # What a shell starts in the background ignores Ctrl-C, and so do its children: those of tests shall hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Examples of one test may write to the same directory.
+settings.register_profile("shared-directory", suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.load_profile("shared-directory")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 RECORDED = pytest.StashKey[list[tuple[list[str], dict[str, list[str]]]]]()

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from bigbird_dna.tokens.interface import Tokenizer
 
 
+def written(path: Path, content: str | bytes, packed: bool = False) -> Path:
+    """The file, once it has this content, maybe as gzip."""
+    raw = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(raw) if packed else raw)
+    return path
+
+
 def update_json(path: Path, **values: object) -> None:
     """Change keys of a JSON file."""
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
@@ -188,7 +195,7 @@ def label_bins(
     """The data set `home/data`, bins of 40 bp, of `home/reference.fa.gz` and a BED file for each track."""
     from bigbird_dna.genome.assembly import load_assembly
     from bigbird_dna.genome.chromatin.building import build_dataset
-    from bigbird_dna.genome.chromatin.labels import Labelling
+    from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
     from bigbird_dna.genome.chromatin.tracks import Track
     from bigbird_dna.genome.reference import Reference
 
@@ -196,7 +203,7 @@ def label_bins(
     tracks = [Track(name, "TF", file=path) for name, path in beds.items()]
     splits = region_splits(reference.contigs, demo, valid=[valid], test=[test])
     labelling = Labelling(bin_size=40, window=window, max_n=1.0, negative_fraction=negatives, min_positives=1)
-    return build_dataset(home / "data", reference, demo, tracks, splits, labelling)
+    return build_dataset(home / "data", BinSource(reference, demo, tracks, splits, labelling))
 
 
 # A simulated genome, read by other means than the simulation's.

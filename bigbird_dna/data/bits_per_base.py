@@ -54,8 +54,7 @@ def language_model_table(
     `COLUMNS`.
 
     `bases` and `blocks` (M,) are the bases of each token, and the block of sequence that it is in. A negative
-    `difference` is in favor of the model; it is NaN for the model itself. Intervals are NaN with one block
-    only.
+    `difference` is in favor of the model; it is NaN for the model itself, and intervals with one block only.
     """
     import pandas as pd
 

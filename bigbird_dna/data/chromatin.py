@@ -13,7 +13,7 @@ from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.chromatin.building import build_dataset, write_label_shard
 from bigbird_dna.genome.chromatin.dataset import ChromatinData
 from bigbird_dna.genome.chromatin.deepsea_dataset import build_deepsea
-from bigbird_dna.genome.chromatin.labels import Labelling
+from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
 from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import read_tracks, tracks_from_folder
 from bigbird_dna.genome.reference import Reference
@@ -70,12 +70,12 @@ def checked_window(window: int, size: int) -> int:
 
 
 def training_bins(data: ChromatinData, training: ChromatinTrainingConfig) -> Rows:
-    """The numbers of the bins (n,) in the fraction `examples` of the training bins, drawn by its seed alone.
+    """The numbers of the bins (n,) in the fraction `train_fraction` of the training bins, drawn by its seed
+    alone.
 
-    Bins are drawn in runs of as many places side by side on the genome as a training window is learned from
-    (`neighbours`): of bins drawn one by one, a window of a small fraction would hold little to learn from,
-    and a peak's two halves would count as two examples. `ConfigError` where no track has five bins of each
-    class left.
+    Bins are drawn in runs of `bins_per_window`: of bins drawn one by one, a window would hold little to learn
+    from, and a peak's two halves would count as two examples. `ConfigError` where no track has five bins of
+    each class left.
     """
     rows, share = data.rows("train"), training.train_fraction
     if share >= 1:
@@ -149,11 +149,11 @@ def prepare_data(
     )
     regions = {"valid_regions": data.valid_regions, "test_regions": data.test_regions}
     splits = RegionSplits.from_regions(find_named(config.genome, genome.contigs, assembly, **regions))
-    made_of = genome, assembly, table, splits, labelling, blacklist or files.get("blacklist")
+    made_of = BinSource(genome, assembly, table, splits, labelling, blacklist or files.get("blacklist"))
     if part is None:
-        build_dataset(output, *made_of)
+        build_dataset(output, made_of)
     else:
-        log(f"piece {part}: {write_label_shard(output, part, *made_of):,} bins that may be kept")
+        log(f"piece {part}: {write_label_shard(output, part, made_of):,} bins that may be kept")
 
 
 def _published(config: Config, given: dict[str, Path | None]) -> dict[str, Path]:

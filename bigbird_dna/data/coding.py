@@ -5,7 +5,6 @@ A base is coding if a CDS of the annotation covers it, on either strand.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,59 +12,30 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.config import PLACED_SETS
-from bigbird_dna.console import log
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import read_coding
-from bigbird_dna.genome.assembly import Assembly, shown_counts
-from bigbird_dna.genome.sequence import Interval, Intervals, Positions
+from bigbird_dna.genome.assembly import Assembly, warn_of_dropped
+from bigbird_dna.genome.sequence import NO_INTERVALS, Intervals
 
 COLUMN = "coding"
 """Of `windows.parquet`: the fraction, from 0 to 1, of the window's bases that are coding."""
 
-_NONE = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+Coding = Mapping[str, Intervals]
+"""The coding bases of a reference by contig, sorted and disjoint; contigs without any may be left out."""
 
 
-@dataclass(frozen=True)
-class CodingRegions:
-    """The coding bases of a reference: by contig intervals `[start, end)`, 0-based, sorted, disjoint.
-
-    Contigs without coding bases may be left out.
-    """
-
-    contigs: Mapping[str, Intervals]
-
-    def of(self, contig: str) -> Intervals:
-        """The coding intervals of a contig."""
-        return self.contigs.get(contig, _NONE)
-
-    def within(self, segment: Interval) -> Intervals:
-        """The coding intervals inside a segment, clipped to it, counted from its start."""
-        starts, ends = self.of(segment.contig)
-        here = (starts < segment.end) & (ends > segment.start)
-        size = len(segment)
-        return Intervals(*(np.clip(edges[here] - segment.start, 0, size) for edges in (starts, ends)))
-
-    def _before(self, contig: str, positions: Positions) -> Positions:
-        """Coding bases before each position."""
-        starts, ends = self.of(contig)
-        # sums[k]: bases of the first k intervals; the last of those that begin before a position may go on.
-        sums = np.concatenate([[0], np.cumsum(ends - starts)])
-        begun = np.searchsorted(starts, positions)
-        last = np.concatenate([[0], ends])[begun]
-        return np.asarray(sums[begun] - np.where(begun > 0, np.maximum(last - positions, 0), 0), np.int64)
-
-    def fractions(self, rows: pd.DataFrame) -> npt.NDArray[np.float32]:
-        """The coding fraction (N,) of each row of a table with columns contig, start and end."""
-        found = np.zeros(len(rows), np.float32)
-        starts, ends = (rows[name].to_numpy(np.int64) for name in ("start", "end"))
-        for contig, places in rows.groupby("contig", observed=True).indices.items():
-            bases = self._before(str(contig), ends[places]) - self._before(str(contig), starts[places])
-            found[places] = bases / (ends[places] - starts[places])
-        return found
+def coding_fractions(coding: Coding, rows: pd.DataFrame) -> npt.NDArray[np.float32]:
+    """The coding fraction (N,) of each row of a table with columns contig, start and end."""
+    found = np.zeros(len(rows), np.float32)
+    starts, ends = (rows[name].to_numpy(np.int64) for name in ("start", "end"))
+    for contig, places in rows.groupby("contig", observed=True).indices.items():
+        start, end = starts[places], ends[places]
+        found[places] = coding.get(str(contig), NO_INTERVALS).covered(start, end) / (end - start)
+    return found
 
 
-def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> CodingRegions:
+def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> Coding:
     """The coding bases of an annotation, placed on a reference.
 
     The annotation is GFF3 or GTF, plain or gzip; `contigs` are the lengths of the reference's in bp. CDS on
@@ -73,7 +43,7 @@ def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> C
     warning counts them.
     """
     path = Path(path)
-    parts: dict[str, list[Intervals]] = {}
+    parts: list[tuple[str, Intervals]] = []
     absent: Counter[str] = Counter()
     beyond: Counter[str] = Counter()
     read = read_coding(path)
@@ -87,19 +57,13 @@ def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> C
             beyond[name] += outside
         on_contig = starts < length
         if on_contig.any():
-            here = Intervals(starts[on_contig], np.minimum(ends[on_contig], length))
-            parts.setdefault(contig, []).append(here)
+            parts.append((contig, Intervals(starts[on_contig], np.minimum(ends[on_contig], length))))
     if not parts:
         raise DataError(f"{path}: no CDS lies on the reference: {assembly.explain_none(read, contigs)}")
-    for dropped, why in (
-        (absent, "are on contigs that the reference doesn't have: left out"),
-        (beyond, "reach beyond the end of their contig: what lies there is left out"),
-    ):
-        if dropped:
-            total = sum(len(starts) for starts, _ in read.values())
-            log(f"warning: {path}: {dropped.total():,} of {total:,} CDS {why}: {shown_counts(dropped)}")
-    # A contig may be in the file under two names.
-    return CodingRegions({contig: Intervals.joined(found) for contig, found in parts.items()})
+    where = str(path), "CDS", sum(len(starts) for starts, _ in read.values())
+    warn_of_dropped(*where, absent, "are on contigs that the reference doesn't have: left out")
+    warn_of_dropped(*where, beyond, "reach beyond the end of their contig: what lies there is left out")
+    return Intervals.joined(parts)
 
 
 def coding_counts(rows: pd.DataFrame) -> dict[str, int]:

@@ -19,9 +19,9 @@ from bigbird_dna.console import log
 from bigbird_dna.data.negatives import MAX_N
 from bigbird_dna.data.predictions import POSITIVE
 from bigbird_dna.data.promoter_windows import COLUMNS, write_windows
-from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice, check_fraction
+from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.record_splits import (
     check_splits,
     divide,
@@ -30,12 +30,19 @@ from bigbird_dna.genome.record_splits import (
     similar_groups,
     write_splits,
 )
-from bigbird_dna.genome.records import Records, check_names, common_length, counted, find_copies, read_records
+from bigbird_dna.genome.records import (
+    Records,
+    check_names,
+    common_length,
+    counted,
+    find_copies,
+    listed,
+    read_records,
+)
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.splits import Split
 
-_LISTED = 3
 _PATHS = RunPaths(Path())
 _FILES = {
     _PATHS.sequences.name: None,
@@ -96,7 +103,11 @@ def prepare_sequences(
     sets = options.sets(negatives)
     files = [read_records(path) for path in (positives, negatives) if path is not None]
     aligned = len({len(one) for one in files[0].sequences.values()}) == 1
-    files, length = _of_one_length(files, options.length)
+    if len(files) > 1:
+        check_names(*files)
+    if options.length is not None:
+        files = [records.trimmed(options.length) for records in files]
+    length = common_length(files)
     upstream = _upstream(length, options, sets)
     _check_copies(files)
     records, positive, left_out = _usable(files)
@@ -113,6 +124,7 @@ def prepare_sequences(
     # Held-out sequences whose group is trained on as well: by a table of the user's own.
     training = np.array(chosen) == "train"
     like = int((np.isin(groups, groups[training]) & ~training).sum())
+    sources = {"positives": positives, "negatives": negatives, "splits": splits}
     info: dict[str, Any] = {
         "promoters": int(positive.sum()),
         "negatives": int((~positive).sum()),
@@ -120,7 +132,7 @@ def prepare_sequences(
         "groups of similar sequences": int(groups.max()) + 1,
         "held-out sequences like a training one": like,
         "window": {"upstream": upstream, "downstream": length - upstream},
-        "sources": _sources(positives=positives, negatives=negatives, splits=splits),
+        "sources": {role: source_entry(path) for role, path in sources.items() if path is not None},
         "similarity": options.similarity,
         "trimmed": options.length is not None,
         "aligned": aligned,
@@ -134,24 +146,6 @@ def prepare_sequences(
         write_windows(directory, _rows(names, length, positive, chosen, sets, options.derived), info)
     _log_splits(info, chosen, groups, where)
     return info
-
-
-def _sources(**files: Path | None) -> dict[str, dict[str, str]]:
-    """File and checksum by role."""
-    return {
-        role: {"file": path.name, "sha256": checksum(path)}
-        for role, path in files.items()
-        if path is not None
-    }
-
-
-def _of_one_length(files: Sequence[Records], length: int | None) -> tuple[list[Records], int]:
-    """The records, trimmed if that is asked for, and their length in bp."""
-    if len(files) > 1:
-        check_names(*files)
-    if length is not None:
-        files = [records.trimmed(length) for records in files]
-    return [*files], common_length(files)
 
 
 def _upstream(length: int, options: SequenceOptions, sets: Sequence[str]) -> int:
@@ -187,18 +181,14 @@ def _check_copies(files: Sequence[Records]) -> None:
     Copies in one file are only logged: they share a split, so that no metric gains by them.
     """
     copies = find_copies(files[0].sequences, files[1].sequences if len(files) > 1 else {})
-
-    def described(pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        text = ", ".join(f"{later!r} of {earlier!r}" for earlier, later in pairs[:_LISTED])
-        more = f" and {len(pairs) - _LISTED:,} more" if len(pairs) > _LISTED else ""
-        return counted(len(pairs), "sequence"), text + more
-
+    (across, these), (within, those) = (
+        (counted(len(pairs), "sequence"), listed([f"{later!r} of {earlier!r}" for earlier, later in pairs]))
+        for pairs in (copies.across, copies.within)
+    )
     if copies.across:
-        what, pairs = described(copies.across)
-        raise DataError(f"{files[1].path}: {what} also a positive, on one strand or the other: {pairs}")
+        raise DataError(f"{files[1].path}: {across} also a positive, on one strand or the other: {these}")
     if copies.within:
-        what, pairs = described(copies.within)
-        log(f"warning: {what} there twice in one file, on one strand or the other: {pairs}")
+        log(f"warning: {within} there twice in one file, on one strand or the other: {those}")
 
 
 def _usable(files: Sequence[Records]) -> tuple[dict[str, str], npt.NDArray[np.bool_], set[str]]:

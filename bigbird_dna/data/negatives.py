@@ -14,17 +14,27 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from operator import itemgetter
-from typing import NamedTuple, Self, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.config import PromoterWindowsConfig
-from bigbird_dna.data.coding import CodingRegions
+from bigbird_dna.data.coding import Coding
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
+from bigbird_dna.genome.sequence import (
+    NO_INTERVALS,
+    Interval,
+    Intervals,
+    Locus,
+    Positions,
+    fraction_n,
+    inside,
+    unknown_runs,
+    window_around,
+)
 from bigbird_dna.genome.splits import Split, Splits
 
 GC_BINS = 50
@@ -33,42 +43,6 @@ MAX_N = 0.1
 """Fraction of a window's letters that may be N."""
 FURTHEST = 100_000
 """bp between the windows of a promoter and its negative: beyond that it is no neighborhood."""
-
-Places = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class FreeStarts:
-    """Where windows of one length can start in a segment, as runs of positions counted from its start."""
-
-    firsts: Places  # (R,) the first start of each run, ascending
-    ends: Places  # (R,) one beyond the last start of each run
-
-    def __len__(self) -> int:
-        """The number of starts."""
-        return int((self.ends - self.firsts).sum())
-
-    @classmethod
-    def between(cls, starts: Places, ends: Places, length: int, size: int) -> Self:
-        """All starts of windows of `size` bp in a segment of `length` bp that share no base with intervals.
-
-        The intervals `[starts[i], ends[i])` are counted from the segment's start; they may overlap and reach
-        beyond.
-        """
-        order = np.argsort(starts, kind="stable")
-        # Gaps lie between the furthest end so far and the next start; the segment's edges count as both.
-        ends = np.maximum.accumulate(np.concatenate([[0], ends[order]]))
-        firsts, beyond = ends, np.append(starts[order], length) - size + 1
-        beyond = np.minimum(beyond, length - size + 1)
-        kept = beyond > firsts
-        return cls(firsts[kept], beyond[kept])
-
-    def draw(self, count: int, rng: np.random.Generator) -> Places:
-        """`count` of the starts, ascending, each at most once; all of them where there are no more."""
-        sums, total = np.cumsum(self.ends - self.firsts), len(self)
-        ranks = np.sort(rng.choice(total, min(count, total), replace=False))
-        runs = np.searchsorted(sums, ranks, side="right")
-        return np.asarray(self.ends[runs] - (sums[runs] - ranks), np.int64)
 
 
 class NegativeRegions(NamedTuple):
@@ -81,8 +55,8 @@ class NegativeRegions(NamedTuple):
 def draw_candidates(
     segment: Interval,
     sequence: str,
-    positions: Places,
-    free: FreeStarts | None,
+    positions: Positions,
+    free: Intervals | None,
     config: PromoterWindowsConfig,
     count: int,
     rng: np.random.Generator,
@@ -123,22 +97,23 @@ def draw_candidates(
 
 
 def find_free_starts(
-    sequence: str, coding: tuple[Places, Places], positions: Places, *, size: int, distance: int
-) -> FreeStarts:
-    """Starts of windows of `size` bp that hold no N and no coding base and lie away from every TSS.
+    sequence: str, coding: Intervals, positions: Positions, *, size: int, distance: int
+) -> Intervals:
+    """Runs of starts of windows of `size` bp that hold no N and no coding base and lie away from every TSS.
 
     Every base of such a window is at least `distance` bp from each of the TSS `positions`, and none is a TSS.
-    `positions` and the starts and ends of the `coding` intervals are counted from the start of the sequence.
+    All positions, and the `coding` intervals, are counted from the start of the sequence.
     """
-    unknown = np.frombuffer(sequence.encode(), dtype=np.uint8) == ord("N")
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], unknown, [False]])))
+    unknown = unknown_runs(sequence)
     away = max(distance, 1) - 1
-    return FreeStarts.between(
-        np.concatenate([edges[::2], coding[0], positions - away]),
-        np.concatenate([edges[1::2], coding[1], positions + away + 1]),
-        len(sequence),
-        size,
+    blocked = Intervals.union(
+        np.concatenate([unknown.starts, coding.starts, positions - away]),
+        np.concatenate([unknown.ends, coding.ends, positions + away + 1]),
     )
+    firsts = np.maximum(np.append(0, blocked.ends), 0)
+    ends = np.minimum(np.append(blocked.starts, len(sequence)), len(sequence)) - size + 1
+    kept = ends > firsts
+    return Intervals(firsts[kept], ends[kept])
 
 
 def _is_sparse(sequence: str) -> bool:
@@ -162,7 +137,7 @@ def match_gc(
     offered: npt.NDArray[np.float64],
     rng: np.random.Generator,
     used: npt.NDArray[np.bool_] | None = None,
-) -> Places:
+) -> Positions:
     """For each wanted GC fraction the index of an offered one in the same of 50 bins, none used twice.
 
     Where a bin runs out the nearest bin with something left serves; −1 where nothing is left at all. Who
@@ -259,7 +234,7 @@ class PromoterGenome:
     windows: Sequence[Interval]  # of each promoter that has one
     owner_splits: Sequence[Split]  # that all of each window belongs to
     splits: Splits
-    coding: CodingRegions | None = None  # None: nobody knows it, and there are no intergenic negatives
+    coding: Coding | None = None  # None: nobody knows it, and there are no intergenic negatives
 
     def find(
         self,
@@ -293,7 +268,7 @@ class PromoterGenome:
         config: PromoterWindowsConfig,
         seed: tuple[int, int],
         is_taken: Callable[[Interval], bool],
-        coding: CodingRegions | None = None,
+        coding: Coding | None = None,
     ) -> list[Interval | None]:
         """A window of like GC elsewhere in the owner's split; none is used twice, and none that is taken.
 
@@ -308,7 +283,7 @@ class PromoterGenome:
             for segment in self.splits.intervals(split):
                 sequence, _, free = self._read(segment, config, coding)
                 known = len(sequence) - (sequence.count("N") if _is_sparse(sequence) else 0)
-                rooms[segment] = known if free is None else len(free)
+                rooms[segment] = known if free is None else free.bases
             together = sum(rooms.values()) or 1  # a split without promoters may be all N
             windows, gc = [], [np.empty(0)]
             for segment, room in rooms.items():
@@ -329,15 +304,18 @@ class PromoterGenome:
         return found
 
     def _read(
-        self, segment: Interval, config: PromoterWindowsConfig, coding: CodingRegions | None
-    ) -> tuple[str, Places, FreeStarts | None]:
+        self, segment: Interval, config: PromoterWindowsConfig, coding: Coding | None
+    ) -> tuple[str, Positions, Intervals | None]:
         """A segment's sequence, TSS positions on its contig, and where intergenic windows can start in it."""
         sequence = self.reference.fetch(segment)
         on_contig = [locus.position for locus in self.loci if locus.contig == segment.contig]
         positions = np.array(on_contig, np.int64)
         if coding is None:
             return sequence, positions, None
-        inside_ = coding.within(segment), positions - segment.start
+        inside_ = (
+            coding.get(segment.contig, NO_INTERVALS).inside(segment.start, segment.end),
+            positions - segment.start,
+        )
         free = find_free_starts(sequence, *inside_, size=config.length, distance=config.min_tss_distance)
         return sequence, positions, free
 
@@ -360,7 +338,7 @@ class PromoterGenome:
         return found
 
 
-def check_coding(coding: CodingRegions | None) -> CodingRegions:
+def check_coding(coding: Coding | None) -> Coding:
     """The coding bases, which intergenic negatives need; a `ConfigError` says how to give them."""
     if coding is None:
         raise ConfigError(

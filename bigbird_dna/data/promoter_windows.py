@@ -23,14 +23,22 @@ import pandas as pd
 from bigbird_dna.config import PLACED_SETS, Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
-from bigbird_dna.data.coding import COLUMN, CodingRegions, check_fractions, coding_counts, open_coding
+from bigbird_dna.data.coding import (
+    COLUMN,
+    Coding,
+    check_fractions,
+    coding_counts,
+    coding_fractions,
+    open_coding,
+)
 from bigbird_dna.data.negatives import FURTHEST, MAX_N, PromoterGenome, check_coding
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.similar import drop_similar
-from bigbird_dna.disk.atomic import checksum, read_json, reading, write_json
+from bigbird_dna.disk.atomic import read_json, reading, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, open_npz, read_frame
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
@@ -67,14 +75,11 @@ def prepare_windows(
 ) -> None:
     """Write the data set `output` as the sections `genome` and `promoters.windows` specify.
 
-    It has positives and the named negative sets; also counts of what was left out and why. A training
-    promoter has `negatives` of each set, any other promoter one, and for the calibration some extra ones
-    (`promoters.calibration.negatives`), whose split is called otherwise (`EXTRA_NEGATIVES`). Left out are
-    promoters on excluded contigs and regions, those whose window leaves the contig or its split, and those
-    whose window is more than 10 % N; with `splits.max_train_test_similarity` also training windows that are
-    like a held-out one (`drop_similar`). `promoters` are loci on the reference, as `prepare promoters`
-    writes them. With an `annotation`, GFF3 or GTF, windows have the column `coding`, and negatives can be
-    `intergenic`.
+    A training promoter has `negatives` of each set, any other one, and some more for the calibration, whose
+    split is called otherwise (`EXTRA_NEGATIVES`). Left out, and counted, are promoters on excluded contigs
+    and regions, those whose window leaves the contig or its split or is more than 10 % N, and training
+    windows that are like a held-out one (`drop_similar`). With an `annotation`, GFF3 or GTF, windows have the
+    column `coding`, and negatives can be `intergenic`.
     """
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
     assembly = find_assembly(config)
@@ -95,7 +100,11 @@ def prepare_windows(
         found = positives.find(negative_set, owners, settings, (config.seed, stream))
         if negative_set in PLACED_SETS:
             counts[f"{negative_set} negatives not found"] = found.count(None)
-            _warn_of_missing(negative_set, owners, found)
+            if missing := found.count(None):
+                bare = len(set(owners) - {pair for pair, one in zip(owners, found, strict=True) if one})
+                what = f"{missing:,} of {len(owners):,} {negative_set} negatives"
+                left = f"{bare:,} of {len(set(owners)):,} promoters have none, and stay"
+                log(f"warning: there is no place for {what}: {_WHY_MISSING[negative_set]}; {left}")
         rows += _rows(positives, names, found, owners, negative_set)
         # A promoter's upstream negative is the nearest one: there are no others like it.
         if more and negative_set != "upstream":
@@ -107,9 +116,9 @@ def prepare_windows(
         table, dropped = drop_similar(table, sequences, threshold)
         info |= dropped
     if annotation is not None and coding is not None:
-        table[COLUMN] = coding.fractions(table)
+        table[COLUMN] = coding_fractions(coding, table)
         info |= coding_counts(table)
-        info["annotation"] = {"file": Path(annotation).name, "sha256": checksum(annotation)}
+        info["annotation"] = source_entry(Path(annotation))
     with into_directory(output) as files:
         write_windows(files, table, info)
 
@@ -132,23 +141,8 @@ def _rows(
     ]
 
 
-def _warn_of_missing(negative_set: str, owners: Sequence[int], found: Sequence[Interval | None]) -> None:
-    """Log for how many promoters there is no room for a negative; nothing else is logged of them."""
-    missing = found.count(None)
-    if missing:
-        bare = len(set(owners) - {pair for pair, window in zip(owners, found, strict=True) if window})
-        log(
-            f"warning: there is no place for {missing:,} of {len(owners):,} {negative_set} negatives: "
-            f"{_WHY_MISSING[negative_set]}; {bare:,} of {len(set(owners)):,} promoters have none, and stay"
-        )
-
-
 def _positives(
-    reference: Reference,
-    loci: Sequence[Locus],
-    splits: Splits,
-    sides: tuple[int, int],
-    coding: CodingRegions | None,
+    reference: Reference, loci: Sequence[Locus], splits: Splits, sides: tuple[int, int], coding: Coding | None
 ) -> tuple[PromoterGenome, list[str], dict[str, int]]:
     """Promoters that have a window, their names, and how many were left out, by reason."""
     counts: Counter[str] = Counter()
@@ -247,17 +241,11 @@ def _last_edges(
             for letter, targets in enumerate(following)
             if letter != end and len(targets)
         }
-        if all(_leads(letter, last, following, end) for letter in last):
+        reached = {end}
+        for _ in following:
+            reached |= {letter for letter, edge in last.items() if int(following[letter][edge]) in reached}
+        if last.keys() <= reached:
             return last
-
-
-def _leads(start: int, last: dict[int, int], following: list[npt.NDArray[np.integer]], end: int) -> bool:
-    here = start
-    for _ in range(len(following)):
-        if here == end:
-            return True
-        here = int(following[here][last[here]])
-    return here == end
 
 
 DERIVED: dict[str, tuple[int, Callable[[str, np.random.Generator], str]]] = {

@@ -113,7 +113,12 @@ def drop_similar(
         new = False
         for name in sorted({*sets[~promoter]}):
             learned = promoter | (sets == name)
-            here = _similar(sequences, learned & ~training, learned & training & ~dropped, threshold)
+            held_out, asked = (
+                np.flatnonzero(learned & some).tolist() for some in (~training, training & ~dropped)
+            )
+            others = SequenceWindows.of([sequences[row] for row in asked])
+            here = np.zeros(len(rows), np.bool_)
+            here[asked] = similar_rows([sequences[row] for row in held_out], others, threshold)
             new = new or bool(here.any())
             found |= here
             dropped |= here | (training & pairs.isin(pairs[here & promoter]).to_numpy())
@@ -134,13 +139,3 @@ def drop_similar(
         f"{threshold:g} to a held-out window, or negatives of such"
     )
     return rows[~dropped].reset_index(drop=True), {"similarity": threshold, **counts}
-
-
-def _similar(sequences: Sequence[str], held_out: Flags, training: Flags, threshold: float) -> Flags:
-    """Which rows (N,) of `training` one of `held_out` is like."""
-    texts = [sequences[row] for row in np.flatnonzero(held_out).tolist()]
-    learned = np.flatnonzero(training)
-    similar = similar_rows(texts, SequenceWindows.of([sequences[row] for row in learned.tolist()]), threshold)
-    found = np.zeros(len(training), np.bool_)
-    found[learned[similar]] = True
-    return found

@@ -18,6 +18,7 @@ from bigbird_dna.config import DERIVED_SETS
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.chromatin.dataset import read_dataset
+from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.genome.splits import Split
@@ -39,6 +40,8 @@ _ROWS = np.eye(5, 4, dtype=np.float32)  # N: no base at all
 class _Windows(Dataset[Item]):
     """Windows in a form, with labels; a subclass tells where they come from."""
 
+    _targets: PackedLabels  # of each item
+
     def __init__(self, form: Form, tokenizer: LoadedModel | Tokenizer | None, split: Split | None) -> None:
         check_choice("form", form, get_args(Form))
         if form == "tokens" and tokenizer is None:
@@ -52,18 +55,15 @@ class _Windows(Dataset[Item]):
         """The window of an item (L bp) in A C G T N."""
         raise NotImplementedError
 
-    def _labels(self, number: int) -> npt.NDArray[np.float32]:
-        raise NotImplementedError
-
     def __len__(self) -> int:
-        raise NotImplementedError
+        return len(self._targets)
 
     def __getitem__(self, number: int) -> Item:
         if not -len(self) <= number < len(self):
             raise IndexError(f"item {number} of {len(self)}")  # ends a loop over the data set
         number %= len(self)
         text = self.sequence(number)
-        labels = torch.from_numpy(self._labels(number))
+        labels = torch.from_numpy(self._targets.rows([number])[0].astype(np.float32))
         if self.form == "text":
             return text, labels
         if self.form == "one-hot":
@@ -142,17 +142,11 @@ class TrackWindows(_Windows):
         self.intervals = found.windows(window, rows)
         contigs = {interval.contig for interval in self.intervals}
         self.reference = _opened(data, reference, contigs, split)
-        self._packed = found.labels.take(rows)
-
-    def __len__(self) -> int:
-        return len(self.intervals)
+        self._targets = found.labels.take(rows)
 
     def sequence(self, number: int) -> str:
         """The window of an item (L bp) in A C G T N."""
         return self.reference.fetch(self.intervals[number])
-
-    def _labels(self, number: int) -> npt.NDArray[np.float32]:
-        return np.asarray(self._packed.rows([number])[0], np.float32)
 
 
 class PromoterWindows(_Windows):
@@ -205,19 +199,13 @@ class PromoterWindows(_Windows):
         rows, labels = read_windows(Path(data), negative_set)
         kept = np.full(len(rows), True) if split is None else (rows["split"] == split).to_numpy()
         self.rows = rows[kept].reset_index(drop=True)
-        self._is_promoter = labels[kept].astype(np.float32)
+        self._targets = PackedLabels.from_dense(labels[kept, None])
         genome = _opened(data, reference, set(self.rows["contig"]), split)
         self._texts = window_sequences(genome, self.rows, seed or 0)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def sequence(self, number: int) -> str:
         """The window of an item (L bp) in transcription order, in A C G T N."""
         return self._texts[number]
-
-    def _labels(self, number: int) -> npt.NDArray[np.float32]:
-        return np.asarray(self._is_promoter[number : number + 1])
 
 
 def one_hot(sequence: str) -> npt.NDArray[np.float32]:

@@ -98,10 +98,13 @@ def read_coding(path: Path) -> dict[str, Intervals]:
     Coding are the features of type `CDS` and, since GTF leaves it out of the CDS, `stop_codon`, on either
     strand; they may overlap. A file without `CDS` is a `DataError`.
     """
+
+    def coding(columns: list[str]) -> tuple[str, int, int] | None:
+        return (unquote(columns[0]), *_span(columns)) if columns[2] in _CODING_TYPES else None
+
     types: Counter[str] = Counter()
-    found = Intervals.collect(
-        path, ((number, *place) for number, place in _features(path, types, _coding)), _MOST
-    )
+    rows = ((number, *place) for number, place in _features(path, types, coding))
+    found = Intervals.collect(path, rows, _MOST)
     if not types[_CODING]:
         raise DataError(f"{path}: no feature is a {_CODING}; its features are {_shown_types(types)}")
     return {check_name(contig, "contig", str(path)): places for contig, places in found.items()}
@@ -149,10 +152,6 @@ def _transcript(columns: list[str]) -> _Feature | None:
     locus = Locus(unquote(contig), start if own == "+" else end - 1, own, name)
     parents = values.get("Parent", "")
     return _Feature(0, kind, locus, values.get("ID"), tuple(parents.split(",")) if parents else ())
-
-
-def _coding(columns: list[str]) -> tuple[str, int, int] | None:
-    return (unquote(columns[0]), *_span(columns)) if columns[2] in _CODING_TYPES else None
 
 
 def _span(columns: list[str]) -> tuple[int, int]:

@@ -90,10 +90,9 @@ class Assembly:
         """`DataError` if the lengths of a reference's contigs, which is called `where`, aren't this
         assembly's.
 
-        A contig that is too short is taken for a part from its start and gets a warning, unless it is one of
-        `placed`, which were put at their own position; so a reference may hold a part of the assembly, and
-        contigs unknown to the table beside known ones. One that is too long, or has the length of another
-        known assembly, is an error.
+        A contig that is too short is taken for a part from its start, with a warning unless it is one of
+        `placed`, which were put at their own position; contigs unknown to the table are allowed beside known
+        ones. One that is too long, or has the length of another known assembly, is an error.
         """
         known = {name: self._by_name[name] for name in contigs if name in self._by_name}
         if self.contigs and not known:
@@ -149,6 +148,15 @@ def shown_counts(counts: Mapping[str, int]) -> str:
     """The contigs with the largest of some counts, for a message."""
     largest = sorted(counts.items(), key=lambda item: -item[1])
     return shown(f"{name} {count:,}" for name, count in largest)
+
+
+def warn_of_dropped(
+    where: str, what: str, total: int, dropped: Mapping[str, int], why: str, hint: str = ""
+) -> None:
+    """Say in the log how many things of a file, of `total`, are dropped, and where most of them are."""
+    if count := sum(dropped.values()):
+        share = f"{count:,} of {total:,} {what} ({count / total:.1%})"
+        log(f"warning: {where}: {share} {why}: {shown_counts(dropped)}{hint}")
 
 
 _MOST = 2_000_000  # contigs of a file: what memory has room for

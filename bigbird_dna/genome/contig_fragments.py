@@ -47,10 +47,10 @@ class ContigFragments:
         """The chunks of records with every fragment at its position in its contig, whose chunks have `size`
         bp.
 
-        A record is a fragment if the assembly doesn't know its name, and if it is as long as its name says;
-        others stay as they are. The fragments of a contig have to follow each other in the file, in the
-        contig's order, else `DataError`. `lengths` gives the length of each record in file order, and is only
-        called if a name may be a fragment's.
+        A record is a fragment if the assembly doesn't know its name, and if it is as long as its name says.
+        The fragments of a contig have to follow each other in the file, in the contig's order, else
+        `DataError`. `lengths` gives the length of each record in file order, and is only called if a name may
+        be a fragment's.
         """
         plan: dict[str, Interval] | None = None
         filling: ChunkBuffer | None = None
@@ -66,7 +66,8 @@ class ContigFragments:
                 continue
             filling = filling or ChunkBuffer(fragment.contig, size)
             if chunk.start == 0:
-                yield from _skip_to(filling, fragment.start)
+                while missing := fragment.start - filling.start - filling.count:
+                    yield from filling.add("N" * min(missing, size))
             yield from filling.add(chunk.sequence, chunk.ambiguous)
         if filling is not None:
             yield from filling.finish()
@@ -109,12 +110,3 @@ class ContigFragments:
                         "have to follow each other, in the contig's order"
                     )
             ended[contig] = before = name
-
-
-def _skip_to(filling: ChunkBuffer, position: int) -> Iterator[Chunk]:
-    """N up to a position."""
-    missing = position - filling.start - filling.count
-    while missing:
-        run = min(missing, filling.size)
-        yield from filling.add("N" * run)
-        missing -= run

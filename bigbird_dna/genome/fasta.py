@@ -84,10 +84,7 @@ class ChunkBuffer:
 
 def scan_fasta(path: Path) -> dict[str, int]:
     """Check a FASTA file from end to end and return the length of each contig, in file order."""
-    lengths: dict[str, int] = {}
-    for name, raw in _parts(Path(path)):
-        lengths[name] = lengths.get(name, 0) + len(raw)
-    return lengths
+    return LengthsAhead(path).all()
 
 
 class LengthsAhead(Mapping[str, int]):

@@ -5,10 +5,11 @@ begin with `#`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.compression import control_character, read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import OPPOSITE, Strand
@@ -56,6 +57,12 @@ def check_name(name: str, what: str, where: str) -> str:
     if len(name) > _LONGEST_NAME:
         raise DataError(f"{where}: {what} {quoted(name)} has more than {_LONGEST_NAME:,} characters")
     return name
+
+
+def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    """Write a table, its header first and columns separated by tabs, whole or not at all."""
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        stream.writelines("\t".join(map(str, row)) + "\n" for row in rows)
 
 
 T = TypeVar("T")

@@ -55,13 +55,24 @@ def stream_flat_file(path: Path, flat: FlatFormat, chunk_bases: int) -> Iterator
 def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:
     """Name and letters of every record."""
     from Bio.GenBank.Scanner import EmblScanner, GenBankScanner  # slow to import
+    from Bio.Seq import UndefinedSequenceError
 
     scanners: dict[FlatFormat, Any] = {"GenBank": GenBankScanner, "EMBL": EmblScanner}
     scanner = scanners[flat]()
     with open_bytes(path) as stream:
         lines = _Lines(path, stream, flat)
         while (record := _next_record(scanner, lines)) is not None:
-            yield _name(record, lines), _letters(record, lines)
+            name = _name(record, lines)
+            try:
+                raw = bytes(record.seq)
+            except UndefinedSequenceError:
+                raw = b""
+            if not raw:
+                raise DataError(
+                    f"{path}: record {name!r} has no sequence; one that only says which others it is made of "
+                    "(CON) is to be downloaded in full"
+                )
+            yield name, raw
 
 
 def _next_record(scanner: Any, lines: "_Lines") -> Any:
@@ -83,21 +94,6 @@ def _name(record: Any, lines: "_Lines") -> str:
     if name.split() != [name] or name == "<unknown name>":
         raise DataError(f"{where} has no name")
     return check_name(name, "name", where)
-
-
-def _letters(record: Any, lines: "_Lines") -> bytes:
-    from Bio.Seq import UndefinedSequenceError
-
-    try:
-        raw = bytes(record.seq)
-    except UndefinedSequenceError:
-        raw = b""
-    if not raw:
-        raise DataError(
-            f"{lines.path}: record {_name(record, lines)!r} has no sequence; one that only says "
-            "which others it is made of (CON) is to be downloaded in full"
-        )
-    return raw
 
 
 class _Lines:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, reverse_complement
+from bigbird_dna.genome.sequence import Interval, base_codes, reverse_complement
 
 Letters = NDArray[np.uint8]
 """Bases as the bytes of their letters, A C G T N."""
@@ -17,10 +17,7 @@ Letters = NDArray[np.uint8]
 BLOCK = 1 << 18  # bp read at a time, a multiple of 4
 
 _N = ord("N")
-_CODES = np.zeros(256, np.uint8)
-_CODES[[*b"ACGT"]] = range(4)
-_COMPLEMENT = np.arange(256, dtype=np.uint8)
-_COMPLEMENT[[*b"ACGT"]] = [*b"TGCA"]
+_COMPLEMENT = np.frombuffer(bytes.maketrans(b"ACGT", b"TGCA"), np.uint8)
 
 
 class _PackedBlock:
@@ -29,7 +26,7 @@ class _PackedBlock:
     def __init__(self, sequence: str) -> None:
         letters = np.frombuffer(sequence.encode("ascii"), np.uint8)
         codes = np.zeros((-(-len(letters) // 4), 4), np.uint8)
-        codes.reshape(-1)[: len(letters)] = _CODES[letters]
+        codes.reshape(-1)[: len(letters)] = base_codes(sequence) & 3
         self._bases = (codes << np.array([0, 2, 4, 6], np.uint8)).sum(axis=1, dtype=np.uint8)
         unknown = letters == _N
         self._unknown = np.packbits(unknown) if unknown.any() else None

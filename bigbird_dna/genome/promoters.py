@@ -11,17 +11,18 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain as chained
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from liftover import ChainFile
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import atomic_path, scratch_directory, write_json
+from bigbird_dna.disk.atomic import scratch_directory, write_json
 from bigbird_dna.disk.compression import numbered_lines, open_bytes, read_lines
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.annotation import read_annotation
-from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
+from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, warn_of_dropped
 from bigbird_dna.genome.fields import (
     check_name,
     decimal,
@@ -32,6 +33,7 @@ from bigbird_dna.genome.fields import (
     split_columns,
     strand,
     whole_number,
+    write_rows,
 )
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Locus
@@ -157,10 +159,9 @@ def prepare_promoters(
     """Put the promoters of a file on a reference, and write them (see `write_loci`) with a `.json` of their
     counts.
 
-    `chain` is a liftOver chain onto the assembly, and the assembly it starts from. The counts are returned:
-    how many were read, lifted and unmapped (`None` without a chain), off_reference, duplicates, and
-    promoters, how many were written; by contig, as the file names it, dropped_contigs, of contigs that the
-    reference hasn't got, and beyond_contigs. A line of the log for each reason says how many were dropped.
+    `chain` is a liftOver chain onto the assembly, and the assembly it starts from. The counts are returned;
+    those of contigs that the reference hasn't got, or that end before, are by the file's names. A line of the
+    log for each reason says how many were dropped.
     """
     with Reference(reference) as opened:
         contigs = opened.contigs
@@ -171,9 +172,16 @@ def prepare_promoters(
         loci = lifted.loci
         counts |= {"lifted": len(loci), "unmapped": len(lifted.unmapped)}
         unmapped = Counter(locus.contig for locus in lifted.unmapped)
-        _warn(str(promoters), counts["read"], unmapped, f"have no one place along {chain[0].name}")
+        warn_of_dropped(
+            str(promoters), "promoters", counts["read"], unmapped, f"have no one place along {chain[0].name}"
+        )
     placed = place(loci, contigs, assembly, str(promoters))
-    _warn_of(placed, len(loci), assembly, str(promoters))
+    hint = ""
+    if not all(assembly.knows(name) for name in placed.absent):
+        hint = f"; if these contigs have other names there, {ALIAS_HINT}"
+    where = str(promoters), "promoters", len(loci)
+    warn_of_dropped(*where, placed.absent, "are on contigs that the reference hasn't got", hint)
+    warn_of_dropped(*where, placed.beyond, "lie beyond the end of their contig")
     counts |= {
         "off_reference": placed.off_reference,
         "duplicates": placed.duplicates,
@@ -188,10 +196,7 @@ def prepare_promoters(
 
 def write_loci(path: Path, loci: Iterable[Locus]) -> None:
     """Write loci as a TSV (contig, 0-based position, strand, name), whole or not at all."""
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        stream.write("\t".join(_COLUMNS) + "\n")
-        for locus in loci:
-            stream.write(f"{locus.contig}\t{locus.position}\t{locus.strand}\t{locus.name}\n")
+    write_rows(path, chained([_COLUMNS], ((x.contig, x.position, x.strand, x.name) for x in loci)))
 
 
 def read_loci(path: Path) -> list[Locus]:
@@ -240,23 +245,6 @@ def place(
     order = {contig: number for number, contig in enumerate(contigs)}
     found = sorted(placed.values(), key=lambda locus: (order[locus.contig], locus.position))
     return PlacedPromoters(found, dict(absent.most_common()), dict(beyond.most_common()), duplicates)
-
-
-def _warn(where: str, total: int, dropped: Mapping[str, int], why: str, hint: str = "") -> None:
-    """Say in the log how many promoters are dropped for a reason, and the contigs with most of them."""
-    if not dropped:
-        return
-    count = sum(dropped.values())
-    share = f"{count:,} of {total:,} promoters ({count / total:.1%})"
-    log(f"warning: {where}: {share} {why}: {shown_counts(dropped)}{hint}")
-
-
-def _warn_of(placed: PlacedPromoters, total: int, assembly: Assembly, where: str) -> None:
-    hint = ""
-    if not all(assembly.knows(name) for name in placed.absent):
-        hint = f"; if these contigs have other names there, {ALIAS_HINT}"
-    _warn(where, total, placed.absent, "are on contigs that the reference hasn't got", hint)
-    _warn(where, total, placed.beyond, "lie beyond the end of their contig")
 
 
 # liftOver

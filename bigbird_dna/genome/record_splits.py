@@ -21,15 +21,15 @@ from typing import NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fields import quoted
+from bigbird_dna.genome.fields import quoted, write_rows
 from bigbird_dna.genome.records import counted, named
-from bigbird_dna.genome.seeds import batches, kmers_of, run_starts, within_runs
+from bigbird_dna.genome.seeds import batches, kmers_of, run_sizes, run_starts, within_runs
 from bigbird_dna.genome.splits import Split
 
 Labels = npt.NDArray[np.int64]  # (N,) the group of each sequence
@@ -72,7 +72,7 @@ def similar_groups(sequences: Sequence[str], threshold: float, *, most_kmers: in
         prefixes = _between(prefixes, labels)
     for pairs in _candidates(prefixes, labels, least):
         labels = compare.link(labels, pairs)
-    return _renumbered(labels)
+    return pd.factorize(labels)[0]
 
 
 def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> RecordKmers:
@@ -105,7 +105,7 @@ def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matr
     count = len(kmers.sizes)
     keys = (kmers.codes.astype(np.uint64) << np.uint64(32)) | kmers.rows.astype(np.uint64)
     keys.sort()
-    frequencies = np.diff(np.append(run_starts(keys >> np.uint64(32)), len(keys)))
+    frequencies = run_sizes(keys >> np.uint64(32))
     several = frequencies > 1
     rows = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)[np.repeat(several, frequencies)]
     del keys
@@ -156,7 +156,7 @@ def _chains(prefixes: csr_matrix, labels: Labels) -> Pairs:
     first = keys >> 32
     order = np.lexsort((-counts, first))
     first, keys = first[order], keys[order]
-    keys = keys[within_runs(np.diff(np.append(run_starts(first), len(first)))) < _PARTNERS]
+    keys = keys[within_runs(run_sizes(first)) < _PARTNERS]
     return np.stack([keys >> 32, keys & 0xFFFFFFFF], axis=1)
 
 
@@ -195,23 +195,10 @@ class _RecordComparison(NamedTuple):
             overlap = np.asarray(self.shared[one].multiply(self.shared[other]).sum(axis=1)).ravel()
             similar = some[overlap >= np.maximum(self.needed[one], self.needed[other])]
             if len(similar):
-                labels = _joined(labels, similar)
+                shape = len(labels), len(labels)
+                edges = csr_matrix((np.ones(len(similar), np.int8), labels[similar].T), shape=shape)
+                labels = connected_components(edges, directed=False)[1][labels].astype(np.int64)
         return labels
-
-
-def _joined(labels: Labels, pairs: Pairs) -> Labels:
-    count = len(labels)
-    edges = csr_matrix((np.ones(len(pairs), np.int8), labels[pairs].T), shape=(count, count))
-    merged: Labels = connected_components(edges, directed=False)[1][labels].astype(np.int64)
-    return merged
-
-
-def _renumbered(labels: Labels) -> Labels:
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    numbers = np.empty(len(first), np.int64)
-    numbers[np.argsort(first)] = np.arange(len(first))
-    groups: Labels = numbers[inverse]
-    return groups
 
 
 SHARES: Mapping[Split, float] = {"train": 0.8, "valid": 0.1, "test": 0.1}
@@ -247,10 +234,7 @@ def read_splits(path: Path) -> dict[str, Split]:
 
 def write_splits(path: Path, names: Sequence[str], splits: Sequence[Split], groups: Sequence[int]) -> None:
     """Write what `read_splits` reads, and each record's group of similar ones."""
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        stream.write("\t".join(_COLUMNS) + "\n")
-        for name, split, group in zip(names, splits, groups, strict=True):
-            stream.write(f"{name}\t{split}\t{group}\n")
+    write_rows(path, [_COLUMNS, *zip(names, splits, groups, strict=True)])
 
 
 def look_up(names: Sequence[str], table: Mapping[str, Split], where: Path) -> list[Split]:

@@ -120,5 +120,10 @@ def counted(count: int, noun: str) -> str:
 
 def named(names: Sequence[str]) -> str:
     """The first of some names, and how many more there are."""
-    text = ", ".join(repr(name) for name in names[:_LISTED])
-    return text if len(names) <= _LISTED else f"{text} and {len(names) - _LISTED:,} more"
+    return listed([*map(repr, names)])
+
+
+def listed(texts: Sequence[str]) -> str:
+    """The first of some texts, and how many more there are."""
+    text = ", ".join(texts[:_LISTED])
+    return text if len(texts) <= _LISTED else f"{text} and {len(texts) - _LISTED:,} more"

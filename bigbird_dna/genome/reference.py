@@ -85,14 +85,11 @@ class Prepared(NamedTuple):
 class Reference:
     """The sequence of any interval of a FASTA file, plain or bgzip; plain gzip has no random access.
 
-    Where the bases are is found by reading and checking the whole file, once: it is remembered in the user's
-    cache for as long as nothing about the file changes (see `fasta_index`). An index beside the file (`.fai`,
-    for bgzip also `.gzi`) isn't trusted; one that is missing, or isn't the file's, is made for other
-    programs, if that directory can be written to.
-
-    All bases are of one content: if the file changes while it is open, the next `fetch` checks it anew.
-    Objects can be pickled, passed to other processes by fork or spawn, and used by several threads. `aliases`
-    is a file of contigs' other names, for those who have names to look up: `fetch` takes the FASTA's.
+    The whole file is read and checked once, and where its bases are is remembered for as long as nothing
+    about the file changes (see `fasta_index`); an index beside it isn't trusted, and is made for other
+    programs where it is missing or wrong. All bases are of one content: if the file changes while it is open,
+    the next `fetch` checks it anew. Objects can be pickled, and used by several processes and threads.
+    `aliases` is a file of contigs' other names, for those who look up `names`: `fetch` takes the FASTA's.
     """
 
     def __init__(self, path: Path, aliases: Path | None = None) -> None:
@@ -209,17 +206,9 @@ class Reference:
 
 
 def _prove(path: Path, handle: int) -> FastaIndex:
+    """Read and check a file whole, and remember its index where a further change would show."""
     identity = Identity.of(os.fstat(handle))
     is_settled = settle(identity)
-    index = _read_index(path, handle)
-    if Identity.of(os.fstat(handle)) != identity:
-        raise DataError(f"{path}: was changed while it was read")
-    if is_settled:
-        remember(path, identity, index)
-    return index
-
-
-def _read_index(path: Path, handle: int) -> FastaIndex:
     kind = compression_of(path, os.pread(handle, 18, 0))
     if kind == "bgzip":
         require_end_block(path)
@@ -232,7 +221,12 @@ def _read_index(path: Path, handle: int) -> FastaIndex:
     if os.fstat(handle).st_size >= _LARGE:
         log(f"reading {path} to its end, to know where its bases are")
     with os.fdopen(handle, "rb", closefd=False) as stream:
-        return index_fasta(path, stream, kind == "bgzip")
+        index = index_fasta(path, stream, kind == "bgzip")
+    if Identity.of(os.fstat(handle)) != identity:
+        raise DataError(f"{path}: was changed while it was read")
+    if is_settled:
+        remember(path, identity, index)
+    return index
 
 
 def _write_index(path: Path, index: FastaIndex) -> None:
@@ -257,13 +251,11 @@ def _write_index(path: Path, index: FastaIndex) -> None:
 
 
 def prepare_reference(source: Path, output: Path, assembly: Assembly | None = None) -> Prepared:
-    """Check a FASTA, GenBank or EMBL file and write it as bgzip FASTA with its indices.
+    """Check a FASTA, GenBank or EMBL file and write it as bgzip FASTA with its indices, whole or not at all.
 
-    Every record becomes a contig, named by its header's first word, or as `stream_flat_file` says; those that
-    are fragments of a contig by their name are put at their position in it (see `ContigFragments`). The
-    sequence is written in A C G T N, upper-case, in lines of 60. `output`, `output`.fai and `output`.gzi
-    appear whole or not at all. Contigs must have the lengths of the assembly (see `Assembly.check_lengths`);
-    None: they are free.
+    A record is named by its header's first word, or as `stream_flat_file` says; fragments of a contig are put
+    at their position in it (see `ContigFragments`). The sequence is written in A C G T N, in lines of 60.
+    Contigs must have the lengths of the assembly (see `Assembly.check_lengths`); None: they are free.
     """
     source = Path(source)
     flat = flat_format(source)

@@ -111,10 +111,7 @@ def _placed(
             f"{peaks.path}: none of its contigs ({shown(unknown)}) is in {where} ({shown(known)})"
         )
     warn_of_absent(peaks.path, "regions", where, unknown)
-    together: dict[str, list[Intervals]] = {}
-    for contig, found in peaks.contigs.items():
-        together.setdefault(name(contig), []).append(found)
-    return {contig: Intervals.joined(parts) for contig, parts in together.items()}
+    return {**Intervals.joined((name(contig), found) for contig, found in peaks.contigs.items())}
 
 
 def warn_of_absent(

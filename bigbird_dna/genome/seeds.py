@@ -39,7 +39,13 @@ def kmers_of(sequences: Sequence[str], k: int) -> Kmers:
     """All k-mers of sequences of A C G T N, k at most 16."""
     letters = base_codes("N".join(sequences))
     count = max(len(letters) - k + 1, 0)
-    forward, backward = _words(letters, k, count)
+    # Two bits a base, and N as A; the reverse complement's last base is the first one's partner.
+    forward, backward = np.zeros((2, count), np.uint32)
+    bases = (letters & 3).astype(np.uint32)
+    for place in range(k):
+        base = bases[place : place + count]
+        forward = (forward << np.uint32(2)) | base
+        backward |= (base ^ np.uint32(3)) << np.uint32(2 * place)
     unknown = np.concatenate([[0], np.cumsum(letters == UNKNOWN)])
     known = np.asarray(unknown[k : k + count] == unknown[:count])
     rows = np.repeat(np.arange(len(sequences)), [len(sequence) + 1 for sequence in sequences])[:count]
@@ -76,30 +82,6 @@ def minimizers(kmers: Kmers, width: int) -> Flags:
     return chosen & kmers.directed
 
 
-def _words(letters: npt.NDArray[np.uint8], k: int, count: int) -> tuple[Codes, Codes]:
-    """Each place's k letters, two bits each and N as A, and those of its reverse complement."""
-    forward = (letters & 3).astype(np.uint32)
-    backward = forward ^ np.uint32(3)
-    words, length = (np.zeros(0, np.uint32), np.zeros(0, np.uint32)), 0
-    width = 1
-    while width <= k:  # words of twice the width, put together as the bits of k say
-        if k & width:
-            words = _joined(words, length, (forward, backward), width) if length else (forward, backward)
-            length += width
-        if 2 * width <= k:
-            forward, backward = _joined((forward, backward), width, (forward, backward), width)
-        width *= 2
-    return words[0][:count], words[1][:count]
-
-
-def _joined(left: tuple[Codes, Codes], a: int, right: tuple[Codes, Codes], b: int) -> tuple[Codes, Codes]:
-    """Words of a + b letters from those of a letters and, `a` places on, those of b letters."""
-    count = max(min(len(left[0]), len(right[0]) - a), 0)
-    forward = (left[0][:count] << np.uint32(2 * b)) | right[0][a : a + count]
-    backward = left[1][:count] | (right[1][a : a + count] << np.uint32(2 * a))
-    return forward, backward
-
-
 Numbers = npt.NDArray[np.int64]
 
 SHORTEST = 7
@@ -113,6 +95,11 @@ HITS = 1 << 22  # shared seeds that are counted at a time
 def run_starts(ordered: npt.NDArray[np.integer]) -> Numbers:
     """Where a new number begins in an ordered row of them."""
     return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+
+
+def run_sizes(ordered: npt.NDArray[np.integer]) -> Numbers:
+    """How often each number stands in an ordered row of them."""
+    return np.diff(np.append(run_starts(ordered), len(ordered)))
 
 
 def within_runs(sizes: Numbers) -> Numbers:
@@ -200,18 +187,12 @@ class SeedPairs(NamedTuple):
         """These pairs, then others."""
         return type(self)(*(np.concatenate(both) for both in zip(self, other, strict=True)))
 
-    def of_each_query(self, count: int) -> Self:
-        """Of each query the `count` pairs of the largest weight; of equal ones the first windows."""
-        return self._heaviest(self.queries, self.others, count)
-
-    def of_each_other(self, count: int) -> Self:
-        """Likewise of each of the other windows, with the first queries."""
-        return self._heaviest(self.others, self.queries, count)
-
-    def _heaviest(self, groups: Numbers, ties: Numbers, count: int) -> Self:
+    def heaviest(self, count: int, *, of_queries: bool = True) -> Self:
+        """Of each query, or of each of the other windows, the `count` pairs of the largest weight; of equal
+        ones the first."""
+        groups, ties = (self.queries, self.others) if of_queries else (self.others, self.queries)
         order = np.lexsort((self.turned, ties, -self.weights, groups))
-        sizes = np.diff(np.append(run_starts(groups[order]), len(order)))
-        return self.take(np.sort(order[within_runs(sizes) < count]))
+        return self.take(np.sort(order[within_runs(run_sizes(groups[order])) < count]))
 
 
 class SeedIndex:
@@ -221,8 +202,7 @@ class SeedIndex:
         self.sketch, self.count = sketch, len(queries)
         self._longest = max(map(len, queries), default=0)
         seeds = sketch.seeds(queries)
-        starts = run_starts(seeds.codes)
-        frequencies = np.diff(np.append(starts, len(seeds.codes)))
+        frequencies = run_sizes(seeds.codes)
         frequencies = np.repeat(frequencies, frequencies)
         kept = np.flatnonzero(self._looked_at(seeds.rows, frequencies))
         self._seeds = seeds.take(kept)

@@ -178,9 +178,12 @@ class Intervals(NamedTuple):
         return cls(starts[first], ends[last])
 
     @classmethod
-    def joined(cls, parts: Iterable["Intervals"]) -> Self:
-        """The union of several, at least one."""
-        return cls.union(*map(np.concatenate, zip(*parts, strict=True)))
+    def joined(cls, parts: Iterable[tuple[str, "Intervals"]]) -> dict[str, Self]:
+        """The union of those of each contig, which may come several times, as under two names in a file."""
+        found: defaultdict[str, list[Intervals]] = defaultdict(list)
+        for contig, part in parts:
+            found[contig].append(part)
+        return {c: cls.union(*map(np.concatenate, zip(*some, strict=True))) for c, some in found.items()}
 
     def overlap(self, starts: Positions, ends: Positions) -> NDArray[np.bool_]:
         """Whether each `[starts[i], ends[i])` shares a base with them."""
@@ -202,12 +205,39 @@ class Intervals(NamedTuple):
         sums = np.repeat(np.concatenate(([0], np.cumsum(self.ends - self.starts))), 2)[:-1]
         return np.asarray(np.interp(ends, edges, sums) - np.interp(starts, edges, sums), np.int64)
 
+    @property
+    def bases(self) -> int:
+        """How many positions are in them."""
+        return int((self.ends - self.starts).sum())
+
+    def draw(self, count: int, rng: np.random.Generator) -> Positions:
+        """`count` of their positions, ascending, each at most once; all of them where there are no more."""
+        sums = np.cumsum(self.ends - self.starts)
+        ranks = np.sort(rng.choice(self.bases, min(count, self.bases), replace=False))
+        runs = np.searchsorted(sums, ranks, side="right")
+        return np.asarray(self.ends[runs] - (sums[runs] - ranks), np.int64)
+
+    def inside(self, start: int, end: int) -> Self:
+        """Their parts in `[start, end)`, counted from its start."""
+        found = np.array([*self.clipped(start, end)], np.int64).reshape(-1, 2)
+        return type(self)(*(found.T - start))
+
     def clipped(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Their parts in `[start, end)`."""
         first = int(np.searchsorted(self.ends, start, side="right"))
         last = int(np.searchsorted(self.starts, end, side="left"))
         for left, right in zip(self.starts[first:last].tolist(), self.ends[first:last].tolist(), strict=True):
             yield max(left, start), min(right, end)
+
+
+NO_INTERVALS = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def unknown_runs(sequence: str) -> Intervals:
+    """The runs of N of a sequence."""
+    unknown = np.frombuffer(sequence.encode(), np.uint8) == ord("N")
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], unknown, [False]])))
+    return Intervals(edges[::2], edges[1::2])
 
 
 def whole_contigs(lengths: Mapping[str, int]) -> list[Interval]:
@@ -237,13 +267,9 @@ def inside(interval: Interval, contigs: Mapping[str, int]) -> bool:
 def centred_tiles(length: int, size: int, stride: int) -> Iterator[int]:
     """Starts of windows of `size` bp that cover a contig of `length` bp, in ascending order.
 
-    The tiling is its own mirror image: the windows of the reverse complement are the mirrored
-    windows. The first and the last window are flush with the ends; the left ones stand `stride` bp
-    apart counted from the left end, the right ones counted from the right end, and the gaps where
-    they meet may be smaller.
-
-    A contig no longer than `size` gets one centred window, whose start is negative (rounded down,
-    so that with an odd difference the left margin is one base wider) or zero.
+    The tiling is its own mirror image: windows stand `stride` bp apart, the left ones from the left end on
+    and the right ones from the right end, and the gaps where they meet may be smaller. A contig no longer
+    than `size` gets one centred window, whose start is negative (rounded down) or zero.
     """
     for some in _tiles(length, size, stride):
         yield from some

@@ -10,14 +10,14 @@ all the same, and depends on these two alone. What may be missed is a window tha
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.console import progress
-from bigbird_dna.genome.seeds import SeedIndex, SeedPairs, Sketch, batches, run_starts
+from bigbird_dna.genome.seeds import SeedIndex, SeedPairs, Sketch, batches, run_sizes, run_starts
 from bigbird_dna.genome.sequence import reverse_complement
 
 Scores = npt.NDArray[np.int64]
@@ -94,7 +94,7 @@ class Pairs(NamedTuple):
     def as_near(self) -> npt.NDArray[np.bool_]:
         """Which pairs (P,) are as similar as the first of their query."""
         starts = run_starts(self.queries)
-        best = np.repeat(self.similarities[starts], np.diff(np.append(starts, len(self.queries))))
+        best = np.repeat(self.similarities[starts], run_sizes(self.queries))
         return np.asarray(self.similarities == best)
 
 
@@ -127,21 +127,27 @@ def aligned_pairs(
     runs = batches([others.length] * others.number)
     for first, last in progress(runs, "looking for similar windows", len(runs), "parts"):
         for here in index.share(others.read(np.arange(first, last)), first):
-            found = found.joined(here.of_each_query(ALIGNED)).of_each_query(ALIGNED)
+            found = found.joined(here.heaviest(ALIGNED)).heaviest(ALIGNED)
             near = here.take(np.flatnonzero(here.weights >= least))
-            likewise = likewise.joined(near.of_each_other(ALIGNED))
+            likewise = likewise.joined(near.heaviest(ALIGNED, of_queries=False))
     pairs = found.joined(likewise)
     if asked is not None:
         pairs = pairs.take(np.flatnonzero(asked[pairs.queries]))
     keys = np.stack([pairs.others, pairs.queries, pairs.turned.astype(np.int64)], axis=1)
     pairs = pairs.take(np.unique(keys, axis=0, return_index=True)[1])
-    return _ordered(pairs, _pair_scores(queries, others, pairs), queries)
+    scores = _pair_scores(queries, others, pairs)
+    known = np.array([known_bases(query) for query in queries], np.int64)
+    similarities = scores / np.maximum(known[pairs.queries], 1)
+    order = np.lexsort((pairs.turned, pairs.others, -similarities, pairs.queries))
+    order = order[scores[order] > 0]
+    return Pairs(pairs.queries[order], pairs.others[order], pairs.turned[order], similarities[order])
 
 
 def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPairs) -> npt.NDArray[np.int64]:
     """The score of each pair; pairs are in the order of the other windows, which are read as they come."""
     scores = np.zeros(len(pairs.queries), np.int64)
-    parts = list(_parts(len(scores), others.length))
+    size = max(min(PAIRS, _READ // max(others.length, 1)), 1)
+    parts = [slice(first, first + size) for first in range(0, len(scores), size)]
     for some in progress(parts, "aligning", len(parts), "parts"):
         rows, place = np.unique(pairs.others[some], return_inverse=True)
         texts = others.read(rows)
@@ -151,17 +157,3 @@ def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPai
         ours = [reverse_complement(one) if turn else one for one, turn in zip(ours, turned, strict=True)]
         scores[some] = alignment_scores(ours, theirs)
     return scores
-
-
-def _parts(count: int, length: int) -> Iterator[slice]:
-    size = max(min(PAIRS, _READ // max(length, 1)), 1)
-    for first in range(0, count, size):
-        yield slice(first, min(first + size, count))
-
-
-def _ordered(pairs: SeedPairs, scores: npt.NDArray[np.int64], queries: Sequence[str]) -> Pairs:
-    known = np.array([known_bases(query) for query in queries], np.int64)
-    similarities = scores / np.maximum(known[pairs.queries], 1)
-    order = np.lexsort((pairs.turned, pairs.others, -similarities, pairs.queries))
-    order = order[scores[order] > 0]
-    return Pairs(pairs.queries[order], pairs.others[order], pairs.turned[order], similarities[order])

@@ -58,7 +58,11 @@ class Splits:
             by_contig[region.interval.contig].append(region)
         splits = cls({contig: _cut(contig, length, by_contig[contig]) for contig, length in contigs.items()})
         if not splits.contigs("train"):
-            what = "every base" if any(map(_is_cut, splits.by_contig.values())) else "every contig"
+            what = (
+                "every base"
+                if any(len(segments) > 1 for segments in splits.by_contig.values())
+                else "every contig"
+            )
             raise ConfigError(f"genome: exclude, valid and test name {what}, none is left to train on")
         return splits
 
@@ -94,10 +98,9 @@ def find_named(
 ) -> list[NamedRegion]:
     """What the configuration names of a reference: contigs, each whole, and regions of others.
 
-    An entry is any name of a contig, a region of one as samtools writes it, or a shell pattern (`*`, `?`,
-    `[abc]`) that fits one of the contig's names. A name that is written out wins over patterns. Contigs and
-    regions of different kinds don't share a base; those of one kind may. The regions given besides, those of
-    chromatin.data, may lie on what is named for the same.
+    An entry is any name of a contig, a region of one as samtools writes it, or a shell pattern that fits one
+    of the contig's names; a name that is written out wins over patterns. Those of different kinds don't share
+    a base. The regions given besides, those of chromatin.data, may lie on what is named for the same.
     """
     whole: dict[str, NamedRegion] = {}
     regions, patterns = [], []
@@ -198,7 +201,3 @@ def _cut(contig: str, length: int, named: Sequence[NamedRegion]) -> tuple[Segmen
         segments.append(Segment(Interval(contig, edge, end), split))
         edge = end
     return tuple(segments)
-
-
-def _is_cut(segments: Sequence[Segment]) -> bool:
-    return len(segments) > 1

@@ -163,20 +163,6 @@ def contig_finder(contigs: Mapping[str, int], names: Assembly | None) -> Callabl
     from a contig's start is allowed), and if lengths are found exactly, one where they are. Where several
     assemblies are left, a name counts if they agree on it.
     """
-    assemblies = _possible_assemblies(contigs)
-
-    @cache
-    def find(name: str) -> str | None:
-        own = names.match(name, contigs) if names is not None else None
-        if own is not None or name in contigs:
-            return own or name
-        found = {assembly.match(name, contigs) for assembly in assemblies}
-        return found.pop() if len(found) == 1 else None
-
-    return find
-
-
-def _possible_assemblies(contigs: Mapping[str, int]) -> list[Assembly]:
     possible: list[Assembly] = []
     exact: list[Assembly] = []
     for assembly in map(load_assembly, ASSEMBLIES):
@@ -186,7 +172,16 @@ def _possible_assemblies(contigs: Mapping[str, int]) -> list[Assembly]:
             possible.append(assembly)
             if any(here == there for here, there in shared):
                 exact.append(assembly)
-    return exact or possible
+
+    @cache
+    def find(name: str) -> str | None:
+        own = names.match(name, contigs) if names is not None else None
+        if own is not None or name in contigs:
+            return own or name
+        found = {assembly.match(name, contigs) for assembly in exact or possible}
+        return found.pop() if len(found) == 1 else None
+
+    return find
 
 
 def _shape(alt: str) -> Note | None:

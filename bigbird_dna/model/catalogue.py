@@ -10,12 +10,12 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from bigbird_dna.config import Section
-from bigbird_dna.config.safe_yaml import plain, shortened, shown, unfit
+from bigbird_dna.config.safe_yaml import shown, unfit
 from bigbird_dna.errors import ConfigError, ModelError, UsageError
-from bigbird_dna.genome.sources.catalogue import is_address, read_entries
+from bigbird_dna.genome.sources.catalogue import check_addresses, check_entry, read_entries
 from bigbird_dna.model.settings import Task
 
 LIST, FOLDER = "models.yaml", "models"
@@ -50,10 +50,7 @@ def _where(value: Any) -> Any:
         return _name(value)
     if not isinstance(value, tuple) or not value:
         raise ValueError("must be the name of a directory or a list of addresses")
-    for url in value:
-        if not is_address(url):
-            raise ValueError(f"{shown(url)} is not an address of the web or FTP, in ASCII without spaces")
-    return value
+    return check_addresses(value)
 
 
 Line = Annotated[str, AfterValidator(_line)]
@@ -148,17 +145,4 @@ def _entry(name: str, entry: object, path: Path) -> PublishedModel:
     where = f"{path}: model {shown(name)}"
     if not is_name(name):
         raise ConfigError(f"{where}: is not a name of letters, digits, '.', '_' and '-', at most 48 of them")
-    if not isinstance(entry, dict):
-        raise ConfigError(f"{where}: is not a mapping of fields")
-    try:
-        return PublishedModel.model_validate(plain(entry, where))
-    except ValidationError as error:
-        fault = error.errors()[0]
-    key = ".".join(str(part) for part in fault["loc"])
-    match fault["type"]:
-        case "missing":
-            raise ConfigError(f"{where}: no field {key!r}")
-        case "extra_forbidden":
-            raise ConfigError(f"{where}: unknown field {shown(key)}")
-    message = shortened(fault["msg"].removeprefix("Value error, "), 300)
-    raise ConfigError(f"{where}: {key}: {message} (got {shown(fault['input'])})")
+    return check_entry(PublishedModel, entry, where)

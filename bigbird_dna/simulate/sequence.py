@@ -28,27 +28,18 @@ def chain(gc: float, cpg_odds: float) -> NDArray[np.float64]:
     low, high = 0.0, 1.0
     for _ in range(30):
         middle = (low + high) / 2
-        table = _transitions(middle, dinucleotide)
-        if _stationary_gc(table) < gc:
+        odds = np.tile(np.array([1 - middle, middle, middle, 1 - middle]) / 2 * dinucleotide, (4, 1))
+        for code in range(4):
+            odds[5 * code, code] *= _RUN
+        table = np.asarray(odds / odds.sum(axis=1, keepdims=True))
+        states = np.full(16, 1 / 16)
+        for _ in range(60):
+            states = (states[:, None] * table).reshape(4, 16).sum(axis=0)
+        if states.reshape(4, 4).sum(axis=0)[1:3].sum() < gc:
             low = middle
         else:
             high = middle
     return table
-
-
-def _transitions(gc: float, dinucleotide: NDArray[np.float64]) -> NDArray[np.float64]:
-    base = np.array([1 - gc, gc, gc, 1 - gc]) / 2
-    odds = np.tile(base * dinucleotide, (4, 1))
-    for code in range(4):
-        odds[5 * code, code] *= _RUN
-    return np.asarray(odds / odds.sum(axis=1, keepdims=True))
-
-
-def _stationary_gc(table: NDArray[np.float64]) -> float:
-    states = np.full(16, 1 / 16)
-    for _ in range(60):
-        states = (states[:, None] * table).reshape(4, 16).sum(axis=0)
-    return float(states.reshape(4, 4).sum(axis=0)[1:3].sum())
 
 
 def sample_chains(

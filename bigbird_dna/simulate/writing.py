@@ -2,10 +2,10 @@
 
 import gzip
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pysam
@@ -143,16 +143,6 @@ _VCF_HEADER = """\
 """
 
 
-@contextmanager
-def gzip_writer(path: Path) -> Iterator[IO[bytes]]:
-    """A gzip stream without name and time, so that equal text gives equal bytes."""
-    with (
-        path.open("wb") as raw,
-        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as stream,
-    ):
-        yield stream  # type: ignore[misc]
-
-
 def write_sequence(stream: Any, contig: SimulatedContig) -> None:
     """Append a FASTA record in lines of 60, soft-masked."""
     letters = np.where(contig.masked, _LOWER[contig.codes], LETTERS[contig.codes])
@@ -269,14 +259,17 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
     numbers: dict[str, Any] = {}
     fasta, vcf = directory / "genome.fa.gz", directory / "variants.vcf.gz"
     with ExitStack() as stack:
+
+        def packed(path: Path) -> gzip.GzipFile:
+            """A gzip stream without name and time, so that equal text gives equal bytes."""
+            raw = stack.enter_context(path.open("wb"))
+            return stack.enter_context(gzip.GzipFile("", "wb", 6, raw, 0))
+
         genome = stack.enter_context(bgzip_writer(fasta))
         variants = stack.enter_context(bgzip_writer(vcf))
         sga = stack.enter_context((directory / "promoters.sga").open("w"))
-        loci = stack.enter_context(gzip_writer(directory / "loci.bed.gz"))
-        peaks = {
-            track: stack.enter_context(gzip_writer(directory / "peaks" / f"{track}.narrowPeak.gz"))
-            for track in TRACKS
-        }
+        loci = packed(directory / "loci.bed.gz")
+        peaks = {track: packed(directory / "peaks" / f"{track}.narrowPeak.gz") for track in TRACKS}
         contig_lines = "".join(f"##contig=<ID={name},length={size}>\n" for name, size in lengths.items())
         variants.write(_VCF_HEADER.format(contigs=contig_lines).encode())
         for (name, length), contig_seed in zip(lengths.items(), contig_seeds, strict=True):

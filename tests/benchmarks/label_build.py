@@ -21,7 +21,7 @@ from pyarrow import csv
 
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
-from bigbird_dna.genome.chromatin.labels import Labelling
+from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
 from bigbird_dna.genome.chromatin.tracks import Track
 from tests.toys import region_splits
 
@@ -75,7 +75,7 @@ def main() -> None:
         splits = region_splits(contigs, assembly, valid=["chr7:30,508,751-35,296,850"], test=["chr8", "chr9"])
         began = time.perf_counter()
         labelling = Labelling(window=8000, max_n=1.0, min_positives=1)
-        data = build_dataset(directory / "data", reference, assembly, tracks, splits, labelling)
+        data = build_dataset(directory / "data", BinSource(reference, assembly, tracks, splits, labelling))
         seconds = time.perf_counter() - began
         disk = sum(path.stat().st_size for path in (directory / "data").iterdir()) / 1e6
         peaks = sum(source["peaks"] for source in data.info["sources"]["tracks"].values())

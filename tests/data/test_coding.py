@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.config import Config, load_config
-from bigbird_dna.data.coding import CodingRegions, check_fractions, open_coding
+from bigbird_dna.data.coding import check_fractions, coding_fractions, open_coding
 from bigbird_dna.data.negatives import draw_candidates, find_free_starts, gc_fraction
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
@@ -26,6 +26,7 @@ from tests.cli.command import Run, invoke, refused
 from tests.conftest import REPOSITORY
 from tests.data.leaks import whole_splits
 from tests.golden.messages import fails, message
+from tests.toys import written
 
 LENGTH = 120
 spans = st.lists(
@@ -56,14 +57,14 @@ def gtf(*features: tuple[str, str, int, int, str]) -> str:
 
 @given(spans, spans)
 def test_fractions_are_those_of_a_mask(coding: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
-    regions = CodingRegions({"c": Intervals.union(*columns(coding))})
+    regions = {"c": Intervals.union(*columns(coding))}
     rows = pd.DataFrame(asked, columns=["start", "end"], dtype=np.int64).assign(contig="c")
     expected = [mask(coding)[start:end].mean() for start, end in asked]
-    found = regions.fractions(rows)
+    found = coding_fractions(regions, rows)
     assert found.dtype == np.float32 and found.tolist() == np.array(expected, np.float32).tolist()
-    assert not regions.fractions(rows.assign(contig="d")).any()
+    assert not coding_fractions(regions, rows.assign(contig="d")).any()
     for start, end in asked:
-        inner = regions.within(Interval("c", start, end))
+        inner = regions["c"].inside(start, end)
         covered = [place for one in zip(*inner, strict=True) for place in range(*one)]
         assert covered == np.flatnonzero(mask(coding)[start:end]).tolist()
 
@@ -93,7 +94,7 @@ def test_free_starts_are_all_starts_that_keep_away(
     ]
     places = np.array(positions, np.int64)
     free = find_free_starts(sequence, columns(coding), places, size=size, distance=distance)
-    assert len(free) == len(expected)
+    assert free.bases == len(expected)
     drawn = free.draw(count, np.random.default_rng(seed)).tolist()
     assert drawn == sorted({*drawn}) and {*drawn} <= {*expected} and len(drawn) == min(count, len(expected))
     segment, config = (
@@ -109,13 +110,13 @@ def test_free_starts_are_all_starts_that_keep_away(
 
 
 def test_an_annotation_is_placed_by_any_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "x.gtf"
-    path.write_text(
+    path = written(
+        tmp_path / "x.gtf",
         gtf(("I", "CDS", 10, 20, "+"), ("chrI", "CDS", 15, 30, "-"), ("I", "CDS", 95, 130, "+"))
-        + gtf(("II", "CDS", 0, 5, "+"), ("chrX1", "CDS", 5, 9, "+"), ("I", "CDS", 200, 300, "-"))
+        + gtf(("II", "CDS", 0, 5, "+"), ("chrX1", "CDS", 5, 9, "+"), ("I", "CDS", 200, 300, "-")),
     )
     regions = open_coding(path, {"NC_001133.9": 100, "NC_001134.8": 9}, load_assembly("sacCer3"))
-    found = {name: [*zip(*map(list, one), strict=True)] for name, one in regions.contigs.items()}
+    found = {name: [*zip(*map(list, one), strict=True)] for name, one in regions.items()}
     assert found == {"NC_001133.9": [(10, 30), (95, 100)], "NC_001134.8": [(0, 5)]}
     absent, beyond = capsys.readouterr().err.splitlines()
     assert f"warning: {path}: 1 of 6 CDS" in absent and "chrX1" in absent
@@ -128,7 +129,7 @@ def test_an_annotation_of_other_contigs_is_refused_and_aliases_help(tmp_path: Pa
     with fails(DataError):
         open_coding(path, {"one": 9}, load_assembly("custom"))
     aliases.write_text("one\tother\n")
-    assert open_coding(path, {"one": 9}, open_assembly("custom", aliases)).of("one").starts.tolist() == [1]
+    assert open_coding(path, {"one": 9}, open_assembly("custom", aliases))["one"].starts.tolist() == [1]
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, float("nan"), float("inf")])
@@ -248,9 +249,9 @@ def test_promoters_without_an_intergenic_negative_are_counted(
     with Reference(config.paths.reference) as reference:
         sequence = reference.fetch(Interval("one", 0, 30_000))
     tss = [locus.position for locus in read_loci(config.paths.promoters) if locus.contig == "one"]
-    free = find_free_starts(sequence, regions.of("one"), np.array(tss, np.int64), size=100, distance=20)
+    free = find_free_starts(sequence, regions["one"], np.array(tss, np.int64), size=100, distance=20)
     promoters = int((rows["negative_set"].eq(POSITIVE) & rows["split"].eq("train")).sum())
-    assert len(own) == len(free) < 400 * promoters
+    assert len(own) == free.bases < 400 * promoters
     missing = json.loads((tmp_path / "windows/windows.json").read_text())["intergenic negatives not found"]
     assert missing == 400 * promoters - len(own)
     assert (
@@ -303,7 +304,7 @@ def test_yeast_has_an_intergenic_negative_for_every_promoter(shared_data: Path, 
     with Reference(reference) as genome:
         lengths = dict(genome.contigs)
     coding = {contig: np.zeros(length, bool) for contig, length in lengths.items()}
-    for contig, intervals in open_coding(annotation, lengths, yeast).contigs.items():
+    for contig, intervals in open_coding(annotation, lengths, yeast).items():
         assert all(one < other for one, other in pairwise(np.ravel(intervals, "F").tolist()))
         for start, end in zip(*intervals, strict=True):
             coding[contig][start:end] = True

@@ -37,7 +37,7 @@ from tests.data.leaks import (
     whole_splits,
 )
 from tests.tiny_run import SETTINGS as TINY
-from tests.toys import Demo, random_dna
+from tests.toys import Demo, random_dna, written
 
 SETS = [name for name in NEGATIVE_SETS if name != "user"]
 CODING = [(contig, start) for contig in ("one", "two", "three") for start in range(360, 11_000, 600)]
@@ -68,9 +68,9 @@ def check(rows: pd.DataFrame, sequences: list[str], *, duplicates: bool = True) 
 def test_promoter_windows_of_every_negative_set(tiny_config: Path, tmp_path: Path, valid: str) -> None:
     sets = f"promoters.windows.negative_sets=[{', '.join(SETS)}]"
     config = load_config(tiny_config, [sets, f"genome.valid={valid}", "promoters.calibration.negatives=2"])
-    genes = tmp_path / "genes.gff3"
-    genes.write_text(
-        "".join(f"{contig}\tx\tCDS\t{start}\t{start + 30}\t.\t+\t0\t.\n" for contig, start in CODING)
+    genes = written(
+        tmp_path / "genes.gff3",
+        "".join(f"{contig}\tx\tCDS\t{start}\t{start + 30}\t.\t+\t0\t.\n" for contig, start in CODING),
     )
     paths = config.paths
     built = windows(config, paths.reference, paths.promoters, tmp_path / "windows", genes)

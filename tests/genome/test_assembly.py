@@ -5,13 +5,14 @@ import re
 from contextlib import nullcontext
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, open_assembly, shown
 from tests.genome.formats import REPORT
 from tests.golden.messages import fails
+from tests.toys import written
 
 
 @pytest.mark.parametrize("name", ASSEMBLIES)
@@ -52,27 +53,24 @@ def test_all_names_of_a_contig_find_each_other(assembly, names):
 
 
 @pytest.mark.parametrize(
-    ("assembly", "name", "contigs"),
+    ("assembly", "name", "contigs", "found"),
     [
-        ("GRCh37", "chrM", ["MT"]),  # UCSC's chrM of hg19 is another sequence
-        ("GRCh37", "NC_000001.11", ["1"]),  # GRCh38's
-        ("GRCh38", "chrUn_KI270302v1", ["1"]),
-        ("demo", "chr1", ["1"]),
-        ("sacCer3", "I", ["II"]),
+        ("GRCh37", "chrM", ["MT"], None),  # UCSC's chrM of hg19 is another sequence
+        ("GRCh37", "NC_000001.11", ["1"], None),  # GRCh38's
+        ("GRCh38", "chrUn_KI270302v1", ["1"], None),
+        ("demo", "chr1", ["1"], None),
+        ("sacCer3", "I", ["II"], None),
+        ("GRCh38", "scaffold_7", ["scaffold_7"], "scaffold_7"),
+        ("demo", "c1", ["c1"], "c1"),
     ],
 )
-def test_other_names_find_nothing(assembly, name, contigs):
-    assert load_assembly(assembly).match(name, contigs) is None
+def test_a_name_is_that_contig_or_nothing(assembly, name, contigs, found):
+    assert load_assembly(assembly).match(name, contigs) == found
 
 
 def test_two_names_of_one_contig_in_a_reference_are_an_error():
     with fails(DataError):
         load_assembly("GRCh38").match("NC_000001.11", ["1", "chr1"])
-
-
-def test_a_name_that_the_reference_has_is_that_contig():
-    assert load_assembly("GRCh38").match("scaffold_7", ["scaffold_7"]) == "scaffold_7"
-    assert load_assembly("demo").match("c1", ["c1"]) == "c1"
 
 
 def test_right_lengths_pass_in_silence_with_scaffolds_beside_them(capsys):
@@ -163,7 +161,6 @@ tables = st.lists(st.sets(alias_names, min_size=1, max_size=5), min_size=1, max_
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=tables, data=st.data())
 def test_names_find_each_other_within_a_line_and_none_of_another(tmp_path, rows, data):
     path = tmp_path / "aliases.tsv"
@@ -182,8 +179,7 @@ def test_names_find_each_other_within_a_line_and_none_of_another(tmp_path, rows,
 
 
 def test_ncbi_s_report_tells_names_and_lengths(tmp_path):
-    path = tmp_path / "GCF_x_assembly_report.txt"
-    path.write_text(REPORT)
+    path = written(tmp_path / "GCF_x_assembly_report.txt", REPORT)
     assembly = open_assembly("custom", path)
     assert assembly.names_of("chrI") == {"I", "BK006935.2", "NC_001133.9", "chrI"}
     # Accessions whose sequences differ are not both the scaffold's; where RefSeq has none, GenBank's is.
@@ -195,8 +191,7 @@ def test_ncbi_s_report_tells_names_and_lengths(tmp_path):
 
 
 def test_a_known_assembly_gets_more_names_and_keeps_its_lengths(tmp_path):
-    path = tmp_path / "aliases.tsv"
-    path.write_text("chr1\tfirst\n2\tsecond\nplasmid\tp1\nCM000663.2\tuno\n")
+    path = written(tmp_path / "aliases.tsv", "chr1\tfirst\n2\tsecond\nplasmid\tp1\nCM000663.2\tuno\n")
     assembly = open_assembly("GRCh38", path)
     assert assembly.match("first", ["NC_000001.11"]) == "NC_000001.11"
     assert assembly.match("uno", ["first"]) == "first"
@@ -208,14 +203,12 @@ def test_a_known_assembly_gets_more_names_and_keeps_its_lengths(tmp_path):
 
 
 def test_one_line_for_two_contigs_of_a_known_assembly_is_refused(tmp_path):
-    path = tmp_path / "aliases.tsv"
-    path.write_text("chrI\tchrII\n")
+    path = written(tmp_path / "aliases.tsv", "chrI\tchrII\n")
     with fails(DataError):
         open_assembly("sacCer3", path)
 
 
 def test_a_table_of_other_contigs_is_refused(tmp_path):
-    path = tmp_path / "aliases.tsv"
-    path.write_text("chrI\tone\n")
+    path = written(tmp_path / "aliases.tsv", "chrI\tone\n")
     with fails(DataError):
         open_assembly("custom", path, "mine").check_lengths({"scaffold": 5}, "x.fa")

@@ -7,12 +7,13 @@ import math
 import resource
 from pathlib import Path
 
+import pysam
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.disk import compression
-from bigbird_dna.disk.compression import numbered_lines, read_lines
+from bigbird_dna.disk.compression import numbered_lines, open_bytes, read_lines
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome import vcf
 from bigbird_dna.genome.assembly import load_assembly
@@ -25,7 +26,7 @@ from bigbird_dna.genome.regions import parse_named_region
 from bigbird_dna.genome.vcf import scan_vcf
 from bigbird_dna.scoring.regions import bed_regions
 from tests.golden.messages import fails
-from tests.toys import texts
+from tests.toys import texts, written
 
 NO_NUMBERS = [
     "",
@@ -110,26 +111,22 @@ READERS = [
 @pytest.mark.parametrize(("read", "name", "text"), READERS)
 @pytest.mark.parametrize("packed", [False, True])
 def test_every_reader_of_lines_refuses_what_would_break_a_table(tmp_path, read, name, text, packed):
-    def written(*fields: str) -> Path:
-        path = tmp_path / f"{name}.gz" if packed else tmp_path / name
-        content = text.format(*fields).encode()
-        path.write_bytes(gzip.compress(content) if packed else content)
-        return path
+    def table(*fields: str) -> Path:
+        return written(tmp_path / (f"{name}.gz" if packed else name), text.format(*fields), packed)
 
-    read(written("c", "5", "n"))
+    read(table("c", "5", "n"))
     for wrong in NO_NUMBERS:
         with fails(DataError) as caught:
-            read(written("c", wrong, "n"))
+            read(table("c", wrong, "n"))
         assert len(str(caught.value)) < 400
     for mark in ("\0", "\x0b", "\x0c", "\r", "\x1c", "\x1e", "\x85", "\x7f", "\u2028", "\u2029"):
         for fields in ((f"c{mark}", "5", "n"), ("c", "5", f"n{mark}n")):
             with fails(DataError):
-                read(written(*fields))
+                read(table(*fields))
 
 
 def test_a_contig_that_would_be_a_comment_is_refused(tmp_path):
-    fasta = tmp_path / "x.fa"
-    fasta.write_text(">#c\nACGT\n")
+    fasta = written(tmp_path / "x.fa", ">#c\nACGT\n")
     with fails(DataError):
         scan_fasta(fasta)
     for mark in ("\0", "\x0b", "\x85", "\u2028"):
@@ -168,12 +165,11 @@ def test_a_named_region_has_plain_numbers(text):
 lines = st.lists(st.text("ab\t é", max_size=9), max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(max_examples=200)
 @given(lines, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.integers(1, 40), st.booleans())
 def test_lines_are_those_of_the_text(tmp_path, wanted, newline, ends, block, mark):
     text = newline.join(wanted) + newline * ends
-    path = tmp_path / "x"
-    path.write_bytes(("\ufeff" * mark + text).encode() or b"\n")
+    path = written(tmp_path / "x", ("\ufeff" * mark + text).encode() or b"\n")
     expected = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compression, "READ_BYTES", block)
@@ -234,3 +230,64 @@ def test_a_pipe_is_refused_at_once(tmp_path):
 def test_a_value_is_shown_in_little_room():
     assert quoted("a\nb") == "'a\\nb'"
     assert len(quoted("x" * 10**6)) < 100
+
+
+# Plain, gzip and bgzip read alike; what is cut or something else says so.
+
+TEXT = "".join(f"line {number}\n" for number in range(20_000))
+
+
+def write(path, kind, text=TEXT):
+    if kind == "plain":
+        path.write_text(text)
+    elif kind == "gzip":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        with pysam.BGZFile(str(path), "wb") as stream:
+            stream.write(text.encode())
+    return path
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "bgzip"])
+def test_content_decides_not_the_name(tmp_path, kind):
+    path = write(tmp_path / "file.txt", kind)
+    assert compression.compression(path) == kind
+    with open_bytes(path) as stream:
+        assert stream.read().decode() == TEXT
+
+
+def test_several_gzip_members_are_one_file(tmp_path):
+    path = written(tmp_path / "x", gzip.compress(b"one\r\n") + gzip.compress(b"two"))
+    assert list(read_lines(path)) == [(1, "one"), (2, "two")]
+
+
+PACKED = gzip.compress(TEXT.encode(), mtime=0)
+FLIPPED = PACKED[:5000] + bytes([PACKED[5000] ^ 0xFF]) + PACKED[5001:]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"BZh91AY&SY", b"PK\x03\x04rest", b"fine\n\xff\xfe\n"),
+        *(PACKED[: len(PACKED) // 2], PACKED[:-9], FLIPPED),
+    ],
+)
+def test_other_content_and_damage_are_named(tmp_path, content):
+    (tmp_path / "x").write_bytes(content)
+    with fails(DataError, tmp_path / "x"):
+        list(read_lines(tmp_path / "x"))
+
+
+@pytest.mark.parametrize("left_out", [0.5, 28])
+def test_a_bgzip_file_without_its_last_block_is_truncated(tmp_path, left_out):
+    path = write(tmp_path / "x.gz", "bgzip")
+    content = path.read_bytes()
+    path.write_bytes(content[: -int(left_out if left_out > 1 else len(content) * left_out)])
+    with fails(DataError), open_bytes(path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["absent", "."])
+def test_a_missing_file_and_a_directory(tmp_path, name):
+    with fails(DataError):
+        compression.compression(tmp_path / name)

@@ -1,19 +1,23 @@
 """Start sites: EPDnew's formats, other BED and annotations, liftOver, and their place on a reference."""
 
 import gzip
+import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.promoters import lift, place, read_loci, read_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Locus, inside, window_around
 from tests.genome.formats import CHAIN as GOOD
+from tests.genome.formats import gff
 from tests.golden.messages import fails
+from tests.toys import written
 
 names = st.text("ABCXYZ019._-", min_size=1, max_size=20)
 loci_lists = st.lists(
@@ -27,7 +31,6 @@ loci_lists = st.lists(
     min_size=1,
     max_size=8,
 )
-one_directory = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def as_sga(loci):
@@ -55,40 +58,31 @@ def as_bed(loci):
     return text
 
 
-@one_directory
 @given(loci=loci_lists, packed=st.booleans(), newline=st.sampled_from(["\n", "\r\n"]))
 def test_the_three_formats_say_the_same(tmp_path, loci, packed, newline):
     for suffix, write in ((".sga", as_sga), (".bed", as_bed), (".fps", as_fps)):
         content = write(loci).replace("\n", newline).encode()
-        path = tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}")
-        path.write_bytes(gzip.compress(content) if packed else content)
+        path = written(tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), content, packed)
         assert read_promoters(path) == loci
 
 
-@one_directory
 @given(loci=loci_lists)
 def test_the_table_gives_back_what_went_in(tmp_path, loci):
     write_loci(tmp_path / "x.tsv", loci)
     assert read_loci(tmp_path / "x.tsv") == loci
 
 
-def test_rows_that_epd_published_as_bed(tmp_path):
-    path = tmp_path / "x.bed"
-    path.write_text(
+def test_rows_that_epd_published_as_bed(shared_data, tmp_path):
+    path = written(
+        tmp_path / "x.bed",
         "track name=EPDnew\n"
         "chr1\t166166977\t166167037\tFAM78B_1\t900\t-\t166166977\t166166988\n"
-        "chr1\t166839300\t166839360\tPOGK_2\t900\t+\t166839349\t166839360\n"
+        "chr1\t166839300\t166839360\tPOGK_2\t900\t+\t166839349\t166839360\n",
     )
-    assert read_promoters(path) == [
-        Locus("chr1", 166_166_987, "-", "FAM78B_1"),
-        Locus("chr1", 166_839_349, "+", "POGK_2"),
-    ]
-
-
-def test_those_rows_are_the_sites_of_the_sga_file(shared_data):
     sites = {x.name: x for x in read_promoters(shared_data / "epdnew/Hs_EPDnew_006_hg38.sga")}
-    assert (sites["FAM78B_1"].position, sites["FAM78B_1"].strand) == (166_166_987, "-")
-    assert (sites["POGK_2"].position, sites["POGK_2"].strand) == (166_839_349, "+")
+    found = read_promoters(path)
+    assert [x.name for x in found] == ["FAM78B_1", "POGK_2"]
+    assert all((x.position, x.strand) == (sites[x.name].position, sites[x.name].strand) for x in found)
 
 
 @pytest.mark.parametrize(
@@ -97,20 +91,12 @@ def test_those_rows_are_the_sites_of_the_sga_file(shared_data):
 def test_real_sga_bed_and_fps_agree(shared_data, tmp_path, stem):
     sga = read_promoters(shared_data / f"{stem}.sga")
     assert read_promoters(shared_data / f"{stem}.fps.gz") == sga
-    bed = tmp_path / "x.bed"
-    bed.write_text(as_bed(sga))
+    bed = written(tmp_path / "x.bed", as_bed(sga))
     assert read_promoters(bed) == sga
 
 
-def test_a_bed_interval_of_one_base_is_the_site(tmp_path):
-    path = tmp_path / "x.bed"
-    path.write_text("chrI\t5\t6\ta\t0\t-\n")
-    assert read_promoters(path) == [Locus("chrI", 5, "-", "a")]
-
-
 def test_other_lines_of_an_fps_file_are_passed_over(tmp_path):
-    path = tmp_path / "x.fps"
-    path.write_text("ID   x\nXX\n" + as_fps([Locus("c", 9, "+", "a")]) + "//\n\n")
+    path = written(tmp_path / "x.fps", "ID   x\nXX\n" + as_fps([Locus("c", 9, "+", "a")]) + "//\n\n")
     assert read_promoters(path) == [Locus("c", 9, "+", "a")]
 
 
@@ -169,14 +155,12 @@ def same(contig, contigs):
     return contig if contig in contigs else None
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(blocks, st.integers(0, 100), st.integers(0, 100), st.sampled_from("+-"), st.booleans())
 def test_every_base_goes_where_the_chain_says(
     tmp_path, blocks, source_start, target_start, direction, packed
 ):
     text = chain_text(blocks, source_start, target_start, direction).encode()
-    path = tmp_path / ("x.chain.gz" if packed else "x.chain")
-    path.write_bytes(gzip.compress(text) if packed else text)
+    path = written(tmp_path / ("x.chain.gz" if packed else "x.chain"), text, packed)
     expected = base_by_base(blocks, source_start, target_start, direction)
     loci = [Locus("s", position, "+-"[position % 2], f"n{position}") for position in range(200)]
     lifted = lift(loci, path, same)
@@ -199,8 +183,7 @@ def test_a_locus_with_two_counterparts_is_unmapped(tmp_path):
 
 
 def test_contigs_are_renamed_to_the_chains(tmp_path):
-    path = tmp_path / "x.chain"
-    path.write_text(chain_text([(10, 0, 0)], 0, 0, "+"))
+    path = written(tmp_path / "x.chain", chain_text([(10, 0, 0)], 0, 0, "+"))
     loci = [Locus("alias", 1, "+", "a"), Locus("other", 1, "+", "b")]
     lifted = lift(loci, path, lambda name, names: names[0] if name == "alias" else None)
     assert lifted.loci == [Locus("t", 1, "+", "a")]
@@ -209,7 +192,7 @@ def test_contigs_are_renamed_to_the_chains(tmp_path):
         lift([loci[1]], path, same)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_no_place_outside_its_contig_comes_out(tmp_path, data):
     text = GOOD + GOOD.replace(" 1\n", " 2\n").replace("10 40", "100 130")
@@ -218,8 +201,7 @@ def test_no_place_outside_its_contig_comes_out(tmp_path, data):
         place = data.draw(st.integers(0, len(words) - 1))
         numbers = st.integers(-5, 400) | st.sampled_from([2**31, 2**32, 2**63, 2**64, 10**30])
         words[place] = data.draw(numbers.map(str) | st.sampled_from(["", "+", "-", "\n", "1_0", "s", "t"]))
-    path = tmp_path / "x.chain"
-    path.write_text(" ".join(words))
+    path = written(tmp_path / "x.chain", " ".join(words))
     try:
         lifted = lift([Locus("s", position, "+", "a") for position in range(200)], path, same)
     except DataError:
@@ -278,14 +260,6 @@ def test_lifted_promoters_have_the_sequence_that_epd_publishes(lifted, published
     assert {x.strand for x in full if x.name in equal} == {"+", "-"}
 
 
-@pytest.mark.parametrize("shift", [-1, 1])
-def test_one_base_off_would_be_noticed(lifted, published, chr22, shift):
-    placed = place(lifted.loci, chr22.contigs, load_assembly("GRCh37"), "EPDnew")
-    moved = [Locus(x.contig, x.position + shift, x.strand, x.name) for x in placed.loci]
-    equal = [x for x in moved if chr22.fetch(window_around(x, 10, 50)) == published[x.name]]
-    assert len(equal) <= 2
-
-
 def test_every_yeast_promoter_lies_on_the_genome(shared_data):
     loci = read_promoters(shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga")
     genome = shared_data / "yeast/Saccharomyces_cerevisiae.R64-1-1.dna.toplevel.fa.gz"
@@ -295,3 +269,162 @@ def test_every_yeast_promoter_lies_on_the_genome(shared_data):
     placed = place(loci, contigs, yeast, "EPDnew")
     assert len(placed.loci) == len(loci) == 5_117
     assert {x.contig for x in placed.loci} == set(contigs)
+
+
+# Start sites of annotations: 5' ends of transcripts, or of genes, in GFF3 and GTF.
+
+intervals = st.lists(
+    st.tuples(
+        st.sampled_from(["chrI", "NC_001134.8"]),
+        st.integers(0, 100_000),
+        st.integers(1, 5_000),
+        st.sampled_from("+-"),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def first_bases(rows):
+    """Oracle: the first base that is transcribed."""
+    return [
+        Locus(contig, range(start, start + length)[0 if strand == "+" else -1], strand, f"t{number}")
+        for number, (contig, start, length, strand) in enumerate(rows)
+    ]
+
+
+@given(rows=intervals, kind=st.sampled_from(["mRNA", "transcript"]), packed=st.booleans())
+def test_every_format_of_intervals_gives_their_first_bases(tmp_path, rows, kind, packed):
+    gff3, gtf, bed6, bed12 = "##gff-version 3\n", "#!genome-build x\n", "", "track name=x\n"
+    for number, (contig, start, length, strand) in enumerate(rows):
+        place = (contig, start, start + length, strand)
+        gff3 += gff("gene", *place, f"ID=g{number}") + gff("exon", *place, f"Parent=t{number}")
+        gff3 += gff(kind, *place, f"ID=t{number};Parent=g{number};Name=other")
+        gtf += gff("gene", *place, f'gene_id "g{number}";')
+        gtf += gff("transcript", *place, f'gene_id "g{number}"; transcript_id "t{number}"; note "a; b";')
+        bed6 += f"{contig}\t{start}\t{start + length}\tt{number}\t0\t{strand}\n"
+        middle = start + length // 2
+        bed12 += bed6.splitlines()[-1] + f"\t{middle}\t{middle}\t0\t1\t{length},\t0,\n"
+    expected = first_bases(rows)
+    for suffix, text in ((".gff3", gff3), (".gff", gff3), (".gtf", gtf), (".bed", bed6), (".bed", bed12)):
+        path = written(tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), text, packed)
+        assert read_promoters(path) == expected
+
+
+def test_the_log_says_by_which_rule(tmp_path, capsys):
+    path = written(
+        tmp_path / "x.gff3",
+        gff("mRNA", "c", 5, 9, "+", "ID=a")
+        + gff("mRNA", "c", 15, 19, "-", "ID=b")
+        + gff("tRNA", "c", 25, 29, "+", "ID=t")
+        + gff("mRNA", "c", 35, 39, ".", "ID=d")
+        + gff("pseudogenic_transcript", "c", 45, 49, "+", "ID=p"),
+    )
+    assert [locus.position for locus in read_promoters(path)] == [5, 18, 25]
+    said = capsys.readouterr().err
+    assert f"warning: {path}: 1 of mRNA and tRNA have no strand: left out" in said
+    assert f"{path}: the start site is the 5' end of each mRNA (2), the 5' end of each tRNA (1)" in said
+    (tmp_path / "x.bed").write_text("c\t5\t9\ta\t0\t+\nc\t5\t65\tb\t0\t+\t55\t65\n")
+    read_promoters(tmp_path / "x.bed")
+    said = capsys.readouterr().err
+    assert (
+        "is the 5' end of the interval (1), the 5' end of the interval's thick part (EPD's BED) (1)" in said
+    )
+    (tmp_path / "x.sga").write_text("c\tTSS\t5\t+\t1\ta\n")
+    read_promoters(tmp_path / "x.sga")
+    assert "the start site is as the file gives it (1)" in capsys.readouterr().err
+
+
+def test_genes_stand_for_the_transcripts_that_bacteria_s_files_leave_out(tmp_path, capsys):
+    path = tmp_path / "x.gff3"
+    rows = "".join(
+        gff("gene", "NC_1.1", start, start + 90, "+", f"ID=gene-{start};locus_tag=x")
+        + gff(kind, "NC_1.1", start, start + 90, "+", f"ID={kind}-{start};Parent=gene-{start}")
+        for start, kind in ((100, "CDS"), (300, "tRNA"), (500, "rRNA"))
+    )
+    path.write_text(rows + "###\n##FASTA\n>NC_1.1\nACGT\n")
+    assert read_promoters(path) == [Locus("NC_1.1", start, "+", f"gene-{start}") for start in (100, 300, 500)]
+    assert "5' end of each gene, as the file has no mRNA or transcript (3)" in capsys.readouterr().err
+
+
+def test_what_is_made_from_a_transcript_starts_none(tmp_path):
+    path = written(
+        tmp_path / "x.gff3",
+        gff("miRNA", "c", 30, 50, "+", "ID=m;Parent=p")  # before its parent
+        + gff("primary_transcript", "c", 5, 90, "+", "ID=p;Parent=g")
+        + gff("gene", "c", 5, 90, "+", "ID=g"),
+    )
+    assert read_promoters(path) == [Locus("c", 5, "+", "p")]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "name"),
+    [
+        ("Name=b;ID=a", "a"),
+        ("gene=g;Name=n%3Bx y", "n;x y"),
+        ("transcript_id=t;gene=g", "t"),
+        ("gene=g", "g"),
+        ("note=x", "mRNA_1"),
+        (".", "mRNA_1"),
+        ('gene_id "g"; transcript_id "t t"; transcript_id "u"', "t t"),
+        ('gene_id "g"; transcript_id ""; exon 3', "g"),
+        ("gene_id g; transcript_id t;", "t"),
+    ],
+)
+def test_names(tmp_path, attributes, name):
+    path = written(tmp_path / "x.gff", gff("mRNA", "chr%201", 5, 9, "+", attributes))
+    assert read_promoters(path) == [Locus("chr 1", 5, "+", name)]
+
+
+@pytest.mark.parametrize("word", ["x", 'x"', " ", 'x "', '" '])
+def test_time_grows_with_the_attributes_not_with_their_square(tmp_path, word):
+    path = written(tmp_path / "x.gtf", gff("gene", "c", 5, 9, "+", f'gene_id "g"; {word * 500_000}!'))
+    started = time.process_time()
+    assert read_promoters(path) == [Locus("c", 5, "+", "g")]
+    assert time.process_time() - started < 5
+
+
+# Coding bases
+
+
+def covered(path):
+    """The coding bases of a file by contig."""
+    return {
+        contig: {base for one in zip(*spans, strict=True) for base in range(*map(int, one))}
+        for contig, spans in read_coding(path).items()
+    }
+
+
+@given(rows=intervals, packed=st.booleans())
+def test_gff3_and_gtf_have_the_same_coding_bases(tmp_path, rows, packed):
+    """GTF's CDS ends before the stop codon, which GFF3's includes."""
+    gff3, gtf, expected = "##gff-version 3\n", "#!genome-build x\n", {}
+    for number, (contig, start, length, strand) in enumerate(rows):
+        length += 3
+        end, stop = start + length, (start + length - 3 if strand == "+" else start)
+        inner = (start, end - 3) if strand == "+" else (start + 3, end)
+        gff3 += gff("mRNA", contig, start, end + 50, strand, f"ID=t{number}")
+        gff3 += gff("CDS", contig.replace("I", "%49"), start, end, strand, f"ID=c{number};Parent=t{number}")
+        gtf += gff("exon", contig, start, end + 50, strand, f'transcript_id "t{number}";')
+        gtf += gff("CDS", contig, *inner, strand, f'transcript_id "t{number}";')
+        gtf += gff("stop_codon", contig, stop, stop + 3, strand, f'transcript_id "t{number}";')
+        expected.setdefault(contig, set()).update(range(start, end))
+    for suffix, text in ((".gff3", gff3 + "##FASTA\n>x\nACGT\n"), (".gtf", gtf)):
+        path = written(tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), text, packed)
+        assert covered(path) == expected
+
+
+def test_coding_bases_of_yeast(shared_data):
+    """Open reading frames cover about 73 % of the genome of 12.2 Mb."""
+    path = shared_data / "yeast/Saccharomyces_cerevisiae.R64-1-1.96.gtf.gz"
+    found = covered(path)
+    assert len(found) == 17 and {1801, 2952} <= found["IV"] and 2953 not in found["IV"]
+    assert 0.70 < sum(map(len, found.values())) / 12_157_105 < 0.76
+
+
+def test_real_annotations(shared_data):
+    """Ensembl's genes of yeast start where their transcripts do; Xu's are 5,171 transcripts."""
+    genes = read_promoters(shared_data / "yeast/Saccharomyces_cerevisiae.R64-1-1.96.gtf.gz")
+    assert len(genes) == 7_036
+    assert Locus("IV", 1801, "+", "YDL248W_mRNA") in genes
+    assert len(read_promoters(shared_data / "yeast/Xu_2009_ORF-Ts_V64.gff3.gz")) == 5_171

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pysam
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.disk.user_cache import UserCache
@@ -22,7 +22,7 @@ from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval
 from tests.golden.messages import fails
-from tests.toys import random_dna
+from tests.toys import random_dna, written
 
 Genome = dict[str, str]
 A: Genome = {"one": "ACGTTGCAGGATCCATTAGC" * 300, "two": "GGGGCCCCAATT" * 400, "three": "TTAGGG" * 50}
@@ -357,7 +357,7 @@ genomes = st.dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     before=genomes, after=genomes, widths=st.tuples(st.integers(1, 20), st.integers(1, 20)), data=st.data()
 )
@@ -385,7 +385,7 @@ def test_any_reference_put_over_any_other_is_read_right_or_refused(tmp_path, bef
             assert {name: fasta.fetch(name) for name in fasta.references} == after
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(genomes, st.integers(1, 20), st.sampled_from(["\n", "\r\n"]), st.integers(0, 2), st.booleans())
 def test_the_index_has_the_bytes_that_samtools_writes(tmp_path, genome, width, newline, blank, packed):
     path = tmp_path / ("x.fa.gz" if packed else "x.fa")
@@ -420,8 +420,7 @@ def test_an_index_that_lists_empty_blocks_is_right_too(tmp_path):
 
 
 def test_line_ends_of_both_kinds_in_one_record_are_refused(tmp_path):
-    path = tmp_path / "x.fa"
-    path.write_bytes(b">a\nACGT\r\nACGT\nAC\n")
+    path = written(tmp_path / "x.fa", b">a\nACGT\r\nACGT\nAC\n")
     with fails(DataError):
         Reference(path)
     prepare_reference(path, tmp_path / "y.fa.gz")

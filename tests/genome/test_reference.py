@@ -4,22 +4,20 @@ import gzip
 import multiprocessing
 import os
 import pickle
-from pathlib import Path
 
-import pyfaidx
 import pysam
 import pytest
-from Bio import SeqIO, bgzf
-from Bio.Seq import Seq
+from Bio import bgzf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
+from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from tests.golden.messages import fails
+from tests.toys import written
 
 GENOME = {"c1": "ACGTTGCAGGATCCATTAGCN" * 17, "c2": "G" * 59 + "ATTA", "c3": "T"}
 
@@ -116,8 +114,7 @@ def test_forked_processes_read_without_disturbing_each_other(path):
 
 
 def test_an_index_in_a_directory_that_is_read_only_lives_elsewhere(tmp_path, monkeypatch):
-    path = tmp_path / "x.fa"
-    path.write_text(">a\nACGT\n")
+    path = written(tmp_path / "x.fa", ">a\nACGT\n")
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda *_: False)
         with Reference(path) as reference:
@@ -131,8 +128,7 @@ def test_an_index_in_a_directory_that_is_read_only_lives_elsewhere(tmp_path, mon
     "content", [gzip.compress(b">a\nACGT\n", mtime=0), b">a\nACGT\n>a\nAC\n", b">a\nACGU\n", b""]
 )
 def test_a_file_without_index_is_checked_before_it_gets_one(tmp_path, content):
-    path = tmp_path / "x.fa"
-    path.write_bytes(content)
+    path = written(tmp_path / "x.fa", content)
     with fails(DataError):
         Reference(path)
     assert list(tmp_path.iterdir()) == [path]
@@ -175,36 +171,3 @@ def test_a_failed_preparation_leaves_the_old_files_alone(tmp_path, text, assembl
     with pytest.raises(DataError):
         prepare_reference(source, output, load_assembly(assembly))
     assert {path: path.read_bytes() for path in output.parent.iterdir()} == before
-
-
-@given(st.text("ACGTN"))
-def test_reverse_complement_is_biopythons(sequence: str) -> None:
-    assert reverse_complement(sequence) == str(Seq(sequence).reverse_complement())
-
-
-@pytest.fixture(scope="module")
-def fasta(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("fasta") / "genome.fa"
-    sequences = {"one": "acgtNNgtacGATTACA" * 30, "two": "TTAGGG" * 41, "three": "C"}
-    lines = []
-    for name, sequence in sequences.items():
-        lines += [f">{name} described", *(sequence[i : i + 50] for i in range(0, len(sequence), 50))]
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def test_records_are_biopythons(fasta: Path) -> None:
-    ours = [(chunk.contig, chunk.sequence) for chunk in stream_fasta(fasta)]
-    with fasta.open() as stream:
-        theirs = [(record.id, str(record.seq).upper()) for record in SeqIO.parse(stream, "fasta")]
-    assert ours == theirs
-
-
-@pytest.mark.parametrize("strand", ["+", "-"])
-def test_intervals_are_pyfaidxs(fasta: Path, strand: str) -> None:
-    reference = Reference(fasta)
-    with pyfaidx.Fasta(str(fasta), sequence_always_upper=True) as other:
-        for contig, start, end in (("one", 0, 510), ("one", 45, 103), ("two", 7, 8), ("three", 0, 1)):
-            expected = other[contig][start:end]
-            expected = -expected if strand == "-" else expected
-            assert reference.fetch(Interval(contig, start, end, strand)) == str(expected)  # type: ignore[arg-type]

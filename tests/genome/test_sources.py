@@ -24,6 +24,7 @@ from bigbird_dna.genome.sources.inputs import (
 )
 from tests.faults.downloads import bgzip, tar
 from tests.golden.messages import fails, message
+from tests.toys import written
 
 
 def test_every_entry_is_complete() -> None:
@@ -171,8 +172,7 @@ def test_every_start_of_a_compressed_file_is_too_short(tmp_path: Path, kind: str
     packed = {"gzip": gzip.compress, "archive": tar, "bgzip": lambda text: bgzip(text, tmp_path / "a.gz")}
     whole = packed[kind](TEXT)
     file = "a.tar.gz" if kind == "archive" else "a.gz"
-    path = tmp_path / "copy"
-    path.write_bytes(whole)
+    path = written(tmp_path / "copy", whole)
     assert find_fault(path, file, None) is None
     for size in {*range(0, len(whole), max(1, len(whole) // 50)), *range(len(whole) - 40, len(whole))}:
         path.write_bytes(whole[:size])
@@ -192,8 +192,7 @@ PACKED = gzip.compress(TEXT, mtime=0)
     ],
 )
 def test_files_that_are_not_what_they_should_be(tmp_path: Path, content: bytes, file: str) -> None:
-    path = tmp_path / "copy"
-    path.write_bytes(content)
+    path = written(tmp_path / "copy", content)
     message(find_fault(path, file, None) or "")
     path.write_bytes(TEXT[:-9])
     assert find_fault(path, "a.bed", None) is None, "a text shows nothing"
@@ -246,8 +245,7 @@ def test_values_that_cannot_be(tmp_path: Path, field: str, value: object) -> Non
     entry = {**ENTRY, field: value}
     if value is None:
         del entry[field]
-    path = tmp_path / "sources.yaml"
-    path.write_text(yaml.safe_dump({"a.b": entry}, width=10_000))
+    path = written(tmp_path / "sources.yaml", yaml.safe_dump({"a.b": entry}, width=10_000))
     with fails(ConfigError, f"{path}: source 'a.b'", field):
         read_sources(path)
 

@@ -22,11 +22,17 @@ from bigbird_dna.genome.chromatin.dataset import (
     split_counts,
     write_dataset,
 )
-from bigbird_dna.genome.chromatin.labels import DROPPED, LabeledBins, Labelling, PackedLabels, label_contigs
+from bigbird_dna.genome.chromatin.labels import (
+    DROPPED,
+    BinSource,
+    LabeledBins,
+    Labelling,
+    PackedLabels,
+    label_contigs,
+)
 from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
-from bigbird_dna.genome.chromatin.regions import SPLITS, RegionSplits
+from bigbird_dna.genome.chromatin.regions import SPLITS
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Intervals
 from bigbird_dna.genome.splits import Split
 
@@ -51,40 +57,22 @@ class LabelJob(NamedTuple):
     tracks: Sequence[Track]
 
 
-def build_dataset(
-    out: Path,
-    reference: Reference,
-    assembly: Assembly,
-    tracks: Sequence[Track],
-    splits: RegionSplits,
-    labelling: Labelling,
-    blacklist: Path | None = None,
-) -> ChromatinData:
+def build_dataset(out: Path, source: BinSource) -> ChromatinData:
     """Label the bins of a reference with the peaks of tracks, and write the data set `out`.
 
     Rows are in the reference's order of contigs, then by start. The bytes depend on the contents of the files
-    and the arguments alone. Bins that overlap the blacklist (BED) are dropped. `DataError`: no track, or no
-    bin for training, is left.
+    and the arguments alone. `DataError`: no track, or no bin for training, is left.
     """
-    check_directory(out, [reference.path] if blacklist is None else [reference.path, blacklist])
-    job, labeled = _label(reference, assembly, tracks, splits, labelling, blacklist)
-    return _write(out, job, labeled)
+    files = source.reference.path, source.blacklist
+    check_directory(out, [path for path in files if path is not None])
+    return _write(out, *_label(source))
 
 
-def write_label_shard(
-    output: Path,
-    shard: Shard,
-    reference: Reference,
-    assembly: Assembly,
-    tracks: Sequence[Track],
-    splits: RegionSplits,
-    labelling: Labelling,
-    blacklist: Path | None = None,
-) -> int:
+def write_label_shard(output: Path, shard: Shard, source: BinSource) -> int:
     """Label the bins of a shard, a run of their numbers over all contigs, as `build_dataset` does."""
     check_writable(output)
-    numbers = shard.rows(sum(map(labelling.grid.bins, reference.contigs.values())))
-    job, labeled = _label(reference, assembly, tracks, splits, labelling, blacklist, numbers)
+    bins = map(source.labelling.grid.bins, source.reference.contigs.values())
+    job, labeled = _label(source, shard.rows(sum(bins)))
     with write_shard(output, KIND, shard, _stored(job)) as writer:
         for name, array in labeled._asdict().items():
             writer.write_array(name, array)
@@ -125,16 +113,9 @@ def _job(stored: dict[str, Any]) -> LabelJob:
     )
 
 
-def _label(
-    reference: Reference,
-    assembly: Assembly,
-    tracks: Sequence[Track],
-    splits: RegionSplits,
-    labelling: Labelling,
-    blacklist: Path | None,
-    numbers: range | None = None,
-) -> tuple[LabelJob, LabeledBins]:
+def _label(source: BinSource, numbers: range | None = None) -> tuple[LabelJob, LabeledBins]:
     """What the data set is made of, and all bins, or those of some numbers, that may be kept."""
+    reference, assembly, tracks, splits, labelling, blacklist = source
     if not tracks:
         raise DataError("no tracks to label bins with")
     contigs = reference.contigs
@@ -148,7 +129,7 @@ def _label(
         sources["blacklist"] = {**source_entry(blacklist), **found.counts}
     sources = {"reference": source_entry(reference.path), **sources}
     job = LabelJob(sources, labelling, assembly.name, splits.describe(), list(contigs), tracks)
-    labeled = label_contigs(reference, peaks, splits, labelling, banned, numbers)
+    labeled = label_contigs(source, peaks, banned, numbers)
     return job, LabeledBins.joined(labeled, len(tracks))
 
 

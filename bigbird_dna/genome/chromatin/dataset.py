@@ -127,7 +127,8 @@ def read_dataset(directory: Path) -> ChromatinData:
         if not (directory / name).is_file():
             raise DataError(f"{directory / name}: no such file; is {directory} a chromatin data set?")
     info = read_json(directory / "dataset.json")
-    if not isinstance(info, dict) or info.get("format") != FORMAT or not _is_size(info.get("bin_size")):
+    size = info.get("bin_size") if isinstance(info, dict) and info.get("format") == FORMAT else None
+    if type(size) is not int or not 0 < size < 2**31:
         raise DataError(f"{directory / 'dataset.json'}: not the description of a chromatin data set")
     path = directory / "bins.parquet"
     bins = read_frame(path)
@@ -147,7 +148,3 @@ def read_dataset(directory: Path) -> ChromatinData:
             f"{labels.shape[1]:,} tracks, {len(bins):,} bins, {len(tracks):,} tracks"
         )
     return ChromatinData(bins, labels, tracks, info)
-
-
-def _is_size(value: object) -> bool:
-    return type(value) is int and 0 < value < 2**31

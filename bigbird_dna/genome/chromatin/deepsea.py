@@ -8,7 +8,7 @@ not used here: a model reads both strands itself.
 
 import tarfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from bigbird_dna.genome.chromatin.matlab import MatArray
 from bigbird_dna.genome.chromatin.peaks import read_intervals
 from bigbird_dna.genome.chromatin.regions import SPLITS, window_start
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Positions
+from bigbird_dna.genome.sequence import Interval, Positions, base_codes
 from bigbird_dna.genome.splits import Split
 
 CHANNELS = "AGCT"
@@ -111,24 +111,17 @@ def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, archive: Path, target
 
 @contextmanager
 def unpacked(bundle: Path, out: Path) -> Iterator[dict[Split, Path]]:
-    """The bundle's files by split; an archive is unpacked beside `out` for the time being."""
-    if bundle.is_dir():
-        yield find_files(bundle)
-        return
-    with scratch_directory(out.parent) as directory:
-        unpack_bundle(bundle, directory)
-        yield find_files(directory)
-
-
-def find_files(directory: Path) -> dict[Split, Path]:
-    """The bundle's files in a directory or below it, by split."""
-    files: dict[Split, Path] = {}
-    for split, name in zip(SPLITS, MEMBERS, strict=True):
-        found = sorted(directory.rglob(name), key=lambda path: (len(path.parts), path))
-        if not found:
-            raise DataError(f"{directory}: no {name} in it")
-        files[split] = found[0]
-    return files
+    """The bundle's files by split, in its directory or below it; an archive is unpacked beside `out`."""
+    with nullcontext(bundle) if bundle.is_dir() else scratch_directory(out.parent) as directory:
+        if directory != bundle:
+            unpack_bundle(bundle, directory)
+        files: dict[Split, Path] = {}
+        for split, name in zip(SPLITS, MEMBERS, strict=True):
+            found = sorted(directory.rglob(name), key=lambda path: (len(path.parts), path))
+            if not found:
+                raise DataError(f"{directory}: no {name} in it")
+            files[split] = found[0]
+        yield files
 
 
 def bundle_arrays(
@@ -196,8 +189,7 @@ def _plain_bed(path: Path) -> Iterator[Path]:
 _RUN = 16  # consecutive rows that are checked together
 _SEARCH = 1000  # bp to either side in which a shifted window is looked for
 
-_ONE_HOT = np.zeros((256, len(CHANNELS)), np.uint8)
-_ONE_HOT[np.frombuffer(CHANNELS.encode(), np.uint8), np.arange(len(CHANNELS))] = 1
+_CODED = np.eye(5, 4, dtype=np.uint8)[:, [0, 2, 1, 3]]  # from codes of A, C, G, T, N
 
 
 def check_rows(
@@ -215,7 +207,10 @@ def check_rows(
     `rows` (n,) says which bin each forward row is.
     """
     half = len(rows)
-    chosen = _sample(half, samples)
+    # About so many in runs of neighbours, first and last row among them.
+    starts = np.linspace(0, max(0, half - _RUN), max(1, -(-min(samples, half) // _RUN))).astype(np.intp)
+    chosen = np.unique(starts[:, None] + np.arange(_RUN))
+    chosen = chosen[chosen < half]
     forward, backward = np.split(windows.pick(np.concatenate([chosen, chosen + half])), 2)
     first, second = np.split(labels.pick(np.concatenate([chosen, chosen + half])), 2)
     for what, one, other in ((windows, forward, backward[:, ::-1, ::-1]), (labels, first, second)):
@@ -262,15 +257,7 @@ def check_prevalence(data: ChromatinData) -> None:
 
 def one_hot(sequence: str) -> Bytes:
     """A clean sequence as the bundle codes it: (L, 4) for A, G, C, T; N all zero."""
-    return _ONE_HOT[np.frombuffer(sequence.encode(), np.uint8)]
-
-
-def _sample(rows: int, samples: int) -> npt.NDArray[np.intp]:
-    """Numbers of about `samples` rows in runs of neighbours, first and last row among them."""
-    runs = max(1, -(-min(samples, rows) // _RUN))
-    starts = np.linspace(0, max(0, rows - _RUN), runs).astype(np.intp)
-    found = np.unique(starts[:, None] + np.arange(_RUN))
-    return found[found < rows]
+    return _CODED[base_codes(sequence)]
 
 
 def _describe_difference(found: Bytes, expected: str, place: Interval, reference: Reference) -> str:

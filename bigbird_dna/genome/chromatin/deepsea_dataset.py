@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.directories import check_directory
@@ -65,7 +64,9 @@ def build_deepsea(
         ]
         sources = {"reference": source_entry(reference.path), "bins": source_entry(Path(bed))}
         sources |= {split: source_entry(path) for split, path in files.items()}
-    table = _table(bins, rows)
+    order = np.concatenate(list(rows.values()))
+    splits = np.repeat(np.arange(len(SPLITS)), [len(chosen) for chosen in rows.values()])
+    table = make_bins(bins.contigs, bins.codes[order], bins.starts[order], splits, BIN)
     info: dict[str, Any] = {
         "bin_size": BIN,
         "stride": BIN,
@@ -120,13 +121,6 @@ def _split_rows(
     }
 
 
-def _table(bins: BundleBins, rows: Mapping[Split, npt.NDArray[np.intp]]) -> pd.DataFrame:
-    """The bins of each split's rows, one split after the other."""
-    order = np.concatenate(list(rows.values()))
-    splits = np.repeat(np.arange(len(SPLITS)), [len(chosen) for chosen in rows.values()])
-    return make_bins(bins.contigs, bins.codes[order], bins.starts[order], splits, BIN)
-
-
 def _read_labels(
     path: Path,
     split: Split,
@@ -142,6 +136,7 @@ def _read_labels(
         checked = check_rows(windows, labels, samples, bins, rows, reference)
         log(f"{path}: {checked:,} of {len(rows):,} windows agree with the reference")
         builder = LabelBuilder(len(rows), tracks)
-        for part in labels.parts(len(rows)):
-            builder.fill(*part)
+        for first, row, part in labels.parts(len(rows)):
+            for track, values in enumerate(part, first):
+                builder.mark(track, row + np.flatnonzero(values))
     return builder.build().packed

@@ -4,7 +4,6 @@ N rows (bins), T tracks, K = ceil(T / 8) bytes a row. Track t is bit t % 8, coun
 // 8; the bits above T are zero.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from bigbird_dna.console import progress
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.chromatin.regions import (
     EXCLUDED,
     GAP,
@@ -27,8 +27,9 @@ from bigbird_dna.genome.chromatin.regions import (
     positive_bins,
     window_start,
 )
+from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Intervals, Positions
+from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, Positions, unknown_runs
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -131,15 +132,6 @@ class LabelBuilder:
         """Make a track positive in rows given by number (each once), mask or slice."""
         self._bytes[track // 8][rows] |= np.uint8(1 << track % 8)
 
-    def fill(self, first_track: int, first_row: int, labels: Bytes) -> None:
-        """Set a block of labels, (tracks, rows) of zeros and ones, that was not set before."""
-        before = first_track % 8
-        padded = np.pad(labels, ((before, 0), (0, 0)))
-        packed = np.packbits(padded, axis=0, bitorder="little")
-        group = first_track // 8
-        block = self._bytes[group : group + len(packed), first_row : first_row + labels.shape[1]]
-        block |= packed
-
     def any(self) -> npt.NDArray[np.bool_]:
         """Whether a row has a positive track, (N,)."""
         return np.asarray(self._bytes.any(axis=0))
@@ -151,7 +143,6 @@ class LabelBuilder:
 
 Flags = npt.NDArray[np.bool_]
 
-_NONE = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
 CHUNK = 16_000_000  # bp of a contig looked at at a time
 
 
@@ -196,6 +187,17 @@ class Labelling:
         return Grid(self.bin_size, self.stride)
 
 
+class BinSource(NamedTuple):
+    """What bins are labeled by: the peaks of tracks on a reference, and where no bin may lie (BED)."""
+
+    reference: Reference
+    assembly: Assembly
+    tracks: Sequence[Track]
+    splits: RegionSplits
+    labelling: Labelling
+    blacklist: Path | None = None
+
+
 DROPPED = ("excluded", "gap", "blacklist", "too many N")
 """Why a bin that has a positive track, or was sampled, may be dropped."""
 
@@ -221,10 +223,8 @@ class LabeledBins(NamedTuple):
 
 
 def label_contigs(
-    reference: Reference,
+    source: BinSource,
     peaks: Sequence[Mapping[str, Intervals]],
-    splits: RegionSplits,
-    labelling: Labelling,
     banned: Mapping[str, Intervals],
     numbers: range | None = None,
 ) -> Iterator[LabeledBins]:
@@ -234,31 +234,29 @@ def label_contigs(
     `place_peaks` gives them. `numbers` chooses some of all bins, counted from 0 over the
     contigs, and the contigs that have some.
     """
-    contigs = reference.contigs
+    contigs = source.reference.contigs
     before = 0  # bins of the contigs that were passed
     for number, contig in enumerate(progress(contigs, "labelling bins", len(contigs))):
-        here = range(labelling.grid.bins(contigs[contig]))
+        here = range(source.labelling.grid.bins(contigs[contig]))
         if numbers is not None:
             first, before = before, before + len(here)
             here = here[max(numbers.start - first, 0) : max(numbers.stop - first, 0)]
             if not here:
                 continue
         own = [track.get(contig) for track in peaks]
-        bad = banned.get(contig, _NONE)
-        yield _label_contig(reference, number, own, splits, labelling, bad, here)
+        yield _label_contig(source, number, contig, own, banned.get(contig, NO_INTERVALS), here)
 
 
 def _label_contig(
-    reference: Reference,
+    source: BinSource,
     number: int,
+    contig: str,
     peaks: Sequence[Intervals | None],
-    splits: RegionSplits,
-    labelling: Labelling,
     banned: Intervals,
     here: range,
 ) -> LabeledBins:
     """Label the bins `here` of the contig of a number."""
-    contig = list(reference.contigs)[number]
+    reference, labelling = source.reference, source.labelling
     length, grid = reference.contigs[contig], labelling.grid
     # Drawn for all bins of the contig, so that a bin's draw is its own.
     draws = np.random.default_rng((labelling.seed, number)).random(grid.bins(length))
@@ -271,7 +269,7 @@ def _label_contig(
             builder.mark(track, positive[begin:end] - here.start)
     wanted = np.flatnonzero(builder.any() | sampled)
     starts = grid.starts(length)[here.start : here.stop][wanted]
-    assigned = splits.assign(contig, starts, grid.size, labelling.window)
+    assigned = source.splits.assign(contig, starts, grid.size, labelling.window)
     free = np.flatnonzero(assigned >= 0)
     allowed = free[~banned.overlap(starts[free], starts[free] + grid.size)]
     kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
@@ -297,8 +295,8 @@ def _known_enough(reference: Reference, contig: str, starts: Positions, labellin
 def unknown_bases(reference: Reference, contig: str, start: int = 0, end: int | None = None) -> Intervals:
     """The runs of N of a contig, or of `[start, end)` of it."""
     stop = reference.contigs[contig] if end is None else end
-    runs: list[tuple[int, int]] = []
+    found = [NO_INTERVALS]
     for begin in range(start, stop, CHUNK):
-        sequence = reference.fetch(Interval(contig, begin, min(begin + CHUNK, stop)))
-        runs += [(begin + run.start(), begin + run.end()) for run in re.finditer("N+", sequence)]
-    return Intervals.union(*np.array(runs, np.int64).reshape(-1, 2).T)
+        runs = unknown_runs(reference.fetch(Interval(contig, begin, min(begin + CHUNK, stop))))
+        found.append(Intervals(runs.starts + begin, runs.ends + begin))
+    return Intervals.union(*map(np.concatenate, zip(*found, strict=True)))

@@ -15,17 +15,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 import scipy.io
 
+from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.foreign import check_array, own_arrays
-from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import Bytes
 
+_DAMAGED = "truncated or damaged MATLAB file"
 BUDGET = 1 << 26  # bytes of an HDF5 array in memory at a time
 
 # Of version 5: the numbers of data elements, and of the types and classes of numeric arrays.
@@ -42,14 +44,6 @@ _NUMERIC = {"double", "single", "logical"} | {
 }
 
 
-class LabelPart(NamedTuple):
-    """Labels of consecutive tracks and rows, (tracks, rows)."""
-
-    track: int
-    row: int
-    values: Bytes
-
-
 @dataclass(frozen=True)
 class MatArray:
     """A numeric array of a MATLAB file."""
@@ -62,22 +56,15 @@ class MatArray:
     def pick(self, rows: npt.NDArray[np.intp]) -> Bytes:
         """Some rows, given in ascending order, (n, *shape[1:]); every chunk that holds one is read once."""
         dataset = self.open()
-        lead = dataset.shape[:-1]
-        found = np.zeros((*lead, len(rows)), np.uint8)
-        chunks = getattr(dataset, "chunks", None) or (1,) * len(lead) + (1024,)
-        for group in np.unique(rows // chunks[-1]):
-            members = np.flatnonzero(rows // chunks[-1] == group)
-            low, high = int(rows[members[0]]), int(rows[members[-1]]) + 1
-            row_bytes = math.prod(lead[1:]) * (high - low) * dataset.dtype.itemsize
-            step = max(chunks[0], BUDGET // max(row_bytes, 1) // chunks[0] * chunks[0])
-            for start in range(0, lead[0], step):
-                with _faults(self.path):
-                    chunk = dataset[start : start + step, ..., low:high]
-                found[start : start + step, ..., members] = self._binary(chunk[..., rows[members] - low])
-        return found.transpose()
+        with _faults(self.path):
+            found = dataset[..., rows]
+        return self._binary(found).transpose()
 
-    def parts(self, rows: int) -> Iterator[LabelPart]:
-        """All of the first rows of an array (rows, tracks), in unions of whole chunks: none is read twice."""
+    def parts(self, rows: int) -> Iterator[tuple[int, int, Bytes]]:
+        """First track and row of the parts (tracks, rows) of the first rows of an array (rows, tracks).
+
+        Parts are unions of whole chunks: none is read twice.
+        """
         dataset = self.open()
         tracks = dataset.shape[0]
         if not tracks:
@@ -90,7 +77,7 @@ class MatArray:
             for track in range(0, tracks, height):
                 with _faults(self.path):
                     values = dataset[track : track + height, row : min(row + width, rows)]
-                yield LabelPart(track, row, self._binary(values))
+                yield track, row, self._binary(values)
 
     def _binary(self, values: npt.NDArray[Any]) -> Bytes:
         small = values.astype(np.uint8)
@@ -108,7 +95,7 @@ def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    try:
+    with reading(path, _DAMAGED):
         if h5py.is_hdf5(path):
             with h5py.File(path, "r") as file:
                 with _faults(path):
@@ -118,17 +105,15 @@ def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
                         if "/" not in name and item.dtype.kind in "buif"
                     }
                 yield found
-        else:
-            with _faults(path):
-                _check_elements(path)
-                listed = scipy.io.whosmat(path)
-            yield {
-                name: MatArray(path, name, shape, partial(_read_version5, path, name, shape))
-                for name, shape, kind in listed
-                if kind in _NUMERIC
-            }
-    except OSError as error:
-        raise DataError(f"{path}: truncated or damaged MATLAB file: {error_text(error)}") from None
+            return
+        with _faults(path):
+            _check_elements(path)
+            listed = scipy.io.whosmat(path)
+        yield {
+            name: MatArray(path, name, shape, partial(_read_version5, path, name, shape))
+            for name, shape, kind in listed
+            if kind in _NUMERIC
+        }
 
 
 def _checked(path: Path, name: str, dataset: Any) -> Any:
@@ -204,11 +189,6 @@ def _check_array(start: bytes, order: str, largest: int) -> None:
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
     """Make one `DataError` of whatever a parser raises, or warns of, where a file is damaged."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # SciPy gives a text in place of an array it can't read
-            yield
-    except (DataError, MemoryError):
-        raise
-    except Exception as error:
-        raise DataError(f"{path}: truncated or damaged MATLAB file: {error_text(error)}") from None
+    with reading(path, _DAMAGED, Exception), warnings.catch_warnings():
+        warnings.simplefilter("error")  # SciPy gives a text in place of an array it can't read
+        yield

@@ -4,7 +4,6 @@ Only the first three columns count. The formats are 0-based and half-open, as ev
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -72,7 +71,7 @@ def place_peaks(
     whole = assembly.lengths
     absent = clipped = 0
     unknown_contigs: dict[str, int] = {}
-    parts: defaultdict[str, list[Intervals]] = defaultdict(list)
+    parts: list[tuple[str, Intervals]] = []
     for name, (starts, ends) in peaks.contigs.items():
         contig = names[name]
         if contig is None:
@@ -90,21 +89,25 @@ def place_peaks(
                 why += (
                     " Of a part of a contig, NCBI's assembly report as genome.aliases tells the whole length"
                 )
-            _refuse_beyond(peaks.path, name, int(starts[starts >= limit][0]), limit, why)
+            start = int(starts[starts >= limit][0])
+            line = next(n for n, *place, _ in read_intervals(peaks.path) if place == [name, start])
+            raise DataError(
+                f"{peaks.path}: line {line}: the peak at {name}:{start} (0-based) starts beyond the contig's "
+                f"{limit:,} bp{why}"
+            )
         on_reference = starts < length
         absent += int(np.count_nonzero(~on_reference))
         starts, ends = starts[on_reference], ends[on_reference]
         clipped += int(np.count_nonzero(ends > length))
         if len(starts):
-            parts[contig].append(Intervals(np.maximum(starts - widen, 0), np.minimum(ends + widen, length)))
+            widened = Intervals(np.maximum(starts - widen, 0), np.minimum(ends + widen, length))
+            parts.append((contig, widened))
     unknown = sum(unknown_contigs.values())
     if len(peaks) and unknown == len(peaks):
         raise DataError(
             f"{peaks.path}: no contig of the peaks is known: {assembly.explain_none(peaks.contigs, contigs)}"
         )
-    # One contig may stand in a file under two names.
-    merged = {contig: Intervals.joined(found) for contig, found in parts.items()}
-    return PlacedPeaks(merged, len(peaks), unknown, absent, clipped, unknown_contigs)
+    return PlacedPeaks(Intervals.joined(parts), len(peaks), unknown, absent, clipped, unknown_contigs)
 
 
 def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
@@ -161,11 +164,3 @@ def _fault(first: str, last: str) -> str:
     if end < start:
         return f"interval {start}-{end} ends before it starts"
     return f"position {end} is beyond any contig (at most {FURTHEST:,})"
-
-
-def _refuse_beyond(path: Path, contig: str, start: int, length: int, why: str) -> None:
-    line = next(number for number, *place, _ in read_intervals(path) if place == [contig, start])
-    raise DataError(
-        f"{path}: line {line}: the peak at {contig}:{start} (0-based) starts beyond the contig's "
-        f"{length:,} bp{why}"
-    )

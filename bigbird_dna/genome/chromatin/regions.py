@@ -8,7 +8,6 @@ Between training and held-out bins lies a gap, so that no window of the one over
 its named region.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -97,16 +96,22 @@ class RegionSplits:
     def from_regions(cls, named: Sequence[NamedRegion]) -> Self:
         """Regions that were read already; those of two kinds don't overlap."""
         kinds = {kind: [one.interval for one in named if one.kind == kind] for kind in KINDS}
-        return cls({kind: _by_contig(regions) for kind, regions in kinds.items()})
+        return cls(
+            {
+                kind: Intervals.joined(
+                    (one.contig, Intervals(np.array([one.start]), np.array([one.end]))) for one in regions
+                )
+                for kind, regions in kinds.items()
+            }
+        )
 
     def assign(self, contig: str, starts: Positions, size: int, window: int) -> npt.NDArray[np.int8]:
         """The splits of the bins `[starts[i], starts[i] + size)` of a contig: indices of `SPLITS`, (N,).
 
-        A bin is held out if it lies wholly in a held-out named region. A bin for training is
-        dropped (`GAP`) if its window of `window` bp (the widest that a model will see, shifts
-        included) could overlap that of a held-out bin, or the held-out region; bins for validation
-        are dropped likewise near regions for testing. Bins that overlap excluded ones are dropped
-        (`EXCLUDED`).
+        A bin is held out if it lies wholly in a held-out named region. A bin for training is dropped (`GAP`)
+        if its window of `window` bp (the widest that a model will see) could overlap that of a held-out bin,
+        or the region; bins for validation likewise near regions for testing. Bins that overlap excluded
+        regions are dropped (`EXCLUDED`).
         """
         splits = np.zeros(len(starts), np.int8)
         opens = window_start(starts, size, window)
@@ -134,10 +139,3 @@ class RegionSplits:
             ]
             for kind, found in self.regions.items()
         }
-
-
-def _by_contig(regions: Sequence[Interval]) -> dict[str, Intervals]:
-    found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for region in regions:
-        found[region.contig].append((region.start, region.end))
-    return {contig: Intervals.union(*np.array(spans, np.int64).T) for contig, spans in found.items()}

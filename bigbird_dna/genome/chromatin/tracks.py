@@ -14,19 +14,15 @@ auc_deepsea`. Both have a row a track in the order of the labels, and no names: 
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.compression import control_character, read_lines
 from bigbird_dna.errors import ConfigError, DataError, UsageError, shortened
-from bigbird_dna.genome.fields import check_name, decimal, quoted
-
-Layout = Callable[[dict[str, str], int, str], dict[str, str]]
-"""A row's columns, its number from 0 and what an error calls it → the columns of a table of tracks."""
+from bigbird_dna.genome.fields import check_name, decimal, quoted, write_rows
 
 _GROUPS = {"DNase": "DHS", "TF": "TF", "Histone": "HM"}
 _INDEXED = {"index", "class", "cell", "target", "treatment", "auc_deepsea"}
@@ -39,43 +35,27 @@ _SUPPLEMENT = {
 }
 # The supplement's other figures, on the same test bins; the baseline is the share of positives.
 _FIGURES = {"AUPRC": "published_auprc", "AUPRC Baseline": "published_prevalence"}
+_RENAMED = {"auc_deepsea": "published_auroc", **_SUPPLEMENT, **_FIGURES}
 # A mark is named as H3K27ac is, or H2AZ; no factor of the list is.
 _MARK = re.compile(r"H(2A|2B|3|4)(K\d+(ac|me[123])|Z)")
 
 
-def deepsea_layout(columns: Sequence[str]) -> Layout | None:
-    """How the rows of a table with these columns are read; None: it isn't DeepSEA's list."""
-    if "track" in columns:
-        return None
-    if set(columns) >= _INDEXED:
-        return _from_indexed
-    if set(columns) >= _SUPPLEMENT.keys():
-        return _from_supplement
-    return None
-
-
-def _from_indexed(values: dict[str, str], expected: int, where: str) -> dict[str, str]:
-    if values.pop("index") != str(expected):
-        raise DataError(f"{where}: index {expected} was to stand here: labels go by the row")
-    kind = values.pop("class")
-    if kind not in _GROUPS:
-        raise DataError(f"{where}: class {kind!r} is not one of {', '.join(_GROUPS)}")
-    values["published_auroc"] = values.pop("auc_deepsea")
-    return {"track": _name(values), "group": _GROUPS[kind], **values}
-
-
-def _from_supplement(values: dict[str, str], expected: int, where: str) -> dict[str, str]:
-    values = {(_SUPPLEMENT | _FIGURES).get(key, key): text for key, text in values.items()}
-    for key in ("published_auroc", *_FIGURES.values()):
-        if key in values:
-            values[key] = values[key].replace(",", ".")
+def _from_deepsea(row: dict[str, str], expected: int, where: str, indexed: bool) -> dict[str, str]:
+    """The columns of a table of tracks from those of a row of DeepSEA's list, the one `expected`, from 0."""
+    values = {_RENAMED.get(key, key): text for key, text in row.items()}
     target = values["target"]
-    kind = "DNase" if target == "DNase" else "Histone" if _MARK.fullmatch(target) else "TF"
-    return {"track": _name(values), "group": _GROUPS[kind], **values}
-
-
-def _name(values: dict[str, str]) -> str:
-    return "|".join(values[key] for key in ("cell", "target", "treatment"))
+    if indexed:
+        if values.pop("index") != str(expected):
+            raise DataError(f"{where}: index {expected} was to stand here: labels go by the row")
+        kind = values.pop("class")
+        if kind not in _GROUPS:
+            raise DataError(f"{where}: class {kind!r} is not one of {', '.join(_GROUPS)}")
+    else:
+        kind = "DNase" if target == "DNase" else "Histone" if _MARK.fullmatch(target) else "TF"
+        for key in {"published_auroc", *_FIGURES.values()} & values.keys():
+            values[key] = values[key].replace(",", ".")
+    name = "|".join(values[key] for key in ("cell", "target", "treatment"))
+    return {"track": name, "group": _GROUPS[kind], **values}
 
 
 _LARGEST_TABLE = 1 << 26  # characters: what memory has room for
@@ -126,9 +106,10 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
     where = f"{path}: line {number}"
     if len(set(columns)) < len(columns) or "" in columns:
         raise DataError(f"{where}: a column without a name, or two with one name")
-    deepsea = deepsea_layout(columns)
+    indexed = set(columns) >= _INDEXED
+    deepsea = "track" not in columns and (indexed or set(columns) >= _SUPPLEMENT.keys())
     for name in ("track", "group"):
-        if deepsea is None and name not in columns:
+        if not deepsea and name not in columns:
             raise DataError(
                 f"{where}: no column {name!r} in the header ({shortened(', '.join(columns), 300)})"
             )
@@ -142,14 +123,14 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
         if len(fields) != len(columns):
             raise DataError(f"{where}: {len(fields)} columns, the header has {len(columns)}")
         values = {key: text.strip() for key, text in zip(columns, fields, strict=True)}
-        if deepsea is not None:
-            values = deepsea(values, len(tracks), where)
+        if deepsea:
+            values = _from_deepsea(values, len(tracks), where, indexed)
         track = make_track(values, directory, where)
-        if deepsea is None and track.name in lines:
+        if not deepsea and track.name in lines:
             raise DataError(f"{where}: track {track.name!r} stands in line {lines[track.name]} too")
         lines[track.name] = number
         tracks.append(track)
-    return tuple(tracks) if deepsea is None else distinct(tracks, "|")
+    return distinct(tracks, "|") if deepsea else tuple(tracks)
 
 
 def write_tracks(
@@ -187,9 +168,7 @@ def write_tracks(
                 raise DataError(
                     f"{path}: track {quoted(row[0])}: {quoted(text)} has a control character ({found})"
                 )
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        for row in rows:
-            stream.write("\t".join(row) + "\n")
+    write_rows(path, rows)
 
 
 def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
@@ -223,23 +202,13 @@ def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
             raise DataError(f"{where}: {key} {quoted(text)} has a control character ({found})")
     file, figure = values.pop("file", ""), values.pop("published_auroc", "")
     texts = {key: values.pop(key, "") for key in _TEXTS}
+    known = figure and not figure.startswith("NA")
+    auroc = decimal(figure) if known else None
+    if known and (auroc is None or not 0 <= auroc <= 1):
+        raise DataError(f"{where}: published AUROC {quoted(figure)} is not a number from 0 to 1")
     return Track(
-        name,
-        group,
-        file=directory / file if file else None,
-        published_auroc=_auroc(figure, where),
-        extra=values,
-        **texts,
+        name, group, file=directory / file if file else None, published_auroc=auroc, extra=values, **texts
     )
-
-
-def _auroc(text: str, where: str) -> float | None:
-    if not text or text.startswith("NA"):
-        return None
-    value = decimal(text)
-    if value is None or not 0 <= value <= 1:
-        raise DataError(f"{where}: published AUROC {quoted(text)} is not a number from 0 to 1")
-    return value
 
 
 def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:

@@ -2,37 +2,90 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
-from bigbird_dna.config.safe_yaml import read_yaml, shown
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from bigbird_dna.config.safe_yaml import plain, read_yaml, shortened, shown
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources.http_response import find_fault
 
 _SCHEMES = ("https", "http", "ftp")
-_REQUIRED = frozenset({"file", "assembly", "urls", "checksum", "megabytes", "licence", "citation"})
 _ALGORITHMS = ("md5", "sha1", "sha256", "sha512")
 _MOST_MEGABYTES = 1e9
 _MOST_BYTES = 1 << 18  # of the list; YAML is read at a quarter of a megabyte a second
+_KEY = "(key)"  # no field of an entry
+
+T = TypeVar("T")
+
+
+def _line(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError("no text of one line")
+    return text
+
+
+def _file(name: str) -> str:
+    if name.startswith(".") or Path(name).name != name:
+        raise ValueError("not a name of a file")
+    return name
+
+
+def check_addresses(urls: object) -> object:
+    """A list of addresses of the web or FTP, in ASCII without spaces; `ValueError` names another value."""
+    if not isinstance(urls, tuple) or not urls:
+        raise ValueError("no list of addresses")
+    for url in urls:
+        if not _is_address(url):
+            raise ValueError(f"{shown(url)} is not an address of the web or FTP, in ASCII without spaces")
+    return urls
+
+
+def _is_address(url: object) -> bool:
+    if not isinstance(url, str) or not re.fullmatch(r"[!-~]+", url):
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _checksum(text: str | None) -> str | None:
+    algorithm, _, digest = (text or "").partition(":")
+    known = algorithm in _ALGORITHMS
+    if text is not None and not (
+        known and re.fullmatch(f"[0-9a-f]{{{2 * hashlib.new(algorithm).digest_size}}}", digest)
+    ):
+        raise ValueError(f"not {' or '.join(_ALGORITHMS)} with a colon and small letters")
+    return text
+
+
+Line = Annotated[str, AfterValidator(_line)]
 
 
 @dataclass(frozen=True)
 class Source:
     """One entry of `sources.yaml`."""
 
-    key: str
-    file: str
-    assembly: str
-    urls: tuple[str, ...]
-    checksum: str | None  # "md5:…" or "sha256:…"
-    megabytes: float
-    licence: str
-    citation: str
-    from_assembly: str | None = None  # of a liftOver chain: the assembly it starts from
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    key: Annotated[str, Field(alias=_KEY)]
+    file: Annotated[Line, AfterValidator(_file)]
+    assembly: Line
+    urls: Annotated[tuple[str, ...], BeforeValidator(check_addresses)]
+    checksum: Annotated[str | None, AfterValidator(_checksum)]  # "md5:…" or "sha256:…"
+    megabytes: Annotated[float, Field(strict=True, gt=0, lt=_MOST_MEGABYTES)]
+    licence: Line
+    citation: Line
+    # Of a liftOver chain: the assembly it starts from.
+    from_assembly: Annotated[Line | None, Field(alias="from")] = None
 
     @property
     def size(self) -> int:
@@ -54,7 +107,8 @@ def load_sources() -> dict[str, Source]:
 def read_sources(path: Path) -> dict[str, Source]:
     """Read a file of sources; `ConfigError` names the entry and the field."""
     entries = read_entries(path, "sources")
-    return {key: _source(key, entry, f"{path}: source {shown(key)}") for key, entry in entries.items()}
+    where = {key: f"{path}: source {shown(key)}" for key in entries}
+    return {key: check_entry(Source, entry, where[key], {_KEY: key}) for key, entry in entries.items()}
 
 
 def read_entries(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, Any]:
@@ -76,70 +130,19 @@ def read_entries(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, An
     return entries
 
 
-def _source(key: str, entry: object, where: str) -> Source:
+def check_entry(kind: type[T], entry: object, where: str, more: Mapping[str, str] = {}) -> T:
+    """An entry with what its list says `more` of it; `ConfigError` names the field that is wrong."""
     if not isinstance(entry, dict):
         raise ConfigError(f"{where}: is not a mapping of fields")
-    for name in sorted(_REQUIRED - entry.keys()):
-        raise ConfigError(f"{where}: no field {name!r}")
-    for name in sorted(entry.keys() - _REQUIRED - {"from"}):
-        raise ConfigError(f"{where}: unknown field {shown(name)}")
-    for name in ("file", "assembly", "licence", "citation", "from"):
-        value = entry.get(name, "none")
-        if not (isinstance(value, str) and value and value.isprintable()):
-            raise ConfigError(f"{where}: {name}: no text of one line")
-    file = entry["file"]
-    if file.startswith(".") or Path(file).name != file:
-        raise ConfigError(f"{where}: file: {shown(file)} is not a name of a file")
-    return Source(
-        key,
-        file,
-        entry["assembly"],
-        _urls(entry["urls"], f"{where}: urls"),
-        _checksum(entry["checksum"], f"{where}: checksum"),
-        _megabytes(entry["megabytes"], f"{where}: megabytes"),
-        entry["licence"],
-        entry["citation"],
-        entry.get("from"),
-    )
-
-
-def _urls(urls: object, where: str) -> tuple[str, ...]:
-    if not isinstance(urls, list) or not urls:
-        raise ConfigError(f"{where}: no list of addresses")
-    for url in urls:
-        if not is_address(url):
-            raise ConfigError(
-                f"{where}: {shown(url)} is not an address of the web or FTP, in ASCII without spaces"
-            )
-    return tuple(urls)
-
-
-def is_address(url: object) -> bool:
-    """Whether a value is an address of the web or FTP, in ASCII without spaces."""
-    if not isinstance(url, str) or not re.fullmatch(r"[!-~]+", url):
-        return False
     try:
-        parts = urlsplit(url)
-        return parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
-def _checksum(text: object, where: str) -> str | None:
-    if text is None:
-        return None
-    if isinstance(text, str):
-        algorithm, _, digest = text.partition(":")
-        if algorithm in _ALGORITHMS:
-            digits = 2 * hashlib.new(algorithm).digest_size
-            if re.fullmatch(f"[0-9a-f]{{{digits}}}", digest):
-                return text
-    raise ConfigError(
-        f"{where}: {shown(text)} is not {' or '.join(_ALGORITHMS)} with a colon and small letters"
-    )
-
-
-def _megabytes(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MOST_MEGABYTES:
-        raise ConfigError(f"{where}: {shown(value)} is not a number above 0")
-    return value
+        return TypeAdapter(kind).validate_python({**plain(entry, where), **more})
+    except ValidationError as error:
+        fault = error.errors()[0]
+    key = ".".join(str(part) for part in fault["loc"])
+    match fault["type"]:
+        case "missing":
+            raise ConfigError(f"{where}: no field {key!r}")
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            raise ConfigError(f"{where}: unknown field {shown(key)}")
+    message = shortened(fault["msg"].removeprefix("Value error, "), 300)
+    raise ConfigError(f"{where}: {key}: {message} (got {shown(fault['input'])})")

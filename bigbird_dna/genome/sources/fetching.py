@@ -43,10 +43,9 @@ def download(
 ) -> tuple[bool, bool]:
     """Fetch a source from `url` into `part`: are some of its bytes of an earlier request, was an end sent?
 
-    A cut connection leaves what came in `part`, and the next attempt or call asks for the rest (HTTP Range):
-    of the same version at the same address, by the server's mark of it (ETag or Last-Modified), or of any
-    where the source's checksum is known. The part stays where attempts failed or time is over
-    (`DownloadError`), or the disk is full (`DataError`).
+    A cut connection leaves what came in `part`, and the next attempt or call asks for the rest (HTTP Range)
+    of the same version, by the server's mark of it, or of any where the checksum is known. `DownloadError`
+    where attempts failed or time is over, `DataError` where the disk is full.
     """
     deadline = time.monotonic() + limits.seconds if deadline is None else deadline
     enough = round(limits.rate * limits.window)

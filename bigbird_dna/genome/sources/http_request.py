@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.message import Message
-from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from bigbird_dna.errors import error_text
@@ -67,17 +66,10 @@ def refused(status: int, wait: float | None = None) -> Exception:
     words = _WORDS.get(status)
     if words is None:
         kind = "an error inside the server" if status >= 500 else "no file"
-        words = f"{_phrase(status)}: {kind}"
+        # The server's own phrase may hold anything.
+        words = f"{http.client.responses.get(status, 'an unknown status')}: {kind}"
     text = f"HTTP {status}: {words}"
     return Cut(text, wait) if status in _PASSING else DownloadError(text)
-
-
-def _phrase(status: int) -> str:
-    # The server's own phrase may hold anything.
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "an unknown status"
 
 
 def unreachable(reason: object, url: str, silence: float) -> Exception:
@@ -233,18 +225,13 @@ def _listen(
         with response:
             # FTP has no status.
             put(HttpResponse(url, getattr(response, "status", None) or http.HTTPStatus.OK, response.headers))
-            while put(chunk := _read(response)) and chunk:
-                pass
+            try:
+                while put(chunk := response.read1(CHUNK)) and chunk:
+                    pass
+            except _LOST as error:
+                put(Cut(f"connection lost: {one_line(error)}"))
     except Exception as error:
         put(error)
-
-
-def _read(response: Any) -> bytes:
-    try:
-        chunk: bytes = response.read1(CHUNK)
-    except _LOST as error:
-        raise Cut(f"connection lost: {one_line(error)}") from None
-    return chunk
 
 
 def _open(url: str, headers: Mapping[str, str], limits: Limits, enough: threading.Event) -> tuple[Any, str]:

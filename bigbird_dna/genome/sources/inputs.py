@@ -36,16 +36,6 @@ def is_directory(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112
 
 
-def _existing(config: Config, key: str, name: str, folder: bool, also: str) -> Path:
-    """The file, or where that will do the folder, that a key names; `ConfigError` if there is none."""
-    path = locate(name, config.data_dir)
-    if not (is_file(path) or (folder and is_directory(path))):
-        kind = "file or folder" if folder else "file"
-        where = "here" if config.data_dir is None else f"in {config.data_dir} or here"
-        raise ConfigError(f"{key}: {name!r} is not a {kind} {where}{also}")
-    return path
-
-
 def find_assembly(config: Config) -> Assembly:
     """The assembly of a configuration, with the names of its alias file."""
     genome = config.genome
@@ -187,7 +177,11 @@ def own_files(config: Config, data_sets: bool = False) -> dict[str, Path]:
         if role == "chain":
             raise ConfigError(f"{key}: {_unknown(name)}")
         also = f", and not a source ({', '.join(sorted(load_sources()))})" if is_public else ""
-        found[role] = _existing(config, key, name, role == "tracks", also)
+        found[role] = path = locate(name, config.data_dir)
+        if not (is_file(path) or (role == "tracks" and is_directory(path))):
+            kind = "file or folder" if role == "tracks" else "file"
+            where = "here" if config.data_dir is None else f"in {config.data_dir} or here"
+            raise ConfigError(f"{key}: {name!r} is not a {kind} {where}{also}")
     return found
 
 

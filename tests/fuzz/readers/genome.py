@@ -108,7 +108,7 @@ def _read_promoters(path: Path) -> object:
 
 def _read_coding(path: Path) -> object:
     found = open_coding(path, CONTIGS, load_assembly("demo"))
-    for contig, (starts, ends) in found.contigs.items():
+    for contig, (starts, ends) in found.items():
         assert (starts < ends).all() and (ends[:-1] < starts[1:]).all() and starts[0] >= 0, "not disjoint"
         assert ends[-1] <= CONTIGS[contig], "beyond the contig"
     return found

@@ -6,13 +6,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin import labels as module
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.chromatin.labels import Labelling
+from bigbird_dna.genome.chromatin.labels import BinSource, LabelBuilder, Labelling, PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.reference import Reference, write_fasta
 from tests.golden.messages import fails
@@ -42,7 +44,7 @@ def demo_data(demo, tmp_path_factory) -> ChromatinData:
     tracks = read_tracks(demo.directory / "tracks.tsv")
     out = tmp_path_factory.mktemp("chromatin") / "data"
     labelling = Labelling(window=4000, max_n=1.0, min_positives=1)
-    return build_dataset(out, reference, DEMO, tracks, splits, labelling)
+    return build_dataset(out, BinSource(reference, DEMO, tracks, splits, labelling))
 
 
 def test_labels_agree_with_counting_bases(demo, demo_data):
@@ -109,7 +111,7 @@ class Small:
         splits, blacklist = options.pop("splits", self.splits), options.pop("blacklist", None)
         labelling = Labelling(**{"window": 1000, "max_n": 1.0, "min_positives": 0} | options)
         out = self.directory / "data"
-        return build_dataset(out, self.reference, DEMO, tracks, splits, labelling, blacklist)
+        return build_dataset(out, BinSource(self.reference, DEMO, tracks, splits, labelling, blacklist))
 
 
 @pytest.fixture
@@ -217,12 +219,6 @@ def test_the_same_input_gives_the_same_bytes(small, tmp_path):
     assert str(small.directory) not in json.dumps(json.loads(found[0]["dataset.json"]))
 
 
-def test_the_order_of_intervals_does_not_matter(small):
-    text = ["a\t100\t300\n", "a\t250\t700\n", "b\t0\t900\n", "a\t5000\t5400\n"]
-    one = rows_of(small.build(small.track("x", "".join(text))))
-    assert one == rows_of(small.build(small.track("x", "".join(text[::-1] + text))))
-
-
 def test_peaks_that_lie_nowhere_are_refused(small):
     with fails(DataError):
         small.build(small.track("x", "zz\t0\t1000\n"))
@@ -283,7 +279,7 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
     assert len(tracks) == 109
     assert all(track.cell and track.target for track in tracks)
     labelling = Labelling(window=8000, max_n=0.1, min_positives=20)
-    data = build_dataset(tmp_path / "data", reference, human, tracks, splits, labelling)
+    data = build_dataset(tmp_path / "data", BinSource(reference, human, tracks, splits, labelling))
     assert 60 < len(data.tracks) < 80
     assert min(int(track.extra["positives_train"]) for track in data.tracks) >= 20
     gap = data.bins.loc[data.bins["split"] == "train", "start"]
@@ -299,6 +295,81 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
     splits = region_splits(reference.contigs, yeast, test=["chrXVI"], exclude=["Mito"])
     tracks = tracks_from_folder(folder, "TF", r"(?P<target>.+)_CX")
     labelling = Labelling(window=8000, max_n=0.1, min_positives=1, widen=100)
-    data = build_dataset(tmp_path / "data", reference, yeast, tracks, splits, labelling)
+    data = build_dataset(tmp_path / "data", BinSource(reference, yeast, tracks, splits, labelling))
     assert len(data.tracks) >= 15
     assert set(data.bins.loc[data.rows("test"), "contig"]) == {"XVI"}
+
+
+# Packed labels are the labels.
+
+
+def random_labels(rows: int, tracks: int, seed: int) -> np.ndarray:
+    return (np.random.default_rng(seed).random((rows, tracks)) < 0.3).astype(np.uint8)
+
+
+@given(st.integers(0, 40), st.integers(1, 30), st.integers(0, 2**16))
+def test_packing_keeps_every_label(rows, tracks, seed):
+    dense = random_labels(rows, tracks, seed)
+    labels = PackedLabels.from_dense(dense)
+    assert labels.shape == dense.shape
+    assert labels.packed.shape == (rows, -(-tracks // 8))
+    assert np.array_equal(labels.rows(), dense)
+    assert np.array_equal(labels.positives(), dense.sum(axis=0))
+    assert np.array_equal(labels.any(), dense.any(axis=1))
+    rng = np.random.default_rng(seed)
+    index = rng.integers(0, rows, 7) if rows else np.zeros(0, np.intp)
+    assert np.array_equal(labels.rows(index), dense[index])
+    assert np.array_equal(labels.positives(index), dense[index].sum(axis=0))
+    assert np.array_equal(labels.take(index).rows(), dense[index])
+    chosen = rng.permutation(tracks)[: rng.integers(0, tracks) + 1]
+    assert np.array_equal(labels.select(chosen).rows(), dense[:, chosen])
+
+
+def test_bits_are_counted_from_the_lowest():
+    dense = np.zeros((1, 10), np.uint8)
+    dense[0, [0, 2, 9]] = 1
+    assert PackedLabels.from_dense(dense).packed.tolist() == [[0b101, 0b10]]
+
+
+@given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 2**16))
+def test_tracks_add_up(rows, tracks, seed):
+    dense = random_labels(rows, tracks, seed)
+    builder = LabelBuilder(rows, tracks)
+    for track in range(tracks):
+        builder.mark(track, np.flatnonzero(dense[:, track]))
+    assert np.array_equal(builder.build().rows(), dense)
+    assert np.array_equal(builder.any(), dense.any(axis=1))
+    keep = np.arange(0, rows, 2)
+    assert np.array_equal(builder.build(keep).rows(), dense[keep])
+
+
+def test_a_file_holds_the_labels_and_is_the_same_every_time(tmp_path):
+    labels = PackedLabels.from_dense(random_labels(1000, 13, 1))
+    labels.save(tmp_path / "a.npz")
+    labels.save(tmp_path / "b.npz")
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    back = PackedLabels.load(tmp_path / "a.npz")
+    assert back.tracks == 13
+    assert np.array_equal(back.packed, labels.packed)
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    with fails(DataError):
+        PackedLabels.load(path)
+    path.write_bytes(b"nothing of the kind")
+    with fails(DataError):
+        PackedLabels.load(path)
+    np.savez(path, packed=np.zeros((3, 1), np.uint8), tracks=np.array(9))
+    with fails(DataError):
+        PackedLabels.load(path)
+    np.savez(path, labels=np.zeros((3, 1), np.uint8))
+    with fails(DataError):
+        PackedLabels.load(path)
+    np.savez(path, packed=np.full((3, 1), 128, np.uint8), tracks=np.array(7))
+    with fails(DataError):
+        PackedLabels.load(path)
+    PackedLabels.from_dense(random_labels(1000, 13, 1)).save(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with fails(DataError):
+        PackedLabels.load(path)

@@ -14,17 +14,13 @@ from bigbird_dna.genome.chromatin.tracks import (
 )
 from tests.genome.formats import DEEPSEA, SUPPLEMENT
 from tests.golden.messages import fails
+from tests.toys import written
 
 TABLE = """# a comment
 track\tgroup\tcell\ttarget\tfile\tpublished_auroc\tlab
 A\tTF\tK562\tCTCF\tpeaks/a.bed\t0.97\tLab 1
 B\tDHS\tK562\tDNase\t\t\tLab 2
 """
-
-
-def written(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
 
 
 def test_a_table_is_read_with_all_it_says(tmp_path):
