@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.papers.nlp.config import parse_config
+from bigbird_dna.papers.nlp.config import HubConfig, parse_config
 from bigbird_dna.papers.nlp.records import (
     LONGEST_LINE,
     RECORDS,
@@ -19,7 +19,6 @@ from bigbird_dna.papers.nlp.records import (
     read_records,
     write_objects,
 )
-from bigbird_dna.papers.nlp.sections import HubConfig
 from bigbird_dna.papers.nlp.task import TextTask, find_task
 from tests.golden.messages import fails
 from tests.nlp.tiny import read_lines, write_lines

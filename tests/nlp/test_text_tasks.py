@@ -11,11 +11,10 @@ import torch
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.classification import class_metrics, score_metrics, text_rows
-from bigbird_dna.papers.nlp.config import read_config
+from bigbird_dna.papers.nlp.config import GeneratedConfig, TextTrainingConfig, read_config
 from bigbird_dna.papers.nlp.generated import PLACES, SPEAKERS, generate_documents
 from bigbird_dna.papers.nlp.loading import some_of
 from bigbird_dna.papers.nlp.records import ClassificationRecord
-from bigbird_dna.papers.nlp.sections import GeneratedConfig, TextTrainingConfig
 from bigbird_dna.papers.nlp.task import find_task
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.cli.command import Run, refused

@@ -20,9 +20,9 @@ from bigbird_dna.model.batching import pad, run_rows
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ClassificationSettings
+from bigbird_dna.papers.nlp.config import ClassificationTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.generated import generate_documents
 from bigbird_dna.papers.nlp.records import ClassificationRecord, Record
-from bigbird_dna.papers.nlp.sections import ClassificationTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.task import Metrics, RecordsObjective, TextTask, TextTraining, check_length
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch

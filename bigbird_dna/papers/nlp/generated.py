@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.papers.nlp.sections import SPLITS, AnswerForm, GeneratedConfig
+from bigbird_dna.papers.nlp.config import SPLITS, AnswerForm, GeneratedConfig
 
 SPEAKERS = ("mother", "father")
 PLACES = ("harbour", "mountain")

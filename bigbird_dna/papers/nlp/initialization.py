@@ -29,7 +29,7 @@ from bigbird_dna.model.directory import encoder_for, load
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.longer_inputs import Extension, extend_positions, extended_table
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.papers.nlp.sections import TextStartConfig
+from bigbird_dna.papers.nlp.config import TextStartConfig
 from bigbird_dna.papers.nlp.vocabulary import learn_tokenizer, open_tokenizer
 from bigbird_dna.tokens.interface import Tokenizer
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import ConfigError, DataError, UsageError, error_text
-from bigbird_dna.papers.nlp.sections import PART, HubConfig, InstalledConfig
+from bigbird_dna.papers.nlp.config import PART, HubConfig, InstalledConfig
 
 LIBRARIES = ("transformers", "tokenizers", "datasets", "rouge_score")
 
@@ -60,7 +60,7 @@ _SEED = 20_200_728
 
 
 def rows_of(name: str, count: int) -> NDArray[np.int64]:
-    """The rows that a part of a split of `count` rows has, ascending; `name` is as `sections.PART` has it."""
+    """The rows that a part of a split of `count` rows has, ascending; `name` is as `config.PART` has it."""
     part = PART.fullmatch(name)
     assert part is not None
     return np.sort(_order(count)[slice(*(_bound(text, count) for text in part.groups()[1:]))])

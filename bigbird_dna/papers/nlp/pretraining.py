@@ -23,8 +23,8 @@ from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.papers.nlp.config import GeneratedConfig, PretrainingTaskConfig, TextPretrainingConfig
 from bigbird_dna.papers.nlp.records import TextRecord, read_objects, read_records
-from bigbird_dna.papers.nlp.sections import GeneratedConfig, PretrainingTaskConfig, TextPretrainingConfig
 from bigbird_dna.papers.nlp.task import Metrics, TextTask, TextTraining
 from bigbird_dna.pretraining.baselines import hidden_in_documents
 from bigbird_dna.pretraining.held_out import HeldOut

@@ -1,6 +1,6 @@
 """The tasks on text: what each kind fills in, and what the commands do with it.
 
-The files of a task lie in one directory (`sections.TextPaths`). `prepare` writes its splits as records
+The files of a task lie in one directory (`config.TextPaths`). `prepare` writes its splits as records
 (`records`), `train` a model directory, `predict` a JSON object a record with the record's `id`, `evaluate` a
 mapping of metrics. Only `prepare` may use the network.
 """
@@ -23,7 +23,16 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.papers.nlp.config import AnyTask, read_config
+from bigbird_dna.papers.nlp.config import (
+    SPLITS,
+    AnyTask,
+    GeneratedConfig,
+    RecordsTrainingConfig,
+    TextPaths,
+    TextTaskConfig,
+    TextTrainingConfig,
+    read_config,
+)
 from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start
 from bigbird_dna.papers.nlp.loading import check_extra, hub_rows, installed_documents, some_of
 from bigbird_dna.papers.nlp.records import (
@@ -33,14 +42,6 @@ from bigbird_dna.papers.nlp.records import (
     read_predictions,
     read_records,
     write_objects,
-)
-from bigbird_dna.papers.nlp.sections import (
-    SPLITS,
-    GeneratedConfig,
-    RecordsTrainingConfig,
-    TextPaths,
-    TextTaskConfig,
-    TextTrainingConfig,
 )
 from bigbird_dna.papers.nlp.vocabulary import texts_of
 from bigbird_dna.tokens.interface import Tokenizer

@@ -12,11 +12,10 @@ from safetensors.torch import save
 from bigbird_dna.papers.nlp.answers.documents import AnswerReader
 from bigbird_dna.papers.nlp.answers.network import LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.public import read_public
-from bigbird_dna.papers.nlp.config import AnyTask, read_config
+from bigbird_dna.papers.nlp.config import AnswerForm, AnyTask, read_config
 from bigbird_dna.papers.nlp.initialization import write_bigbird
 from bigbird_dna.papers.nlp.records import RECORDS, Kind, QuestionRecord, read_records, write_objects
 from bigbird_dna.papers.nlp.report import report_tasks
-from bigbird_dna.papers.nlp.sections import AnswerForm
 from bigbird_dna.papers.nlp.summaries.initialization import import_pegasus
 from bigbird_dna.papers.nlp.task import find_task
 from bigbird_dna.papers.nlp.vocabulary import learn_tokenizer, texts_of

@@ -20,8 +20,8 @@ from bigbird_dna.papers.nlp.answers.labels import (
     span_loss,
 )
 from bigbird_dna.papers.nlp.answers.network import AnswerInput, AnswerNetwork, LongAnswersSettings
+from bigbird_dna.papers.nlp.config import TextStartConfig
 from bigbird_dna.papers.nlp.initialization import make_text_start
-from bigbird_dna.papers.nlp.sections import TextStartConfig
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.nlp.conftest import shuffle_weights, their_config
 from tests.nlp.tiny import ETC

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigbird_dna.papers.nlp.sections import SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.config import SearchConfig, SpecialIds
 from bigbird_dna.papers.nlp.summaries.search import (
     FORBIDDEN,
     BeamDecoder,

@@ -10,16 +10,16 @@ from torch.nn import functional as F
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.directory import load
-from bigbird_dna.papers.nlp.config import read_config
-from bigbird_dna.papers.nlp.generated import FACTS, MARK, generate_facts
-from bigbird_dna.papers.nlp.records import SummaryRecord, read_records, write_objects
-from bigbird_dna.papers.nlp.sections import (
+from bigbird_dna.papers.nlp.config import (
     GeneratedConfig,
     SpecialIds,
     SummariesTaskConfig,
     SummariesTrainingConfig,
     SummaryForm,
+    read_config,
 )
+from bigbird_dna.papers.nlp.generated import FACTS, MARK, generate_facts
+from bigbird_dna.papers.nlp.records import SummaryRecord, read_records, write_objects
 from bigbird_dna.papers.nlp.summaries.initialization import import_pegasus
 from bigbird_dna.papers.nlp.summaries.network import SharedSummarizer
 from bigbird_dna.papers.nlp.summaries.task import (

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Layer
-from bigbird_dna.papers.nlp.sections import DecoderShape, SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds
 from bigbird_dna.papers.nlp.summaries.network import (
     PegasusSummarizer,
     SharedSummarizer,

@@ -24,8 +24,8 @@ from bigbird_dna.papers.nlp.answers.network import (
     AnswerInput,
     LongAnswersSettings,
 )
+from bigbird_dna.papers.nlp.config import LEAST_CONTEXT
 from bigbird_dna.papers.nlp.records import QuestionRecord
-from bigbird_dna.papers.nlp.sections import LEAST_CONTEXT
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
 from bigbird_dna.training.batches import Batch, take_rows
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from bigbird_dna.papers.nlp.config import AnswerForm
 from bigbird_dna.papers.nlp.records import QuestionRecord
-from bigbird_dna.papers.nlp.sections import AnswerForm
 
 ARTICLES = frozenset({"a", "an", "the"})
 _PUNCTUATION = frozenset(string.punctuation)

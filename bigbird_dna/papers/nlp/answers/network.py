@@ -14,7 +14,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.heads import QuestionAnswerer
 from bigbird_dna.model.input_embeddings import Globals, initialize
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
-from bigbird_dna.papers.nlp.sections import AnswerForm
+from bigbird_dna.papers.nlp.config import AnswerForm
 
 TYPES: dict[AnswerForm, tuple[str, ...]] = {
     "hotpotqa": ("span", "yes", "no"),

@@ -12,8 +12,8 @@ from typing import Any, TextIO
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import ConfigError, DataError, error_text
 from bigbird_dna.papers.nlp.answers.metrics import normalized
+from bigbird_dna.papers.nlp.config import AnswerForm
 from bigbird_dna.papers.nlp.records import LONGEST_LINE, QuestionRecord, checked, read_objects
-from bigbird_dna.papers.nlp.sections import AnswerForm
 
 Row = Mapping[str, Any]
 _PIECE = 1 << 20  # characters read at a time

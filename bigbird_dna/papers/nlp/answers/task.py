@@ -26,9 +26,9 @@ from bigbird_dna.papers.nlp.answers.metrics import official_metrics
 from bigbird_dna.papers.nlp.answers.network import AnswerNetwork, AnswerOutput, LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.public import public_record, read_public
 from bigbird_dna.papers.nlp.answers.reading import read_answers
+from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.generated import generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord, Record
-from bigbird_dna.papers.nlp.sections import AnswersTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.task import Metrics, RecordsObjective, TextTask, TextTraining, check_length
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World

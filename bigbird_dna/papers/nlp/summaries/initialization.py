@@ -27,8 +27,8 @@ from bigbird_dna.huggingface.tokenizer_files import special_names
 from bigbird_dna.model.directory import load, make_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import check_finite
+from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds, SummariesTaskConfig
 from bigbird_dna.papers.nlp.initialization import TextStart, check_effect, free_changes, make_text_start
-from bigbird_dna.papers.nlp.sections import DecoderShape, SearchConfig, SpecialIds, SummariesTaskConfig
 from bigbird_dna.papers.nlp.summaries.network import PegasusSummarizer, SummariesSettings
 from bigbird_dna.papers.nlp.vocabulary import open_tokenizer, texts_of
 from bigbird_dna.tokens.interface import Tokenizer

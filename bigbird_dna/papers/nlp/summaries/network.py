@@ -23,7 +23,7 @@ from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.kernels import ACTIVATIONS, Dropout
 from bigbird_dna.model.rotary import Rotation, rotate, rotation
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
-from bigbird_dna.papers.nlp.sections import DecoderShape, SpecialIds, SummaryForm
+from bigbird_dna.papers.nlp.config import DecoderShape, SpecialIds, SummaryForm
 from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Cache, DecoderAttention, split
 
 

@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from bigbird_dna.model.batching import LONG
 from bigbird_dna.model.packed_layers import prepared
-from bigbird_dna.papers.nlp.sections import SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.config import SearchConfig, SpecialIds
 
 Ids = NDArray[np.int32]
 KeysValues = tuple[Tensor, Tensor]

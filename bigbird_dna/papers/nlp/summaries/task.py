@@ -22,17 +22,17 @@ from torch.nn import functional as F
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.papers.nlp.generated import generate_facts
-from bigbird_dna.papers.nlp.initialization import TextStart
-from bigbird_dna.papers.nlp.loading import extra
-from bigbird_dna.papers.nlp.records import Record, SummaryRecord
-from bigbird_dna.papers.nlp.sections import (
+from bigbird_dna.papers.nlp.config import (
     GeneratedConfig,
     SpecialIds,
     SummariesTaskConfig,
     SummariesTrainingConfig,
     SummaryForm,
 )
+from bigbird_dna.papers.nlp.generated import generate_facts
+from bigbird_dna.papers.nlp.initialization import TextStart
+from bigbird_dna.papers.nlp.loading import extra
+from bigbird_dna.papers.nlp.records import Record, SummaryRecord
 from bigbird_dna.papers.nlp.summaries.initialization import make_start, open_summarizer
 from bigbird_dna.papers.nlp.summaries.network import SummariesSettings, match_tokens
 from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Ids, summarize
