@@ -162,8 +162,8 @@ def test_generated_classes_follow_from_two_facts_out_of_reach() -> None:
     ],
 )
 def test_rows_of_public_data_sets_become_records(row: dict[str, Any], record: dict[str, Any]) -> None:
-    settings = read_config(REPOSITORY / "workflow/config/nlp.yaml").task("imdb")
-    assert find_task(settings).record(row) == record
+    config = read_config(REPOSITORY / "workflow/config/nlp.yaml")
+    assert find_task(config, "imdb").record(row) == record
 
 
 def test_what_is_watched_of_a_sorted_file_has_all_classes() -> None:

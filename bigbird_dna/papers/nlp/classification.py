@@ -4,7 +4,7 @@ Figures follow scikit-learn's and SciPy's definitions, which are GLUE's.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,13 +17,12 @@ from torch.nn import functional as F
 
 from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.model.batching import pad, run_rows
-from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ClassificationSettings
 from bigbird_dna.papers.nlp.config import ClassificationTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.generated import generate_documents
 from bigbird_dna.papers.nlp.records import ClassificationRecord, Record
-from bigbird_dna.papers.nlp.task import Metrics, RecordsObjective, TextTask, TextTraining, check_length
+from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask, check_length
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
@@ -121,12 +120,12 @@ def outputs_of(
     )
 
 
-class ClassificationObjective(RecordsObjective["ClassificationTraining"]):
+class ClassificationObjective(RecordsObjective["TextClassification"]):
     """Cross-entropy of classes, or squared error of scores, as means over the global batch."""
 
-    def __init__(self, training: "ClassificationTraining", world: World) -> None:
-        super().__init__(training, world)
-        self.labels, self.length = training.labels, training.section.length
+    def __init__(self, task: "TextClassification", world: World) -> None:
+        super().__init__(task, world)
+        self.labels, self.length = task.labels, task.section.length
         self.targets = targets(self.train, self.labels)
         self.rows = text_rows(self.tokenizer, self.valid, self.length)
 
@@ -144,7 +143,6 @@ class ClassificationObjective(RecordsObjective["ClassificationTraining"]):
         }
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Records."""
         return {"records": float(len(batch["targets"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
@@ -157,13 +155,12 @@ class ClassificationObjective(RecordsObjective["ClassificationTraining"]):
         return loss / totals["records"]
 
     def metrics(self, network: nn.Module) -> Metrics:
-        """Metrics of classes, or of scores."""
         outputs = outputs_of(network, self.rows, self.tokenizer, self.world.device, self.config.batch_size)
         if not self.labels:
             return score_metrics(targets(self.valid, ()).tolist(), outputs[:, 0].tolist())
         predicted = [self.labels[index] for index in outputs.argmax(1)]
         true = [str(record.label) for record in self.valid]
-        return class_metrics(true, predicted, self.training.section.positive)
+        return class_metrics(true, predicted, self.task.section.positive)
 
 
 def targets(records: Sequence[ClassificationRecord], labels: Sequence[str]) -> NDArray[np.generic]:
@@ -193,9 +190,14 @@ class ClassPrediction(Record):
     probabilities: dict[str, float] | None = None
 
 
-class ClassificationTraining(TextTraining[ClassificationTaskConfig]):
-    """The training of a classifier."""
+class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord, ClassPrediction]):
+    """A class, or a score, of each record."""
 
+    kind = "classification"
+    record_type = ClassificationRecord
+    prediction_type = ClassPrediction
+    settings_type = ClassificationSettings
+    model_name = "a classification model"
     objective_type = ClassificationObjective
 
     @cached_property
@@ -205,18 +207,16 @@ class ClassificationTraining(TextTraining[ClassificationTaskConfig]):
             return ()
         labels = tuple(sorted({str(record.label) for record in self.records}))
         if len(labels) == 1:
-            raise DataError(f"{self.paths['train']}: all records are of the class {labels[0]!r}")
+            raise DataError(f"{self.files['train']}: all records are of the class {labels[0]!r}")
         check_positive(self.section.positive, labels)
         return labels
 
     @property
     def settings(self) -> ClassificationSettings:
-        """Of a classifier with an output a class."""
         labels, head = self.labels, self.section.head
         return ClassificationSettings(outputs=len(labels) or 1, labels=labels, pooling="cls", head=head)
 
     def identity(self) -> dict[str, Any]:
-        """Classes and head, and the length of inputs."""
         own = {"settings": self.settings.as_json(), "length": self.section.length}
         return {**super().identity(), **own}
 
@@ -226,21 +226,10 @@ class ClassificationTraining(TextTraining[ClassificationTaskConfig]):
         check_length(self.section.length, self.encoder)
 
     def describe(self, network: nn.Module) -> str:
-        """Numbers of records and classes."""
         return f"{len(self.records):,} records of {len(self.labels) or 'no'} classes"
 
     def provenance(self) -> dict[str, Any]:
-        """With the length of inputs."""
         return {**super().provenance(), "length": self.section.length}
-
-
-class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord, ClassPrediction]):
-    """A class, or a score, of each record."""
-
-    kind = "classification"
-    training_type = ClassificationTraining
-    record_type = ClassificationRecord
-    prediction_type = ClassPrediction
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """A row of IMDb, Yelp-5, Hyperpartisan, arXiv, Patents or GLUE, by its columns."""
@@ -262,7 +251,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
             return found
         return {**found, "label": str(label).lower() if isinstance(label, bool) else str(label)}
 
-    def generate(self, generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
+    def generate(self, generated: GeneratedConfig, split: str) -> Lines:
         """Documents whose class follows from two facts that are far apart."""
         if self.section.regression:
             raise ConfigError("regression: generated documents have classes, no scores")
@@ -270,35 +259,25 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
 
     @property
     def predicted_key(self) -> str:
-        """The class or the score."""
         return "score" if self.section.regression else "label"
 
     def lacking(self, record: ClassificationRecord) -> str | None:
-        """Its class or score."""
         return self.predicted_key if getattr(record, self.predicted_key) is None else None
 
     def open(self, directory: Path) -> LoadedModel:
         """A classifier of ordinary text."""
-        model = load(directory)
-        if not isinstance(model.settings, ClassificationSettings):
-            raise ModelError(f"{directory}: a classification model is needed, this is a {model.task} model")
+        model = super().open(directory)
         if model.tokenizer.is_dna:
             raise ModelError(f"{directory}: its tokenizer is one of DNA, not of ordinary text")
         return model
 
-    def predictions(
-        self,
-        model: LoadedModel,
-        records: Sequence[ClassificationRecord],
-        source: Path,
-        device: torch.device,
-        batch_size: int,
-    ) -> Iterator[dict[str, Any]]:
+    def predictions(self, by: Predictor, records: Sequence[ClassificationRecord], source: Path) -> Lines:
         """Each record's class with the probability of every class, or its score."""
-        settings = model.settings
+        model, settings = by.model, by.model.settings
         assert isinstance(settings, ClassificationSettings)
         rows = text_rows(model.tokenizer, records, min(self.section.length, model.config.max_length))
-        outputs = outputs_of(model.network, rows, model.tokenizer, device, batch_size).astype(np.float64)
+        found = outputs_of(model.network, rows, model.tokenizer, by.device, by.batch_size)
+        outputs = found.astype(np.float64)
         if not settings.labels:
             for record, row in zip(records, outputs, strict=True):
                 yield {"id": record.id, "score": float(row[0])}

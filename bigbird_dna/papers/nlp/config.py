@@ -353,7 +353,7 @@ def _name(text: str) -> str:
     return text
 
 
-TaskName = Annotated[str, AfterValidator(_name)]
+Tasks = dict[Annotated[str, AfterValidator(_name)], Annotated[AnyTask, Field(discriminator="kind")]]
 
 
 class NlpConfig(Section):
@@ -363,7 +363,7 @@ class NlpConfig(Section):
     """Kind of a task → its section."""
 
     results: DirectoryName = field("results/nlp", "directory of every output")
-    tasks: dict[TaskName, Annotated[AnyTask, Field(discriminator="kind")]] = field({}, "sections by a name")
+    tasks: Tasks = field({}, "sections by a name of one's own")
     demo: tuple[str, ...] = field((), "tasks that the target nlp_demo runs")
 
     def _faults(self) -> Iterator[str]:

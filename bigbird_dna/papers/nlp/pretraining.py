@@ -25,7 +25,7 @@ from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.papers.nlp.config import GeneratedConfig, PretrainingTaskConfig, TextPretrainingConfig
 from bigbird_dna.papers.nlp.records import TextRecord, read_objects, read_records
-from bigbird_dna.papers.nlp.task import Metrics, TextTask, TextTraining
+from bigbird_dna.papers.nlp.task import Metrics, TextTask
 from bigbird_dna.pretraining.baselines import hidden_in_documents
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
@@ -148,20 +148,22 @@ CHOOSING = 2000  # hidden validation tokens that orders are chosen on
 TOLD_TOKENS = 200_000  # of inputs with one hidden token each
 
 
-class MaskedTextTraining(TextTraining[PretrainingTaskConfig]):
-    """The training of a pretrained model."""
+class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
+    """Masked tokens of documents; it is the model that is judged, and nothing is predicted."""
+
+    kind = "pretraining"
+    record_type = TextRecord
+    config: TextPretrainingConfig
 
     @cached_property
     def tokens(self) -> dict[str, TextTokens]:
         """The documents of both files."""
-        return {name: tokenize_records(path, self.tokenizer) for name, path in self.paths.items()}
+        return {name: tokenize_records(path, self.tokenizer) for name, path in self.files.items()}
 
     @property
     def records(self) -> Sequence[str]:
         """The documents that are learnt from."""
         return self.tokens["train"].texts
-
-    config: TextPretrainingConfig
 
     def check(self) -> None:
         """Inputs must have room in the encoder, and be of one document."""
@@ -173,7 +175,6 @@ class MaskedTextTraining(TextTraining[PretrainingTaskConfig]):
 
     @property
     def settings(self) -> PretrainingSettings:
-        """Of masked tokens alone."""
         return PretrainingSettings(next_sentence=False)
 
     def initialize(self, network: nn.Module) -> None:
@@ -184,27 +185,16 @@ class MaskedTextTraining(TextTraining[PretrainingTaskConfig]):
         super().initialize(network)
 
     def describe(self, network: nn.Module) -> str:
-        """Numbers of parameters and tokens."""
         parameters = sum(parameter.numel() for parameter in network.parameters())
         return f"{parameters:,} parameters, {len(self.tokens['train'].tokens):,} training tokens"
 
     def objective(self, network: nn.Module, world: World) -> TextObjective:
-        """Masked tokens of the documents."""
         return TextObjective(self.tokenizer, self.tokens["train"], self.tokens["valid"], self.config, world)
 
     def write(self, directory: Path, trained: TrainingResult[nn.Module], measured: Metrics) -> dict[str, Any]:
-        """The model directory."""
         metrics = super().write(directory, trained, measured)
         log(f"held out: {measured['bits_per_character']:.4f} bits per character")
         return metrics
-
-
-class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
-    """Masked tokens of documents; it is the model that is judged, and nothing is predicted."""
-
-    kind = "pretraining"
-    training_type = MaskedTextTraining
-    record_type = TextRecord
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """A document of a public data set, which has it in the column `text`."""

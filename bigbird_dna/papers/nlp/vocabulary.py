@@ -6,7 +6,6 @@ from typing import Any
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.papers.nlp.loading import extra
-from bigbird_dna.papers.nlp.records import Kind, read_objects
 from bigbird_dna.tokens.interface import Tokenizer, read_content
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.tokens.text import TextTokenizer
@@ -14,12 +13,6 @@ from bigbird_dna.tokens.text import TextTokenizer
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LEARNT_FROM = 50_000_000
 """Characters of the training text that a tokenizer is learnt from, at most."""
-_TEXTS: dict[Kind, tuple[str, ...]] = {
-    "pretraining": ("text",),
-    "classification": ("text", "pair"),
-    "qa": ("question",),
-    "summaries": ("document", "summary"),
-}
 
 
 def learn_tokenizer(texts: Iterable[str], vocabulary: int) -> JsonTokenizer:
@@ -53,14 +46,6 @@ def open_tokenizer(
     kind: Any = JsonTokenizer if Path(path).suffix == ".json" else TextTokenizer
     found: Tokenizer = kind(read_content(path), None, vocabulary, names=names, source=str(path))
     return found
-
-
-def texts_of(records: Path, kind: Kind) -> Iterator[str]:
-    """All texts of a file of records; `DataError` as `read_objects`."""
-    for _, values in read_objects(records):
-        yield from (text for key in _TEXTS[kind] if isinstance(text := values.get(key), str))
-        for paragraph in values.get("paragraphs", ()) if kind == "qa" else ():
-            yield "".join(paragraph.get("sentences", ()))
 
 
 def _bounded(texts: Iterable[str]) -> Iterator[str]:

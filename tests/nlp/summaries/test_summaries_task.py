@@ -16,17 +16,18 @@ from bigbird_dna.papers.nlp.config import (
     SummariesTaskConfig,
     SummariesTrainingConfig,
     SummaryForm,
+    TextPaths,
+    parse_config,
     read_config,
 )
 from bigbird_dna.papers.nlp.generated import FACTS, MARK, generate_facts
-from bigbird_dna.papers.nlp.records import SummaryRecord, read_records, write_objects
+from bigbird_dna.papers.nlp.records import SummaryRecord, read_records
 from bigbird_dna.papers.nlp.summaries.initialization import import_pegasus
 from bigbird_dna.papers.nlp.summaries.network import SharedSummarizer
 from bigbird_dna.papers.nlp.summaries.task import (
     IGNORED,
     Reader,
     SummariesObjective,
-    SummariesTraining,
     Summarization,
     decoder_input,
     labels,
@@ -176,8 +177,7 @@ def test_facts_stand_at_the_end_and_nowhere_else() -> None:
     ],
 )
 def test_rows_of_public_data_sets_are_records(row: dict[str, str]) -> None:
-    settings = SummariesTaskConfig.model_validate_json(json.dumps(SUMMARIES))
-    task = find_task(settings)
+    task = find_task(parse_config({"tasks": {"a": SUMMARIES}}), "a")
     assert task.record(row) == {"document": "d", "summary": "s"}
     assert task.record({**row, **{key: " " for key, value in row.items() if value == "s"}}) is None
     with fails(DataError):
@@ -245,27 +245,24 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
     text_tokenizer: JsonTokenizer, tmp_path: Path
 ) -> None:
     records = [{"document": "a lazy dog " * (2 + n), "summary": "dog " * (1 + n % 3)} for n in range(9)]
-    write_objects(tmp_path / "train.jsonl", records)
-    write_objects(tmp_path / "valid.jsonl", records[:2])
+    paths = TextPaths(tmp_path, "a")
+    paths.data.mkdir(parents=True)
+    write_lines(paths.split("train"), *records)
+    write_lines(paths.split("valid"), *records[:2])
     text_tokenizer.save(tmp_path / "tokenizer.json")
     stages = {"length_curriculum": [{"steps": 2, "tokens": 16}]}
     values = {"steps": 9, "batch_size": 4, "label_smoothing": 0.1, **stages}
-    section = SummariesTaskConfig.model_validate_json(
-        json.dumps(
-            {
-                **{"kind": "summaries", "data": {"generated": {}}, "training": values, "keep": "last"},
-                "start": {"tokenizer": str(tmp_path / "tokenizer.json")},
-                "encoder": {"layers": 1, "hidden": 16, "heads": 2, "max_length": 64, "dropout": 0.0},
-                **{"document_tokens": 40, "search": {"max_length": 6}},
-            }
-        )
-    )
-    files = tmp_path / "train.jsonl", tmp_path / "valid.jsonl"
-    training = SummariesTraining(Summarization(section), *files)
+    section = {
+        **{"kind": "summaries", "data": {"generated": {}}, "training": values, "keep": "last"},
+        "start": {"tokenizer": str(tmp_path / "tokenizer.json")},
+        "encoder": {"layers": 1, "hidden": 16, "heads": 2, "max_length": 64, "dropout": 0.0},
+        **{"document_tokens": 40, "search": {"max_length": 6}},
+    }
+    task = Summarization(parse_config({"results": str(tmp_path), "tasks": {"a": section}}), "a")
     torch.manual_seed(0)
-    network = SharedSummarizer(training.encoder).double()
+    network = SharedSummarizer(task.encoder).double()
     with world("cpu") as here, torch.no_grad():
-        objective = SummariesObjective(training, here)
+        objective = SummariesObjective(task, here)
         widths = [objective.batch(step, 0, 4)["ids"].shape[1] for step in range(4)]
         assert max(widths[:2]) <= 16 < max(widths[2:]) <= 40
         batch = objective.batch(3, 0, 4)
@@ -278,7 +275,7 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
         assert added == pytest.approx(float(whole), rel=1e-6)
         # By hand: 0.9 of the true token's and 0.1 of the mean over all tokens.
         logits = network(
-            batch["ids"], batch["lengths"], decoder_input(batch["labels"], training.settings.special)
+            batch["ids"], batch["lengths"], decoder_input(batch["labels"], task.settings.special)
         )
         logs = F.log_softmax(logits, -1)[batch["labels"] != IGNORED]
         wanted = batch["labels"][batch["labels"] != IGNORED]

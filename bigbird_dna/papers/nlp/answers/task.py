@@ -8,9 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.errors import ModelError
-from bigbird_dna.model.directory import load
-from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.answers.documents import AnswerReader, network_input, some_rows
 from bigbird_dna.papers.nlp.answers.labels import (
     allowed_tokens,
@@ -29,20 +26,20 @@ from bigbird_dna.papers.nlp.answers.reading import read_answers
 from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.generated import generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord, Record
-from bigbird_dna.papers.nlp.task import Metrics, RecordsObjective, TextTask, TextTraining, check_length
+from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask, check_length
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
 
 
-class AnswersObjective(RecordsObjective["AnswersTraining"]):
+class AnswersObjective(RecordsObjective["QuestionAnswering"]):
     """The sum of the heads' losses, a mean over the windows of the global batch.
 
     A record gives one window a time, which is drawn: half of the time one that holds what is asked for.
     """
 
-    def __init__(self, training: "AnswersTraining", world: World) -> None:
-        super().__init__(training, world)
-        self.settings, self.reader = training.settings, training.reader
+    def __init__(self, task: "QuestionAnswering", world: World) -> None:
+        super().__init__(task, world)
+        self.settings, self.reader = task.settings, task.reader
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Windows of records of a training step, in an order drawn for each epoch."""
@@ -58,11 +55,9 @@ class AnswersObjective(RecordsObjective["AnswersTraining"]):
         return {**batch, **labels_of(chosen, self.settings)}
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some windows of a batch."""
         return some_rows(batch, rows)
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Windows."""
         return {"windows": float(len(batch["ids"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
@@ -82,13 +77,12 @@ class AnswersObjective(RecordsObjective["AnswersTraining"]):
         if output.types is not None:
             total = total + type_loss(output.types, batch["types"])
         if output.anchors is not None:
-            total = total + self.training.section.facts_weight * facts_loss(
+            total = total + self.task.section.facts_weight * facts_loss(
                 output.anchors, batch["anchor_labels"]
             )
         return total / totals["windows"]
 
     def metrics(self, network: Any) -> dict[str, float]:
-        """The official metrics on records to watch, equal on every process."""
         own = self.valid[self.world.rank :: self.world.size]
         batch_size = min(64, self.config.batch_size)
         lines = [*read_answers(network, own, self.reader, self.world.device, batch_size)]
@@ -109,14 +103,19 @@ class Answer(Record):
     long_score: float | None = None
 
 
-class AnswersTraining(TextTraining[AnswersTaskConfig]):
-    """The training of a model of long answers."""
+class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
+    """An answer to each question, its place in the source, and what else the form asks for."""
 
+    kind = "qa"
+    record_type = QuestionRecord
+    prediction_type = Answer
+    predicted_key = "answer"
+    settings_type = LongAnswersSettings
+    model_name = "a model of long answers"
     objective_type = AnswersObjective
 
     @property
     def settings(self) -> LongAnswersSettings:
-        """What the section says of inputs and answers."""
         keys = ("form", "length", "stride", "question_tokens", "answer_words", "unanswerable")
         return LongAnswersSettings(**{key: getattr(self.section, key) for key in keys})
 
@@ -126,7 +125,6 @@ class AnswersTraining(TextTraining[AnswersTaskConfig]):
         return AnswerReader(self.tokenizer, self.settings, self.encoder.num_global_tokens)
 
     def identity(self) -> dict[str, Any]:
-        """Inputs and answers, and the weight of facts."""
         own = {"settings": self.settings.as_json(), "facts_weight": self.section.facts_weight}
         return {**super().identity(), **own}
 
@@ -134,28 +132,17 @@ class AnswersTraining(TextTraining[AnswersTaskConfig]):
         """Inputs must have room in the encoder, and paragraphs in inputs."""
         super().check()
         check_length(self.section.length, self.encoder)
-        for records, path in zip((self.records, self.watched), self.paths.values(), strict=True):
+        for records, path in zip((self.records, self.watched), self.inputs, strict=True):
             self.reader.check_room(records, path)
 
     def describe(self, network: nn.Module) -> str:
-        """How many questions there are."""
         return f"{len(self.records):,} questions of form {self.section.form}"
-
-
-class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
-    """An answer to each question, its place in the source, and what else the form asks for."""
-
-    kind = "qa"
-    training_type = AnswersTraining
-    record_type = QuestionRecord
-    prediction_type = Answer
-    predicted_key = "answer"
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """A row of HotpotQA, the Natural Questions, TriviaQA or WikiHop, as the section's `form` says."""
         return public_record(self.section.form, row)
 
-    def generate(self, generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
+    def generate(self, generated: GeneratedConfig, split: str) -> Lines:
         """Documents that tell of several names; the question is one of them."""
         section = self.section
         return generate_questions(generated, split, section.form, section.hops, section.unanswerable)
@@ -165,7 +152,6 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
         return read_public(self.section.form, path) if self.section.public else super().read(path)
 
     def lacking(self, record: QuestionRecord) -> str | None:
-        """Its answer, or candidates."""
         form = self.section.form
         if form == "hotpotqa":
             answerless = record.type in ("yes", "no")
@@ -177,27 +163,13 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
             return "two candidates to choose from"
         return None
 
-    def open(self, directory: Path) -> LoadedModel:
-        """A model of long answers."""
-        model = load(directory)
-        if not isinstance(model.settings, LongAnswersSettings):
-            raise ModelError(f"{directory}: a model of long answers is needed, this is a {model.task} model")
-        return model
-
-    def predictions(
-        self,
-        model: LoadedModel,
-        records: Sequence[QuestionRecord],
-        source: Path,
-        device: torch.device,
-        batch_size: int,
-    ) -> Iterator[dict[str, Any]]:
+    def predictions(self, by: Predictor, records: Sequence[QuestionRecord], source: Path) -> Lines:
         """Each record's answer; records without room for their paragraphs are told beforehand."""
-        settings, network = model.settings, model.network
+        settings, network = by.model.settings, by.model.network
         assert isinstance(settings, LongAnswersSettings) and isinstance(network, AnswerNetwork)
-        reader = AnswerReader(model.tokenizer, settings, model.config.num_global_tokens)
+        reader = AnswerReader(by.model.tokenizer, settings, by.model.config.num_global_tokens)
         reader.check_room(records, source)
-        yield from read_answers(network, records, reader, device, batch_size)
+        yield from read_answers(network, records, reader, by.device, by.batch_size)
 
     def metrics(self, records: Sequence[QuestionRecord], predictions: Sequence[Answer]) -> Metrics:
         """The official metrics of the data set that the section's `form` names."""

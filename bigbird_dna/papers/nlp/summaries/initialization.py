@@ -7,7 +7,7 @@ No code of a checkpoint is run, and nothing is built on the word of its `config.
 with those of its tensors first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from bigbird_dna.model.weights import check_finite
 from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds, SummariesTaskConfig
 from bigbird_dna.papers.nlp.initialization import TextStart, check_effect, free_changes, make_text_start
 from bigbird_dna.papers.nlp.summaries.network import PegasusSummarizer, SummariesSettings
-from bigbird_dna.papers.nlp.vocabulary import open_tokenizer, texts_of
+from bigbird_dna.papers.nlp.vocabulary import open_tokenizer
 from bigbird_dna.tokens.interface import Tokenizer
 
 MODEL_TYPE = "bigbird_pegasus"
@@ -281,8 +281,10 @@ _FREE = ("dropout", "attention_dropout", "attention_backend", "gradient_checkpoi
 _PEGASUS_OFFSET = 103  # of ids above those of its SentencePiece file, unless its settings say otherwise
 
 
-def make_start(section: SummariesTaskConfig, train: Path) -> tuple[TextStart, SummariesSettings]:
-    """Read what a training begins with; `train` has the texts that a tokenizer may be learnt from.
+def make_start(
+    section: SummariesTaskConfig, texts: Callable[[], Iterable[str]]
+) -> tuple[TextStart, SummariesSettings]:
+    """Read what a training begins with; a tokenizer may be learnt from `texts`.
 
     `ConfigError` if the configuration contradicts the model whose weights are taken; `ModelError` if that is
     damaged, or of a kind that can't be taken.
@@ -309,7 +311,7 @@ def make_start(section: SummariesTaskConfig, train: Path) -> tuple[TextStart, Su
         return start, SummariesSettings(decoder=model.settings.decoder, special=model.settings.special)
     if directory is not None and section.form == "pegasus":
         raise ConfigError(f"start.model: {directory} is not a summariser, which the form pegasus begins with")
-    start = make_text_start(section.start, section.encoder, lambda: texts_of(train, "summaries"))
+    start = make_text_start(section.start, section.encoder, texts)
     special = SpecialIds(start=start.tokenizer.cls_id, end=start.tokenizer.sep_id, pad=start.tokenizer.pad_id)
     decoder, own = None, start.config
     if section.form == "pegasus":

@@ -9,7 +9,7 @@ Shapes: B documents, L tokens of a document, T tokens of a summary, V vocabulary
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -36,7 +36,7 @@ from bigbird_dna.papers.nlp.records import Record, SummaryRecord
 from bigbird_dna.papers.nlp.summaries.initialization import make_start, open_summarizer
 from bigbird_dna.papers.nlp.summaries.network import SummariesSettings, match_tokens
 from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Ids, summarize
-from bigbird_dna.papers.nlp.task import Metrics, RecordsObjective, TextTask, TextTraining
+from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
@@ -121,16 +121,15 @@ class Lengths(NamedTuple):
     summary: int
 
 
-class SummariesObjective(RecordsObjective["SummariesTraining"]):
+class SummariesObjective(RecordsObjective["Summarization"]):
     """Cross-entropy of the summaries' tokens, as a mean over those of the global batch."""
 
     config: SummariesTrainingConfig
 
-    def __init__(self, training: "SummariesTraining", world: World) -> None:
-        super().__init__(training, world)
-        section = training.section
-        self.lengths = training.lengths
-        self.reader = Reader(self.tokenizer, training.settings.special, section.form, section.keep)
+    def __init__(self, task: "Summarization", world: World) -> None:
+        super().__init__(task, world)
+        self.lengths = task.lengths
+        self.reader = Reader(self.tokenizer, task.settings.special, task.section.form, task.section.keep)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Records of a training step, in an order drawn for each epoch."""
@@ -145,7 +144,6 @@ class SummariesObjective(RecordsObjective["SummariesTraining"]):
         return {"ids": ids, "lengths": lengths, "labels": labels(summaries)}
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Tokens of summaries."""
         return {"tokens": float((batch["labels"] != IGNORED).sum())}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
@@ -197,15 +195,20 @@ class Summary(Record):
     summary: str
 
 
-class SummariesTraining(TextTraining[SummariesTaskConfig]):
-    """The training of a summarizer."""
+class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
+    """A summary of each document."""
 
+    kind = "summaries"
+    record_type = SummaryRecord
+    prediction_type = Summary
+    predicted_key = "summary"
+    predicted = "summaries"
     objective_type = SummariesObjective
     config: SummariesTrainingConfig
 
     @cached_property
     def _begun(self) -> tuple[TextStart, SummariesSettings]:
-        return make_start(self.section, self.paths["train"])
+        return make_start(self.section, self.texts)
 
     @property
     def start(self) -> TextStart:
@@ -219,11 +222,9 @@ class SummariesTraining(TextTraining[SummariesTaskConfig]):
 
     @property
     def lengths(self) -> Lengths:
-        """Of documents and summaries."""
         return _lengths(self.section, self.encoder.max_length)
 
     def identity(self) -> dict[str, Any]:
-        """Decoder, lengths, and which part of a document is kept."""
         own = {"settings": self.settings.as_json(), "lengths": self.lengths._asdict()}
         return {**super().identity(), **own, "keep": self.section.keep}
 
@@ -235,19 +236,7 @@ class SummariesTraining(TextTraining[SummariesTaskConfig]):
         super().initialize(network)
 
     def describe(self, network: nn.Module) -> str:
-        """How many documents there are."""
         return f"{len(self.records):,} documents with summaries"
-
-
-class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
-    """A summary of each document."""
-
-    kind = "summaries"
-    training_type = SummariesTraining
-    record_type = SummaryRecord
-    prediction_type = Summary
-    predicted_key = "summary"
-    predicted = "summaries"
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """A row of arXiv, PubMed, BigPatent, XSum or CNN/DailyMail, by its columns; none: a part is empty."""
@@ -259,33 +248,24 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
             found[key] = str(row[name])
         return found if all(text.strip() for text in found.values()) else None
 
-    def generate(self, generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
+    def generate(self, generated: GeneratedConfig, split: str) -> Lines:
         """Documents whose summary is the facts at their end."""
         return generate_facts(generated, split)
 
     def lacking(self, record: SummaryRecord) -> str | None:
-        """Its summary."""
         return None if record.summary and record.summary.strip() else "summary"
 
     def open(self, directory: Path) -> LoadedModel:
         """A summarizer's model directory, or a checkpoint of BigBird-Pegasus."""
         return open_summarizer(directory, self.section.start.compatibility, self.section.start.tokenizer)
 
-    def predictions(
-        self,
-        model: LoadedModel,
-        records: Sequence[SummaryRecord],
-        source: Path,
-        device: torch.device,
-        batch_size: int,
-    ) -> Iterator[dict[str, Any]]:
-        """Each record's summary."""
-        settings, network = model.settings, model.network
+    def predictions(self, by: Predictor, records: Sequence[SummaryRecord], source: Path) -> Lines:
+        model, settings, network = by.model, by.model.settings, by.model.network
         assert isinstance(settings, SummariesSettings) and isinstance(network, BeamDecoder)
         lengths = _lengths(self.section, model.config.max_length)
         reader = Reader(model.tokenizer, settings.special, settings.form, self.section.keep)
         documents = [reader.document(record.document, lengths.document) for record in records]
-        found = summarize(network, documents, self.section.search, settings.special, device, batch_size)
+        found = summarize(network, documents, self.section.search, settings.special, by.device, by.batch_size)
         for record, ids in zip(records, found, strict=True):
             yield {"id": record.id, "summary": reader.text(ids)}
 
