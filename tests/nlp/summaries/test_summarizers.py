@@ -116,7 +116,7 @@ def spelt_out(network: SharedSummarizer, memory: Tensor, targets: Tensor) -> Ten
     own = network.encoder.embeddings
     assert own.position is not None
     x = own.norm(own.token(targets) + own.position.weight[: len(targets)] + own.segment.weight[0])
-    for layer, cross in zip(network.encoder.layers, network.crosses(), strict=True):
+    for layer, cross in zip(network.encoder.layers, network.cross, strict=True):
         assert isinstance(layer, Layer) and layer.key is not None
         parts = (layer.query, layer.key, layer.value)
         past = [_attended(x[t : t + 1], x[: t + 1], parts) for t in range(len(x))]

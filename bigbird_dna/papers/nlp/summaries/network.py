@@ -10,7 +10,8 @@ Shapes as in `search`, P positions.
 """
 
 import math
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.kernels import ACTIVATIONS, Dropout
-from bigbird_dna.model.rotary import Rotation, rotate, rotation
+from bigbird_dna.model.rotary import Rotation, rotate
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
 from bigbird_dna.papers.nlp.config import DecoderShape, SpecialIds, SummaryForm
 from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Cache, DecoderAttention, split
@@ -62,18 +63,16 @@ class SharedSummarizer(BeamDecoder):
         initialize(self.cross, config.hidden)
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """See `BeamDecoder`."""
         return self.encoder(ids, lengths)  # type: ignore[no-any-return]
 
     def to_document(self) -> list[DecoderAttention]:
-        """See `BeamDecoder`."""
-        return [part.attention for part in self.crosses()]
+        return [part.attention for part in self.cross]  # type: ignore[misc]
 
     def decode(self, ids: Tensor, cache: Cache) -> Tensor:
-        """See `BeamDecoder`."""
         x = self._embed(ids, cache.tokens)
-        turns = self._turns(cache.tokens, ids.shape[1], x.device)
-        for layer, cross in zip(self.encoder.layers, self.crosses(), strict=True):
+        turns = self.encoder.turns(cache.tokens + ids.shape[1], x.device)
+        turns = turns and Rotation(*(part[cache.tokens :] for part in turns))
+        for layer, cross in zip(self.encoder.layers, self.cross, strict=True):
             assert isinstance(layer, Layer)
             context = _to_past(layer, x, cache, turns)
             x = layer.attention_norm(layer.dropout(layer.attention_output(context), x))
@@ -82,24 +81,12 @@ class SharedSummarizer(BeamDecoder):
         cache.tokens += ids.shape[1]
         return F.linear(x, self.encoder.embeddings.token.weight, self.logits_bias)
 
-    def crosses(self) -> list[CrossAttention]:
-        """The layers' attention to the document, the first one's first."""
-        return list(self.cross)  # type: ignore[arg-type]
-
     def _embed(self, ids: Tensor, before: int) -> Tensor:
         own = self.encoder.embeddings
         x = own.token(ids) * own.token_scale
         if own.position is not None:
             x = x + own.position.weight[before : before + ids.shape[1]]
         return own.norm(own.dropout(x + own.segment.weight[0]))  # type: ignore[no-any-return]
-
-    def _turns(self, before: int, tokens: int, device: torch.device) -> Rotation | None:
-        config = self.config
-        if config.position_encoding != "rotary":
-            return None
-        width = config.hidden // config.heads
-        turns = rotation(before + tokens, width, config.rotary_base, config.rotary_scale, device)
-        return Rotation(turns.cos[before:], turns.sin[before:])
 
 
 def _to_past(layer: Layer, x: Tensor, cache: Cache, turns: Rotation | None) -> Tensor:
@@ -123,25 +110,20 @@ class PegasusLayer(Layer):
         return self.dropout(self.inner(self.output_norm(x)), x)  # type: ignore[no-any-return]
 
 
-class PegasusEncoder(nn.Module):
-    """Embeddings of documents (B, L, D) to hidden states."""
+class PegasusStack(nn.Module):
+    """Embedded tokens (B, L, D), behind `first` others, to hidden states; layers get what is `given`."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.position = nn.Embedding(config.max_length, config.hidden)
-        self.layers = nn.ModuleList([PegasusLayer(config, index) for index in range(config.layers)])
+        self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """Hidden states (B, L, D) of embedded tokens; `lengths` (B,) are the true ones of padded rows."""
-        if x.shape[1] > len(self.position.weight):
-            limit = len(self.position.weight)
-            raise ValueError(f"{x.shape[1]} tokens are more than the encoder's {limit} positions")
-        lengths = None if lengths is None else lengths.cpu()
-        x = self.dropout(x + self.position.weight[: x.shape[1]])
+    def forward(self, x: Tensor, first: int, *given: Any) -> Tensor:
+        x = self.dropout(x + self.position.weight[first : first + x.shape[1]])
         for layer in self.layers:
-            x = layer(x, lengths)
+            x = layer(x, *given)
         return self.norm(x)  # type: ignore[no-any-return]
 
 
@@ -170,27 +152,6 @@ class PegasusDecoderLayer(nn.Module):
         return self.dropout(self.output(inner), x)  # type: ignore[no-any-return]
 
 
-class PegasusDecoder(nn.Module):
-    """Embeddings of summaries to hidden states."""
-
-    def __init__(self, config: EncoderConfig, shape: DecoderShape) -> None:
-        super().__init__()
-        self.position = nn.Embedding(config.max_length, config.hidden)
-        layers = [PegasusDecoderLayer(config, shape, index) for index in range(shape.layers)]
-        self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
-        self.dropout = Dropout(config.dropout)
-
-    def forward(self, x: Tensor, cache: Cache) -> Tensor:
-        """Hidden states (R, T, D) of embedded tokens, which follow those in `cache`."""
-        before = cache.tokens
-        x = self.dropout(x + self.position.weight[before : before + x.shape[1]])
-        for layer in self.layers:
-            x = layer(x, cache)
-        cache.tokens += x.shape[1]
-        return self.norm(x)  # type: ignore[no-any-return]
-
-
 class PegasusSummarizer(BeamDecoder):
     """Encoder and decoder, which share nothing but the embeddings; their transpose gives the logits.
 
@@ -211,8 +172,9 @@ class PegasusSummarizer(BeamDecoder):
         self.config = config
         self.token = nn.Embedding(config.vocabulary, config.hidden)
         self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
-        self.encoder = PegasusEncoder(config)
-        self.decoder = PegasusDecoder(config, shape)
+        layers = (PegasusLayer(config, index) for index in range(config.layers))
+        own = (PegasusDecoderLayer(config, shape, index) for index in range(shape.layers))
+        self.encoder, self.decoder = PegasusStack(config, layers), PegasusStack(config, own)
         self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
         initialize(self, config.hidden)
         with torch.no_grad():
@@ -220,16 +182,18 @@ class PegasusSummarizer(BeamDecoder):
                 part.position.weight.copy_(pegasus_positions(config.max_length, config.hidden))
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """See `BeamDecoder`."""
-        return self.encoder(self.token(ids) * self.token_scale, lengths)  # type: ignore[no-any-return]
+        if ids.shape[1] > self.config.max_length:
+            limit = self.config.max_length
+            raise ValueError(f"{ids.shape[1]} tokens are more than the encoder's {limit} positions")
+        lengths = None if lengths is None else lengths.cpu()
+        return self.encoder(self.token(ids) * self.token_scale, 0, lengths)  # type: ignore[no-any-return]
 
     def to_document(self) -> list[DecoderAttention]:
-        """See `BeamDecoder`."""
         return [layer.cross for layer in self.decoder.layers]  # type: ignore[misc]
 
     def decode(self, ids: Tensor, cache: Cache) -> Tensor:
-        """See `BeamDecoder`."""
-        x = self.decoder(self.token(ids) * self.token_scale, cache)
+        x = self.decoder(self.token(ids) * self.token_scale, cache.tokens, cache)
+        cache.tokens += ids.shape[1]
         return F.linear(x, self.token.weight, self.logits_bias)
 
 

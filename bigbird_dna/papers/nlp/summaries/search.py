@@ -114,18 +114,13 @@ def constrained(scores: Tensor, rows: Tensor, search: SearchConfig, special: Spe
     if search.no_repeat:
         scores = _without_repetitions(scores, rows, search.no_repeat)
     if tokens < search.min_length:
-        scores = scores.index_fill(1, torch.tensor([special.end], device=scores.device), FORBIDDEN)
-    if tokens == 1 and special.forced_first is not None:
-        scores = _only(scores, special.forced_first)
-    if tokens == search.max_length - 1 and special.forced_last is not None:
-        scores = _only(scores, special.forced_last)
+        scores = scores.clone()
+        scores[:, special.end] = FORBIDDEN
+    for length, token in ((1, special.forced_first), (search.max_length - 1, special.forced_last)):
+        if tokens == length and token is not None:
+            scores = torch.full_like(scores, FORBIDDEN)
+            scores[:, token] = 0
     return scores
-
-
-def _only(scores: Tensor, token: int) -> Tensor:
-    forced = torch.full_like(scores, FORBIDDEN)
-    forced[:, token] = 0
-    return forced
 
 
 def _without_repetitions(scores: Tensor, rows: Tensor, size: int) -> Tensor:
@@ -185,16 +180,16 @@ def search_summaries(
     if search.max_length < 2 or not len(hidden):
         return [[] for _ in hidden]
     find = _greedy if search.beams == 1 else _beam_search
-    rows = find(network, network.begin(hidden, lengths), len(hidden), search, special)
+    begun = torch.full((len(hidden), 1), special.start, device=hidden.device)
+    rows = find(network, network.begin(hidden, lengths), begun, search, special)
     found = (row[1:].tolist() for row in rows)
     return [ids[: ids.index(special.end) + 1] if special.end in ids else ids for ids in found]
 
 
 def _greedy(
-    network: BeamDecoder, cache: Cache, documents: int, search: SearchConfig, special: SpecialIds
+    network: BeamDecoder, cache: Cache, rows: Tensor, search: SearchConfig, special: SpecialIds
 ) -> Tensor:
-    rows = torch.full((documents, 1), special.start, device=_device(cache))
-    done = torch.zeros(documents, dtype=torch.bool, device=rows.device)
+    done = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
     while rows.shape[1] < search.max_length and not done.all():
         logits = network.decode(rows[:, -1:], cache)[:, -1].float()
         token = constrained(logits, rows, search, special).argmax(-1)
@@ -223,7 +218,7 @@ class _FinishedSummaries:
 
 
 def _beam_search(
-    network: BeamDecoder, cache: Cache, documents: int, search: SearchConfig, special: SpecialIds
+    network: BeamDecoder, cache: Cache, begun: Tensor, search: SearchConfig, special: SpecialIds
 ) -> Tensor:
     """(B, max_length): the best summary of each document, what stands behind its end meaning nothing.
 
@@ -231,8 +226,8 @@ def _beam_search(
     summaries; the N best that don't end are the next beams. There are always so many, as no beam ends in more
     than one way.
     """
-    beams, device = search.beams, _device(cache)
-    rows = torch.full((documents, beams, 1), special.start, device=device)
+    documents, beams, device = len(begun), search.beams, begun.device
+    rows = begun[:, None].repeat(1, beams, 1)
     scores = torch.full((documents, beams), NOTHING, device=device)
     scores[:, 0] = 0  # else all beams would be the same
     whole = _FinishedSummaries(
@@ -282,10 +277,6 @@ def _can_improve(scores: Tensor, whole: _FinishedSummaries, tokens: int, search:
     return torch.gt(hoped, worst)
 
 
-def _device(cache: Cache) -> torch.device:
-    return cache.memory[0][0].device
-
-
 def summarize(
     network: BeamDecoder,
     documents: Sequence[Ids],
@@ -300,18 +291,14 @@ def summarize(
     depends on other documents; elsewhere those of `batch_size` documents are, side by side.
     """
     together = 1 if device.type == "cpu" else batch_size
+
+    @torch.inference_mode()
+    def one(ids: Ids) -> Tensor:
+        return network.encode(torch.from_numpy(ids).long()[None].to(device))[0]
+
     with prepared(network, LONG):
         for start in range(0, len(documents), together):
-            hidden, lengths = _encoded(network, documents[start : start + together], device)
+            rows = [one(ids) for ids in documents[start : start + together]]
+            lengths = torch.tensor([len(row) for row in rows]) if len(rows) > 1 else None
+            hidden = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
             yield from search_summaries(network, hidden, lengths, search, special)
-
-
-@torch.inference_mode()
-def _encoded(
-    network: BeamDecoder, documents: Sequence[Ids], device: torch.device
-) -> tuple[Tensor, Tensor | None]:
-    """Hidden states of documents (B, L, D), padded with zeros, and lengths where there is padding."""
-    rows = [network.encode(torch.from_numpy(ids).long()[None].to(device))[0] for ids in documents]
-    lengths = torch.tensor([len(row) for row in rows])
-    hidden = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    return hidden, lengths if len(rows) > 1 else None
