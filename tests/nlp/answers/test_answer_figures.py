@@ -31,8 +31,7 @@ def texts(*answers: str) -> dict[str, Any]:
 
 
 def judged(form: Any, truths: list[QuestionRecord], said: list[dict[str, Any]]) -> dict[str, float]:
-    names = [str(number) for number in range(len(truths))]
-    return official_metrics(form, dict(zip(names, truths, strict=True)), dict(zip(names, said, strict=True)))
+    return official_metrics(form, [*zip(truths, said, strict=True)])
 
 
 @pytest.mark.parametrize(

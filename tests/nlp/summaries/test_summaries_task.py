@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.config import (
     GeneratedConfig,
@@ -30,7 +31,6 @@ from bigbird_dna.papers.nlp.summaries.task import (
     SummariesObjective,
     Summarization,
     decoder_input,
-    labels,
     rouge,
     sentences,
 )
@@ -194,7 +194,7 @@ def test_rows_of_documents_and_summaries(text_tokenizer: JsonTokenizer) -> None:
     assert first._replace(form="pegasus").document("the quick brown fox", 6).tolist() == [*ids[:5], 3]
     assert first.summary("the quick brown fox", 6).tolist() == [*ids[:4], 3]
     assert first.text([*ids, 3]) == "the quick brown fox"
-    rows = labels([first.summary("the fox", 50), first.summary("the quick brown fox", 5)])
+    rows, _ = pad([first.summary("the fox", 50), first.summary("the quick brown fox", 5)], IGNORED)
     before = decoder_input(rows, special)
     for said, read in zip(rows.tolist(), before.tolist(), strict=True):
         true = [token for token in said if token != IGNORED]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.model.batching import pad
 from bigbird_dna.papers.nlp.answers.network import (
     CANDIDATE,
     CLS,
@@ -178,11 +179,8 @@ class AnswerReader:
             parts.append(_columns(number, text, paragraph.sentences, self.tokenizer))
         columns = [np.concatenate([part[column] for part in parts]) for column in range(7)]
         # Words are counted over the whole context.
-        counted, before = [], 0
-        for part in parts:
-            counted.append(np.full(len(part[0]), before))
-            before += int(part[6].max(initial=-1)) + 1
-        shift = np.concatenate(counted).astype(np.int64)
+        words = [int(part[6].max(initial=-1)) + 1 for part in parts]
+        shift = np.repeat(np.cumsum([0, *words[:-1]]), [len(part[0]) for part in parts])
         ids, owner, sentence, start, end, first_word, last_word = columns
         places = owner, sentence, start, end, first_word + shift, last_word + shift
         return TokenizedRecord(record, texts, *self._asked(record), ids.astype(np.int32), *places)
@@ -222,17 +220,16 @@ class AnswerReader:
             raise DataError(self._too_long(document.record, taken))
         tokens, step = len(document.ids), min(self.settings.stride, room)
         begins = range(0, max(tokens - room, 0), step)
-        whole = [Window(begin, begin + room) for begin in begins]
-        return [*whole, Window(len(begins) * step, tokens)]
+        return [*(Window(begin, begin + room) for begin in begins), Window(len(begins) * step, tokens)]
 
-    def row(self, document: TokenizedRecord, window: Window) -> "WindowInput":
+    def row(self, document: TokenizedRecord, window: Window) -> WindowInput:
         """A window behind its header: [CLS], question, [SEP], each candidate with a [SEP].
 
         Extra globals stand, in order, for [CLS], the question's tokens, the candidates, and for each
         paragraph of the window and, where supporting facts are asked for, each of its sentences; those beyond
         `extra` have none.
         """
-        cls, sep = np.array([self.tokenizer.cls_id], np.int32), np.array([self.tokenizer.sep_id], np.int32)
+        cls, sep = np.array([[self.tokenizer.cls_id], [self.tokenizer.sep_id]], np.int32)
         asked = _header_tokens(document.question, document.candidates)
         front = [cls, document.question, sep, *(part for one in document.candidates for part in (one, sep))]
         ids = np.concatenate([*front, document.ids[window.begin : window.end], sep])
@@ -258,27 +255,19 @@ class AnswerReader:
                 anchors.append((slots.anchor(SENTENCE, here, there), (paragraph, sentence)))
         kept = [(anchor, name) for anchor, name in anchors if anchor >= 0][:MOST_ANCHORS]
         places, names = [anchor for anchor, _ in kept], [name for _, name in kept]
-        globals_ = slots.ids, slots.kinds, slots.owners
-        return WindowInput(ids.astype(np.int32), asked, places, names, *globals_)
+        return WindowInput(ids.astype(np.int32), asked, places, names, slots.ids, slots.kinds, slots.owners)
 
-    def collate(self, rows: Sequence["WindowInput"]) -> Batch:
+    def collate(self, rows: Sequence[WindowInput]) -> Batch:
         """Rows as tensors, padded."""
-        longest = max(len(row.ids) for row in rows)
-        ids = np.full((len(rows), longest), self.tokenizer.pad_id, np.int64)
-        owners = np.full((len(rows), longest), -1, np.int64)
-        for number, row in enumerate(rows):
-            ids[number, : len(row.ids)] = row.ids
-            owners[number, : len(row.ids)] = row.owners
+        ids, lengths = pad([row.ids for row in rows], self.tokenizer.pad_id)
         batch = {
-            "ids": torch.from_numpy(ids),
-            "lengths": torch.tensor([len(row.ids) for row in rows]),
-            "asked": torch.tensor([row.asked for row in rows]),
+            **{"ids": ids, "lengths": lengths, "asked": torch.tensor([row.asked for row in rows])},
             "anchors": filled([row.anchors for row in rows]),
         }
         if self.extra:
             batch["global_ids"] = torch.from_numpy(np.stack([row.global_ids for row in rows]))
             batch["global_kinds"] = torch.from_numpy(np.stack([row.global_kinds for row in rows]))
-            batch["owners"] = torch.from_numpy(owners)
+            batch["owners"] = pad([row.owners for row in rows], -1)[0]
         return batch
 
 
@@ -288,11 +277,7 @@ def _header_tokens(question: Ids, candidates: Sequence[Ids]) -> int:
 
 def filled(rows: Sequence[Sequence[int]]) -> Tensor:
     """Rows of numbers (B, widest), filled up by -1; at least one column."""
-    width = max(1, *map(len, rows)) if rows else 1
-    table = torch.full((len(rows), width), -1)
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = torch.tensor(row, dtype=torch.long)
-    return table
+    return pad([np.array(row, np.int64) for row in rows], -1, max(1, *map(len, rows)))[0]
 
 
 def some_rows(batch: Batch, rows: Tensor) -> Batch:

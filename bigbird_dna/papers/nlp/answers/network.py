@@ -99,34 +99,24 @@ class AnswerNetwork(QuestionAnswerer):
             if part is not None:
                 initialize(part, config.hidden)
 
-    def forward(  # type: ignore[override]
-        self,
-        ids: Tensor,
-        lengths: Tensor,
-        asked: Tensor,
-        anchors: Tensor | None = None,
-        global_ids: Tensor | None = None,
-        global_kinds: Tensor | None = None,
-        owners: Tensor | None = None,
-    ) -> AnswerOutput:
+    def forward(self, *given: Any) -> AnswerOutput:  # type: ignore[override]
         """Scores; the arguments are those of `AnswerInput`."""
-        question = torch.arange(ids.shape[1], device=ids.device) < asked[:, None]  # (B, L)
-        given = self._globals(global_ids, global_kinds, owners)
-        encoded = self.encoder.encode(ids, lengths, (~question).long(), given)
+        own = AnswerInput(*given)
+        ids, globals_ = own.ids, None
+        question = torch.arange(ids.shape[1], device=ids.device) < own.asked[:, None]  # (B, L)
+        if self.kinds is not None and own.global_ids is not None and own.owners is not None:
+            tokens = self.encoder.embeddings.token(own.global_ids.clamp(min=0))
+            tokens = tokens * (own.global_ids >= 0)[..., None]
+            globals_ = Globals(tokens + self.kinds(own.global_kinds), own.owners)
+        encoded = self.encoder.encode(ids, own.lengths, (~question).long(), globals_)
         whole = torch.cat(encoded, dim=1)  # (B, G + L, D)
         first = self.dropout(whole[:, 0])
         found = None
         if self.anchors is not None:
-            assert anchors is not None
-            places = anchors.clamp(min=0)[..., None].expand(-1, -1, whole.shape[2])
+            assert own.anchors is not None
+            places = own.anchors.clamp(min=0)[..., None].expand(-1, -1, whole.shape[2])
             found = self.anchors(self.dropout(whole.gather(1, places)))[..., 0]
         marks = self.scores(encoded.tokens, question)
         if self.long_spans is not None:
             marks = torch.cat([marks, self.long_spans(self.dropout(encoded.tokens))], dim=-1)
         return AnswerOutput(marks, None if self.types is None else self.types(first), found)
-
-    def _globals(self, ids: Tensor | None, kinds: Tensor | None, owners: Tensor | None) -> Globals | None:
-        if self.kinds is None or ids is None or kinds is None or owners is None:
-            return None
-        tokens = self.encoder.embeddings.token(ids.clamp(min=0)) * (ids >= 0)[..., None]
-        return Globals(tokens + self.kinds(kinds), owners)

@@ -87,7 +87,7 @@ class AnswersObjective(RecordsObjective["QuestionAnswering"]):
         batch_size = min(64, self.config.batch_size)
         lines = [*read_answers(network, own, self.reader, self.world.device, batch_size)]
         said = {line["id"]: line for part in self.world.gather(lines) for line in part}
-        return official_metrics(self.settings.form, {record.id: record for record in self.valid}, said)
+        return official_metrics(self.settings.form, [(record, said[record.id]) for record in self.valid])
 
 
 class Answer(Record):
@@ -173,8 +173,8 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
 
     def metrics(self, records: Sequence[QuestionRecord], predictions: Sequence[Answer]) -> Metrics:
         """The official metrics of the data set that the section's `form` names."""
-        predicted = {one.id: one.model_dump() for one in predictions}
-        return official_metrics(self.section.form, {record.id: record for record in records}, predicted)
+        said = (one.model_dump() for one in predictions)
+        return official_metrics(self.section.form, [*zip(records, said, strict=True)])
 
 
 TASK = QuestionAnswering

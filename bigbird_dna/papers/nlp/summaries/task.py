@@ -72,14 +72,6 @@ class Reader(NamedTuple):
         return self.tokenizer.decode(index for index in ids if index not in special).strip()
 
 
-def labels(summaries: Sequence[Ids]) -> Tensor:
-    """Summaries with their ends, padded with `IGNORED`: what a decoder is to say, (B, T)."""
-    rows = torch.full((len(summaries), max(map(len, summaries))), IGNORED)
-    for row, ids in zip(rows, summaries, strict=True):
-        row[: len(ids)] = torch.from_numpy(ids)
-    return rows
-
-
 def decoder_input(labels: Tensor, special: SpecialIds) -> Tensor:
     """What a decoder reads while it says `labels` (B, T): the start, and each token but the last."""
     before = labels.roll(1, 1).masked_fill(labels.roll(1, 1) == IGNORED, special.pad)
@@ -141,7 +133,7 @@ class SummariesObjective(RecordsObjective["Summarization"]):
         documents = [self.reader.document(record.document, tokens) for record in records]
         ids, lengths = pad(documents, self.reader.special.pad)
         summaries = [self.reader.summary(str(record.summary), self.lengths.summary) for record in records]
-        return {"ids": ids, "lengths": lengths, "labels": labels(summaries)}
+        return {"ids": ids, "lengths": lengths, "labels": pad(summaries, IGNORED)[0]}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"tokens": float((batch["labels"] != IGNORED).sum())}
