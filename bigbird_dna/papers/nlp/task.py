@@ -86,7 +86,8 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
     settings_type: type[Settings]
     model_name = ""
     """What a model of this kind is called."""
-    objective_type: "type[RecordsObjective[Any]]"
+    objective_type: Any
+    """What it learns, made of the task and its `World`."""
 
     def __init__(self, config: NlpConfig, name: str) -> None:
         section: Any = config.task(name)
@@ -261,7 +262,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         self.start.initialize(network)
 
     def objective(self, network: nn.Module, world: World) -> Objective:
-        return self.objective_type(self, world)
+        return self.objective_type(self, world)  # type: ignore[no-any-return]
 
     def measure(self, trained: TrainingResult[nn.Module]) -> Metrics:
         """All metrics on the records to watch."""
