@@ -10,8 +10,8 @@ import torch
 import yaml
 from torch import nn
 
+from bigbird_dna.papers.nlp.initialization import learn_tokenizer
 from bigbird_dna.papers.nlp.loading import LIBRARIES
-from bigbird_dna.papers.nlp.vocabulary import learn_tokenizer
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 
 if not all(map(find_spec, LIBRARIES)):  # pip install 'bigbird-dna[nlp]'

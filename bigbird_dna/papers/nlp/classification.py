@@ -88,21 +88,16 @@ def text_rows(tokenizer: Tokenizer, records: Sequence[ClassificationRecord], len
     rows, firsts = [], []
     specials = tokenizer.specials
     for record in records:
-        a = tokenizer.encode(record.text)
-        if record.pair is None:
-            body = a[: length - 2]
-            rows.append(np.concatenate([[specials.cls], body, [specials.sep]]).astype(np.int32))
-            firsts.append(len(body) + 2)
-            continue
-        b = tokenizer.encode(record.pair)
-        short, room = min(len(a), len(b)), length - 3
-        most = max(room - short, room - room // 2)  # what the longer one may keep
-        kept_a, kept_b = (a[: min(len(a), most)], b[: min(len(b), most)])
-        kept_b = kept_b[: room - len(kept_a)]
-        rows.append(
-            np.concatenate([[specials.cls], kept_a, [specials.sep], kept_b, [specials.sep]]).astype(np.int32)
-        )
-        firsts.append(len(kept_a) + 2)
+        parts = [tokenizer.encode(record.text)[: length - 2 if record.pair is None else None]]
+        if record.pair is not None:
+            a, b = parts[0], tokenizer.encode(record.pair)
+            short, room = min(len(a), len(b)), length - 3
+            most = max(room - short, room - room // 2)  # what the longer one may keep
+            a = a[:most]
+            parts = [a, b[: min(most, room - len(a))]]
+        ends = [np.append(part, specials.sep) for part in parts]
+        rows.append(np.concatenate([[specials.cls], *ends]).astype(np.int32))
+        firsts.append(len(parts[0]) + 2)
     return TextRows(rows, np.array(firsts, np.int64))
 
 

@@ -42,11 +42,8 @@ def _rows(values: dict[str, Any]) -> list[dict[str, str]]:
     """Figures of a task, and what is published besides."""
     task, kind, figures = str(values["task"]), str(values["kind"]), dict(values["figures"])
     published = {str(name): float(value) for name, value in values["published"].items()}
-    found = {
-        name: _shown(one)
-        for name, one in figures.items()
-        if one is None or isinstance(one, int | float | str)
-    }
+    kept = {name: one for name, one in figures.items() if one is None or isinstance(one, int | float | str)}
+    found = {name: _shown(one) for name, one in kept.items()}
     found |= {name: "" for name in published if name not in figures}
     return [
         {

@@ -13,7 +13,7 @@ from bigbird_dna.papers.nlp.answers.documents import AnswerReader
 from bigbird_dna.papers.nlp.answers.network import LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.public import read_public
 from bigbird_dna.papers.nlp.config import AnswerForm, NlpConfig, parse_config, read_config
-from bigbird_dna.papers.nlp.initialization import write_bigbird
+from bigbird_dna.papers.nlp.initialization import learn_tokenizer, write_bigbird
 from bigbird_dna.papers.nlp.records import (
     ClassificationRecord,
     Kind,
@@ -27,7 +27,6 @@ from bigbird_dna.papers.nlp.records import (
 from bigbird_dna.papers.nlp.report import report_tasks
 from bigbird_dna.papers.nlp.summaries.initialization import import_pegasus
 from bigbird_dna.papers.nlp.task import find_task
-from bigbird_dna.papers.nlp.vocabulary import learn_tokenizer
 from bigbird_dna.tokens.interface import Tokenizer
 from tests.fuzz.containers import SAFETENSORS
 from tests.fuzz.reader import Files, Reader, made, member

@@ -29,10 +29,16 @@ from bigbird_dna.model.directory import load, make_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import check_finite
 from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds, SummariesTaskConfig
-from bigbird_dna.papers.nlp.initialization import TextStart, check_effect, free_changes, make_text_start
+from bigbird_dna.papers.nlp.initialization import (
+    TextStart,
+    check_effect,
+    free_changes,
+    make_text_start,
+    open_tokenizer,
+)
 from bigbird_dna.papers.nlp.summaries.network import PegasusSummarizer, SummariesSettings
-from bigbird_dna.papers.nlp.vocabulary import open_tokenizer
 from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.initialization import FREE
 
 MODEL_TYPE = "bigbird_pegasus"
 ARCHITECTURE = "BigBirdPegasusForConditionalGeneration"
@@ -248,7 +254,7 @@ def _weights(
 
 
 # What a configuration may say otherwise than the summarizer whose weights are taken.
-_FREE = ("dropout", "attention_dropout", "attention_backend", "gradient_checkpointing", "head_init")
+_FREE = FREE - {"max_length"}
 _PEGASUS_OFFSET = 103  # of ids above those of its SentencePiece file, unless its settings say otherwise
 
 
