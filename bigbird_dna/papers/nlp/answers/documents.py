@@ -122,43 +122,32 @@ def _columns(
 MOST_ANCHORS = 4096
 
 
-@dataclass(eq=False)
 class WindowInput:
-    """A window as the network reads it; `anchor_of` says what each anchor is."""
+    """A window as the network reads it; extra globals, which stand for parts of it, are taken in turn."""
 
-    ids: NDArray[np.int32]
-    asked: int
-    anchors: list[int]
-    anchor_of: list[tuple[int, int]]  # paragraph and sentence, or candidate and 0
-    global_ids: NDArray[np.int64]
-    global_kinds: NDArray[np.int64]
-    owners: NDArray[np.int64]
-
-
-class _Slots:
-    """The extra globals of a row, taken one after the other."""
-
-    def __init__(self, extra: int, tokens: int) -> None:
-        self.ids = np.full(extra, -1)
-        self.kinds = np.full(extra, UNUSED)
-        self.owners = np.full(tokens, -1)
+    def __init__(self, ids: Ids, asked: int, extra: int) -> None:
+        self.ids, self.asked = ids, asked
+        self.anchors: list[int] = []  # places among extra globals and tokens
+        self.anchor_of: list[tuple[int, int]] = []  # paragraph and sentence, or candidate and 0
+        self.global_ids, self.global_kinds = np.full(extra, -1), np.full(extra, UNUSED)
+        self.owners = np.full(len(ids), -1)
         self._taken = 0
 
     def take(self, kind: int, begin: int, end: int, token: int = -1) -> int | None:
-        """The next one, for the row's tokens `begin … end`; none: there are no more."""
-        if self._taken == len(self.ids):
+        """The next extra global, for the tokens `begin … end`; none: there are no more."""
+        if self._taken == len(self.global_ids):
             return None
         slot, self._taken = self._taken, self._taken + 1
-        self.ids[slot], self.kinds[slot] = token, kind
+        self.global_ids[slot], self.global_kinds[slot] = token, kind
         self.owners[begin:end] = slot
         return slot
 
-    def anchor(self, kind: int, begin: int, end: int) -> int:
-        """Take the next one; its place among extra globals and tokens, -1 if none is left for it."""
-        slot = self.take(kind, begin, end)
-        if not len(self.ids):
-            return begin
-        return -1 if slot is None else slot
+    def add_anchor(self, kind: int, begin: int, end: int, name: tuple[int, int]) -> None:
+        """Take the next one as an anchor, or where there are none at all the first token."""
+        place = self.take(kind, begin, end) if len(self.global_ids) else begin
+        if place is not None and len(self.anchors) < MOST_ANCHORS:
+            self.anchors.append(place)
+            self.anchor_of.append(name)
 
 
 @dataclass(frozen=True)
@@ -233,29 +222,26 @@ class AnswerReader:
         asked = _header_tokens(document.question, document.candidates)
         front = [cls, document.question, sep, *(part for one in document.candidates for part in (one, sep))]
         ids = np.concatenate([*front, document.ids[window.begin : window.end], sep])
-        slots = _Slots(self.extra, len(ids))
-        slots.take(CLS, 0, 1, self.tokenizer.cls_id)
+        row = WindowInput(ids.astype(np.int32), asked, self.extra)
+        row.take(CLS, 0, 1, self.tokenizer.cls_id)
         for place, token in enumerate(document.question, 1):
-            slots.take(QUESTION, place, place + 1, int(token))
-        anchors, place = [], len(document.question) + 2
+            row.take(QUESTION, place, place + 1, int(token))
+        place = len(document.question) + 2
         for number, candidate in enumerate(document.candidates):
             end = place + len(candidate) + 1
-            anchors.append((slots.anchor(CANDIDATE, place, end), (number, 0)))
+            row.add_anchor(CANDIDATE, place, end, (number, 0))
             place = end
         facts = self.settings.form == "hotpotqa"
-        begun = document.sentences(window)
+        begun, last = document.sentences(window), None
         bounds = [place for *_, place in begun[1:]] + [window.end]
-        last = None
         for (paragraph, sentence, place), end in zip(begun, bounds, strict=True):
             here, there = asked + place - window.begin, asked + end - window.begin
             if paragraph != last:
-                slots.take(PARAGRAPH, here, there if sentence == TITLE or facts else len(ids) - 1)
+                row.take(PARAGRAPH, here, there if sentence == TITLE or facts else len(ids) - 1)
                 last = paragraph
             if sentence != TITLE and facts:
-                anchors.append((slots.anchor(SENTENCE, here, there), (paragraph, sentence)))
-        kept = [(anchor, name) for anchor, name in anchors if anchor >= 0][:MOST_ANCHORS]
-        places, names = [anchor for anchor, _ in kept], [name for _, name in kept]
-        return WindowInput(ids.astype(np.int32), asked, places, names, slots.ids, slots.kinds, slots.owners)
+                row.add_anchor(SENTENCE, here, there, (paragraph, sentence))
+        return row
 
     def collate(self, rows: Sequence[WindowInput]) -> Batch:
         """Rows as tensors, padded."""

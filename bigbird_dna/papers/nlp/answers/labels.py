@@ -8,7 +8,6 @@ the rows of a batch. Axes: B rows, L tokens, S spans, A anchors.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,15 +22,8 @@ from bigbird_dna.training.batches import Batch
 _WORD = re.compile(r"\S+")
 
 
-class CharacterRange(NamedTuple):
-    """Characters `start … end` of a text, without `end`."""
-
-    start: int
-    end: int
-
-
-def places_of(answers: Iterable[str], text: str, most_words: int) -> list[CharacterRange]:
-    """All places of answers of at most `most_words` words, in the text's order, each once.
+def places_of(answers: Iterable[str], text: str, most_words: int) -> list[tuple[int, int]]:
+    """Characters `start … end` of answers of at most `most_words` words, in the text's order, each once.
 
     Words are compared in lower case, by their letters and digits alone; articles count nowhere. A place
     begins and ends at letters that were compared: marks around it are left out.
@@ -47,18 +39,18 @@ def places_of(answers: Iterable[str], text: str, most_words: int) -> list[Charac
         for words in sought.get(word, ()):
             there = found[number : number + len(words)]
             if tuple(one for one, _ in there) == words:
-                places.add(CharacterRange(place.start, there[-1][1].end))
+                places.add((place[0], there[-1][1][1]))
     return sorted(places)
 
 
-def _words(text: str) -> Iterator[tuple[str, CharacterRange]]:
+def _words(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
     """Words as they are compared, with the characters that they were made of."""
     for match in _WORD.finditer(text):
         letters = [place for place, one in enumerate(match.group()) if one.isalnum()]
         bare = "".join(match.group()[place] for place in letters).lower()
         if not bare or bare in ARTICLES:
             continue
-        yield bare, CharacterRange(match.start() + letters[0], match.start() + letters[-1] + 1)
+        yield bare, (match.start() + letters[0], match.start() + letters[-1] + 1)
 
 
 NULL = TokenSpan(0, 0)
