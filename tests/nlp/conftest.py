@@ -22,9 +22,9 @@ TEXT = (
     "worst of times; naïve café owners — some say — paid $3.50 for it.\nWhat then? Nobody knew."
 )
 
-THEIR_SIZES: dict[str, Any] = {
-    **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-}
+THEIR_SIZES: dict[str, Any] = dict(
+    hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+)
 
 
 @pytest.fixture(scope="session")
