@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
+from bigbird_dna.cli.build import runs
 from bigbird_dna.cli.options import BatchSize, Device, Set, Threads, TimeLimit, argument, option, output
 
 TextConfig = Annotated[
@@ -139,13 +140,9 @@ def evaluate(
     log(f"{output}: {shown}")
 
 
+@runs("papers.nlp.report.report_tasks", inputs=("evaluations",))
 def report(
     evaluations: Annotated[list[Path], argument("What evaluate wrote, of one task each.", "EVALUATION...")],
     output: Annotated[Path, output("FILE", "Page to write (HTML).")],
 ) -> None:
     """Write one page of tasks: what was measured beside what was published."""
-    from bigbird_dna.disk.outputs import check_output
-    from bigbird_dna.papers.nlp.report import report_tasks
-
-    check_output(output, evaluations)
-    report_tasks(evaluations, output)

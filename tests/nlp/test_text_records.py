@@ -16,7 +16,6 @@ from bigbird_dna.papers.nlp.records import (
     QuestionRecord,
     TextRecord,
     read_records,
-    write_objects,
 )
 from bigbird_dna.papers.nlp.task import TextTask, find_task
 from tests.golden.messages import fails
@@ -170,20 +169,6 @@ def test_other_parts_of_splits_are_refused(name: str) -> None:
     with fails(ValueError):
         HubConfig(name="x", train=name)
     assert HubConfig(name="x", train="train+validation").train == "train+validation"
-
-
-def test_every_form_reads_what_it_writes(tmp_path: Path) -> None:
-    given: dict[Kind, dict[str, Any]] = {
-        "pretraining": {"id": "1", "text": "a\n☃"},
-        "classification": {"id": "1", "text": "a", "pair": "b", "label": "c"},
-        "qa": {"id": "1", **QUESTION, "candidates": ["x", "y"], "type": "span"},
-        "summaries": {"id": "1", "document": "long", "summary": "short"},
-    }
-    for kind, values in given.items():
-        form = task_of(kind, generated={}).record_type
-        write_objects(tmp_path / kind, [values])
-        (record,) = read_records(tmp_path / kind, form)
-        assert record.model_dump(mode="json", exclude_unset=True) == values
 
 
 @pytest.mark.parametrize(

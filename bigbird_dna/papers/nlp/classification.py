@@ -216,7 +216,6 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
         return {**super().identity(), **own}
 
     def check(self) -> None:
-        """Inputs must have room in the encoder."""
         super().check()
         check_length(self.section.length, self.encoder)
 
@@ -247,7 +246,6 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
         return {**found, "label": str(label).lower() if isinstance(label, bool) else str(label)}
 
     def generate(self, generated: GeneratedConfig, split: str) -> Lines:
-        """Documents whose class follows from two facts that are far apart."""
         if self.section.regression:
             raise ConfigError("regression: generated documents have classes, no scores")
         return generate_documents(generated, split)

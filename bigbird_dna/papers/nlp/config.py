@@ -343,7 +343,6 @@ class TextPaths:
         self.predictions, self.evaluation = home / "predictions.jsonl", home / "evaluation.json"
 
     def split(self, split: str) -> Path:
-        """The records of a split."""
         return self.data / f"{split}.jsonl"
 
 
@@ -383,7 +382,6 @@ class NlpConfig(Section):
         return json.dumps(values, indent=1, ensure_ascii=False)
 
     def paths(self, name: str) -> TextPaths:
-        """The names of a task's files."""
         return TextPaths(Path(self.results), name)
 
 

@@ -258,14 +258,12 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         assert self.records and self.watched
 
     def initialize(self, network: nn.Module) -> None:
-        """Take the start's weights, as far as they fit."""
         self.start.initialize(network)
 
     def objective(self, network: nn.Module, world: World) -> Objective:
         return self.objective_type(self, world)  # type: ignore[no-any-return]
 
     def measure(self, trained: TrainingResult[nn.Module]) -> Metrics:
-        """All metrics on the records to watch."""
         objective: Any = trained.objective
         found: Metrics = objective.metrics(trained.network)
         return found

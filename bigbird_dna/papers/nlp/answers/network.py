@@ -50,7 +50,6 @@ class LongAnswersSettings(OtherSettings):
         return self.form in ("hotpotqa", "wikihop")
 
     def build(self, config: EncoderConfig) -> Any:
-        """The network with fresh weights."""
         return AnswerNetwork(config, self.marks, len(self.types), self.anchored)
 
 

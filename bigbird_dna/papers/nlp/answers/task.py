@@ -129,7 +129,6 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
         return {**super().identity(), **own}
 
     def check(self) -> None:
-        """Inputs must have room in the encoder, and paragraphs in inputs."""
         super().check()
         check_length(self.section.length, self.encoder)
         for records, path in zip((self.records, self.watched), self.inputs, strict=True):

@@ -38,7 +38,6 @@ class CrossAttention(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, cache: Cache, layer: int) -> Tensor:
-        """Summaries' states (R, T, D) → (R, T, D)."""
         context = self.attention.to_document(x, cache.memory[layer], cache.present)
         return self.norm(self.dropout(context, x))  # type: ignore[no-any-return]
 
@@ -104,7 +103,6 @@ class PegasusLayer(Layer):
     def forward(
         self, x: Tensor, lengths: Tensor | None, turns: Rotation | None = None, owners: Tensor | None = None
     ) -> Tensor:
-        """As `Layer.forward`."""
         context = self.attended(self.attention_norm(x), lengths, turns, owners)
         x = self.dropout(self.attention_output(context.transpose(1, 2).flatten(2)), x)
         return self.dropout(self.inner(self.output_norm(x)), x)  # type: ignore[no-any-return]
@@ -144,7 +142,6 @@ class PegasusDecoderLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
-        """Summaries' states (R, T, D) → (R, T, D)."""
         x = self.dropout(self.attention.to_past(self.attention_norm(x), cache, self.index), x)
         context = self.cross.to_document(self.cross_norm(x), cache.memory[self.index], cache.present)
         x = self.dropout(context, x)
@@ -221,11 +218,9 @@ class SummariesSettings(OtherSettings):
 
     @property
     def form(self) -> SummaryForm:
-        """Whether the decoder is one of its own."""
         return "base" if self.decoder is None else "pegasus"
 
     def build(self, config: EncoderConfig) -> Summarizer:
-        """The network with fresh weights."""
         if self.decoder is None:
             return SharedSummarizer(config)
         return PegasusSummarizer(config, self.decoder)

@@ -67,7 +67,6 @@ class Reader(NamedTuple):
         return np.append(self.tokenizer.encode(text)[: tokens - 2], self.special.end).astype(np.int32)
 
     def text(self, ids: Iterable[int]) -> str:
-        """The text of a summary."""
         special = {self.special.start, self.special.end, self.special.pad, *self.tokenizer.specials}
         return self.tokenizer.decode(index for index in ids if index not in special).strip()
 
@@ -106,13 +105,6 @@ def sentences(text: str) -> str:
     return "\n".join(line.strip() for line in lines if line.strip())
 
 
-class Lengths(NamedTuple):
-    """The longest inputs and outputs, in tokens."""
-
-    document: int
-    summary: int
-
-
 class SummariesObjective(RecordsObjective["Summarization"]):
     """Cross-entropy of the summaries' tokens, as a mean over those of the global batch."""
 
@@ -126,13 +118,13 @@ class SummariesObjective(RecordsObjective["Summarization"]):
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Records of a training step, in an order drawn for each epoch."""
         chosen = self.drawn(step, first, count)
-        tokens = self.config.tokens_at(step, self.lengths.document)
+        tokens = self.config.tokens_at(step, self.lengths["document"])
         return self._rows([self.train[index] for index in chosen], tokens)
 
     def _rows(self, records: Sequence[SummaryRecord], tokens: int) -> Batch:
         documents = [self.reader.document(record.document, tokens) for record in records]
         ids, lengths = pad(documents, self.reader.special.pad)
-        summaries = [self.reader.summary(str(record.summary), self.lengths.summary) for record in records]
+        summaries = [self.reader.summary(str(record.summary), self.lengths["summary"]) for record in records]
         return {"ids": ids, "lengths": lengths, "labels": pad(summaries, IGNORED)[0]}
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -165,7 +157,7 @@ class SummariesObjective(RecordsObjective["Summarization"]):
         def judge(records: Sequence[SummaryRecord]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
             figures = np.zeros((len(records), 3))
             for row, record in zip(figures, records, strict=True):
-                batch = self._rows([record], self.lengths.document)
+                batch = self._rows([record], self.lengths["document"])
                 moved = {name: value.to(device) for name, value in batch.items()}
                 loss, right = self._loss(network, {**moved, "lengths": batch["lengths"]}, 0.0)
                 row[:] = float(loss), float(right), self.counts(batch)["tokens"]
@@ -204,7 +196,6 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
 
     @property
     def start(self) -> TextStart:
-        """A summarizer as a whole, or an encoder."""
         return self._begun[0]
 
     @property
@@ -213,11 +204,11 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
         return self._begun[1]
 
     @property
-    def lengths(self) -> Lengths:
+    def lengths(self) -> dict[str, int]:
         return _lengths(self.section, self.encoder.max_length)
 
     def identity(self) -> dict[str, Any]:
-        own = {"settings": self.settings.as_json(), "lengths": self.lengths._asdict()}
+        own = {"settings": self.settings.as_json(), "lengths": self.lengths}
         return {**super().identity(), **own, "keep": self.section.keep}
 
     def initialize(self, network: nn.Module) -> None:
@@ -241,14 +232,12 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
         return found if all(text.strip() for text in found.values()) else None
 
     def generate(self, generated: GeneratedConfig, split: str) -> Lines:
-        """Documents whose summary is the facts at their end."""
         return generate_facts(generated, split)
 
     def lacking(self, record: SummaryRecord) -> str | None:
         return None if record.summary and record.summary.strip() else "summary"
 
     def open(self, directory: Path) -> LoadedModel:
-        """A summarizer's model directory, or a checkpoint of BigBird-Pegasus."""
         return open_summarizer(directory, self.section.start.compatibility, self.section.start.tokenizer)
 
     def predictions(self, by: Predictor, records: Sequence[SummaryRecord], source: Path) -> Lines:
@@ -256,25 +245,22 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
         assert isinstance(settings, SummariesSettings) and isinstance(network, BeamDecoder)
         lengths = _lengths(self.section, model.config.max_length)
         reader = Reader(model.tokenizer, settings.special, settings.form, self.section.keep)
-        documents = [reader.document(record.document, lengths.document) for record in records]
+        documents = [reader.document(record.document, lengths["document"]) for record in records]
         found = summarize(network, documents, self.section.search, settings.special, by.device, by.batch_size)
         for record, ids in zip(records, found, strict=True):
             yield {"id": record.id, "summary": reader.text(ids)}
 
     def metrics(self, records: Sequence[SummaryRecord], predictions: Sequence[Summary]) -> Metrics:
-        """ROUGE-1, -2, -L and -Lsum, mean F1 over records."""
         return rouge([str(record.summary) for record in records], [one.summary for one in predictions])
 
 
-def _lengths(section: SummariesTaskConfig, positions: int) -> Lengths:
+def _lengths(section: SummariesTaskConfig, positions: int) -> dict[str, int]:
     """Tokens of documents and summaries; `ConfigError` if a model of so many positions hasn't got them."""
-    for key, value in (
-        ("document_tokens", section.document_tokens),
-        ("search.max_length", section.search.max_length),
-    ):
+    found = {"document_tokens": section.document_tokens, "search.max_length": section.search.max_length}
+    for key, value in found.items():
         if value > positions:
             raise ConfigError(f"{key} {value} is above the model's {positions} positions")
-    return Lengths(section.document_tokens, section.search.max_length)
+    return dict(zip(("document", "summary"), found.values(), strict=True))
 
 
 TASK = Summarization
