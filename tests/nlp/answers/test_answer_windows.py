@@ -17,9 +17,9 @@ from bigbird_dna.papers.nlp.answers.documents import (
     network_input,
     some_rows,
 )
-from bigbird_dna.papers.nlp.answers.labels import known_of, labels_of, places_of, unpacked
 from bigbird_dna.papers.nlp.answers.network import PARAGRAPH, QUESTION, SENTENCE, LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.reading import WindowScores, answer, best_span
+from bigbird_dna.papers.nlp.answers.task import known_of, labels_of, places_of, unpacked
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.golden.messages import fails

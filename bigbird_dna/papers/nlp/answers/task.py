@@ -1,25 +1,32 @@
-"""Question answering in long documents: training, prediction and the official figures (App. E.2)."""
+"""Question answering in long documents: training, prediction and the official figures (App. E.2).
 
-from collections.abc import Iterator, Mapping, Sequence
+The words of an answer are found in a text whatever its case, punctuation and articles are: distant
+supervision of TriviaQA goes by all places of all aliases. Losses of the heads are in nats, each summed over
+the rows of a batch. Axes: B rows, L tokens, S spans, A anchors.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from bigbird_dna.papers.nlp.answers.documents import AnswerReader, network_input, some_rows
-from bigbird_dna.papers.nlp.answers.labels import (
-    allowed_tokens,
-    candidate_loss,
-    choose_window,
-    facts_loss,
-    known_of,
-    labels_of,
-    span_loss,
-    type_loss,
+from bigbird_dna.papers.nlp.answers.documents import (
+    AnswerReader,
+    TokenizedRecord,
+    TokenSpan,
+    Window,
+    WindowInput,
+    filled,
+    network_input,
+    some_rows,
 )
-from bigbird_dna.papers.nlp.answers.metrics import official_metrics
+from bigbird_dna.papers.nlp.answers.metrics import ARTICLES, normalized, official_metrics
 from bigbird_dna.papers.nlp.answers.network import AnswerNetwork, AnswerOutput, LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.public import public_record, read_public
 from bigbird_dna.papers.nlp.answers.reading import read_answers
@@ -29,6 +36,190 @@ from bigbird_dna.papers.nlp.records import QuestionRecord, Record
 from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask, check_length
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
+
+_WORD = re.compile(r"\S+")
+
+
+def places_of(answers: Iterable[str], text: str, most_words: int) -> list[tuple[int, int]]:
+    """Characters `start … end` of answers of at most `most_words` words, in the text's order, each once.
+
+    Words are compared in lower case, by their letters and digits alone; articles count nowhere. A place
+    begins and ends at letters that were compared: marks around it are left out.
+    """
+    sought: dict[str, set[tuple[str, ...]]] = {}
+    for answer in answers:
+        words = tuple(word for word, _ in _words(answer))
+        if words and len(words) <= most_words:
+            sought.setdefault(words[0], set()).add(words)
+    found = [*_words(text)]
+    places = set()
+    for number, (word, place) in enumerate(found):
+        for words in sought.get(word, ()):
+            there = found[number : number + len(words)]
+            if tuple(one for one, _ in there) == words:
+                places.add((place[0], there[-1][1][1]))
+    return sorted(places)
+
+
+def _words(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Words as they are compared, with the characters that they were made of."""
+    for match in _WORD.finditer(text):
+        letters = [place for place, one in enumerate(match.group()) if one.isalnum()]
+        bare = "".join(match.group()[place] for place in letters).lower()
+        if not bare or bare in ARTICLES:
+            continue
+        yield bare, (match.start() + letters[0], match.start() + letters[-1] + 1)
+
+
+NULL = TokenSpan(0, 0)
+"""[CLS]: no answer stands in the window."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrueLabels:
+    """What a document's record says of the answer, by tokens of the context."""
+
+    spans: tuple[TokenSpan, ...]
+    long: TokenSpan | None
+    type: str | None
+    facts: frozenset[tuple[int, int]]
+    candidate: int | None
+
+
+def known_of(document: TokenizedRecord, settings: LongAnswersSettings) -> TrueLabels:
+    """The places of all answers; those without a place stand wherever their words do (TriviaQA)."""
+    record, spans = document.record, []
+    if settings.form != "wikihop" and record.type not in ("yes", "no"):
+        for answer in record.answers:
+            if answer.paragraph is not None and answer.start is not None:
+                end = answer.start + len(answer.text)
+                spans.append(document.span(answer.paragraph, answer.start, end))
+        if not spans:
+            texts = [answer.text for answer in record.answers]
+            for number, text in enumerate(document.texts):
+                places = places_of(texts, text, settings.answer_words)
+                spans += [document.span(number, *place) for place in places]
+    long = record.long_answer
+    answers = {normalized(answer.text) for answer in record.answers}
+    names = map(normalized, record.candidates if settings.form == "wikihop" else ())
+    return TrueLabels(
+        tuple(sorted({span for span in spans if span is not None})),
+        None if long is None else document.span(long, 0, len(document.texts[long])),
+        record.type,
+        frozenset((fact.paragraph, fact.sentence) for fact in record.facts),
+        next((number for number, name in enumerate(names) if name in answers), None),
+    )
+
+
+def tells(known: TrueLabels, document: TokenizedRecord, window: Window) -> bool:
+    """Whether anything of what is asked for stands in a window."""
+    if known.spans or known.long:
+        return any(_inside(span, window) for span in (*known.spans, *filter(None, [known.long])))
+    facts = ((paragraph, sentence) for paragraph, sentence, _ in document.sentences(window))
+    return not known.facts or not known.facts.isdisjoint(facts)
+
+
+def labels_of(rows: Sequence[tuple[WindowInput, TrueLabels, Window]], settings: LongAnswersSettings) -> Batch:
+    """What is to be learnt from rows: `spans` (B, S) as start · 2^20 + end, `types` (B,) and so on.
+
+    -1 stands for nothing: no further span, an unknown type, an anchor that isn't there.
+    """
+    spans, longs, types, anchors = [], [], [], []
+    for row, known, window in rows:
+        shift = row.asked - window.begin
+        spans.append(_targets(known.spans, window, shift))
+        longs.append(_targets([known.long] if known.long else [], window, shift))
+        types.append(_type(known, window, settings))
+        if known.candidate is None:
+            anchors.append([int(name in known.facts) for name in row.anchor_of])
+        else:
+            anchors.append([int(name[0] == known.candidate) for name in row.anchor_of])
+    return {
+        "spans": filled(spans),
+        "long_spans": filled(longs),
+        "types": torch.tensor(types),
+        "anchor_labels": filled(anchors),
+    }
+
+
+def _inside(span: TokenSpan, window: Window) -> bool:
+    return window.begin <= span.first and span.last < window.end
+
+
+def _targets(spans: Sequence[TokenSpan], window: Window, shift: int) -> list[int]:
+    found = [TokenSpan(one.first + shift, one.last + shift) for one in spans if _inside(one, window)]
+    return [packed(one) for one in found or [NULL]]
+
+
+def packed(span: TokenSpan) -> int:
+    """A span as one number, so that rows of them are padded as other numbers are."""
+    return (span.first << 20) + span.last
+
+
+def unpacked(spans: Tensor) -> tuple[Tensor, Tensor]:
+    """First and last tokens of packed spans; 0 of what is -1."""
+    kept = spans.clamp(min=0)
+    return kept >> 20, kept & ((1 << 20) - 1)
+
+
+def _type(known: TrueLabels, window: Window, settings: LongAnswersSettings) -> int:
+    if known.type not in settings.types:
+        return -1
+    there = known.long is None or _inside(known.long, window)
+    if settings.form == "natural_questions" and not there:
+        return settings.types.index("null")
+    return settings.types.index(known.type)
+
+
+def choose_window(
+    windows: Sequence[Window], known: TrueLabels, document: TokenizedRecord, rng: np.random.Generator
+) -> Window:
+    """One window of a document: half of the time one of those that tell something, if there are any."""
+    if len(windows) == 1:
+        return windows[0]
+    telling = [window for window in windows if tells(known, document, window)]
+    drawn = telling if telling and rng.random() < 0.5 else windows
+    return drawn[int(rng.integers(len(drawn)))]
+
+
+def span_loss(start: Tensor, end: Tensor, spans: Tensor, allowed: Tensor) -> Tensor:
+    """-ln Σ P(start) P(end) over the spans of each row (B, S; packed, -1: none), summed over rows.
+
+    With one span a row that is the cross-entropy of its start and of its end; with several, any of them may
+    be the one that is meant (the noisy span loss of TriviaQA). `allowed` (B, L) are the tokens that an
+    answer may begin or end at.
+    """
+    starts, ends = (
+        scores.float().masked_fill(~allowed, float("-inf")).log_softmax(-1) for scores in (start, end)
+    )
+    first, last = unpacked(spans)
+    each = starts.gather(1, first) + ends.gather(1, last)  # (B, S)
+    return -each.masked_fill(spans < 0, float("-inf")).logsumexp(1).sum()
+
+
+def type_loss(scores: Tensor, types: Tensor) -> Tensor:
+    """Cross-entropy of the answers' types (B,); -1: not known."""
+    return F.cross_entropy(scores.float(), types, ignore_index=-1, reduction="sum")
+
+
+def facts_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """Binary cross-entropy of sentences (B, A) against whether they support the answer; -1: none there."""
+    loss = F.binary_cross_entropy_with_logits(scores.float(), labels.clamp(min=0).float(), reduction="none")
+    return loss.masked_fill(labels < 0, 0).sum()
+
+
+def candidate_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of the right one among candidates (B, A); rows where none is right count nothing."""
+    there = (labels == 1).any(1)
+    chances = scores.float().masked_fill(labels < 0, float("-inf"))[there].log_softmax(-1)
+    return -chances[labels[there] == 1].sum() if there.any() else scores.sum() * 0
+
+
+def allowed_tokens(lengths: Tensor, asked: Tensor, tokens: int) -> Tensor:
+    """Where an answer may stand (B, L): [CLS], which says that there is none, and the context."""
+    places = torch.arange(tokens, device=asked.device)
+    context = (places >= asked[:, None]) & (places < (lengths.to(asked.device) - 1)[:, None])
+    return context | (places == 0)
 
 
 class AnswersObjective(RecordsObjective["QuestionAnswering"]):
