@@ -21,8 +21,9 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ClassificationSettings
 from bigbird_dna.papers.nlp.config import ClassificationTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.generated import generate_documents
+from bigbird_dna.papers.nlp.loading import column
 from bigbird_dna.papers.nlp.records import ClassificationRecord, Record
-from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask, check_length
+from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
@@ -168,10 +169,8 @@ def targets(records: Sequence[ClassificationRecord], labels: Sequence[str]) -> N
 
 # Columns of the public data sets: of pairs first, as one of them may be a single text's elsewhere.
 _PAIRS = (
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("question", "sentence"),
+    *(("sentence1", "sentence2"), ("premise", "hypothesis")),
+    *(("question1", "question2"), ("question", "sentence")),
 )
 _TEXTS = ("text", "sentence")
 _LABELS = ("label", "hyperpartisan")
@@ -215,10 +214,6 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
         own = {"settings": self.settings.as_json(), "length": self.section.length}
         return {**super().identity(), **own}
 
-    def check(self) -> None:
-        super().check()
-        check_length(self.section.length, self.encoder)
-
     def describe(self, network: nn.Module) -> str:
         return f"{len(self.records):,} records of {len(self.labels) or 'no'} classes"
 
@@ -233,10 +228,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
                 found = {"text": row[first], "pair": row[second]}
                 break
         else:
-            name = next((name for name in _TEXTS if name in row), None)
-            if name is None:
-                raise DataError(f"the data set has none of the columns {', '.join(_TEXTS)}")
-            found = {"text": row[name]}
+            found = {"text": column(row, *_TEXTS)}
         label = next((row[name] for name in _LABELS if name in row), None)
         if self.section.regression:
             return found if label is None else {**found, "score": float(label)}

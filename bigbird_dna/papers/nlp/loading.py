@@ -128,6 +128,14 @@ def _python() -> dict[str, dict[str, str]]:
     return {name: {"": text} for name, text in topics.items()}
 
 
+def column(row: Mapping[str, Any], *names: str) -> Any:
+    """A row's value of the first of these columns that there is; `DataError` if there is none."""
+    for name in names:
+        if name in row:
+            return row[name]
+    raise DataError(f"the data set has none of the columns {', '.join(names)}")
+
+
 def hub_rows(hub: HubConfig, split: str) -> Iterator[Mapping[str, Any]]:
     """Rows of a public data set's split, one after the other; `DataError` if it can't be had.
 

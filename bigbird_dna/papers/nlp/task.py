@@ -254,8 +254,11 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         return {**super().identity(), "data": self.data, "start": self.start.sha256}
 
     def check(self) -> None:
-        """Records of both files must have what is learnt."""
+        """Records of both files must have what is learnt, and inputs room in the encoder."""
         assert self.records and self.watched
+        length, most = getattr(self.section, "length", 0), self.encoder.max_length
+        if length > most:
+            raise ConfigError(f"length {length} is above encoder.max_length {most}")
 
     def initialize(self, network: nn.Module) -> None:
         self.start.initialize(network)
@@ -303,12 +306,6 @@ class RecordsObjective(Objective, ABC, Generic[T]):
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Metrics on the records to watch; those that have no value are left out."""
         return {name: value for name, value in self.metrics(network).items() if value is not None}
-
-
-def check_length(length: int, encoder: EncoderConfig) -> None:
-    """`ConfigError` if an encoder hasn't got so many positions."""
-    if length > encoder.max_length:
-        raise ConfigError(f"length {length} is above encoder.max_length {encoder.max_length}")
 
 
 def open_task(config: Path, overrides: Sequence[str] | None, name: str) -> TextTask[Any, Any, Any]:

@@ -33,7 +33,7 @@ from bigbird_dna.papers.nlp.answers.reading import read_answers
 from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.generated import generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord, Record
-from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask, check_length
+from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
 
@@ -321,7 +321,6 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
 
     def check(self) -> None:
         super().check()
-        check_length(self.section.length, self.encoder)
         for records, path in zip((self.records, self.watched), self.inputs, strict=True):
             self.reader.check_room(records, path)
 

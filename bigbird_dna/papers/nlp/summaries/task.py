@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.config import (
@@ -31,7 +31,7 @@ from bigbird_dna.papers.nlp.config import (
 )
 from bigbird_dna.papers.nlp.generated import generate_facts
 from bigbird_dna.papers.nlp.initialization import TextStart
-from bigbird_dna.papers.nlp.loading import extra
+from bigbird_dna.papers.nlp.loading import column, extra
 from bigbird_dna.papers.nlp.records import Record, SummaryRecord
 from bigbird_dna.papers.nlp.summaries.initialization import make_start, open_summarizer
 from bigbird_dna.papers.nlp.summaries.network import SummariesSettings, match_tokens
@@ -223,12 +223,7 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """A row of arXiv, PubMed, BigPatent, XSum or CNN/DailyMail, by its columns; none: a part is empty."""
-        found = {}
-        for key, names in (("document", _DOCUMENTS), ("summary", _SUMMARIES)):
-            name = next((name for name in names if name in row), None)
-            if name is None:
-                raise DataError(f"the data set has none of the columns {', '.join(names)}")
-            found[key] = str(row[name])
+        found = {"document": str(column(row, *_DOCUMENTS)), "summary": str(column(row, *_SUMMARIES))}
         return found if all(text.strip() for text in found.values()) else None
 
     def generate(self, generated: GeneratedConfig, split: str) -> Lines:
