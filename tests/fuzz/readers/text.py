@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from bigbird_dna.papers.nlp.answers.documents import AnswerReader
-from bigbird_dna.papers.nlp.answers.network import LongAnswersSettings
+from bigbird_dna.papers.nlp.answers.documents import AnswerReader, LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.public import read_public
 from bigbird_dna.papers.nlp.config import AnswerForm, NlpConfig, parse_config, read_config
 from bigbird_dna.papers.nlp.initialization import learn_tokenizer, write_bigbird

@@ -11,8 +11,12 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.directory import build_network
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import Globals
-from bigbird_dna.papers.nlp.answers.documents import TokenSpan
-from bigbird_dna.papers.nlp.answers.network import AnswerInput, AnswerNetwork, LongAnswersSettings
+from bigbird_dna.papers.nlp.answers.documents import (
+    AnswerInput,
+    AnswerNetwork,
+    LongAnswersSettings,
+    TokenSpan,
+)
 from bigbird_dna.papers.nlp.answers.task import allowed_tokens, candidate_loss, facts_loss, packed, span_loss
 from bigbird_dna.papers.nlp.config import TextStartConfig
 from bigbird_dna.papers.nlp.initialization import make_text_start

@@ -10,14 +10,17 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.papers.nlp.answers.documents import (
+    PARAGRAPH,
+    QUESTION,
+    SENTENCE,
     TITLE,
     AnswerReader,
+    LongAnswersSettings,
     TokenSpan,
     Window,
     network_input,
     some_rows,
 )
-from bigbird_dna.papers.nlp.answers.network import PARAGRAPH, QUESTION, SENTENCE, LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.reading import WindowScores, answer, best_span
 from bigbird_dna.papers.nlp.answers.task import known_of, labels_of, places_of, unpacked
 from bigbird_dna.papers.nlp.records import QuestionRecord

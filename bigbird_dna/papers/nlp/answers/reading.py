@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 
 from bigbird_dna.papers.nlp.answers.documents import (
     TITLE,
+    AnswerNetwork,
     AnswerReader,
+    LongAnswersSettings,
     TokenizedRecord,
     TokenSpan,
     Window,
     WindowInput,
     network_input,
 )
-from bigbird_dna.papers.nlp.answers.network import AnswerNetwork, LongAnswersSettings
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.training.batches import on_device
 

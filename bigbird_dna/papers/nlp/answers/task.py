@@ -17,7 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.papers.nlp.answers.documents import (
+    AnswerNetwork,
+    AnswerOutput,
     AnswerReader,
+    LongAnswersSettings,
     TokenizedRecord,
     TokenSpan,
     Window,
@@ -27,7 +30,6 @@ from bigbird_dna.papers.nlp.answers.documents import (
     some_rows,
 )
 from bigbird_dna.papers.nlp.answers.metrics import ARTICLES, normalized, official_metrics
-from bigbird_dna.papers.nlp.answers.network import AnswerNetwork, AnswerOutput, LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.public import public_record, read_public
 from bigbird_dna.papers.nlp.answers.reading import read_answers
 from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig

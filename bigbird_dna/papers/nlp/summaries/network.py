@@ -73,7 +73,7 @@ class SharedSummarizer(BeamDecoder):
         turns = turns and Rotation(*(part[cache.tokens :] for part in turns))
         for layer, cross in zip(self.encoder.layers, self.cross, strict=True):
             assert isinstance(layer, Layer)
-            context = _to_past(layer, x, cache, turns)
+            context = _to_past(layer, x, cache, layer.index, turns)
             x = layer.attention_norm(layer.dropout(layer.attention_output(context), x))
             x = cross(x, cache, layer.index)
             x = layer.output_norm(layer.dropout(layer.inner(x), x))
@@ -88,13 +88,16 @@ class SharedSummarizer(BeamDecoder):
         return own.norm(own.dropout(x + own.segment.weight[0]))  # type: ignore[no-any-return]
 
 
-def _to_past(layer: Layer, x: Tensor, cache: Cache, turns: Rotation | None) -> Tensor:
-    """Full causal attention by the projections of an encoder's layer, (R, T, D) → (R, T, D)."""
-    parts = (layer.query, layer.key or layer.query, layer.value)
-    q, k, v = (split(part(x), layer.heads) for part in parts)
+def _to_past(
+    part: Layer | DecoderAttention, x: Tensor, cache: Cache, index: int, turns: Rotation | None = None
+) -> Tensor:
+    """Full causal attention by the projections of a layer to all tokens up to their own, those in `cache`
+    included, (R, T, D) → (R, T, D)."""
+    parts = (part.query, part.key or part.query, part.value)
+    q, k, v = (split(one(x), part.heads) for one in parts)
     if turns is not None:
         q, k = rotate(q, turns), rotate(k, turns)
-    return cache.attend(layer.index, q, k, v, layer.attention_dropout if layer.training else 0.0)
+    return cache.attend(index, q, k, v, part.attention_dropout if part.training else 0.0)
 
 
 class PegasusLayer(Layer):
@@ -142,7 +145,8 @@ class PegasusDecoderLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
-        x = self.dropout(self.attention.to_past(self.attention_norm(x), cache, self.index), x)
+        past = _to_past(self.attention, self.attention_norm(x), cache, self.index)
+        x = self.dropout(self.attention.output(past), x)
         context = self.cross.to_document(self.cross_norm(x), cache.memory[self.index], cache.present)
         x = self.dropout(context, x)
         inner = ACTIVATIONS[self.activation](self.intermediate(self.output_norm(x)))

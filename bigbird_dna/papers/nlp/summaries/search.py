@@ -30,7 +30,7 @@ class DecoderAttention(nn.Module):
 
     def __init__(self, hidden: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads, self.attention_dropout = heads, dropout
         self.query = nn.Linear(hidden, hidden)
         self.key = nn.Linear(hidden, hidden)
         self.value = nn.Linear(hidden, hidden)
@@ -48,18 +48,12 @@ class DecoderAttention(nn.Module):
         documents, each = len(memory[0]), len(x) // len(memory[0])
         q = split(self.query(x), self.heads)  # (R, H, T, K)
         q = q.view(documents, each, *q.shape[1:]).transpose(1, 2).flatten(2, 3)  # (B, H, R / B · T, K)
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.attention_dropout if self.training else 0.0
         out = scaled_dot_product_attention(q, *memory, attn_mask=present, dropout_p=dropout)
         out = out.view(documents, self.heads, each, x.shape[1], -1).permute(
             0, 2, 3, 1, 4
         )  # (B, R / B, T, H, K)
         return self.output(out.reshape(x.shape))  # type: ignore[no-any-return]
-
-    def to_past(self, x: Tensor, cache: "Cache", layer: int) -> Tensor:
-        """Attend from x (R, T, D) to all tokens up to their own, those in `cache` included."""
-        q = split(self.query(x), self.heads)
-        out = cache.attend(layer, q, *self.keys_values(x), self.dropout if self.training else 0.0)
-        return self.output(out)  # type: ignore[no-any-return]
 
 
 @dataclass
