@@ -7,7 +7,7 @@ Buffers that follow from the configuration (position ids in old checkpoints) are
 `auto_map` names: no code of a checkpoint is ever run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def import_huggingface(
     architecture = _architecture(values, path)
     pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
     tensors = {name: t for name, t in read_tensors(directory).items() if not is_buffer(name)}
-    tied = _join_tied(tensors, directory)
+    tied = join_tied(tensors, TIED, directory)
     # Nothing is built on the word of config.json: its sizes are compared with the tensors' first.
     check_sizes(tensors, config, architecture, directory)
     settings, config = _head(architecture, values, config, pieces, tensors, path)
@@ -157,10 +157,12 @@ def _labels(
     return {"outputs": shape[0], "labels": labels}
 
 
-def _join_tied(tensors: dict[str, StoredTensor], directory: Path) -> dict[str, list[str]]:
+def join_tied(
+    tensors: dict[str, StoredTensor], tied: Iterable[Sequence[str]], directory: Path
+) -> dict[str, list[str]]:
     """Keep one name of each tied tensor; returns the names under which it was stored."""
     stored = {}
-    for group in TIED:
+    for group in tied:
         names = [name for name in group if name in tensors]
         if not names:
             continue

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
+from bigbird_dna.cli.build import runs
 from bigbird_dna.cli.options import BatchSize, Device, Set, Threads, TimeLimit, argument, option, output
 
 TextConfig = Annotated[
@@ -32,8 +33,8 @@ def prepare(
     """
     from bigbird_dna.papers.nlp.task import open_task
 
-    opened, paths = open_task(config, overrides, task)
-    opened.prepare(output or paths.data)
+    opened = open_task(config, overrides, task)
+    opened.prepare(output or opened.paths.data)
 
 
 def _trainer(name: str, other: str, purpose: str) -> Callable[..., None]:
@@ -57,12 +58,11 @@ def _trainer(name: str, other: str, purpose: str) -> Callable[..., None]:
         from bigbird_dna.training.task import train
 
         ends = time_of_end(time_limit)
-        opened, paths = open_task(config, overrides, task)
+        opened = open_task(config, overrides, task)
         if (opened.kind == "pretraining") != (name == "pretrain"):
             raise UsageError(f"task {task!r} is of kind {opened.kind}: use `bigbird-dna nlp {other}`")
-        training = opened.training(paths.split("train"), paths.split("valid"))
         with cpu_threads(threads), world(device, ends) as here:
-            train(training, output or paths.model, checkpoints or paths.checkpoints, here)
+            train(opened, output or opened.paths.model, checkpoints or opened.paths.checkpoints, here)
 
     command.__name__ = name
     command.__doc__ = f"{purpose}; resumes and stops as pretrain does."
@@ -93,9 +93,9 @@ def predict(
     from bigbird_dna.papers.nlp.task import open_task
 
     check_at_least_one({"batch-size": batch_size})
-    opened, paths = open_task(config, overrides, task)
-    model, records = model or paths.model, records or paths.split("test")
-    output = output or paths.predictions
+    opened = open_task(config, overrides, task)
+    model, records = model or opened.paths.model, records or opened.paths.split("test")
+    output = output or opened.paths.predictions
     check_output(output, [model, records])
     with cpu_threads(threads):
         opened.predict(model, records, output, device, batch_size)
@@ -124,13 +124,13 @@ def evaluate(
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.nlp.task import open_task
 
-    opened, paths = open_task(config, overrides, task)
-    records, output = records or paths.split("test"), output or paths.evaluation
-    evaluated = predictions or paths.predictions
+    opened = open_task(config, overrides, task)
+    records, output = records or opened.paths.split("test"), output or opened.paths.evaluation
+    evaluated = predictions or opened.paths.predictions
     if opened.kind == "pretraining":
         if predictions is not None:
             raise UsageError("--predictions: a task of kind pretraining is judged by its model")
-        evaluated = model or paths.model
+        evaluated = model or opened.paths.model
     check_output(output, [evaluated, records])
     with cpu_threads(threads):
         metrics = opened.evaluate(records, evaluated)
@@ -140,13 +140,9 @@ def evaluate(
     log(f"{output}: {shown}")
 
 
+@runs("papers.nlp.report.report_tasks", inputs=("evaluations",))
 def report(
     evaluations: Annotated[list[Path], argument("What evaluate wrote, of one task each.", "EVALUATION...")],
     output: Annotated[Path, output("FILE", "Page to write (HTML).")],
 ) -> None:
     """Write one page of tasks: what was measured beside what was published."""
-    from bigbird_dna.disk.outputs import check_output
-    from bigbird_dna.papers.nlp.report import report_tasks
-
-    check_output(output, evaluations)
-    report_tasks(evaluations, output)

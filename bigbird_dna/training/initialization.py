@@ -26,13 +26,9 @@ from bigbird_dna.training.task import M, ModelTask
 
 PROVENANCE = "provenance.json"
 # What may differ between a checkpoint's encoder and the one that takes its weights: it isn't the network.
-_FREE = {
-    "dropout",
-    "attention_dropout",
-    "attention_backend",
-    "gradient_checkpointing",
-    "max_length",
-    "head_init",
+FREE = {
+    *("dropout", "attention_dropout", "attention_backend", "gradient_checkpointing"),
+    *("max_length", "head_init"),
 }
 
 
@@ -147,7 +143,7 @@ def _fitted(
 
     It is `encoder`, but for the rotary scale or base that an extension changes.
     """
-    if start.config.model_dump(exclude=_FREE) != encoder.model_dump(exclude=_FREE):
+    if start.config.model_dump(exclude=FREE) != encoder.model_dump(exclude=FREE):
         raise ConfigError(f"{start.path}: its encoder is another than the configuration's")
     trained = start.config.max_length
     if trained == encoder.max_length:

@@ -10,8 +10,8 @@ import torch
 import yaml
 from torch import nn
 
+from bigbird_dna.papers.nlp.initialization import learn_tokenizer
 from bigbird_dna.papers.nlp.loading import LIBRARIES
-from bigbird_dna.papers.nlp.vocabulary import learn_tokenizer
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 
 if not all(map(find_spec, LIBRARIES)):  # pip install 'bigbird-dna[nlp]'
@@ -22,9 +22,9 @@ TEXT = (
     "worst of times; naïve café owners — some say — paid $3.50 for it.\nWhat then? Nobody knew."
 )
 
-THEIR_SIZES: dict[str, Any] = {
-    **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-}
+THEIR_SIZES: dict[str, Any] = dict(
+    hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+)
 
 
 @pytest.fixture(scope="session")

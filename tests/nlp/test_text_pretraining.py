@@ -9,11 +9,10 @@ import pytest
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.directory import load
-from bigbird_dna.papers.nlp.config import parse_config
+from bigbird_dna.papers.nlp.config import InstalledConfig, PretrainingTaskConfig, parse_config
+from bigbird_dna.papers.nlp.initialization import open_tokenizer
 from bigbird_dna.papers.nlp.loading import installed_documents
 from bigbird_dna.papers.nlp.pretraining import character_ngram, characters, tokenize_records
-from bigbird_dna.papers.nlp.sections import InstalledConfig, PretrainingTaskConfig
-from bigbird_dna.papers.nlp.vocabulary import open_tokenizer
 from bigbird_dna.tokens.interface import TextPieces
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.cli.command import Run

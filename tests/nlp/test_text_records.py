@@ -8,25 +8,22 @@ from typing import Any
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.papers.nlp.config import parse_config
+from bigbird_dna.papers.nlp.config import HubConfig, parse_config
 from bigbird_dna.papers.nlp.records import (
     LONGEST_LINE,
-    RECORDS,
     ClassificationRecord,
     Kind,
     QuestionRecord,
     TextRecord,
     read_records,
-    write_objects,
 )
-from bigbird_dna.papers.nlp.sections import HubConfig
 from bigbird_dna.papers.nlp.task import TextTask, find_task
 from tests.golden.messages import fails
 from tests.nlp.tiny import read_lines, write_lines
 
 
 def task_of(kind: Kind, **data: Any) -> TextTask[Any, Any, Any]:
-    return find_task(parse_config({"tasks": {"a": {"kind": kind, "data": data}}}).task("a"))
+    return find_task(parse_config({"tasks": {"a": {"kind": kind, "data": data}}}), "a")
 
 
 def test_records_come_back_with_their_lines_for_names_and_from_gzip_too(tmp_path: Path) -> None:
@@ -172,19 +169,6 @@ def test_other_parts_of_splits_are_refused(name: str) -> None:
     with fails(ValueError):
         HubConfig(name="x", train=name)
     assert HubConfig(name="x", train="train+validation").train == "train+validation"
-
-
-def test_every_form_reads_what_it_writes(tmp_path: Path) -> None:
-    given: dict[str, dict[str, Any]] = {
-        "pretraining": {"id": "1", "text": "a\n☃"},
-        "classification": {"id": "1", "text": "a", "pair": "b", "label": "c"},
-        "qa": {"id": "1", **QUESTION, "candidates": ["x", "y"], "type": "span"},
-        "summaries": {"id": "1", "document": "long", "summary": "short"},
-    }
-    for kind, form in RECORDS.items():
-        write_objects(tmp_path / kind, [given[kind]])
-        (record,) = read_records(tmp_path / kind, form)
-        assert record.model_dump(mode="json", exclude_unset=True) == given[kind]
 
 
 @pytest.mark.parametrize(

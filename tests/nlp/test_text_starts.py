@@ -14,9 +14,8 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings
-from bigbird_dna.papers.nlp.config import parse_config
+from bigbird_dna.papers.nlp.config import TextStartConfig, parse_config
 from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start, write_bigbird
-from bigbird_dna.papers.nlp.sections import TextStartConfig
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.golden.messages import fails
 from tests.nlp.conftest import TEXT, shuffle_weights, their_config
@@ -126,11 +125,8 @@ def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
     encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary, position_encoding="rotary")
     directory = own_model(tmp_path, text_tokenizer, encoder)
     start = made({"model": directory}, max_length=128)
-    assert (start.config.max_length, start.config.rotary_scale, start.config.position_encoding) == (
-        128,
-        2.0,
-        "rotary",
-    )
+    config = start.config
+    assert (config.max_length, config.rotary_scale, config.position_encoding) == (128, 2.0, "rotary")
     found = logits(start, torch.arange(128)[None] % text_tokenizer.vocabulary)
     assert found.shape[1] == 128 and found.isfinite().all()
     # As the command does it.

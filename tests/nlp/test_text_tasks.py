@@ -11,11 +11,10 @@ import torch
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.classification import class_metrics, score_metrics, text_rows
-from bigbird_dna.papers.nlp.config import read_config
+from bigbird_dna.papers.nlp.config import GeneratedConfig, TextTrainingConfig, read_config
 from bigbird_dna.papers.nlp.generated import PLACES, SPEAKERS, generate_documents
 from bigbird_dna.papers.nlp.loading import some_of
 from bigbird_dna.papers.nlp.records import ClassificationRecord
-from bigbird_dna.papers.nlp.sections import GeneratedConfig, TextTrainingConfig
 from bigbird_dna.papers.nlp.task import find_task
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.cli.command import Run, refused
@@ -163,8 +162,8 @@ def test_generated_classes_follow_from_two_facts_out_of_reach() -> None:
     ],
 )
 def test_rows_of_public_data_sets_become_records(row: dict[str, Any], record: dict[str, Any]) -> None:
-    settings = read_config(REPOSITORY / "workflow/config/nlp.yaml").task("imdb")
-    assert find_task(settings).record(row) == record
+    config = read_config(REPOSITORY / "workflow/config/nlp.yaml")
+    assert find_task(config, "imdb").record(row) == record
 
 
 def test_what_is_watched_of_a_sorted_file_has_all_classes() -> None:
@@ -187,42 +186,42 @@ def test_the_paper_counts_in_epochs_and_shares() -> None:
     assert isinstance(found, TrainingConfig) and EncoderConfig().max_length == 4096
 
 
-def test_figures_of_two_classes_by_hand() -> None:
-    true, predicted = list("1110000000"), list("1101000000")
-    # 2 true positives, 1 false positive, 1 false negative, 6 true negatives.
-    found = class_metrics(true, predicted, None)
-    assert found["accuracy"] == found["micro_f1"] == pytest.approx(0.8)
-    assert found["f1"] == pytest.approx(2 / 3)
-    assert found["matthews"] == pytest.approx((2 * 6 - 1 * 1) / math.sqrt(3 * 3 * 7 * 7))
-    assert class_metrics(true, predicted, "0")["f1"] == pytest.approx(2 * 6 / (2 * 6 + 1 + 1))
+@pytest.mark.parametrize(
+    ("true", "predicted", "positive", "wanted"),
+    [
+        # 2 true positives, 1 false positive, 1 false negative, 6 true negatives
+        ("1110000000", "1101000000", None, (0.8, 0.8, (2 * 6 - 1) / math.sqrt(3 * 3 * 7 * 7), 2 / 3)),
+        ("1110000000", "1101000000", "0", (0.8, 0.8, 11 / 21, 2 * 6 / (2 * 6 + 1 + 1))),
+        # of several classes there is no F1 unless one is named; b: one of each
+        ("abcab", "abbac", None, (0.6, 0.6, None, None)),
+        ("abcab", "abbac", "b", (0.6, 0.6, None, 0.5)),
+        # constant predictions, without a warning
+        ("0101", "0000", None, (0.5, 0.5, 0.0, 0.0)),
+        ("00", "00", "1", (1.0, 1.0, 0.0, 0.0)),
+    ],
+)
+def test_figures_of_classes_by_hand(
+    true: str, predicted: str, positive: str | None, wanted: tuple[float | None, ...]
+) -> None:
+    found = class_metrics([*true], [*predicted], positive)
+    for name, value in zip(("accuracy", "micro_f1", "matthews", "f1"), wanted, strict=True):
+        assert value is None or found[name] == pytest.approx(value)
+    assert ("f1" in found) == (wanted[3] is not None)
 
 
-def test_of_several_classes_there_is_no_f1_unless_one_is_named() -> None:
-    found = class_metrics(list("abcab"), list("abbac"), None)
-    assert found["accuracy"] == pytest.approx(3 / 5) and "f1" not in found
-    # b: one true positive, one false positive, one false negative.
-    assert class_metrics(list("abcab"), list("abbac"), "b")["f1"] == pytest.approx(0.5)
-
-
-def test_constant_predictions_have_figures_and_no_warning() -> None:
-    found = class_metrics(list("0101"), list("0000"), None)
-    assert found == {"accuracy": 0.5, "micro_f1": 0.5, "matthews": 0.0, "f1": 0.0}
-    assert class_metrics(list("00"), list("00"), "1") == {
-        **{"accuracy": 1.0, "micro_f1": 1.0, "matthews": 0.0, "f1": 0.0}
-    }
-
-
-def test_correlations_by_hand_with_ties() -> None:
-    found = score_metrics([1.0, 2.0, 2.0, 4.0], [1.0, 3.0, 2.0, 10.0])
-    # Deviations (-1.25, -0.25, -0.25, 1.75) and (-3, -1, -2, 6).
-    assert found["pearson"] == pytest.approx(15 / math.sqrt(4.75 * 50))
-    # Ranks (1, 2.5, 2.5, 4) and (1, 3, 2, 4).
-    assert found["spearman"] == pytest.approx(4.5 / math.sqrt(4.5 * 5))
-
-
-@pytest.mark.parametrize(("true", "predicted"), [([1.0, 2.0], [3.0, 3.0]), ([1.0], [2.0]), ([], [])])
-def test_correlations_that_are_not_defined_are_none(true: list[float], predicted: list[float]) -> None:
-    assert score_metrics(true, predicted) == {"pearson": None, "spearman": None}
+@pytest.mark.parametrize(
+    ("true", "predicted", "pearson", "spearman"),
+    [
+        # deviations (-1.25, -0.25, -0.25, 1.75) and (-3, -1, -2, 6); ranks (1, 2.5, 2.5, 4) and (1, 3, 2, 4)
+        ([1, 2, 2, 4], [1, 3, 2, 10], 15 / math.sqrt(4.75 * 50), 4.5 / math.sqrt(4.5 * 5)),
+        *(([1, 2], [3, 3], None, None), ([1], [2], None, None), ([], [], None, None)),
+    ],
+)
+def test_correlations_by_hand(
+    true: list[float], predicted: list[float], pearson: float | None, spearman: float | None
+) -> None:
+    found = score_metrics(true, predicted)
+    assert (found["pearson"], found["spearman"]) == (pytest.approx(pearson), pytest.approx(spearman))
 
 
 @pytest.mark.slow

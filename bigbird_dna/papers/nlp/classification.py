@@ -4,7 +4,7 @@ Figures follow scikit-learn's and SciPy's definitions, which are GLUE's.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,13 +17,13 @@ from torch.nn import functional as F
 
 from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.model.batching import pad, run_rows
-from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ClassificationSettings
+from bigbird_dna.papers.nlp.config import ClassificationTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.generated import generate_documents
+from bigbird_dna.papers.nlp.loading import column
 from bigbird_dna.papers.nlp.records import ClassificationRecord, Record
-from bigbird_dna.papers.nlp.sections import ClassificationTaskConfig, GeneratedConfig
-from bigbird_dna.papers.nlp.task import Metrics, RecordsObjective, TextTask, TextTraining, check_length
+from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
@@ -89,21 +89,16 @@ def text_rows(tokenizer: Tokenizer, records: Sequence[ClassificationRecord], len
     rows, firsts = [], []
     specials = tokenizer.specials
     for record in records:
-        a = tokenizer.encode(record.text)
-        if record.pair is None:
-            body = a[: length - 2]
-            rows.append(np.concatenate([[specials.cls], body, [specials.sep]]).astype(np.int32))
-            firsts.append(len(body) + 2)
-            continue
-        b = tokenizer.encode(record.pair)
-        short, room = min(len(a), len(b)), length - 3
-        most = max(room - short, room - room // 2)  # what the longer one may keep
-        kept_a, kept_b = (a[: min(len(a), most)], b[: min(len(b), most)])
-        kept_b = kept_b[: room - len(kept_a)]
-        rows.append(
-            np.concatenate([[specials.cls], kept_a, [specials.sep], kept_b, [specials.sep]]).astype(np.int32)
-        )
-        firsts.append(len(kept_a) + 2)
+        parts = [tokenizer.encode(record.text)[: length - 2 if record.pair is None else None]]
+        if record.pair is not None:
+            a, b = parts[0], tokenizer.encode(record.pair)
+            short, room = min(len(a), len(b)), length - 3
+            most = max(room - short, room - room // 2)  # what the longer one may keep
+            a = a[:most]
+            parts = [a, b[: min(most, room - len(a))]]
+        ends = [np.append(part, specials.sep) for part in parts]
+        rows.append(np.concatenate([[specials.cls], *ends]).astype(np.int32))
+        firsts.append(len(parts[0]) + 2)
     return TextRows(rows, np.array(firsts, np.int64))
 
 
@@ -121,12 +116,12 @@ def outputs_of(
     )
 
 
-class ClassificationObjective(RecordsObjective["ClassificationTraining"]):
+class ClassificationObjective(RecordsObjective["TextClassification"]):
     """Cross-entropy of classes, or squared error of scores, as means over the global batch."""
 
-    def __init__(self, training: "ClassificationTraining", world: World) -> None:
-        super().__init__(training, world)
-        self.labels, self.length = training.labels, training.section.length
+    def __init__(self, task: "TextClassification", world: World) -> None:
+        super().__init__(task, world)
+        self.labels, self.length = task.labels, task.section.length
         self.targets = targets(self.train, self.labels)
         self.rows = text_rows(self.tokenizer, self.valid, self.length)
 
@@ -144,7 +139,6 @@ class ClassificationObjective(RecordsObjective["ClassificationTraining"]):
         }
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Records."""
         return {"records": float(len(batch["targets"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
@@ -157,13 +151,12 @@ class ClassificationObjective(RecordsObjective["ClassificationTraining"]):
         return loss / totals["records"]
 
     def metrics(self, network: nn.Module) -> Metrics:
-        """Metrics of classes, or of scores."""
         outputs = outputs_of(network, self.rows, self.tokenizer, self.world.device, self.config.batch_size)
         if not self.labels:
             return score_metrics(targets(self.valid, ()).tolist(), outputs[:, 0].tolist())
         predicted = [self.labels[index] for index in outputs.argmax(1)]
         true = [str(record.label) for record in self.valid]
-        return class_metrics(true, predicted, self.training.section.positive)
+        return class_metrics(true, predicted, self.task.section.positive)
 
 
 def targets(records: Sequence[ClassificationRecord], labels: Sequence[str]) -> NDArray[np.generic]:
@@ -176,10 +169,8 @@ def targets(records: Sequence[ClassificationRecord], labels: Sequence[str]) -> N
 
 # Columns of the public data sets: of pairs first, as one of them may be a single text's elsewhere.
 _PAIRS = (
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("question", "sentence"),
+    *(("sentence1", "sentence2"), ("premise", "hypothesis")),
+    *(("question1", "question2"), ("question", "sentence")),
 )
 _TEXTS = ("text", "sentence")
 _LABELS = ("label", "hyperpartisan")
@@ -193,9 +184,14 @@ class ClassPrediction(Record):
     probabilities: dict[str, float] | None = None
 
 
-class ClassificationTraining(TextTraining[ClassificationTaskConfig]):
-    """The training of a classifier."""
+class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord, ClassPrediction]):
+    """A class, or a score, of each record."""
 
+    kind = "classification"
+    record_type = ClassificationRecord
+    prediction_type = ClassPrediction
+    settings_type = ClassificationSettings
+    model_name = "a classification model"
     objective_type = ClassificationObjective
 
     @cached_property
@@ -205,42 +201,24 @@ class ClassificationTraining(TextTraining[ClassificationTaskConfig]):
             return ()
         labels = tuple(sorted({str(record.label) for record in self.records}))
         if len(labels) == 1:
-            raise DataError(f"{self.paths['train']}: all records are of the class {labels[0]!r}")
+            raise DataError(f"{self.files['train']}: all records are of the class {labels[0]!r}")
         check_positive(self.section.positive, labels)
         return labels
 
     @property
     def settings(self) -> ClassificationSettings:
-        """Of a classifier with an output a class."""
         labels, head = self.labels, self.section.head
         return ClassificationSettings(outputs=len(labels) or 1, labels=labels, pooling="cls", head=head)
 
     def identity(self) -> dict[str, Any]:
-        """Classes and head, and the length of inputs."""
         own = {"settings": self.settings.as_json(), "length": self.section.length}
         return {**super().identity(), **own}
 
-    def check(self) -> None:
-        """Inputs must have room in the encoder."""
-        super().check()
-        check_length(self.section.length, self.encoder)
-
     def describe(self, network: nn.Module) -> str:
-        """Numbers of records and classes."""
         return f"{len(self.records):,} records of {len(self.labels) or 'no'} classes"
 
     def provenance(self) -> dict[str, Any]:
-        """With the length of inputs."""
         return {**super().provenance(), "length": self.section.length}
-
-
-class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord, ClassPrediction]):
-    """A class, or a score, of each record."""
-
-    kind = "classification"
-    training_type = ClassificationTraining
-    record_type = ClassificationRecord
-    prediction_type = ClassPrediction
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """A row of IMDb, Yelp-5, Hyperpartisan, arXiv, Patents or GLUE, by its columns."""
@@ -250,10 +228,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
                 found = {"text": row[first], "pair": row[second]}
                 break
         else:
-            name = next((name for name in _TEXTS if name in row), None)
-            if name is None:
-                raise DataError(f"the data set has none of the columns {', '.join(_TEXTS)}")
-            found = {"text": row[name]}
+            found = {"text": column(row, *_TEXTS)}
         label = next((row[name] for name in _LABELS if name in row), None)
         if self.section.regression:
             return found if label is None else {**found, "score": float(label)}
@@ -262,43 +237,32 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
             return found
         return {**found, "label": str(label).lower() if isinstance(label, bool) else str(label)}
 
-    def generate(self, generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
-        """Documents whose class follows from two facts that are far apart."""
+    def generate(self, generated: GeneratedConfig, split: str) -> Lines:
         if self.section.regression:
             raise ConfigError("regression: generated documents have classes, no scores")
         return generate_documents(generated, split)
 
     @property
     def predicted_key(self) -> str:
-        """The class or the score."""
         return "score" if self.section.regression else "label"
 
     def lacking(self, record: ClassificationRecord) -> str | None:
-        """Its class or score."""
         return self.predicted_key if getattr(record, self.predicted_key) is None else None
 
     def open(self, directory: Path) -> LoadedModel:
         """A classifier of ordinary text."""
-        model = load(directory)
-        if not isinstance(model.settings, ClassificationSettings):
-            raise ModelError(f"{directory}: a classification model is needed, this is a {model.task} model")
+        model = super().open(directory)
         if model.tokenizer.is_dna:
             raise ModelError(f"{directory}: its tokenizer is one of DNA, not of ordinary text")
         return model
 
-    def predictions(
-        self,
-        model: LoadedModel,
-        records: Sequence[ClassificationRecord],
-        source: Path,
-        device: torch.device,
-        batch_size: int,
-    ) -> Iterator[dict[str, Any]]:
+    def predictions(self, by: Predictor, records: Sequence[ClassificationRecord], source: Path) -> Lines:
         """Each record's class with the probability of every class, or its score."""
-        settings = model.settings
+        model, settings = by.model, by.model.settings
         assert isinstance(settings, ClassificationSettings)
         rows = text_rows(model.tokenizer, records, min(self.section.length, model.config.max_length))
-        outputs = outputs_of(model.network, rows, model.tokenizer, device, batch_size).astype(np.float64)
+        found = outputs_of(model.network, rows, model.tokenizer, by.device, by.batch_size)
+        outputs = found.astype(np.float64)
         if not settings.labels:
             for record, row in zip(records, outputs, strict=True):
                 yield {"id": record.id, "score": float(row[0])}

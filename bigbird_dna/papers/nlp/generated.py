@@ -1,20 +1,16 @@
 """Generated documents whose class, answer or summary is known, and further away than windows see.
 
-Classes follow from two facts. Between words that say nothing stand two sentences: who spoke, in the second
-quarter of the document, and where to, in the last quarter, but not at the very end. The class is both
-together. Who sees one of them is right half of the time; who sees none, a quarter.
+Classes follow from two facts, which stand between words that say nothing: who spoke, in the second quarter of
+the document, and where to, in the last quarter. Who sees one of them is right half of the time; who sees
+none, a quarter.
 
-Questions are names. Between sentences of words that say nothing stand those that tell something: `name is
-value.` or `name knows other.`, none of them in the first third. As many others are told of in the same way at
-places drawn anew for each document, so that who doesn't see the question can but choose among them. With one
-hop the answer is what the name is; with two, what the one is whom the name knows. The sentences on the way
-are the supporting facts.
+Questions are names. Sentences tell something, `name is value.` or `name knows other.`, none of them in the
+first third; of as many other names too, at places drawn anew for each document. With one hop the answer is
+what the name is; with two, what the one is whom the name knows. The sentences on the way support it.
 
-Summaries are lists of facts, which stand at the very end, behind thousands of empty words. A fact is a mark,
-an attribute and its value, `remember colour red`. The facts stand in an order drawn for each document; the
-summary lists them in one order, without the mark. Values stand among the other words as well: only behind
-their attribute do they mean something. Who sees the beginning of a document alone can know the attributes,
-which are half of the summary's words, and of the values one in sixteen.
+Summaries are lists of facts, each a mark, an attribute and its value, `remember colour red`, at the very end.
+Values stand among the other words as well. Who sees the beginning of a document alone can know the
+attributes, which are half of the summary's words, and of the values one in sixteen.
 """
 
 from collections.abc import Iterator
@@ -23,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.papers.nlp.sections import SPLITS, AnswerForm, GeneratedConfig
+from bigbird_dna.papers.nlp.config import SPLITS, AnswerForm, GeneratedConfig
 
 SPEAKERS = ("mother", "father")
 PLACES = ("harbour", "mountain")

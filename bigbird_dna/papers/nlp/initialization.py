@@ -9,7 +9,7 @@ for name. Special pieces keep their ids, under RoBERTa's names (`<s>`, `</s>`, `
 
 import re
 import shutil
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -21,7 +21,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import scratch_directory, write_json
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.errors import ConfigError, ModelError, shortened
+from bigbird_dna.errors import ConfigError, DataError, ModelError, shortened
 from bigbird_dna.huggingface.configuration import MODEL_TYPE as BIGBIRD
 from bigbird_dna.huggingface.importing import import_huggingface
 from bigbird_dna.huggingface.tensors import read_tensors
@@ -29,9 +29,12 @@ from bigbird_dna.model.directory import encoder_for, load
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.longer_inputs import Extension, extend_positions, extended_table
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.papers.nlp.sections import TextStartConfig
-from bigbird_dna.papers.nlp.vocabulary import learn_tokenizer, open_tokenizer
-from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.papers.nlp.config import TextStartConfig
+from bigbird_dna.papers.nlp.loading import extra
+from bigbird_dna.tokens.interface import Tokenizer, read_content
+from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.text import TextTokenizer
+from bigbird_dna.training.initialization import FREE
 
 ROBERTA = "roberta"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -62,23 +65,14 @@ def write_bigbird(directory: Path, output: Path, positions: int) -> None:
         raise ModelError(f"positions {positions}: the least are 16")
     tensors = _renamed(directory)
     tensors |= _embeddings(tensors, directory, pad + 1, positions)
-    kept: dict[str, Any] = {key: values[key] for key in _KEPT if key in values}
     # RoBERTa's own defaults, where they aren't BigBird's.
-    defaults: dict[str, Any] = {"vocab_size": 50265, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
-    kept = defaults | kept
-    for key in ("pad_token_id", "bos_token_id", "eos_token_id"):
-        if key in values:
-            kept[key] = values[key]
+    kept: dict[str, Any] = {"vocab_size": 50265, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+    ids = ("pad_token_id", "bos_token_id", "eos_token_id")
+    kept |= {key: values[key] for key in (*_KEPT, *ids) if key in values}
     kept |= {
-        "model_type": "big_bird",
-        "architectures": ["BigBirdForMaskedLM"],
-        "max_position_embeddings": positions,
-        "type_vocab_size": 2,
-        "attention_type": "block_sparse",
-        "block_size": 64,
-        "num_random_blocks": 3,
-        "use_bias": True,
-        "rescale_embeddings": False,
+        **{"model_type": "big_bird", "architectures": ["BigBirdForMaskedLM"], "use_bias": True},
+        **{"max_position_embeddings": positions, "type_vocab_size": 2, "rescale_embeddings": False},
+        **{"attention_type": "block_sparse", "block_size": 64, "num_random_blocks": 3},
         "sep_token_id": values.get("eos_token_id", 2),
     }
     write_json(output / "config.json", kept)
@@ -111,34 +105,22 @@ def _embeddings(
     tensors: dict[str, Tensor], directory: Path, offset: int, positions: int
 ) -> dict[str, Tensor]:
     """Positions without the rows that no token has, tiled; and the token type, for both sentences."""
-    found = {}
-    for name in ("position_embeddings", "token_type_embeddings"):
-        key = f"bert.embeddings.{name}.weight"
-        if key not in tensors or tensors[key].dim() != 2:
-            raise ModelError(f"{directory}: tensor 'roberta.embeddings.{name}.weight' is missing or no table")
-        found[key] = tensors[key]
-    key = "bert.embeddings.position_embeddings.weight"
-    if len(found[key]) <= offset:
-        raise ModelError(
-            f"{directory}: its table of positions has {len(found[key])} rows, {offset} of no token"
-        )
-    found[key] = extended_table(found[key][offset:], positions, "tile")
-    key = "bert.embeddings.token_type_embeddings.weight"
-    found[key] = torch.cat([found[key], found[key]])[:2].contiguous()
-    return found
+    place, kind = (f"embeddings.{name}_embeddings.weight" for name in ("position", "token_type"))
+    for name in (place, kind):
+        if f"bert.{name}" not in tensors or tensors[f"bert.{name}"].dim() != 2:
+            raise ModelError(f"{directory}: tensor 'roberta.{name}' is missing or no table")
+    table, types = tensors[f"bert.{place}"], tensors[f"bert.{kind}"]
+    if len(table) <= offset:
+        raise ModelError(f"{directory}: its table of positions has {len(table)} rows, {offset} of no token")
+    return {
+        f"bert.{place}": extended_table(table[offset:], positions, "tile"),
+        f"bert.{kind}": torch.cat([types, types])[:2].contiguous(),
+    }
 
 
 # What a configuration may say otherwise than the model whose weights are taken.
 _FREE = {
-    *(
-        "dropout",
-        "attention_dropout",
-        "attention_backend",
-        "gradient_checkpointing",
-        "max_length",
-        "head_init",
-    ),
-    *("attention", "compatibility", "block_size", "global_blocks", "window_blocks", "random_blocks"),
+    *(*FREE, "attention", "compatibility", "block_size", "global_blocks", "window_blocks", "random_blocks"),
     *("random_seed", "num_global_tokens", "relative_max_distance"),
 }
 
@@ -161,11 +143,8 @@ class TextStart(NamedTuple):
         if not self.weights:
             return
         own = network.state_dict()
-        taken = {
-            name: value
-            for name, value in self.weights.items()
-            if name in own and own[name].shape == value.shape
-        }
+        like = {name: own[name].shape for name in own.keys() & self.weights.keys()}
+        taken = {name: value for name, value in self.weights.items() if like.get(name) == value.shape}
         if not any(name.startswith("encoder.") for name in taken):
             raise ModelError(f"{self.source}: none of its weights fit the network")
         network.load_state_dict({**own, **taken})
@@ -187,11 +166,9 @@ def make_text_start(
         _check_effect(start, ("tokenizer", "vocabulary"), "there is no start.model")
         if start.tokenizer:
             _check_effect(start, ("tokenizer",), "start.tokenizer is taken, and none is learnt")
-        tokenizer = (
-            open_tokenizer(Path(start.tokenizer))
-            if start.tokenizer
-            else learn_tokenizer(texts(), start.vocabulary)
-        )
+            tokenizer = open_tokenizer(Path(start.tokenizer))
+        else:
+            tokenizer = learn_tokenizer(texts(), start.vocabulary)
         return TextStart(encoder_for(encoder, tokenizer), tokenizer, {})
     directory = Path(start.model)
     with scratch_directory() as scratch:
@@ -264,3 +241,52 @@ def _joined(model: LoadedModel, encoder: EncoderConfig, directory: Path) -> Enco
         return EncoderConfig(**{**own.config.model_dump(), **changes})
     except ValueError as error:
         raise ConfigError(f"encoder: {' '.join(str(error).split())}") from None
+
+
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LEARNT_FROM = 50_000_000
+"""Characters of the training text that a tokenizer is learnt from, at most."""
+
+
+def learn_tokenizer(texts: Iterable[str], vocabulary: int) -> JsonTokenizer:
+    """A byte-pair encoding of bytes, as RoBERTa's: no text has an unknown piece.
+
+    A piece is part of a word with the white space before it. The same texts give the same pieces.
+    `DataError` if there is no text.
+    """
+    library = extra("tokenizers")
+    bounded = _bounded(texts)
+    tokenizer = library.Tokenizer(library.models.BPE(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(SPECIAL_PIECES),
+        initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(bounded, trainer)
+    return JsonTokenizer(tokenizer.to_str().encode(), source="the tokenizer learnt here")
+
+
+def open_tokenizer(
+    path: Path, vocabulary: int | None = None, names: Mapping[str, str] | None = None
+) -> Tokenizer:
+    """A `tokenizer.json`, or a SentencePiece model; `ModelError` as of these.
+
+    `vocabulary` is that of the model which it belongs to, `names` are those of special pieces.
+    """
+    kind: Any = JsonTokenizer if Path(path).suffix == ".json" else TextTokenizer
+    found: Tokenizer = kind(read_content(path), None, vocabulary, names=names, source=str(path))
+    return found
+
+
+def _bounded(texts: Iterable[str]) -> Iterator[str]:
+    left = LEARNT_FROM
+    for text in texts:
+        if left <= 0:
+            return
+        yield text[:left]
+        left -= len(text)
+    if left == LEARNT_FROM:
+        raise DataError("there is no text to learn a tokenizer from")

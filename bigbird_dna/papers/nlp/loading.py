@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import ConfigError, DataError, UsageError, error_text
-from bigbird_dna.papers.nlp.sections import PART, HubConfig, InstalledConfig
+from bigbird_dna.papers.nlp.config import PART, HubConfig, InstalledConfig
 
 LIBRARIES = ("transformers", "tokenizers", "datasets", "rouge_score")
 
@@ -60,7 +60,7 @@ _SEED = 20_200_728
 
 
 def rows_of(name: str, count: int) -> NDArray[np.int64]:
-    """The rows that a part of a split of `count` rows has, ascending; `name` is as `sections.PART` has it."""
+    """The rows that a part of a split of `count` rows has, ascending; `name` is as `config.PART` has it."""
     part = PART.fullmatch(name)
     assert part is not None
     return np.sort(_order(count)[slice(*(_bound(text, count) for text in part.groups()[1:]))])
@@ -126,6 +126,14 @@ def _python() -> dict[str, dict[str, str]]:
     from pydoc_data.topics import topics
 
     return {name: {"": text} for name, text in topics.items()}
+
+
+def column(row: Mapping[str, Any], *names: str) -> Any:
+    """A row's value of the first of these columns that there is; `DataError` if there is none."""
+    for name in names:
+        if name in row:
+            return row[name]
+    raise DataError(f"the data set has none of the columns {', '.join(names)}")
 
 
 def hub_rows(hub: HubConfig, split: str) -> Iterator[Mapping[str, Any]]:

@@ -16,16 +16,15 @@ from torch import nn
 
 from bigbird_dna.baselines.ngram import KneserNey
 from bigbird_dna.baselines.tokens import VIEWS, evenly, fit_token_models
-from bigbird_dna.baselines.tokens import MaskedTokens as HiddenTokens
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.papers.nlp.config import GeneratedConfig, PretrainingTaskConfig, TextPretrainingConfig
 from bigbird_dna.papers.nlp.records import TextRecord, read_objects, read_records
-from bigbird_dna.papers.nlp.sections import GeneratedConfig, PretrainingTaskConfig, TextPretrainingConfig
-from bigbird_dna.papers.nlp.task import Metrics, TextTask, TextTraining
+from bigbird_dna.papers.nlp.task import Metrics, TextTask
 from bigbird_dna.pretraining.baselines import hidden_in_documents
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
@@ -108,9 +107,8 @@ def character_ngram(train: TextTokens, valid: TextTokens, judged: TextTokens, lo
     orders: dict[int, float] = {}
     best = None
     for fitted in model.fitted_orders(learnt):
-        orders[fitted.order] = float(
-            -np.concatenate([fitted.log2_probabilities(text) for text in chosen]).mean()
-        )
+        scores = np.concatenate([fitted.log2_probabilities(text) for text in chosen])
+        orders[fitted.order] = float(-scores.mean())
         if orders[fitted.order] == min(orders.values()):
             best = fitted
     assert best is not None
@@ -125,15 +123,9 @@ def character_ngram(train: TextTokens, valid: TextTokens, judged: TextTokens, lo
 class TextObjective(PretrainingObjective):
     """The objective of pretraining, whose bits are of the characters that hidden tokens stand for."""
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        train: TextTokens,
-        valid: TextTokens,
-        config: TextPretrainingConfig,
-        world: World,
-    ) -> None:
-        super().__init__(tokenizer, train, valid, config, world, widths=valid.widths)
+    def __init__(self, task: "TextPretraining", world: World) -> None:
+        train, valid = task.tokens.values()
+        super().__init__(task.tokenizer, train, valid, task.config, world, widths=valid.widths)
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Bits per character and accuracy over held-out tokens, always the same."""
@@ -148,20 +140,21 @@ CHOOSING = 2000  # hidden validation tokens that orders are chosen on
 TOLD_TOKENS = 200_000  # of inputs with one hidden token each
 
 
-class MaskedTextTraining(TextTraining[PretrainingTaskConfig]):
-    """The training of a pretrained model."""
+class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
+    """Masked tokens of documents; it is the model that is judged, and nothing is predicted."""
+
+    kind = "pretraining"
+    record_type = TextRecord
+    objective_type = TextObjective
+    config: TextPretrainingConfig
 
     @cached_property
     def tokens(self) -> dict[str, TextTokens]:
-        """The documents of both files."""
-        return {name: tokenize_records(path, self.tokenizer) for name, path in self.paths.items()}
+        return {name: tokenize_records(path, self.tokenizer) for name, path in self.files.items()}
 
     @property
     def records(self) -> Sequence[str]:
-        """The documents that are learnt from."""
         return self.tokens["train"].texts
-
-    config: TextPretrainingConfig
 
     def check(self) -> None:
         """Inputs must have room in the encoder, and be of one document."""
@@ -173,7 +166,6 @@ class MaskedTextTraining(TextTraining[PretrainingTaskConfig]):
 
     @property
     def settings(self) -> PretrainingSettings:
-        """Of masked tokens alone."""
         return PretrainingSettings(next_sentence=False)
 
     def initialize(self, network: nn.Module) -> None:
@@ -184,27 +176,13 @@ class MaskedTextTraining(TextTraining[PretrainingTaskConfig]):
         super().initialize(network)
 
     def describe(self, network: nn.Module) -> str:
-        """Numbers of parameters and tokens."""
         parameters = sum(parameter.numel() for parameter in network.parameters())
         return f"{parameters:,} parameters, {len(self.tokens['train'].tokens):,} training tokens"
 
-    def objective(self, network: nn.Module, world: World) -> TextObjective:
-        """Masked tokens of the documents."""
-        return TextObjective(self.tokenizer, self.tokens["train"], self.tokens["valid"], self.config, world)
-
     def write(self, directory: Path, trained: TrainingResult[nn.Module], measured: Metrics) -> dict[str, Any]:
-        """The model directory."""
         metrics = super().write(directory, trained, measured)
         log(f"held out: {measured['bits_per_character']:.4f} bits per character")
         return metrics
-
-
-class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
-    """Masked tokens of documents; it is the model that is judged, and nothing is predicted."""
-
-    kind = "pretraining"
-    training_type = MaskedTextTraining
-    record_type = TextRecord
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """A document of a public data set, which has it in the column `text`."""
@@ -215,9 +193,8 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
 
     def generate(self, generated: GeneratedConfig, split: str) -> NoReturn:
         """`ConfigError`: a language isn't made here."""
-        raise ConfigError(
-            "data.generated: there is no generated text to pretrain on: name files, hub or installed"
-        )
+        known = "name files, hub or installed"
+        raise ConfigError(f"data.generated: there is no generated text to pretrain on: {known}")
 
     def predict(self, *_: object) -> NoReturn:
         """`UsageError`: nothing is predicted."""
@@ -245,8 +222,16 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
             bits = hidden.bits(network, model.tokenizer, device)
             told = alone.bits(network, model.tokenizer, device)
         letters = character_ngram(train, valid, judged, self.section.character_order)
-        tokens = _token_bits(train, (valid, chosen), (judged, hidden), model.tokenizer, self.section)
+        masked, asked = hidden_in_documents(valid, chosen), hidden_in_documents(judged, hidden)
+        first = np.asarray(evenly(len(chosen.labels), CHOOSING / len(chosen.labels)))
+        order = self.section.training.ngram_order
+        models = fit_token_models(train.each(), masked, first, model.tokenizer, order, MEMORY)
         width, some = hidden.bases.sum(), hidden.bases[of].sum()
+        tokens = {}
+        for seen, both in VIEWS:
+            own = models.bits(asked, (seen, both))
+            name = f"token_ngram_{'both_sides' if both else 'left'}"
+            tokens["told_" * seen + name] = float(own[of].sum() / some if seen else own.sum() / width)
         return {
             "bits_per_character": float(bits.bits.sum() / width),
             "masked_accuracy": float(bits.right.mean()),
@@ -255,12 +240,7 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
             "character_ngram_order": letters.order,
             "character_ngram_of_the_whole_text": letters.per_character,
             "character_ngram_orders": {str(order): value for order, value in letters.orders.items()},
-            **{
-                name: float(values[of].sum() / some)
-                if name.startswith("told")
-                else float(values.sum() / width)
-                for name, values in tokens.items()
-            },
+            **tokens,
             "curve": _curve(predictions / "training.jsonl"),
             "hidden_tokens": len(hidden.labels),
             "hidden_characters": int(width),
@@ -278,27 +258,6 @@ def _curve(log: Path) -> list[tuple[int, float]]:
         for line in lines
         if isinstance(line.get("evaluation"), dict) and "bits_per_character" in line["evaluation"]
     ]
-
-
-def _token_bits(
-    train: TextTokens,
-    valid: tuple[TextTokens, HeldOut],
-    judged: tuple[TextTokens, HeldOut],
-    tokenizer: Tokenizer,
-    settings: PretrainingTaskConfig,
-) -> dict[str, NDArray[np.float64]]:
-    """Bits (M,) of the judged hidden tokens by n-grams over tokens, from the left and of both sides."""
-    validation, asked = (HiddenTokens(*hidden_in_documents(*part)) for part in (valid, judged))
-    count = len(valid[1].labels)
-    chosen = np.asarray(evenly(count, CHOOSING / count))
-    models = fit_token_models(
-        train.each(), validation, chosen, tokenizer, settings.training.ngram_order, MEMORY
-    )
-    names = {
-        (seen, both): "told_" * seen + "token_ngram_" + ("both_sides" if both else "left")
-        for seen, both in VIEWS
-    }
-    return {name: models.bits(asked, view) for view, name in names.items()}
 
 
 TASK = TextPretraining

@@ -38,11 +38,20 @@ class Record(_Strict):
 
     id: str = ""
 
+    @property
+    def texts(self) -> Iterable[str | None]:
+        """What a tokenizer may be learnt from."""
+        return ()
+
 
 class TextRecord(Record):
     """A document to pretrain on."""
 
     text: str = Field(min_length=1)
+
+    @property
+    def texts(self) -> Iterable[str]:
+        return (self.text,)
 
 
 class ClassificationRecord(Record):
@@ -56,6 +65,10 @@ class ClassificationRecord(Record):
     pair: str | None = Field(default=None, description="second sentence, of tasks on pairs")
     label: str | None = None
     score: float | None = None
+
+    @property
+    def texts(self) -> Iterable[str | None]:
+        return self.text, self.pair
 
 
 class Paragraph(_Strict):
@@ -115,6 +128,10 @@ class QuestionRecord(Record):
         default=(), description="of several annotators, which predictions are judged by"
     )
 
+    @property
+    def texts(self) -> Iterable[str]:
+        return self.question, *("".join(paragraph.sentences) for paragraph in self.paragraphs)
+
     @model_validator(mode="after")
     def _places_are_there(self) -> "QuestionRecord":
         for answer in self.answers:
@@ -143,14 +160,9 @@ class SummaryRecord(Record):
     document: str = Field(min_length=1)
     summary: str | None = None
 
-
-RECORDS: dict[Kind, type[Record]] = {
-    "pretraining": TextRecord,
-    "classification": ClassificationRecord,
-    "qa": QuestionRecord,
-    "summaries": SummaryRecord,
-}
-"""Kind of a task → what a line of its files holds."""
+    @property
+    def texts(self) -> Iterable[str | None]:
+        return self.document, self.summary
 
 
 def read_records(path: Path, kind: type[R]) -> Iterator[R]:
@@ -159,18 +171,24 @@ def read_records(path: Path, kind: type[R]) -> Iterator[R]:
     `DataError` names file, line and key: the file is missing or not readable, has no record, or a line is too
     long, not JSON or not such a record.
     """
-    path, found = Path(path), False
-    for number, values in read_objects(path):
-        found = True
-        yield checked(values, kind, number, path)
-    if not found:
-        raise DataError(f"{path}: holds no record")
+    return checked_rows(read_objects(path), kind, path)
+
+
+def checked_rows(
+    rows: Iterable[tuple[int, dict[str, Any]]], kind: type[R], source: Path | str, unit: str = "line"
+) -> Iterator[R]:
+    """The records of numbered objects; errors as of `checked`, or if there is none."""
+    number = None
+    for number, values in rows:
+        yield checked(values, kind, number, source, unit)
+    if number is None:
+        raise DataError(f"{source}: holds no record")
 
 
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The JSON objects of a file with the numbers of their lines, from 1; errors as `read_records`."""
     fault = "not readable as lines of JSON"
-    with reading(path, fault, EOFError, zlib.error), _opened(Path(path)) as stream:
+    with reading(path, fault, EOFError, zlib.error), _opened(path) as stream:
         for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
             if len(line) > LONGEST_LINE:
                 raise DataError(f"{path}: line {number}: more than {LONGEST_LINE >> 20} MB")
@@ -198,9 +216,7 @@ def checked(values: dict[str, Any], kind: type[R], number: int, path: Path | str
     if first["type"] == "extra_forbidden":
         raise DataError(f"{path}: {unit} {number}: unknown key {shortened(repr(key))}")
     message = shortened(first["msg"].removeprefix("Value error, "), 300)
-    raise DataError(
-        f"{path}: {unit} {number}: {key}: {message}" if key else f"{path}: {unit} {number}: {message}"
-    )
+    raise DataError(f"{path}: {unit} {number}: {key + ': ' if key else ''}{message}")
 
 
 def write_objects(path: Path, values: Iterable[dict[str, Any]]) -> int:

@@ -4,39 +4,12 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bigbird_dna.disk.atomic import atomic_path, read_json
 from bigbird_dna.errors import DataError
 
 WIDTH, HEIGHT, LEFT, FOOT = 560, 220, 60, 30  # of a curve's picture, pixels
-
-
-class TextMetric(NamedTuple):
-    """A figure of a task."""
-
-    task: str
-    kind: str
-    figure: str
-    measured: str
-    published: str
-
-
-class PlotLabel(NamedTuple):
-    """A word of a picture."""
-
-    x: float
-    y: float
-    text: str
-
-
-class BitsCurve(NamedTuple):
-    """A picture of bits per character by step."""
-
-    task: str
-    points: str
-    level: float | None  # of the character n-gram
-    labels: tuple[PlotLabel, ...]
 
 
 def report_tasks(evaluations: Sequence[Path], output: Path) -> None:
@@ -65,17 +38,19 @@ def report_tasks(evaluations: Sequence[Path], output: Path) -> None:
         temporary.write_text(page, encoding="utf-8")
 
 
-def _rows(values: dict[str, Any]) -> list[TextMetric]:
+def _rows(values: dict[str, Any]) -> list[dict[str, str]]:
+    """Figures of a task, and what is published besides."""
     task, kind, figures = str(values["task"]), str(values["kind"]), dict(values["figures"])
     published = {str(name): float(value) for name, value in values["published"].items()}
-    found = [
-        TextMetric(task, kind, name.replace("_", " "), _shown(value), _shown(published.get(name, "")))
-        for name, value in figures.items()
-        if value is None or isinstance(value, int | float | str)
-    ]
-    missing = (name for name in published if name not in figures)
-    return found + [
-        TextMetric(task, kind, name.replace("_", " "), "", _shown(published[name])) for name in missing
+    kept = {name: one for name, one in figures.items() if one is None or isinstance(one, int | float | str)}
+    found = {name: _shown(one) for name, one in kept.items()}
+    found |= {name: "" for name in published if name not in figures}
+    return [
+        {
+            **{"task": task, "kind": kind, "figure": name.replace("_", " ")},
+            **{"measured": measured, "published": _shown(published.get(name, ""))},
+        }
+        for name, measured in found.items()
     ]
 
 
@@ -87,7 +62,8 @@ def _shown(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def _curves(values: dict[str, Any]) -> list[BitsCurve]:
+def _curves(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Bits per character by step, and the level of the character n-gram."""
     figures = values["figures"]
     if not figures.get("curve"):
         return []
@@ -100,8 +76,8 @@ def _curves(values: dict[str, Any]) -> list[BitsCurve]:
         return round(15 + (HEIGHT - FOOT - 15) * (high - bits) / (high - low), 1)
 
     points = " ".join(f"{LEFT + (WIDTH - LEFT - 10) * step / last:.1f},{y_of(bits)}" for step, bits in curve)
-    labels = [PlotLabel(LEFT - 45, y_of(bits), f"{bits:.2f}") for bits in (high, min(heights))]
-    labels += [PlotLabel(LEFT, HEIGHT - 8, "0"), PlotLabel(WIDTH - 90, HEIGHT - 8, f"{last:,.0f} steps")]
-    return [
-        BitsCurve(str(values["task"]), points, None if level is None else y_of(float(level)), tuple(labels))
-    ]
+    words = [(LEFT - 45, y_of(bits), f"{bits:.2f}") for bits in (high, min(heights))]
+    words += [(LEFT, HEIGHT - 8, "0"), (WIDTH - 90, HEIGHT - 8, f"{last:,.0f} steps")]
+    labels = [dict(zip(["x", "y", "text"], one, strict=True)) for one in words]
+    level = None if level is None else y_of(float(level))
+    return [{"task": str(values["task"]), "points": points, "level": level, "labels": labels}]

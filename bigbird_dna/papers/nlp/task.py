@@ -1,8 +1,8 @@
 """The tasks on text: what each kind fills in, and what the commands do with it.
 
-The files of a task lie in one directory (`sections.TextPaths`). `prepare` writes its splits as records
-(`records`), `train` a model directory, `predict` a JSON object a record with the record's `id`, `evaluate` a
-mapping of metrics. Only `prepare` may use the network.
+The files of a task lie in one directory (`config.TextPaths`). `prepare` writes its splits as records
+(`records`), the training a model directory, `predict` a JSON object a record with the record's `id`,
+`evaluate` a mapping of metrics. Only `prepare` may use the network.
 """
 
 from abc import ABC, abstractmethod
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,29 +20,30 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import ConfigError, DataError, ModelError
+from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.papers.nlp.config import AnyTask, read_config
+from bigbird_dna.model.settings import Settings
+from bigbird_dna.papers.nlp.config import (
+    SPLITS,
+    GeneratedConfig,
+    NlpConfig,
+    RecordsTrainingConfig,
+    TextTaskConfig,
+    TextTrainingConfig,
+    read_config,
+)
 from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start
 from bigbird_dna.papers.nlp.loading import check_extra, hub_rows, installed_documents, some_of
 from bigbird_dna.papers.nlp.records import (
     Kind,
     Record,
-    checked,
+    checked_rows,
     read_predictions,
     read_records,
     write_objects,
 )
-from bigbird_dna.papers.nlp.sections import (
-    SPLITS,
-    GeneratedConfig,
-    RecordsTrainingConfig,
-    TextPaths,
-    TextTaskConfig,
-    TextTrainingConfig,
-)
-from bigbird_dna.papers.nlp.vocabulary import texts_of
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
@@ -52,8 +53,10 @@ from bigbird_dna.training.task import ModelTask, TrainingResult
 C = TypeVar("C", bound=TextTaskConfig)
 R = TypeVar("R", bound=Record)
 P = TypeVar("P", bound=Record)
-T = TypeVar("T", bound="TextTraining[Any]")
+T = TypeVar("T", bound="TextTask[Any, Any, Any]")
 Metrics = Mapping[str, float | None]
+Lines = Iterator[dict[str, Any]]
+"""Records or predictions, as lines of a file have them."""
 
 _MODULES: Mapping[Kind, str] = {
     "pretraining": "bigbird_dna.papers.nlp.pretraining",
@@ -63,18 +66,34 @@ _MODULES: Mapping[Kind, str] = {
 }
 
 
-class TextTask(ABC, Generic[C, R, P]):
-    """A task on text, as its section of the configuration asks for it; a module's `TASK` is one kind."""
+class Predictor(NamedTuple):
+    """A model of a task, where it runs, and so many inputs at a time."""
+
+    model: LoadedModel
+    device: torch.device
+    batch_size: int
+
+
+class TextTask(ModelTask[Metrics], Generic[C, R, P]):
+    """A task on text, as its section of the configuration asks for it, and the training of its model on two
+    files of records; a module's `TASK` is one kind."""
 
     kind: Kind
     record_type: type[R]
     prediction_type: type[P]
     predicted = "records"
     """What lines of a file of predictions are, for the log."""
-    training_type: "type[TextTraining[Any]]"
+    settings_type: type[Settings]
+    model_name = ""
+    """What a model of this kind is called."""
+    objective_type: Any
+    """What it learns, made of the task and its `World`."""
 
-    def __init__(self, section: C) -> None:
-        self.section = section
+    def __init__(self, config: NlpConfig, name: str) -> None:
+        section: Any = config.task(name)
+        self.section: C = section
+        self.paths = config.paths(name)
+        self.files = {split: self.paths.split(split) for split in SPLITS[:2]}
 
     @abstractmethod
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -84,7 +103,7 @@ class TextTask(ABC, Generic[C, R, P]):
         """
 
     @abstractmethod
-    def generate(self, generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
+    def generate(self, generated: GeneratedConfig, split: str) -> Lines:
         """The generated records of a split, a function of `generated.seed` and `split`."""
 
     def read(self, path: Path) -> Iterator[Record]:
@@ -112,8 +131,7 @@ class TextTask(ABC, Generic[C, R, P]):
         """The records of a split, wherever they come from."""
         data = self.section.data
         if data.files is not None:
-            yield from self.read(Path(getattr(data.files, split)))
-            return
+            return self.read(Path(getattr(data.files, split)))
         if data.generated is not None:
             source, rows = "generated", self.generate(data.generated, split)
         elif data.installed is not None:
@@ -126,11 +144,7 @@ class TextTask(ABC, Generic[C, R, P]):
             assert data.hub is not None
             source = f"{data.hub.name} ({split})"
             rows = (one for row in hub_rows(data.hub, split) if (one := self.record(row)) is not None)
-        number = 0
-        for number, values in enumerate(rows, 1):
-            yield checked(values, self.record_type, number, source)
-        if not number:
-            raise DataError(f"{source}: holds no record")
+        return checked_rows(enumerate(rows, 1), self.record_type, source)
 
     def lacking(self, record: R) -> str | None:
         """What a record must have to be learnt from or judged by, and has not; none: nothing."""
@@ -148,27 +162,24 @@ class TextTask(ABC, Generic[C, R, P]):
             found[record.id] = record
         return [*found.values()]
 
-    def training(self, train: Path, valid: Path) -> "TextTraining[Any]":
-        """The training of this task's model on files of records to learn from and to watch."""
-        return self.training_type(self, train, valid)
-
     def open(self, directory: Path) -> LoadedModel:
         """A model directory of this kind; `ModelError` if it is another's."""
-        raise NotImplementedError
+        model = load(directory)
+        if not isinstance(model.settings, self.settings_type):
+            raise ModelError(f"{directory}: {self.model_name} is needed, this is a {model.task} model")
+        return model
 
-    def predictions(
-        self, model: LoadedModel, records: Sequence[R], source: Path, device: torch.device, batch_size: int
-    ) -> Iterator[dict[str, Any]]:
-        """A model's predictions of the records of the file `source`, as lines of a file have them."""
+    def predictions(self, by: Predictor, records: Sequence[R], source: Path) -> Lines:
+        """A model's predictions of the records of the file `source`."""
         raise NotImplementedError
 
     def predict(self, model: Path, records: Path, output: Path, device: str, batch_size: int) -> None:
         """Write the predictions of a model for a file of records, whole or not at all."""
         opened = self.open(model)
         given = [*read_records(records, self.record_type)]
-        place = choose_device(device)
-        opened.network.to(place)
-        count = write_objects(output, self.predictions(opened, given, records, place, batch_size))
+        by = Predictor(opened, choose_device(device), batch_size)
+        opened.network.to(by.device)
+        count = write_objects(output, self.predictions(by, given, records))
         log(f"{output}: {count:,} {self.predicted}")
 
     @property
@@ -190,29 +201,18 @@ class TextTask(ABC, Generic[C, R, P]):
         predicted = read_predictions(predictions, self.prediction_type, self.predicted_key, by_id)
         return {**self.metrics(true, [*predicted.values()]), "records": len(true)}
 
-
-class TextTraining(ModelTask[Metrics], Generic[C]):
-    """The training of a task's model on two files of records; a kind says which network learns what."""
-
-    objective_type: "type[RecordsObjective[Any]]"
-
-    def __init__(self, task: TextTask[C, Any, Any], train: Path, valid: Path) -> None:
-        self.task, self.section = task, task.section
-        self.paths = {"train": train, "valid": valid}
-
     @property
     def inputs(self) -> list[Path]:
-        """The two files."""
-        return [*self.paths.values()]
+        return [*self.files.values()]
 
     @cached_property
     def data(self) -> dict[str, str]:
-        """The files' checksums."""
-        return {name: checksum(path) for name, path in self.paths.items()}
+        """The checksums of the two files."""
+        return {name: checksum(path) for name, path in self.files.items()}
 
     @cached_property
-    def _labeled(self) -> dict[str, list[Any]]:
-        return {name: self.task.labeled(path) for name, path in self.paths.items()}
+    def _labeled(self) -> dict[str, list[R]]:
+        return {name: self.labeled(path) for name, path in self.files.items()}
 
     @property
     def records(self) -> Sequence[Any]:
@@ -220,7 +220,7 @@ class TextTraining(ModelTask[Metrics], Generic[C]):
         return self._labeled["train"]
 
     @cached_property
-    def watched(self) -> list[Any]:
+    def watched(self) -> list[R]:
         """Those that are watched."""
         assert isinstance(self.config, RecordsTrainingConfig)
         return some_of(self._labeled["valid"], self.config.evaluation_records)
@@ -230,11 +230,15 @@ class TextTraining(ModelTask[Metrics], Generic[C]):
         """The section's training, with the steps that its epochs are."""
         return self.section.training.for_records(len(self.records))
 
+    def texts(self) -> Iterator[str]:
+        """All texts to learn from."""
+        for record in read_records(self.files["train"], self.record_type):
+            yield from (text for text in record.texts if text is not None)
+
     @cached_property
     def start(self) -> TextStart:
         """Encoder, tokenizer and weights to begin with."""
-        section, train = self.section, self.paths["train"]
-        return make_text_start(section.start, section.encoder, lambda: texts_of(train, self.task.kind))
+        return make_text_start(self.section.start, self.section.encoder, self.texts)
 
     @property
     def encoder(self) -> EncoderConfig:
@@ -243,7 +247,6 @@ class TextTraining(ModelTask[Metrics], Generic[C]):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The start's."""
         return self.start.tokenizer
 
     def identity(self) -> dict[str, Any]:
@@ -251,19 +254,19 @@ class TextTraining(ModelTask[Metrics], Generic[C]):
         return {**super().identity(), "data": self.data, "start": self.start.sha256}
 
     def check(self) -> None:
-        """Records of both files must have what is learnt."""
+        """Records of both files must have what is learnt, and inputs room in the encoder."""
         assert self.records and self.watched
+        length, most = getattr(self.section, "length", 0), self.encoder.max_length
+        if length > most:
+            raise ConfigError(f"length {length} is above encoder.max_length {most}")
 
     def initialize(self, network: nn.Module) -> None:
-        """Take the start's weights, as far as they fit."""
         self.start.initialize(network)
 
     def objective(self, network: nn.Module, world: World) -> Objective:
-        """What the kind learns from the records."""
-        return self.objective_type(self, world)
+        return self.objective_type(self, world)  # type: ignore[no-any-return]
 
     def measure(self, trained: TrainingResult[nn.Module]) -> Metrics:
-        """All metrics on the records to watch."""
         objective: Any = trained.objective
         found: Metrics = objective.metrics(trained.network)
         return found
@@ -284,9 +287,9 @@ class TextTraining(ModelTask[Metrics], Generic[C]):
 class RecordsObjective(Objective, ABC, Generic[T]):
     """What a training learns from its records, in an order drawn for each epoch, and measures on others."""
 
-    def __init__(self, training: T, world: World) -> None:
-        self.training, self.world, self.tokenizer = training, world, training.tokenizer
-        self.train, self.valid, self.config = training.records, training.watched, training.config
+    def __init__(self, task: T, world: World) -> None:
+        self.task, self.world, self.tokenizer = task, world, task.tokenizer
+        self.train, self.valid, self.config = task.records, task.watched, task.config
         self.epochs = Epochs(self.config.seed, len(self.train), lambda _: np.arange(len(self.train)))
 
     def drawn(self, step: int, first: int, count: int) -> list[int]:
@@ -294,7 +297,6 @@ class RecordsObjective(Objective, ABC, Generic[T]):
         return self.epochs.indices(step * self.config.batch_size + first, count)
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some records of a batch."""
         return take_rows(batch, rows)
 
     @abstractmethod
@@ -306,21 +308,12 @@ class RecordsObjective(Objective, ABC, Generic[T]):
         return {name: value for name, value in self.metrics(network).items() if value is not None}
 
 
-def check_length(length: int, encoder: EncoderConfig) -> None:
-    """`ConfigError` if an encoder hasn't got so many positions."""
-    if length > encoder.max_length:
-        raise ConfigError(f"length {length} is above encoder.max_length {encoder.max_length}")
-
-
-def open_task(
-    config: Path, overrides: Sequence[str] | None, name: str
-) -> tuple[TextTask[Any, Any, Any], TextPaths]:
-    """A task of a configuration, and its files; `UsageError` without the extra `nlp`."""
+def open_task(config: Path, overrides: Sequence[str] | None, name: str) -> TextTask[Any, Any, Any]:
+    """A task of a configuration; `UsageError` without the extra `nlp`."""
     check_extra()
-    found = read_config(config, overrides or ())
-    return find_task(found.task(name)), found.paths(name)
+    return find_task(read_config(config, overrides or ()), name)
 
 
-def find_task(section: AnyTask) -> TextTask[Any, Any, Any]:
-    """The task of a section; its kind's module is imported."""
-    return import_module(_MODULES[section.kind]).TASK(section)  # type: ignore[no-any-return]
+def find_task(config: NlpConfig, name: str) -> TextTask[Any, Any, Any]:
+    """A task by its name; its kind's module is imported."""
+    return import_module(_MODULES[config.task(name).kind]).TASK(config, name)  # type: ignore[no-any-return]

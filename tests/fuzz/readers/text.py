@@ -9,17 +9,23 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from bigbird_dna.papers.nlp.answers.documents import AnswerReader
-from bigbird_dna.papers.nlp.answers.network import LongAnswersSettings
+from bigbird_dna.papers.nlp.answers.documents import AnswerReader, LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.public import read_public
-from bigbird_dna.papers.nlp.config import AnyTask, read_config
-from bigbird_dna.papers.nlp.initialization import write_bigbird
-from bigbird_dna.papers.nlp.records import RECORDS, Kind, QuestionRecord, read_records, write_objects
+from bigbird_dna.papers.nlp.config import AnswerForm, NlpConfig, parse_config, read_config
+from bigbird_dna.papers.nlp.initialization import learn_tokenizer, write_bigbird
+from bigbird_dna.papers.nlp.records import (
+    ClassificationRecord,
+    Kind,
+    QuestionRecord,
+    Record,
+    SummaryRecord,
+    TextRecord,
+    read_records,
+    write_objects,
+)
 from bigbird_dna.papers.nlp.report import report_tasks
-from bigbird_dna.papers.nlp.sections import AnswerForm
 from bigbird_dna.papers.nlp.summaries.initialization import import_pegasus
 from bigbird_dna.papers.nlp.task import find_task
-from bigbird_dna.papers.nlp.vocabulary import learn_tokenizer, texts_of
 from bigbird_dna.tokens.interface import Tokenizer
 from tests.fuzz.containers import SAFETENSORS
 from tests.fuzz.reader import Files, Reader, made, member
@@ -50,6 +56,10 @@ _RECORDS: dict[Kind, list[Values]] = {
     ],
     "qa": [_QUESTION],
     "summaries": [{"document": "one two three", "summary": "two"}],
+}
+_TYPES: dict[Kind, type[Record]] = {
+    **{"pretraining": TextRecord, "classification": ClassificationRecord},
+    **{"qa": QuestionRecord, "summaries": SummaryRecord},
 }
 _ROWS: dict[AnswerForm, Values] = {
     "hotpotqa": HOTPOT,
@@ -87,11 +97,10 @@ def _read_records(kind: Kind) -> Callable[[Path], None]:
 
     def read(path: Path) -> None:
         reader = AnswerReader(_tokenizer(), LongAnswersSettings(form="span", **sizes))
-        for record in read_records(path, RECORDS[kind]):
+        for record in read_records(path, _TYPES[kind]):
+            assert all(isinstance(text, str | None) for text in record.texts)
             if isinstance(record, QuestionRecord):
                 reader.windows(reader.document(record))
-        for _ in texts_of(path, kind):
-            pass
 
     return read
 
@@ -118,12 +127,12 @@ def _public(form: AnswerForm) -> bytes:
     ).encode()
 
 
-def _judge(task: AnyTask, records: list[Values]) -> Callable[[Path], None]:
+def _judge(config: NlpConfig, records: list[Values]) -> Callable[[Path], None]:
     """Predictions of good records."""
 
     def read(path: Path) -> None:
         write_objects(path.with_name("records.jsonl"), records)
-        find_task(task).evaluate(path.with_name("records.jsonl"), path)
+        find_task(config, "a").evaluate(path.with_name("records.jsonl"), path)
 
     return read
 
@@ -138,13 +147,11 @@ def _judged() -> list[Reader]:
         ("regression", {"kind": "classification", "regression": True}, _RECORDS["classification"][1:]),
         ("summaries", {"kind": "summaries"}, _RECORDS["summaries"]),
     ]
-    from bigbird_dna.papers.nlp.config import parse_config
-
     return [
         Reader(
             f"said-{name}",
             ".jsonl",
-            _judge(parse_config({"tasks": {"a": {**keys, **data}}}).task("a"), records),
+            _judge(parse_config({"tasks": {"a": {**keys, **data}}}), records),
             lambda name=name: [_lines([_SAID[name]])],  # type: ignore[misc]
             tokens=_JSON,
         )

@@ -11,17 +11,15 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.directory import build_network
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import Globals
-from bigbird_dna.papers.nlp.answers.documents import TokenSpan
-from bigbird_dna.papers.nlp.answers.labels import (
-    allowed_tokens,
-    candidate_loss,
-    facts_loss,
-    packed,
-    span_loss,
+from bigbird_dna.papers.nlp.answers.documents import (
+    AnswerInput,
+    AnswerNetwork,
+    LongAnswersSettings,
+    TokenSpan,
 )
-from bigbird_dna.papers.nlp.answers.network import AnswerInput, AnswerNetwork, LongAnswersSettings
+from bigbird_dna.papers.nlp.answers.task import allowed_tokens, candidate_loss, facts_loss, packed, span_loss
+from bigbird_dna.papers.nlp.config import TextStartConfig
 from bigbird_dna.papers.nlp.initialization import make_text_start
-from bigbird_dna.papers.nlp.sections import TextStartConfig
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.nlp.conftest import shuffle_weights, their_config
 from tests.nlp.tiny import ETC

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from bigbird_dna.papers.nlp.config import read_config
+from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig, read_config
 from bigbird_dna.papers.nlp.generated import CHAINS, generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord
-from bigbird_dna.papers.nlp.sections import AnswersTaskConfig, GeneratedConfig
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.nlp.conftest import Write

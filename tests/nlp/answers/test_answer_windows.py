@@ -10,16 +10,19 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.papers.nlp.answers.documents import (
+    PARAGRAPH,
+    QUESTION,
+    SENTENCE,
     TITLE,
     AnswerReader,
+    LongAnswersSettings,
     TokenSpan,
     Window,
     network_input,
     some_rows,
 )
-from bigbird_dna.papers.nlp.answers.labels import known_of, labels_of, places_of, unpacked
-from bigbird_dna.papers.nlp.answers.network import PARAGRAPH, QUESTION, SENTENCE, LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.reading import WindowScores, answer, best_span
+from bigbird_dna.papers.nlp.answers.task import known_of, labels_of, places_of, unpacked
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.golden.messages import fails
@@ -249,9 +252,7 @@ def test_an_answer_without_a_place_stands_wherever_its_words_do(reader: AnswerRe
     known = known_of(document, other(reader, form="triviaqa").settings)
     assert [document.text(span) for span in known.spans] == ["fox", "worst of times"]
     text = "A Cat, a cat; the CAT. Catalogue “cat”?"
-    assert [text[one.start : one.end] for one in places_of(["the cat"], text, 3)] == [
-        *("Cat", "cat", "CAT", "cat")
-    ]
+    assert [text[slice(*one)] for one in places_of(["the cat"], text, 3)] == [*("Cat", "cat", "CAT", "cat")]
     assert places_of(["cat a dog"], "cat dog", 1) == [] and places_of(["the", ""], "the a", 3) == []
 
 

@@ -9,27 +9,28 @@ import torch
 from torch.nn import functional as F
 
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load
-from bigbird_dna.papers.nlp.config import read_config
-from bigbird_dna.papers.nlp.generated import FACTS, MARK, generate_facts
-from bigbird_dna.papers.nlp.records import SummaryRecord, read_records, write_objects
-from bigbird_dna.papers.nlp.sections import (
+from bigbird_dna.papers.nlp.config import (
     GeneratedConfig,
     SpecialIds,
     SummariesTaskConfig,
     SummariesTrainingConfig,
     SummaryForm,
+    TextPaths,
+    parse_config,
+    read_config,
 )
+from bigbird_dna.papers.nlp.generated import FACTS, MARK, generate_facts
+from bigbird_dna.papers.nlp.records import SummaryRecord, read_records
 from bigbird_dna.papers.nlp.summaries.initialization import import_pegasus
 from bigbird_dna.papers.nlp.summaries.network import SharedSummarizer
 from bigbird_dna.papers.nlp.summaries.task import (
     IGNORED,
     Reader,
     SummariesObjective,
-    SummariesTraining,
     Summarization,
     decoder_input,
-    labels,
     rouge,
     sentences,
 )
@@ -176,8 +177,7 @@ def test_facts_stand_at_the_end_and_nowhere_else() -> None:
     ],
 )
 def test_rows_of_public_data_sets_are_records(row: dict[str, str]) -> None:
-    settings = SummariesTaskConfig.model_validate_json(json.dumps(SUMMARIES))
-    task = find_task(settings)
+    task = find_task(parse_config({"tasks": {"a": SUMMARIES}}), "a")
     assert task.record(row) == {"document": "d", "summary": "s"}
     assert task.record({**row, **{key: " " for key, value in row.items() if value == "s"}}) is None
     with fails(DataError):
@@ -194,7 +194,7 @@ def test_rows_of_documents_and_summaries(text_tokenizer: JsonTokenizer) -> None:
     assert first._replace(form="pegasus").document("the quick brown fox", 6).tolist() == [*ids[:5], 3]
     assert first.summary("the quick brown fox", 6).tolist() == [*ids[:4], 3]
     assert first.text([*ids, 3]) == "the quick brown fox"
-    rows = labels([first.summary("the fox", 50), first.summary("the quick brown fox", 5)])
+    rows, _ = pad([first.summary("the fox", 50), first.summary("the quick brown fox", 5)], IGNORED)
     before = decoder_input(rows, special)
     for said, read in zip(rows.tolist(), before.tolist(), strict=True):
         true = [token for token in said if token != IGNORED]
@@ -224,48 +224,36 @@ def test_rouge_by_hand(true: str, predicted: str, wanted: tuple[float, ...]) -> 
     assert [*found.values()] == pytest.approx(wanted)
 
 
-def test_sentences_in_another_order_count_for_lsum_alone() -> None:
-    true, predicted = "The dog barks. A cat sleeps.", "A cat sleeps. The dog barks."
-    found = rouge([true], [predicted])
+def test_rouge_goes_by_sentences_and_is_a_mean() -> None:
+    found = rouge(["The dog barks. A cat sleeps."], ["A cat sleeps. The dog barks."])
     assert found["rougeLsum"] == 1 and found["rougeL"] == pytest.approx(0.5)
-
-
-def test_figures_are_means_over_summaries() -> None:
-    assert rouge(["cat", "dog"], ["cat", "mat"])["rouge1"] == 0.5
-    assert rouge([], []) == {}
-
-
-def test_where_sentences_end() -> None:
+    assert rouge(["cat", "dog"], ["cat", "mat"])["rouge1"] == 0.5 and rouge([], []) == {}
     assert sentences("One. Two! Three? 3.5 is four") == "One.\nTwo!\nThree?\n3.5 is four"
-    assert sentences("One. Still one\nTwo\n\n") == "One. Still one\nTwo"
-    assert sentences("  ") == ""
+    assert sentences("One. Still one\nTwo\n\n") == "One. Still one\nTwo" and sentences("  ") == ""
 
 
 def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
     text_tokenizer: JsonTokenizer, tmp_path: Path
 ) -> None:
     records = [{"document": "a lazy dog " * (2 + n), "summary": "dog " * (1 + n % 3)} for n in range(9)]
-    write_objects(tmp_path / "train.jsonl", records)
-    write_objects(tmp_path / "valid.jsonl", records[:2])
+    paths = TextPaths(tmp_path, "a")
+    paths.data.mkdir(parents=True)
+    write_lines(paths.split("train"), *records)
+    write_lines(paths.split("valid"), *records[:2])
     text_tokenizer.save(tmp_path / "tokenizer.json")
     stages = {"length_curriculum": [{"steps": 2, "tokens": 16}]}
     values = {"steps": 9, "batch_size": 4, "label_smoothing": 0.1, **stages}
-    section = SummariesTaskConfig.model_validate_json(
-        json.dumps(
-            {
-                **{"kind": "summaries", "data": {"generated": {}}, "training": values, "keep": "last"},
-                "start": {"tokenizer": str(tmp_path / "tokenizer.json")},
-                "encoder": {"layers": 1, "hidden": 16, "heads": 2, "max_length": 64, "dropout": 0.0},
-                **{"document_tokens": 40, "search": {"max_length": 6}},
-            }
-        )
-    )
-    files = tmp_path / "train.jsonl", tmp_path / "valid.jsonl"
-    training = SummariesTraining(Summarization(section), *files)
+    section = {
+        **{"kind": "summaries", "data": {"generated": {}}, "training": values, "keep": "last"},
+        "start": {"tokenizer": str(tmp_path / "tokenizer.json")},
+        "encoder": {"layers": 1, "hidden": 16, "heads": 2, "max_length": 64, "dropout": 0.0},
+        **{"document_tokens": 40, "search": {"max_length": 6}},
+    }
+    task = Summarization(parse_config({"results": str(tmp_path), "tasks": {"a": section}}), "a")
     torch.manual_seed(0)
-    network = SharedSummarizer(training.encoder).double()
+    network = SharedSummarizer(task.encoder).double()
     with world("cpu") as here, torch.no_grad():
-        objective = SummariesObjective(training, here)
+        objective = SummariesObjective(task, here)
         widths = [objective.batch(step, 0, 4)["ids"].shape[1] for step in range(4)]
         assert max(widths[:2]) <= 16 < max(widths[2:]) <= 40
         batch = objective.batch(3, 0, 4)
@@ -278,7 +266,7 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
         assert added == pytest.approx(float(whole), rel=1e-6)
         # By hand: 0.9 of the true token's and 0.1 of the mean over all tokens.
         logits = network(
-            batch["ids"], batch["lengths"], decoder_input(batch["labels"], training.settings.special)
+            batch["ids"], batch["lengths"], decoder_input(batch["labels"], task.settings.special)
         )
         logs = F.log_softmax(logits, -1)[batch["labels"] != IGNORED]
         wanted = batch["labels"][batch["labels"] != IGNORED]

@@ -1,5 +1,6 @@
-"""Both forms of a summarizer: what a decoder sees, what it shares, and what a cache changes (nothing)."""
+"""Both forms of a summarizer, and the search: what a decoder sees, what a cache changes."""
 
+import itertools
 import math
 from typing import Any
 
@@ -11,14 +12,22 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Layer
-from bigbird_dna.papers.nlp.sections import DecoderShape, SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds
 from bigbird_dna.papers.nlp.summaries.network import (
     PegasusSummarizer,
     SharedSummarizer,
     Summarizer,
     match_tokens,
 )
-from bigbird_dna.papers.nlp.summaries.search import search_summaries, split, summarize
+from bigbird_dna.papers.nlp.summaries.search import (
+    FORBIDDEN,
+    BeamDecoder,
+    Cache,
+    constrained,
+    search_summaries,
+    split,
+    summarize,
+)
 from tests.golden.messages import fails
 
 SPECIAL = SpecialIds(start=2, end=3, pad=0)
@@ -116,7 +125,7 @@ def spelt_out(network: SharedSummarizer, memory: Tensor, targets: Tensor) -> Ten
     own = network.encoder.embeddings
     assert own.position is not None
     x = own.norm(own.token(targets) + own.position.weight[: len(targets)] + own.segment.weight[0])
-    for layer, cross in zip(network.encoder.layers, network.crosses(), strict=True):
+    for layer, cross in zip(network.encoder.layers, network.cross, strict=True):
         assert isinstance(layer, Layer) and layer.key is not None
         parts = (layer.query, layer.key, layer.value)
         past = [_attended(x[t : t + 1], x[: t + 1], parts) for t in range(len(x))]
@@ -196,3 +205,95 @@ def test_matching_attention_begins_by_looking_at_the_same_token(form: str) -> No
     assert (scores.mean(1).argmax(-1) == torch.arange(30)).all()
     there = v.transpose(1, 2).flatten(2)
     torch.testing.assert_close(cross.output(there), states, atol=1e-5, rtol=0)
+
+
+TABLE = SpecialIds(start=0, end=1, pad=2)
+
+
+class Table(BeamDecoder):
+    """A decoder that is a table: log-probabilities of the next token by the last one, and nothing else."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.scores = (torch.randn(6, 6, generator=generator) * 2).log_softmax(-1)
+
+    def begin(self, hidden: Tensor, lengths: Tensor | None = None) -> Cache:
+        return Cache([(hidden[:, None], hidden[:, None])], None)
+
+    def decode(self, ids: Tensor, cache: Cache) -> Tensor:
+        return self.scores[ids]
+
+    def log_probability(self, summary: tuple[int, ...]) -> float:
+        """Of a summary after the start."""
+        return sum(float(self.scores[pair]) for pair in itertools.pairwise((TABLE.start, *summary)))
+
+    def found(self, beams: int, longest: int, penalty: float = 0.0) -> list[int]:
+        """The summary that is found."""
+        keys: dict[str, Any] = {"length_penalty": penalty, "early_stopping": "never"}
+        search = SearchConfig(beams=beams, max_length=longest + 1, **keys)
+        [summary] = search_summaries(self, torch.zeros(1, 3, 4), None, search, TABLE)
+        return summary
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.8, 2.0])
+def test_enough_beams_find_the_best_summary_of_all(penalty: float) -> None:
+    whole = [
+        (*middle, last)
+        for length in range(1, 5)
+        for middle in itertools.product([0, 2, 3, 4, 5], repeat=length - 1)
+        for last in ([1] if length < 4 else range(6))
+    ]
+    for seed in range(8):
+        table = Table(seed)
+        best = max(whole, key=lambda one: table.log_probability(one) / len(one) ** penalty)
+        assert tuple(table.found(90, 4, penalty)) == best
+
+
+def test_one_beam_takes_the_likeliest_token_each_time() -> None:
+    for seed in range(8):
+        table, wanted = Table(seed), [TABLE.start]
+        while len(wanted) < 9 and wanted[-1] != TABLE.end:
+            wanted.append(int(table.scores[wanted[-1]].argmax()))
+        assert table.found(1, 8) == wanted[1:]
+
+
+def test_rewarding_length_makes_no_summary_shorter() -> None:
+    lengths = [[len(Table(seed).found(4, 11, one)) for one in (-2.0, 0.0, 3.0)] for seed in range(20)]
+    assert all(row == sorted(row) for row in lengths)
+    assert any(row[0] < row[2] for row in lengths)
+
+
+def test_no_document_has_no_summary() -> None:
+    assert search_summaries(Table(0), torch.zeros(0, 3, 4), None, SearchConfig(), TABLE) == []
+
+
+EVERY = {*range(6)}
+FORCED = {"forced_first": 5, "forced_last": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "search", "special", "wanted"),
+    [
+        ([0, 3], {}, {}, EVERY),
+        ([0, 3], {"min_length": 3}, {}, EVERY - {1}),
+        ([0, 3, 4], {"min_length": 3}, {}, EVERY),
+        ([0, 3, 4, 3], {"no_repeat": 2}, {}, EVERY - {4}),
+        ([0, 3, 4, 3], {"no_repeat": 1}, {}, {1, 2, 5}),
+        ([0, 3, 4, 5, 3, 4], {"no_repeat": 3}, {}, EVERY - {5}),
+        ([0, 3], {"no_repeat": 3}, {}, EVERY),
+        ([0], {"min_length": 9}, FORCED, {5}),
+        ([0, 3, 4], {"max_length": 4, "min_length": 4}, FORCED, {1}),
+        ([0, 3], {"max_length": 4}, FORCED, EVERY),
+        ([0, 3, 3], {"no_repeat": 1, "min_length": 9}, {}, {2, 4, 5}),
+    ],
+)
+def test_what_may_follow(
+    row: list[int], search: dict[str, Any], special: dict[str, int], wanted: set[int]
+) -> None:
+    given = torch.randn(1, 6)
+    before = given.clone()
+    ids = TABLE.model_copy(update=special)
+    found = constrained(given, torch.tensor([row]), SearchConfig(**search), ids)
+    assert {token for token, score in enumerate(found[0].tolist()) if score > FORBIDDEN} == wanted
+    assert torch.equal(given, before)  # scores that are given are left as they are

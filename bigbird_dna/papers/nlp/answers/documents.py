@@ -1,33 +1,134 @@
-"""A record as tokens that know what characters they stand for, and the windows that it is read in.
+"""The network that answers, and a record as tokens that know what characters they stand for, in windows.
 
-Axes: N tokens of the context; of batches B rows, L tokens, G extra globals, A anchors.
+Axes: N tokens of the context; of batches B rows, L tokens, G extra globals, D hidden width, A anchors.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from pydantic import Field
+from torch import Tensor, nn
 
+from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError
-from bigbird_dna.papers.nlp.answers.network import (
-    CANDIDATE,
-    CLS,
-    PARAGRAPH,
-    QUESTION,
-    SENTENCE,
-    UNUSED,
-    AnswerInput,
-    LongAnswersSettings,
-)
+from bigbird_dna.model.batching import pad
+from bigbird_dna.model.heads import QuestionAnswerer
+from bigbird_dna.model.input_embeddings import Globals, initialize
+from bigbird_dna.model.settings import OtherSettings, Task, register_settings
+from bigbird_dna.papers.nlp.config import LEAST_CONTEXT, AnswerForm
 from bigbird_dna.papers.nlp.records import QuestionRecord
-from bigbird_dna.papers.nlp.sections import LEAST_CONTEXT
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
 from bigbird_dna.training.batches import Batch, take_rows
+
+TYPES: dict[AnswerForm, tuple[str, ...]] = {
+    "hotpotqa": ("span", "yes", "no"),
+    "natural_questions": ("null", "yes", "no", "short", "long"),
+}
+"""Types of answers that a head on [CLS] tells apart."""
+
+
+class LongAnswersSettings(OtherSettings):
+    """Of a model that answers questions in long documents."""
+
+    task: ClassVar[Task] = "long-answers"
+    form: AnswerForm
+    length: int = Field(ge=32, description="tokens of an input")
+    stride: int = Field(ge=1, description="tokens from an input to the next")
+    question_tokens: int = Field(ge=1)
+    answer_words: int = Field(ge=1)
+    unanswerable: bool = False
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of answers, in the order of the head's outputs."""
+        return TYPES.get(self.form, ())
+
+    @property
+    def marks(self) -> int:
+        """Scores of a token: start and end, of the answer, and of the long answer if there is one."""
+        return 4 if self.form == "natural_questions" else 2
+
+    @property
+    def anchored(self) -> bool:
+        """Whether sentences (supporting facts) or candidates are scored."""
+        return self.form in ("hotpotqa", "wikihop")
+
+    def build(self, config: EncoderConfig) -> Any:
+        return AnswerNetwork(config, self.marks, len(self.types), self.anchored)
+
+
+register_settings(LongAnswersSettings)
+
+
+UNUSED, CLS, QUESTION, PARAGRAPH, SENTENCE, CANDIDATE = range(6)
+"""What an extra global stands for; those of a question's tokens, and of [CLS], have a token besides."""
+
+
+class AnswerInput(NamedTuple):
+    """Inputs of the network; `global_ids`, `global_kinds` and `owners` where there are extra globals."""
+
+    ids: Tensor  # (B, L)
+    lengths: Tensor  # (B,)
+    asked: Tensor  # (B,) tokens of [CLS], question, [SEP] and candidates: no answer stands there
+    anchors: Tensor | None = None  # (B, A) places among extra globals and tokens, -1: none
+    global_ids: Tensor | None = None  # (B, G) tokens of [CLS] and question, -1 elsewhere
+    global_kinds: Tensor | None = None  # (B, G)
+    owners: Tensor | None = None  # (B, L) as `Globals.owners`
+
+
+class AnswerOutput(NamedTuple):
+    """Scores, not normalized; none: the network has no such head."""
+
+    marks: Tensor  # (B, L, 2 or 4): start and end, and of the long answer
+    types: Tensor | None  # (B, types)
+    anchors: Tensor | None  # (B, A)
+
+
+class AnswerNetwork(QuestionAnswerer):
+    """`QuestionAnswerer` with further heads, and with extra globals that stand for parts of the input.
+
+    A token's two scores are those of HuggingFace's BigBirdForQuestionAnswering, whose weights fit. The type
+    is read from [CLS], which is an extra global where there are any, and so are anchors: sentences, and
+    candidates. Without extra globals, an anchor is the first token of what it stands for.
+    """
+
+    def __init__(self, config: EncoderConfig, marks: int = 2, types: int = 0, anchored: bool = False) -> None:
+        super().__init__(config)
+        self.long_spans = nn.Linear(config.hidden, marks - 2) if marks > 2 else None
+        self.types = nn.Linear(config.hidden, types) if types else None
+        self.anchors = nn.Linear(config.hidden, 1) if anchored else None
+        self.kinds = nn.Embedding(CANDIDATE + 1, config.hidden) if config.num_global_tokens else None
+        for part in (self.long_spans, self.types, self.anchors, self.kinds):
+            if part is not None:
+                initialize(part, config.hidden)
+
+    def forward(self, *given: Any) -> AnswerOutput:  # type: ignore[override]
+        """Scores; the arguments are those of `AnswerInput`."""
+        own = AnswerInput(*given)
+        ids, globals_ = own.ids, None
+        question = torch.arange(ids.shape[1], device=ids.device) < own.asked[:, None]  # (B, L)
+        if self.kinds is not None and own.global_ids is not None and own.owners is not None:
+            tokens = self.encoder.embeddings.token(own.global_ids.clamp(min=0))
+            tokens = tokens * (own.global_ids >= 0)[..., None]
+            globals_ = Globals(tokens + self.kinds(own.global_kinds), own.owners)
+        encoded = self.encoder.encode(ids, own.lengths, (~question).long(), globals_)
+        whole = torch.cat(encoded, dim=1)  # (B, G + L, D)
+        first = self.dropout(whole[:, 0])
+        found = None
+        if self.anchors is not None:
+            assert own.anchors is not None
+            places = own.anchors.clamp(min=0)[..., None].expand(-1, -1, whole.shape[2])
+            found = self.anchors(self.dropout(whole.gather(1, places)))[..., 0]
+        marks = self.scores(encoded.tokens, question)
+        if self.long_spans is not None:
+            marks = torch.cat([marks, self.long_spans(self.dropout(encoded.tokens))], dim=-1)
+        return AnswerOutput(marks, None if self.types is None else self.types(first), found)
+
 
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]
@@ -121,43 +222,32 @@ def _columns(
 MOST_ANCHORS = 4096
 
 
-@dataclass(eq=False)
 class WindowInput:
-    """A window as the network reads it; `anchor_of` says what each anchor is."""
+    """A window as the network reads it; extra globals, which stand for parts of it, are taken in turn."""
 
-    ids: NDArray[np.int32]
-    asked: int
-    anchors: list[int]
-    anchor_of: list[tuple[int, int]]  # paragraph and sentence, or candidate and 0
-    global_ids: NDArray[np.int64]
-    global_kinds: NDArray[np.int64]
-    owners: NDArray[np.int64]
-
-
-class _Slots:
-    """The extra globals of a row, taken one after the other."""
-
-    def __init__(self, extra: int, tokens: int) -> None:
-        self.ids = np.full(extra, -1)
-        self.kinds = np.full(extra, UNUSED)
-        self.owners = np.full(tokens, -1)
+    def __init__(self, ids: Ids, asked: int, extra: int) -> None:
+        self.ids, self.asked = ids, asked
+        self.anchors: list[int] = []  # places among extra globals and tokens
+        self.anchor_of: list[tuple[int, int]] = []  # paragraph and sentence, or candidate and 0
+        self.global_ids, self.global_kinds = np.full(extra, -1), np.full(extra, UNUSED)
+        self.owners = np.full(len(ids), -1)
         self._taken = 0
 
     def take(self, kind: int, begin: int, end: int, token: int = -1) -> int | None:
-        """The next one, for the row's tokens `begin … end`; none: there are no more."""
-        if self._taken == len(self.ids):
+        """The next extra global, for the tokens `begin … end`; none: there are no more."""
+        if self._taken == len(self.global_ids):
             return None
         slot, self._taken = self._taken, self._taken + 1
-        self.ids[slot], self.kinds[slot] = token, kind
+        self.global_ids[slot], self.global_kinds[slot] = token, kind
         self.owners[begin:end] = slot
         return slot
 
-    def anchor(self, kind: int, begin: int, end: int) -> int:
-        """Take the next one; its place among extra globals and tokens, -1 if none is left for it."""
-        slot = self.take(kind, begin, end)
-        if not len(self.ids):
-            return begin
-        return -1 if slot is None else slot
+    def add_anchor(self, kind: int, begin: int, end: int, name: tuple[int, int]) -> None:
+        """Take the next one as an anchor, or where there are none at all the first token."""
+        place = self.take(kind, begin, end) if len(self.global_ids) else begin
+        if place is not None and len(self.anchors) < MOST_ANCHORS:
+            self.anchors.append(place)
+            self.anchor_of.append(name)
 
 
 @dataclass(frozen=True)
@@ -178,11 +268,8 @@ class AnswerReader:
             parts.append(_columns(number, text, paragraph.sentences, self.tokenizer))
         columns = [np.concatenate([part[column] for part in parts]) for column in range(7)]
         # Words are counted over the whole context.
-        counted, before = [], 0
-        for part in parts:
-            counted.append(np.full(len(part[0]), before))
-            before += int(part[6].max(initial=-1)) + 1
-        shift = np.concatenate(counted).astype(np.int64)
+        words = [int(part[6].max(initial=-1)) + 1 for part in parts]
+        shift = np.repeat(np.cumsum([0, *words[:-1]]), [len(part[0]) for part in parts])
         ids, owner, sentence, start, end, first_word, last_word = columns
         places = owner, sentence, start, end, first_word + shift, last_word + shift
         return TokenizedRecord(record, texts, *self._asked(record), ids.astype(np.int32), *places)
@@ -222,63 +309,51 @@ class AnswerReader:
             raise DataError(self._too_long(document.record, taken))
         tokens, step = len(document.ids), min(self.settings.stride, room)
         begins = range(0, max(tokens - room, 0), step)
-        whole = [Window(begin, begin + room) for begin in begins]
-        return [*whole, Window(len(begins) * step, tokens)]
+        return [*(Window(begin, begin + room) for begin in begins), Window(len(begins) * step, tokens)]
 
-    def row(self, document: TokenizedRecord, window: Window) -> "WindowInput":
+    def row(self, document: TokenizedRecord, window: Window) -> WindowInput:
         """A window behind its header: [CLS], question, [SEP], each candidate with a [SEP].
 
         Extra globals stand, in order, for [CLS], the question's tokens, the candidates, and for each
         paragraph of the window and, where supporting facts are asked for, each of its sentences; those beyond
         `extra` have none.
         """
-        cls, sep = np.array([self.tokenizer.cls_id], np.int32), np.array([self.tokenizer.sep_id], np.int32)
+        cls, sep = np.array([[self.tokenizer.cls_id], [self.tokenizer.sep_id]], np.int32)
         asked = _header_tokens(document.question, document.candidates)
         front = [cls, document.question, sep, *(part for one in document.candidates for part in (one, sep))]
         ids = np.concatenate([*front, document.ids[window.begin : window.end], sep])
-        slots = _Slots(self.extra, len(ids))
-        slots.take(CLS, 0, 1, self.tokenizer.cls_id)
+        row = WindowInput(ids.astype(np.int32), asked, self.extra)
+        row.take(CLS, 0, 1, self.tokenizer.cls_id)
         for place, token in enumerate(document.question, 1):
-            slots.take(QUESTION, place, place + 1, int(token))
-        anchors, place = [], len(document.question) + 2
+            row.take(QUESTION, place, place + 1, int(token))
+        place = len(document.question) + 2
         for number, candidate in enumerate(document.candidates):
             end = place + len(candidate) + 1
-            anchors.append((slots.anchor(CANDIDATE, place, end), (number, 0)))
+            row.add_anchor(CANDIDATE, place, end, (number, 0))
             place = end
         facts = self.settings.form == "hotpotqa"
-        begun = document.sentences(window)
+        begun, last = document.sentences(window), None
         bounds = [place for *_, place in begun[1:]] + [window.end]
-        last = None
         for (paragraph, sentence, place), end in zip(begun, bounds, strict=True):
             here, there = asked + place - window.begin, asked + end - window.begin
             if paragraph != last:
-                slots.take(PARAGRAPH, here, there if sentence == TITLE or facts else len(ids) - 1)
+                row.take(PARAGRAPH, here, there if sentence == TITLE or facts else len(ids) - 1)
                 last = paragraph
             if sentence != TITLE and facts:
-                anchors.append((slots.anchor(SENTENCE, here, there), (paragraph, sentence)))
-        kept = [(anchor, name) for anchor, name in anchors if anchor >= 0][:MOST_ANCHORS]
-        places, names = [anchor for anchor, _ in kept], [name for _, name in kept]
-        globals_ = slots.ids, slots.kinds, slots.owners
-        return WindowInput(ids.astype(np.int32), asked, places, names, *globals_)
+                row.add_anchor(SENTENCE, here, there, (paragraph, sentence))
+        return row
 
-    def collate(self, rows: Sequence["WindowInput"]) -> Batch:
+    def collate(self, rows: Sequence[WindowInput]) -> Batch:
         """Rows as tensors, padded."""
-        longest = max(len(row.ids) for row in rows)
-        ids = np.full((len(rows), longest), self.tokenizer.pad_id, np.int64)
-        owners = np.full((len(rows), longest), -1, np.int64)
-        for number, row in enumerate(rows):
-            ids[number, : len(row.ids)] = row.ids
-            owners[number, : len(row.ids)] = row.owners
+        ids, lengths = pad([row.ids for row in rows], self.tokenizer.pad_id)
         batch = {
-            "ids": torch.from_numpy(ids),
-            "lengths": torch.tensor([len(row.ids) for row in rows]),
-            "asked": torch.tensor([row.asked for row in rows]),
+            **{"ids": ids, "lengths": lengths, "asked": torch.tensor([row.asked for row in rows])},
             "anchors": filled([row.anchors for row in rows]),
         }
         if self.extra:
             batch["global_ids"] = torch.from_numpy(np.stack([row.global_ids for row in rows]))
             batch["global_kinds"] = torch.from_numpy(np.stack([row.global_kinds for row in rows]))
-            batch["owners"] = torch.from_numpy(owners)
+            batch["owners"] = pad([row.owners for row in rows], -1)[0]
         return batch
 
 
@@ -288,11 +363,7 @@ def _header_tokens(question: Ids, candidates: Sequence[Ids]) -> int:
 
 def filled(rows: Sequence[Sequence[int]]) -> Tensor:
     """Rows of numbers (B, widest), filled up by -1; at least one column."""
-    width = max(1, *map(len, rows)) if rows else 1
-    table = torch.full((len(rows), width), -1)
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = torch.tensor(row, dtype=torch.long)
-    return table
+    return pad([np.array(row, np.int64) for row in rows], -1, max(1, *map(len, rows)))[0]
 
 
 def some_rows(batch: Batch, rows: Tensor) -> Batch:

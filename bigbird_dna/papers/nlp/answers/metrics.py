@@ -9,10 +9,11 @@ import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
+from bigbird_dna.papers.nlp.config import AnswerForm
 from bigbird_dna.papers.nlp.records import QuestionRecord
-from bigbird_dna.papers.nlp.sections import AnswerForm
 
 ARTICLES = frozenset({"a", "an", "the"})
 _PUNCTUATION = frozenset(string.punctuation)
@@ -31,7 +32,14 @@ class Overlap(NamedTuple):
     recall: float
 
 
-NOTHING = Overlap(0.0, 0.0, 0.0, 0.0)
+def _f1(precision: float, recall: float) -> float:
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def _overlap(common: int, said: int, told: int, exact: float) -> Overlap:
+    """Of so many that were `said` and so many `told`, those in `common`."""
+    precision, recall = (common / said, common / told) if common else (0.0, 0.0)
+    return Overlap(exact, _f1(precision, recall), precision, recall)
 
 
 def normalized(text: str, *, marks_are_blanks: bool = False) -> str:
@@ -48,27 +56,24 @@ def normalized(text: str, *, marks_are_blanks: bool = False) -> str:
     return " ".join(_ARTICLE.sub(" ", text).split())
 
 
-def overlap(answer: str, reference: str, *, marks_are_blanks: bool = False) -> Overlap:
+Normal = Callable[[str], str]
+
+
+def overlap(answer: str, reference: str, normal: Normal = normalized) -> Overlap:
     """One answer against one reference; where either is empty, both must be."""
-    mine, theirs = (normalized(one, marks_are_blanks=marks_are_blanks) for one in (answer, reference))
-    exact = float(mine == theirs)
-    words, others = mine.split(), theirs.split()
+    mine, theirs = normal(answer), normal(reference)
+    exact, words, others = float(mine == theirs), mine.split(), theirs.split()
     if not words or not others:
         return Overlap(exact, exact, exact, exact)
-    common = sum((Counter(words) & Counter(others)).values())
-    if not common:
-        return NOTHING
-    precision, recall = common / len(words), common / len(others)
-    return Overlap(exact, 2 * precision * recall / (precision + recall), precision, recall)
+    return _overlap((Counter(words) & Counter(others)).total(), len(words), len(others), exact)
 
 
-def best_overlap(answer: str, references: Sequence[str], *, marks_are_blanks: bool = False) -> Overlap:
+def best_overlap(answer: str, references: Sequence[str], normal: Normal = normalized) -> Overlap:
     """The best exact match and the best F1 over references, each for itself; none: the empty one.
 
     References that are empty once they are normalized count only if there is no other (SQuAD).
     """
-    told = [one for one in references if normalized(one, marks_are_blanks=marks_are_blanks)]
-    found = [overlap(answer, one, marks_are_blanks=marks_are_blanks) for one in told or [""]]
+    found = [overlap(answer, one, normal) for one in [*filter(normal, references)] or [""]]
     best = max(found, key=lambda one: one.f1)
     return best._replace(exact_match=max(one.exact_match for one in found))
 
@@ -77,46 +82,38 @@ def whole_or_nothing(answer: str, reference: str) -> Overlap:
     """HotpotQA's: as `overlap`, but a yes or no that isn't the other's shares nothing with it."""
     mine, theirs = normalized(answer), normalized(reference)
     if mine != theirs and (mine in UNEXPLAINED or theirs in UNEXPLAINED):
-        return NOTHING
+        return Overlap(0.0, 0.0, 0.0, 0.0)
     return overlap(answer, reference)
 
 
-Records = Mapping[str, QuestionRecord]
-Predictions = Mapping[str, Mapping[str, Any]]
+Pairs = Sequence[tuple[QuestionRecord, Mapping[str, Any]]]
+"""Records and what is predicted for each."""
 ENOUGH = 2
 """Annotators who must have found an answer for a question of the Natural Questions to have one."""
 
 
-def official_metrics(form: AnswerForm, records: Records, predictions: Predictions) -> dict[str, float]:
-    """The figures of a form; every record must have its prediction."""
-    measures: dict[AnswerForm, Callable[[Records, Predictions], dict[str, float]]] = {
+def official_metrics(form: AnswerForm, pairs: Pairs) -> dict[str, float]:
+    """The figures of a form."""
+    measures: dict[AnswerForm, Callable[[Pairs], dict[str, float]]] = {
         "span": text_metrics,
-        "triviaqa": partial(text_metrics, marks_are_blanks=True),
+        "triviaqa": partial(text_metrics, normal=partial(normalized, marks_are_blanks=True)),
         "hotpotqa": hotpot_metrics,
         "natural_questions": natural_metrics,
         "wikihop": candidate_metrics,
     }
-    return {**measures[form](records, predictions), "records": len(records)}
+    return {**measures[form](pairs), "records": len(pairs)}
 
 
-def text_metrics(
-    records: Records, predictions: Predictions, *, marks_are_blanks: bool = False
-) -> dict[str, float]:
-    """Exact match and F1 of SQuAD, and with `marks_are_blanks` of TriviaQA, the best over all aliases.
+def text_metrics(pairs: Pairs, normal: Normal = normalized) -> dict[str, float]:
+    """Exact match and F1 of SQuAD, or with the other `normal` form of TriviaQA, the best over all aliases.
 
     A question without answers is answered by the empty text alone; where there are some, both kinds have
     figures of their own too.
     """
     found = [
-        best_overlap(
-            _answer(predictions[name]),
-            [one.text for one in record.answers],
-            marks_are_blanks=marks_are_blanks,
-        )
-        for name, record in records.items()
+        best_overlap(said["answer"], [one.text for one in record.answers], normal) for record, said in pairs
     ]
-    figures = _means(found)
-    answered = [bool(record.answers) for record in records.values()]
+    figures, answered = _means(found), [bool(record.answers) for record, _ in pairs]
     if not all(answered) and any(answered):
         for word, wanted in (("answerable_", True), ("unanswerable_", False)):
             part = [one for one, has in zip(found, answered, strict=True) if has is wanted]
@@ -129,19 +126,21 @@ def _means(found: Sequence[Overlap], prefix: str = "", parts: int = 2) -> dict[s
     return {f"{prefix}{part}": _mean(getattr(one, part) for one in found) for part in Overlap._fields[:parts]}
 
 
-def hotpot_metrics(records: Records, predictions: Predictions) -> dict[str, float]:
+def hotpot_metrics(pairs: Pairs) -> dict[str, float]:
     """HotpotQA's: of the answer, of the supporting facts, and of both together.
 
     Jointly, precisions and recalls are the products of both, and an exact match is one of both. Facts that
     the context lacks are missed.
     """
     answers, facts, joint = [], [], []
-    for name, record in records.items():
+    for record, said in pairs:
         truth = record.answers[0].text if record.answers else (record.type or "")
-        answers.append(whole_or_nothing(_answer(predictions[name]), truth))
+        answers.append(whole_or_nothing(said["answer"], truth))
         told = {(one.paragraph, one.sentence) for one in record.facts}
-        said = {(fact[0], fact[1]) for fact in predictions[name].get("facts", ())}
-        facts.append(_sets(said, told, record.facts_elsewhere))
+        named = {(fact[0], fact[1]) for fact in said.get("facts", ())}
+        elsewhere = record.facts_elsewhere
+        exact = float(named == told and not elsewhere)
+        facts.append(_overlap(len(named & told), len(named), len(told) + elsewhere, exact))
         precision, recall = (
             getattr(answers[-1], part) * getattr(facts[-1], part) for part in ("precision", "recall")
         )
@@ -150,12 +149,12 @@ def hotpot_metrics(records: Records, predictions: Predictions) -> dict[str, floa
     return _means(answers, "", 4) | _means(facts, "facts_", 4) | _means(joint, "joint_", 4)
 
 
-def candidate_metrics(records: Records, predictions: Predictions) -> dict[str, float]:
+def candidate_metrics(pairs: Pairs) -> dict[str, float]:
     """WikiHop's accuracy: the right candidate was chosen."""
-    right = [
-        bool(record.answers) and normalized(_answer(predictions[name])) == normalized(record.answers[0].text)
-        for name, record in records.items()
-    ]
+    right = (
+        bool(record.answers) and normalized(said["answer"]) == normalized(record.answers[0].text)
+        for record, said in pairs
+    )
     return {"accuracy": _mean(map(float, right))}
 
 
@@ -168,7 +167,7 @@ class AnswerEvaluation(NamedTuple):
     score: float
 
 
-def natural_metrics(records: Records, predictions: Predictions) -> dict[str, float]:
+def natural_metrics(pairs: Pairs) -> dict[str, float]:
     """The Natural Questions' F1 of long and of short answers, with precision and recall.
 
     A question has an answer where at least two annotators found one, or its only one did; an answer is right
@@ -177,13 +176,10 @@ def natural_metrics(records: Records, predictions: Predictions) -> dict[str, flo
     threshold on the scores gives, as the official script finds it.
     """
     judged: dict[str, list[AnswerEvaluation]] = {"long": [], "short": []}
-    for name, record in records.items():
-        said = predictions[name]
-        paragraph = said.get("long_answer")
+    for record, said in pairs:
         known = record.annotations or (record,)
-        longs = [one.long_answer for one in known]
-        given = None if said.get("type") == "null" else paragraph
-        judged["long"].append(_judged(given, longs, said.get("long_score")))
+        given = None if said.get("type") == "null" else said.get("long_answer")
+        judged["long"].append(_judged(given, [one.long_answer for one in known], said.get("long_score")))
         shorts = [_short(one.type, one.answers) for one in known]
         judged["short"].append(_judged(_said_short(said), shorts, said.get("score")))
     figures: dict[str, float] = {}
@@ -205,13 +201,12 @@ def precision_recall(found: Sequence[AnswerEvaluation]) -> tuple[float, float, f
 def best_f1(found: Sequence[AnswerEvaluation]) -> float:
     """The best F1 of giving only answers that score at least some threshold."""
     has = sum(one.has for one in found)
+    best, given, right = 0.0, 0, 0
     said = sorted((one for one in found if one.said), key=lambda one: -one.score)
-    best, right = 0.0, 0
-    for number, one in enumerate(said, 1):
-        right += one.right and one.has
-        tied = number < len(said) and said[number].score == one.score
-        if not tied and right:
-            best = max(best, _f1(right / number, right / has))
+    for _, tied in groupby(said, key=lambda one: one.score):
+        alike = [one.right and one.has for one in tied]
+        given, right = given + len(alike), right + sum(alike)
+        best = max(best, _f1(right / given, right / has) if right else 0.0)
     return best
 
 
@@ -237,23 +232,6 @@ def _said_short(said: Mapping[str, Any]) -> Any:
     if kind != "short" or not said.get("answer"):
         return None
     return frozenset({(said.get("paragraph"), said.get("start"), said["answer"])})
-
-
-def _sets(said: set[tuple[int, int]], told: set[tuple[int, int]], elsewhere: int) -> Overlap:
-    """What two sets have in common; beside `told` there are so many more that can't be said."""
-    common, exact = len(said & told), float(said == told and not elsewhere)
-    if not common:
-        return NOTHING._replace(exact_match=exact)
-    precision, recall = common / len(said), common / (len(told) + elsewhere)
-    return Overlap(exact, _f1(precision, recall), precision, recall)
-
-
-def _f1(precision: float, recall: float) -> float:
-    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-
-
-def _answer(said: Mapping[str, Any]) -> str:
-    return str(said.get("answer", ""))
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -12,8 +12,8 @@ from typing import Any, TextIO
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import ConfigError, DataError, error_text
 from bigbird_dna.papers.nlp.answers.metrics import normalized
-from bigbird_dna.papers.nlp.records import LONGEST_LINE, QuestionRecord, checked, read_objects
-from bigbird_dna.papers.nlp.sections import AnswerForm
+from bigbird_dna.papers.nlp.config import AnswerForm
+from bigbird_dna.papers.nlp.records import LONGEST_LINE, QuestionRecord, checked_rows, read_objects
 
 Row = Mapping[str, Any]
 READ_BYTES = 1 << 20  # characters read at a time
@@ -49,19 +49,18 @@ def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
     `DataError` names file and record: the file is missing or not readable, or a record is not one of the
     data set.
     """
-    path, found = Path(path), False
     evidence = path.parent.parent / "evidence" if form == "triviaqa" else None
     rows = read_objects(path) if form == "natural_questions" else _members(path, form == "triviaqa")
-    for number, row in rows:
-        try:
-            values = public_record(form, row, evidence)
-        except DataError as error:
-            raise DataError(f"{path}: record {number}: {error}") from None
-        if values is not None:
-            found = True
-            yield checked(values, QuestionRecord, number, path, "record")
-    if not found:
-        raise DataError(f"{path}: holds no record")
+
+    def values() -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, row in rows:
+            try:
+                if (found := public_record(form, row, evidence)) is not None:
+                    yield number, found
+            except DataError as error:
+                raise DataError(f"{path}: record {number}: {error}") from None
+
+    return checked_rows(values(), QuestionRecord, path, "record")
 
 
 def _members(path: Path, keyed: bool) -> Iterator[tuple[int, dict[str, Any]]]:

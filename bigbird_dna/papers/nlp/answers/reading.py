@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 
 from bigbird_dna.papers.nlp.answers.documents import (
     TITLE,
+    AnswerNetwork,
     AnswerReader,
+    LongAnswersSettings,
     TokenizedRecord,
     TokenSpan,
     Window,
     WindowInput,
     network_input,
 )
-from bigbird_dna.papers.nlp.answers.network import AnswerNetwork, LongAnswersSettings
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.training.batches import on_device
 
@@ -99,7 +100,12 @@ def answer(
             sums.setdefault(name, []).append(float(value))
         if settings.form == "hotpotqa":
             types += one.types
-        _marked(document, one, settings, said)
+        if settings.form == "natural_questions":
+            _long(document, one, settings, said)
+        elif settings.form != "wikihop":
+            found = _span(document, one, one.window, settings)
+            if found is not None and found[1] > said.score:
+                said.span, said.score = found
     if settings.form == "hotpotqa":
         said.type = settings.types[int(types.argmax())]
         said.facts = sorted(name for name, values in sums.items() if max(values) > 0)
@@ -108,20 +114,6 @@ def answer(
     if settings.unanswerable and said.score < 0:
         said.span = None
     return said
-
-
-def _marked(
-    document: TokenizedRecord, one: WindowScores, settings: LongAnswersSettings, said: DecodedAnswer
-) -> None:
-    """Keep a window's best span, or its best long answer, where it is better than those before."""
-    if settings.form == "wikihop" or not len(one.marks):
-        return
-    if settings.form == "natural_questions":
-        _long(document, one, settings, said)
-        return
-    found = _span(document, one, one.window, settings)
-    if found is not None and found[1] > said.score:
-        said.span, said.score = found
 
 
 def _long(
@@ -157,9 +149,6 @@ def _span(
     return found and (found[0], found[1] - float(nothing[0] + nothing[1]))
 
 
-_NONE = np.zeros((0,), np.float32)
-
-
 def read_answers(
     network: AnswerNetwork,
     records: Sequence[QuestionRecord],
@@ -169,33 +158,19 @@ def read_answers(
 ) -> Iterator[dict[str, Any]]:
     """What is predicted for each record, as lines of a file have it."""
     for record in records:
-        document = reader.document(record)
-        with torch.inference_mode():
-            scored = [*_scored(network, document, reader, device, batch_size)]
+        document, scored = reader.document(record), []
+        each = iter(reader.windows(document))
+        while some := [*islice(each, batch_size)]:
+            rows = [reader.row(document, window) for window in some]
+            with torch.inference_mode():
+                found = network(*network_input(on_device(reader.collate(rows), device)))
+            none = np.zeros((len(rows), 0), np.float32)
+            scores = [none if part is None else part.float().cpu().numpy() for part in found]
+            for window, row, marks, types, anchors in zip(some, rows, *scores, strict=True):
+                scored.append(
+                    WindowScores(window, row, marks[: len(row.ids)], types, anchors[: len(row.anchors)])
+                )
         yield _line(document, answer(document, scored, reader.settings), reader.settings)
-
-
-def _scored(
-    network: AnswerNetwork,
-    document: TokenizedRecord,
-    reader: AnswerReader,
-    device: torch.device,
-    batch_size: int,
-) -> Iterator[WindowScores]:
-    each = iter(reader.windows(document))
-    while some := [*islice(each, batch_size)]:
-        rows = [reader.row(document, window) for window in some]
-        found = network(*network_input(on_device(reader.collate(rows), device)))
-        marks, types, anchors = (None if part is None else part.float().cpu().numpy() for part in found)
-        assert marks is not None
-        for number, (window, row) in enumerate(zip(some, rows, strict=True)):
-            yield WindowScores(
-                window,
-                row,
-                marks[number, : len(row.ids)],
-                _NONE if types is None else types[number],
-                _NONE if anchors is None else anchors[number, : len(row.anchors)],
-            )
 
 
 def _line(document: TokenizedRecord, said: DecodedAnswer, settings: LongAnswersSettings) -> dict[str, Any]:

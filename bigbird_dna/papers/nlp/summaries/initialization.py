@@ -7,7 +7,7 @@ No code of a checkpoint is run, and nothing is built on the word of its `config.
 with those of its tensors first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,17 +21,24 @@ from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError, shortened
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
+from bigbird_dna.huggingface.importing import join_tied
 from bigbird_dna.huggingface.names import check_tensor
 from bigbird_dna.huggingface.tensors import StoredTensor, read_tensors
 from bigbird_dna.huggingface.tokenizer_files import special_names
 from bigbird_dna.model.directory import load, make_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import check_finite
-from bigbird_dna.papers.nlp.initialization import TextStart, check_effect, free_changes, make_text_start
-from bigbird_dna.papers.nlp.sections import DecoderShape, SearchConfig, SpecialIds, SummariesTaskConfig
+from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds, SummariesTaskConfig
+from bigbird_dna.papers.nlp.initialization import (
+    TextStart,
+    check_effect,
+    free_changes,
+    make_text_start,
+    open_tokenizer,
+)
 from bigbird_dna.papers.nlp.summaries.network import PegasusSummarizer, SummariesSettings
-from bigbird_dna.papers.nlp.vocabulary import open_tokenizer, texts_of
 from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.initialization import FREE
 
 MODEL_TYPE = "bigbird_pegasus"
 ARCHITECTURE = "BigBirdPegasusForConditionalGeneration"
@@ -66,25 +73,21 @@ _TIED = (
     "model.decoder.embed_tokens.weight",
     "lm_head.weight",
 )
-_ENCODER_PARTS = {
-    "query": "self_attn.self.query",
-    "key": "self_attn.self.key",
-    "value": "self_attn.self.value",
-    "attention_output": "self_attn.output",
-    "attention_norm": "self_attn_layer_norm",
-    "intermediate": "fc1",
-    "output": "fc2",
-    "output_norm": "final_layer_norm",
-}
 _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-_DECODER_PARTS = {
-    **{f"attention.{ours}": f"self_attn.{theirs}" for ours, theirs in _PROJECTIONS.items()},
-    **{f"cross.{ours}": f"encoder_attn.{theirs}" for ours, theirs in _PROJECTIONS.items()},
-    "attention_norm": "self_attn_layer_norm",
-    "cross_norm": "encoder_attn_layer_norm",
-    "intermediate": "fc1",
-    "output": "fc2",
-    "output_norm": "final_layer_norm",
+_FORWARD = {
+    **{"attention_norm": "self_attn_layer_norm", "intermediate": "fc1"},
+    **{"output": "fc2", "output_norm": "final_layer_norm"},
+}
+_PARTS = {
+    "encoder": {
+        **{part: f"self_attn.self.{part}" for part in ("query", "key", "value")},
+        **{"attention_output": "self_attn.output", **_FORWARD},
+    },
+    "decoder": {
+        **{f"attention.{ours}": f"self_attn.{theirs}" for ours, theirs in _PROJECTIONS.items()},
+        **{f"cross.{ours}": f"encoder_attn.{theirs}" for ours, theirs in _PROJECTIONS.items()},
+        **{"cross_norm": "encoder_attn_layer_norm", **_FORWARD},
+    },
 }
 
 
@@ -98,15 +101,14 @@ class ImportedPegasus(NamedTuple):
     search: SearchConfig  # the checkpoint's own, as far as it says
 
 
-def _configuration(directory: Path) -> Mapping[str, Any]:
-    """The `config.json` of a directory; nothing if there is none."""
-    path = directory / "config.json"
+def _read(path: Path) -> Mapping[str, Any]:
+    """A file of JSON; nothing if there is none."""
     return read_mapping(path) if path.is_file() else {}
 
 
 def is_pegasus(directory: Path) -> bool:
     """Whether a directory says that it is a checkpoint of BigBirdPegasus."""
-    return _configuration(directory).get("model_type") == MODEL_TYPE
+    return _read(directory / "config.json").get("model_type") == MODEL_TYPE
 
 
 def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface") -> ImportedPegasus:
@@ -123,12 +125,17 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
         raise ModelError(f"{directory}: not a checkpoint directory: config.json is missing")
     values = read_mapping(path)
     config, shape = pegasus_config(values, compatibility, str(path))
-    own = directory / "generation_config.json"
-    generation = {**values, **(read_mapping(own) if own.is_file() else {})}
+    generation = {**values, **_read(directory / "generation_config.json")}
     special = _special_ids(generation, config.vocabulary, str(path))
     search = _search(generation, config.max_length, str(path))
-    tensors = _join_tied(read_tensors(directory), directory)
-    _check_sizes(tensors, config, shape, directory)
+    tensors = read_tensors(directory)
+    join_tied(tensors, [_TIED], directory)
+    check_tensor(tensors, _TIED[0], (config.vocabulary, config.hidden), directory)
+    for part, count in (("encoder", config.layers), ("decoder", shape.layers)):
+        own = f"model.{part}"
+        check_tensor(tensors, f"{own}.embed_positions.weight", (config.max_length, config.hidden), directory)
+        for index in range(count):
+            check_tensor(tensors, f"{own}.layers.{index}.fc2.bias", (config.hidden,), directory)
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         network = PegasusSummarizer(config, shape)
     weights = _weights(tensors, network.state_dict(), bool(values.get("use_bias", False)), directory)
@@ -174,17 +181,17 @@ def _special_ids(values: Mapping[str, Any], vocabulary: int, source: str) -> Spe
     """Ids by the configuration, or as its class has them."""
     end = values.get("eos_token_id", 1)
     end = end[0] if isinstance(end, list) and len(end) == 1 else end
-    ids: dict[str, Any] = {
+    keys: dict[str, tuple[str, Any]] = {
         "start": ("decoder_start_token_id", values.get("decoder_start_token_id", 2)),
         "end": ("eos_token_id", end),
         "pad": ("pad_token_id", values.get("pad_token_id", 0)),
     }
     for field, key in (("forced_first", "forced_bos_token_id"), ("forced_last", "forced_eos_token_id")):
         if values.get(key) is not None:
-            ids[field] = (key, values[key])
-    for key, value in ids.values():
+            keys[field] = key, values[key]
+    for key, value in keys.values():
         _check_whole(value, key, 0, vocabulary - 1, source)
-    return SpecialIds(**{field: value for field, (_, value) in ids.items()})
+    return SpecialIds(**{field: value for field, (_, value) in keys.items()})
 
 
 def _search(values: Mapping[str, Any], positions: int, source: str) -> SearchConfig:
@@ -199,44 +206,16 @@ def _search(values: Mapping[str, Any], positions: int, source: str) -> SearchCon
     }
     found: dict[str, Any] = {field: values.get(key) or default for field, (key, default) in keys.items()}
     found["length_penalty"] = values.get("length_penalty", 1.0)  # 0 is one
-    for field, value in found.items():
-        if type(value) is int and field == "length_penalty":
-            found[field] = float(value)
-        if type(value) is int and field == "max_length":
-            found[field] = min(value, positions)
+    if type(found["length_penalty"]) is int:
+        found["length_penalty"] = float(found["length_penalty"])
+    if type(found["max_length"]) is int:
+        found["max_length"] = min(found["max_length"], positions)
     try:
         return SearchConfig(**found)
     except ValidationError as error:
         first = error.errors()[0]
     key, value = keys[str(first["loc"][0])][0], shortened(repr(first["input"]))
     raise ModelError(f"{source}: {key} {value}: {first['msg']}")
-
-
-def _join_tied(tensors: dict[str, StoredTensor], directory: Path) -> dict[str, StoredTensor]:
-    """The tensors with one name for those of the embeddings, which are stored under up to four."""
-    names = [name for name in _TIED if name in tensors]
-    for name in names[1:]:
-        one, other = tensors[names[0]], tensors[name]
-        if one.shape != other.shape or not torch.equal(one.read(), other.read()):
-            raise ModelError(
-                f"{directory}: {name!r} differs from {names[0]!r}: only tied weights have a counterpart"
-            )
-    rest = {name: tensor for name, tensor in tensors.items() if name not in names}
-    return rest | ({_TIED[0]: tensors[names[0]]} if names else {})
-
-
-def _check_sizes(
-    tensors: Mapping[str, StoredTensor], config: EncoderConfig, shape: DecoderShape, directory: Path
-) -> None:
-    """`ModelError` unless the embeddings' sizes and the numbers of layers are those of config.json."""
-    layers = {"encoder": config.layers, "decoder": shape.layers}
-    check_tensor(tensors, _TIED[0], (config.vocabulary, config.hidden), directory)
-    for part, count in layers.items():
-        check_tensor(
-            tensors, f"model.{part}.embed_positions.weight", (config.max_length, config.hidden), directory
-        )
-        for index in range(count):
-            check_tensor(tensors, f"model.{part}.layers.{index}.fc2.bias", (config.hidden,), directory)
 
 
 def pegasus_name(name: str) -> str:
@@ -250,18 +229,16 @@ def pegasus_name(name: str) -> str:
     if rest in ("position", "norm"):
         return f"model.{half}.{'embed_positions' if rest == 'position' else 'layernorm_embedding'}.{kind}"
     _, index, rest = rest.split(".", 2)
-    parts = _ENCODER_PARTS if half == "encoder" else _DECODER_PARTS
-    return f"model.{half}.layers.{index}.{parts[rest]}.{kind}"
+    return f"model.{half}.layers.{index}.{_PARTS[half][rest]}.{kind}"
 
 
 def _weights(
     tensors: Mapping[str, StoredTensor], network: Mapping[str, Tensor], biases: bool, directory: Path
 ) -> dict[str, Tensor]:
     """The tensors by their names here; those of attention's biases and of the logits' may be missing."""
-    weights = {}
-    names = {name: pegasus_name(name) for name in network}
-    for name, like in network.items():
-        theirs, shape = names[name], tuple(like.shape)
+    weights, names = {}, {name: pegasus_name(name) for name in network}
+    for name, theirs in names.items():
+        shape = tuple(network[name].shape)
         optional = name == "logits_bias" or (not biases and "attn" in theirs and theirs.endswith(".bias"))
         optional = optional and "layer_norm" not in theirs
         if theirs not in tensors and optional:
@@ -277,18 +254,20 @@ def _weights(
 
 
 # What a configuration may say otherwise than the summarizer whose weights are taken.
-_FREE = ("dropout", "attention_dropout", "attention_backend", "gradient_checkpointing", "head_init")
+_FREE = FREE - {"max_length"}
 _PEGASUS_OFFSET = 103  # of ids above those of its SentencePiece file, unless its settings say otherwise
 
 
-def make_start(section: SummariesTaskConfig, train: Path) -> tuple[TextStart, SummariesSettings]:
-    """Read what a training begins with; `train` has the texts that a tokenizer may be learnt from.
+def make_start(
+    section: SummariesTaskConfig, texts: Callable[[], Iterable[str]]
+) -> tuple[TextStart, SummariesSettings]:
+    """Read what a training begins with; a tokenizer may be learnt from `texts`.
 
     `ConfigError` if the configuration contradicts the model whose weights are taken; `ModelError` if that is
     damaged, or of a kind that can't be taken.
     """
     directory = None if section.start.model is None else Path(section.start.model)
-    given = {} if directory is None else _configuration(directory)
+    given = {} if directory is None else _read(directory / "config.json")
     if directory is not None and (
         given.get("model_type") == MODEL_TYPE or given.get("task") == SummariesSettings.task
     ):
@@ -309,7 +288,7 @@ def make_start(section: SummariesTaskConfig, train: Path) -> tuple[TextStart, Su
         return start, SummariesSettings(decoder=model.settings.decoder, special=model.settings.special)
     if directory is not None and section.form == "pegasus":
         raise ConfigError(f"start.model: {directory} is not a summariser, which the form pegasus begins with")
-    start = make_text_start(section.start, section.encoder, lambda: texts_of(train, "summaries"))
+    start = make_text_start(section.start, section.encoder, texts)
     special = SpecialIds(start=start.tokenizer.cls_id, end=start.tokenizer.sep_id, pad=start.tokenizer.pad_id)
     decoder, own = None, start.config
     if section.form == "pegasus":
@@ -343,9 +322,7 @@ def pegasus_tokenizer(directory: Path, vocabulary: int, file: str | None) -> Tok
     Pegasus has no [CLS], [SEP] and [MASK]: where the files name none, its end and its unknown piece do.
     """
     names = special_names(directory)
-    settings: dict[str, Any] = {}
-    if (directory / "tokenizer_config.json").is_file():
-        settings = read_mapping(directory / "tokenizer_config.json")
+    settings = _read(directory / "tokenizer_config.json")
     end = settings.get("eos_token", "</s>")
     end = end.get("content") if isinstance(end, dict) else end
     end = end if isinstance(end, str) else "</s>"
@@ -356,9 +333,6 @@ def pegasus_tokenizer(directory: Path, vocabulary: int, file: str | None) -> Tok
         path = directory / "spiece.model"
         if not path.is_file():
             raise ModelError(f"{directory}: no tokenizer: tokenizer.json and spiece.model are missing")
-        if settings.get("offset", _PEGASUS_OFFSET) != 0:
-            raise ModelError(
-                f"{path}: Pegasus counts its ids from {settings.get('offset', _PEGASUS_OFFSET)}: "
-                "a tokenizer.json is needed"
-            )
+        if (offset := settings.get("offset", _PEGASUS_OFFSET)) != 0:
+            raise ModelError(f"{path}: Pegasus counts its ids from {offset}: a tokenizer.json is needed")
     return open_tokenizer(path, vocabulary, names)

@@ -10,7 +10,8 @@ Shapes as in `search`, P positions.
 """
 
 import math
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +22,9 @@ from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.kernels import ACTIVATIONS, Dropout
-from bigbird_dna.model.rotary import Rotation, rotate, rotation
+from bigbird_dna.model.rotary import Rotation, rotate
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
-from bigbird_dna.papers.nlp.sections import DecoderShape, SpecialIds, SummaryForm
+from bigbird_dna.papers.nlp.config import DecoderShape, SpecialIds, SummaryForm
 from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Cache, DecoderAttention, split
 
 
@@ -37,7 +38,6 @@ class CrossAttention(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, cache: Cache, layer: int) -> Tensor:
-        """Summaries' states (R, T, D) → (R, T, D)."""
         context = self.attention.to_document(x, cache.memory[layer], cache.present)
         return self.norm(self.dropout(context, x))  # type: ignore[no-any-return]
 
@@ -62,29 +62,23 @@ class SharedSummarizer(BeamDecoder):
         initialize(self.cross, config.hidden)
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """See `BeamDecoder`."""
         return self.encoder(ids, lengths)  # type: ignore[no-any-return]
 
     def to_document(self) -> list[DecoderAttention]:
-        """See `BeamDecoder`."""
-        return [part.attention for part in self.crosses()]
+        return [part.attention for part in self.cross]  # type: ignore[misc]
 
     def decode(self, ids: Tensor, cache: Cache) -> Tensor:
-        """See `BeamDecoder`."""
         x = self._embed(ids, cache.tokens)
-        turns = self._turns(cache.tokens, ids.shape[1], x.device)
-        for layer, cross in zip(self.encoder.layers, self.crosses(), strict=True):
+        turns = self.encoder.turns(cache.tokens + ids.shape[1], x.device)
+        turns = turns and Rotation(*(part[cache.tokens :] for part in turns))
+        for layer, cross in zip(self.encoder.layers, self.cross, strict=True):
             assert isinstance(layer, Layer)
-            context = _to_past(layer, x, cache, turns)
+            context = _to_past(layer, x, cache, layer.index, turns)
             x = layer.attention_norm(layer.dropout(layer.attention_output(context), x))
             x = cross(x, cache, layer.index)
             x = layer.output_norm(layer.dropout(layer.inner(x), x))
         cache.tokens += ids.shape[1]
         return F.linear(x, self.encoder.embeddings.token.weight, self.logits_bias)
-
-    def crosses(self) -> list[CrossAttention]:
-        """The layers' attention to the document, the first one's first."""
-        return list(self.cross)  # type: ignore[arg-type]
 
     def _embed(self, ids: Tensor, before: int) -> Tensor:
         own = self.encoder.embeddings
@@ -93,22 +87,17 @@ class SharedSummarizer(BeamDecoder):
             x = x + own.position.weight[before : before + ids.shape[1]]
         return own.norm(own.dropout(x + own.segment.weight[0]))  # type: ignore[no-any-return]
 
-    def _turns(self, before: int, tokens: int, device: torch.device) -> Rotation | None:
-        config = self.config
-        if config.position_encoding != "rotary":
-            return None
-        width = config.hidden // config.heads
-        turns = rotation(before + tokens, width, config.rotary_base, config.rotary_scale, device)
-        return Rotation(turns.cos[before:], turns.sin[before:])
 
-
-def _to_past(layer: Layer, x: Tensor, cache: Cache, turns: Rotation | None) -> Tensor:
-    """Full causal attention by the projections of an encoder's layer, (R, T, D) → (R, T, D)."""
-    parts = (layer.query, layer.key or layer.query, layer.value)
-    q, k, v = (split(part(x), layer.heads) for part in parts)
+def _to_past(
+    part: Layer | DecoderAttention, x: Tensor, cache: Cache, index: int, turns: Rotation | None = None
+) -> Tensor:
+    """Full causal attention by the projections of a layer to all tokens up to their own, those in `cache`
+    included, (R, T, D) → (R, T, D)."""
+    parts = (part.query, part.key or part.query, part.value)
+    q, k, v = (split(one(x), part.heads) for one in parts)
     if turns is not None:
         q, k = rotate(q, turns), rotate(k, turns)
-    return cache.attend(layer.index, q, k, v, layer.attention_dropout if layer.training else 0.0)
+    return cache.attend(index, q, k, v, part.attention_dropout if part.training else 0.0)
 
 
 class PegasusLayer(Layer):
@@ -117,31 +106,25 @@ class PegasusLayer(Layer):
     def forward(
         self, x: Tensor, lengths: Tensor | None, turns: Rotation | None = None, owners: Tensor | None = None
     ) -> Tensor:
-        """As `Layer.forward`."""
         context = self.attended(self.attention_norm(x), lengths, turns, owners)
         x = self.dropout(self.attention_output(context.transpose(1, 2).flatten(2)), x)
         return self.dropout(self.inner(self.output_norm(x)), x)  # type: ignore[no-any-return]
 
 
-class PegasusEncoder(nn.Module):
-    """Embeddings of documents (B, L, D) to hidden states."""
+class PegasusStack(nn.Module):
+    """Embedded tokens (B, L, D), behind `first` others, to hidden states; layers get what is `given`."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.position = nn.Embedding(config.max_length, config.hidden)
-        self.layers = nn.ModuleList([PegasusLayer(config, index) for index in range(config.layers)])
+        self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """Hidden states (B, L, D) of embedded tokens; `lengths` (B,) are the true ones of padded rows."""
-        if x.shape[1] > len(self.position.weight):
-            limit = len(self.position.weight)
-            raise ValueError(f"{x.shape[1]} tokens are more than the encoder's {limit} positions")
-        lengths = None if lengths is None else lengths.cpu()
-        x = self.dropout(x + self.position.weight[: x.shape[1]])
+    def forward(self, x: Tensor, first: int, *given: Any) -> Tensor:
+        x = self.dropout(x + self.position.weight[first : first + x.shape[1]])
         for layer in self.layers:
-            x = layer(x, lengths)
+            x = layer(x, *given)
         return self.norm(x)  # type: ignore[no-any-return]
 
 
@@ -162,33 +145,12 @@ class PegasusDecoderLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
-        """Summaries' states (R, T, D) → (R, T, D)."""
-        x = self.dropout(self.attention.to_past(self.attention_norm(x), cache, self.index), x)
+        past = _to_past(self.attention, self.attention_norm(x), cache, self.index)
+        x = self.dropout(self.attention.output(past), x)
         context = self.cross.to_document(self.cross_norm(x), cache.memory[self.index], cache.present)
         x = self.dropout(context, x)
         inner = ACTIVATIONS[self.activation](self.intermediate(self.output_norm(x)))
         return self.dropout(self.output(inner), x)  # type: ignore[no-any-return]
-
-
-class PegasusDecoder(nn.Module):
-    """Embeddings of summaries to hidden states."""
-
-    def __init__(self, config: EncoderConfig, shape: DecoderShape) -> None:
-        super().__init__()
-        self.position = nn.Embedding(config.max_length, config.hidden)
-        layers = [PegasusDecoderLayer(config, shape, index) for index in range(shape.layers)]
-        self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
-        self.dropout = Dropout(config.dropout)
-
-    def forward(self, x: Tensor, cache: Cache) -> Tensor:
-        """Hidden states (R, T, D) of embedded tokens, which follow those in `cache`."""
-        before = cache.tokens
-        x = self.dropout(x + self.position.weight[before : before + x.shape[1]])
-        for layer in self.layers:
-            x = layer(x, cache)
-        cache.tokens += x.shape[1]
-        return self.norm(x)  # type: ignore[no-any-return]
 
 
 class PegasusSummarizer(BeamDecoder):
@@ -211,8 +173,9 @@ class PegasusSummarizer(BeamDecoder):
         self.config = config
         self.token = nn.Embedding(config.vocabulary, config.hidden)
         self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
-        self.encoder = PegasusEncoder(config)
-        self.decoder = PegasusDecoder(config, shape)
+        layers = (PegasusLayer(config, index) for index in range(config.layers))
+        own = (PegasusDecoderLayer(config, shape, index) for index in range(shape.layers))
+        self.encoder, self.decoder = PegasusStack(config, layers), PegasusStack(config, own)
         self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
         initialize(self, config.hidden)
         with torch.no_grad():
@@ -220,16 +183,18 @@ class PegasusSummarizer(BeamDecoder):
                 part.position.weight.copy_(pegasus_positions(config.max_length, config.hidden))
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """See `BeamDecoder`."""
-        return self.encoder(self.token(ids) * self.token_scale, lengths)  # type: ignore[no-any-return]
+        if ids.shape[1] > self.config.max_length:
+            limit = self.config.max_length
+            raise ValueError(f"{ids.shape[1]} tokens are more than the encoder's {limit} positions")
+        lengths = None if lengths is None else lengths.cpu()
+        return self.encoder(self.token(ids) * self.token_scale, 0, lengths)  # type: ignore[no-any-return]
 
     def to_document(self) -> list[DecoderAttention]:
-        """See `BeamDecoder`."""
         return [layer.cross for layer in self.decoder.layers]  # type: ignore[misc]
 
     def decode(self, ids: Tensor, cache: Cache) -> Tensor:
-        """See `BeamDecoder`."""
-        x = self.decoder(self.token(ids) * self.token_scale, cache)
+        x = self.decoder(self.token(ids) * self.token_scale, cache.tokens, cache)
+        cache.tokens += ids.shape[1]
         return F.linear(x, self.token.weight, self.logits_bias)
 
 
@@ -257,11 +222,9 @@ class SummariesSettings(OtherSettings):
 
     @property
     def form(self) -> SummaryForm:
-        """Whether the decoder is one of its own."""
         return "base" if self.decoder is None else "pegasus"
 
     def build(self, config: EncoderConfig) -> Summarizer:
-        """The network with fresh weights."""
         if self.decoder is None:
             return SharedSummarizer(config)
         return PegasusSummarizer(config, self.decoder)

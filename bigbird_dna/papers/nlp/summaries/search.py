@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from bigbird_dna.model.batching import LONG
 from bigbird_dna.model.packed_layers import prepared
-from bigbird_dna.papers.nlp.sections import SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.config import SearchConfig, SpecialIds
 
 Ids = NDArray[np.int32]
 KeysValues = tuple[Tensor, Tensor]
@@ -30,7 +30,7 @@ class DecoderAttention(nn.Module):
 
     def __init__(self, hidden: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads, self.attention_dropout = heads, dropout
         self.query = nn.Linear(hidden, hidden)
         self.key = nn.Linear(hidden, hidden)
         self.value = nn.Linear(hidden, hidden)
@@ -48,18 +48,12 @@ class DecoderAttention(nn.Module):
         documents, each = len(memory[0]), len(x) // len(memory[0])
         q = split(self.query(x), self.heads)  # (R, H, T, K)
         q = q.view(documents, each, *q.shape[1:]).transpose(1, 2).flatten(2, 3)  # (B, H, R / B · T, K)
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.attention_dropout if self.training else 0.0
         out = scaled_dot_product_attention(q, *memory, attn_mask=present, dropout_p=dropout)
         out = out.view(documents, self.heads, each, x.shape[1], -1).permute(
             0, 2, 3, 1, 4
         )  # (B, R / B, T, H, K)
         return self.output(out.reshape(x.shape))  # type: ignore[no-any-return]
-
-    def to_past(self, x: Tensor, cache: "Cache", layer: int) -> Tensor:
-        """Attend from x (R, T, D) to all tokens up to their own, those in `cache` included."""
-        q = split(self.query(x), self.heads)
-        out = cache.attend(layer, q, *self.keys_values(x), self.dropout if self.training else 0.0)
-        return self.output(out)  # type: ignore[no-any-return]
 
 
 @dataclass
@@ -114,18 +108,13 @@ def constrained(scores: Tensor, rows: Tensor, search: SearchConfig, special: Spe
     if search.no_repeat:
         scores = _without_repetitions(scores, rows, search.no_repeat)
     if tokens < search.min_length:
-        scores = scores.index_fill(1, torch.tensor([special.end], device=scores.device), FORBIDDEN)
-    if tokens == 1 and special.forced_first is not None:
-        scores = _only(scores, special.forced_first)
-    if tokens == search.max_length - 1 and special.forced_last is not None:
-        scores = _only(scores, special.forced_last)
+        scores = scores.clone()
+        scores[:, special.end] = FORBIDDEN
+    for length, token in ((1, special.forced_first), (search.max_length - 1, special.forced_last)):
+        if tokens == length and token is not None:
+            scores = torch.full_like(scores, FORBIDDEN)
+            scores[:, token] = 0
     return scores
-
-
-def _only(scores: Tensor, token: int) -> Tensor:
-    forced = torch.full_like(scores, FORBIDDEN)
-    forced[:, token] = 0
-    return forced
 
 
 def _without_repetitions(scores: Tensor, rows: Tensor, size: int) -> Tensor:
@@ -185,16 +174,16 @@ def search_summaries(
     if search.max_length < 2 or not len(hidden):
         return [[] for _ in hidden]
     find = _greedy if search.beams == 1 else _beam_search
-    rows = find(network, network.begin(hidden, lengths), len(hidden), search, special)
+    begun = torch.full((len(hidden), 1), special.start, device=hidden.device)
+    rows = find(network, network.begin(hidden, lengths), begun, search, special)
     found = (row[1:].tolist() for row in rows)
     return [ids[: ids.index(special.end) + 1] if special.end in ids else ids for ids in found]
 
 
 def _greedy(
-    network: BeamDecoder, cache: Cache, documents: int, search: SearchConfig, special: SpecialIds
+    network: BeamDecoder, cache: Cache, rows: Tensor, search: SearchConfig, special: SpecialIds
 ) -> Tensor:
-    rows = torch.full((documents, 1), special.start, device=_device(cache))
-    done = torch.zeros(documents, dtype=torch.bool, device=rows.device)
+    done = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
     while rows.shape[1] < search.max_length and not done.all():
         logits = network.decode(rows[:, -1:], cache)[:, -1].float()
         token = constrained(logits, rows, search, special).argmax(-1)
@@ -223,7 +212,7 @@ class _FinishedSummaries:
 
 
 def _beam_search(
-    network: BeamDecoder, cache: Cache, documents: int, search: SearchConfig, special: SpecialIds
+    network: BeamDecoder, cache: Cache, begun: Tensor, search: SearchConfig, special: SpecialIds
 ) -> Tensor:
     """(B, max_length): the best summary of each document, what stands behind its end meaning nothing.
 
@@ -231,8 +220,8 @@ def _beam_search(
     summaries; the N best that don't end are the next beams. There are always so many, as no beam ends in more
     than one way.
     """
-    beams, device = search.beams, _device(cache)
-    rows = torch.full((documents, beams, 1), special.start, device=device)
+    documents, beams, device = len(begun), search.beams, begun.device
+    rows = begun[:, None].repeat(1, beams, 1)
     scores = torch.full((documents, beams), NOTHING, device=device)
     scores[:, 0] = 0  # else all beams would be the same
     whole = _FinishedSummaries(
@@ -282,10 +271,6 @@ def _can_improve(scores: Tensor, whole: _FinishedSummaries, tokens: int, search:
     return torch.gt(hoped, worst)
 
 
-def _device(cache: Cache) -> torch.device:
-    return cache.memory[0][0].device
-
-
 def summarize(
     network: BeamDecoder,
     documents: Sequence[Ids],
@@ -300,18 +285,14 @@ def summarize(
     depends on other documents; elsewhere those of `batch_size` documents are, side by side.
     """
     together = 1 if device.type == "cpu" else batch_size
+
+    @torch.inference_mode()
+    def one(ids: Ids) -> Tensor:
+        return network.encode(torch.from_numpy(ids).long()[None].to(device))[0]
+
     with prepared(network, LONG):
         for start in range(0, len(documents), together):
-            hidden, lengths = _encoded(network, documents[start : start + together], device)
+            rows = [one(ids) for ids in documents[start : start + together]]
+            lengths = torch.tensor([len(row) for row in rows]) if len(rows) > 1 else None
+            hidden = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
             yield from search_summaries(network, hidden, lengths, search, special)
-
-
-@torch.inference_mode()
-def _encoded(
-    network: BeamDecoder, documents: Sequence[Ids], device: torch.device
-) -> tuple[Tensor, Tensor | None]:
-    """Hidden states of documents (B, L, D), padded with zeros, and lengths where there is padding."""
-    rows = [network.encode(torch.from_numpy(ids).long()[None].to(device))[0] for ids in documents]
-    lengths = torch.tensor([len(row) for row in rows])
-    hidden = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    return hidden, lengths if len(rows) > 1 else None

@@ -9,7 +9,7 @@ Shapes: B documents, L tokens of a document, T tokens of a summary, V vocabulary
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,24 +19,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.papers.nlp.generated import generate_facts
-from bigbird_dna.papers.nlp.initialization import TextStart
-from bigbird_dna.papers.nlp.loading import extra
-from bigbird_dna.papers.nlp.records import Record, SummaryRecord
-from bigbird_dna.papers.nlp.sections import (
+from bigbird_dna.papers.nlp.config import (
     GeneratedConfig,
     SpecialIds,
     SummariesTaskConfig,
     SummariesTrainingConfig,
     SummaryForm,
 )
+from bigbird_dna.papers.nlp.generated import generate_facts
+from bigbird_dna.papers.nlp.initialization import TextStart
+from bigbird_dna.papers.nlp.loading import column, extra
+from bigbird_dna.papers.nlp.records import Record, SummaryRecord
 from bigbird_dna.papers.nlp.summaries.initialization import make_start, open_summarizer
 from bigbird_dna.papers.nlp.summaries.network import SummariesSettings, match_tokens
 from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Ids, summarize
-from bigbird_dna.papers.nlp.task import Metrics, RecordsObjective, TextTask, TextTraining
+from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
@@ -67,17 +67,8 @@ class Reader(NamedTuple):
         return np.append(self.tokenizer.encode(text)[: tokens - 2], self.special.end).astype(np.int32)
 
     def text(self, ids: Iterable[int]) -> str:
-        """The text of a summary."""
         special = {self.special.start, self.special.end, self.special.pad, *self.tokenizer.specials}
         return self.tokenizer.decode(index for index in ids if index not in special).strip()
-
-
-def labels(summaries: Sequence[Ids]) -> Tensor:
-    """Summaries with their ends, padded with `IGNORED`: what a decoder is to say, (B, T)."""
-    rows = torch.full((len(summaries), max(map(len, summaries))), IGNORED)
-    for row, ids in zip(rows, summaries, strict=True):
-        row[: len(ids)] = torch.from_numpy(ids)
-    return rows
 
 
 def decoder_input(labels: Tensor, special: SpecialIds) -> Tensor:
@@ -114,38 +105,29 @@ def sentences(text: str) -> str:
     return "\n".join(line.strip() for line in lines if line.strip())
 
 
-class Lengths(NamedTuple):
-    """The longest inputs and outputs, in tokens."""
-
-    document: int
-    summary: int
-
-
-class SummariesObjective(RecordsObjective["SummariesTraining"]):
+class SummariesObjective(RecordsObjective["Summarization"]):
     """Cross-entropy of the summaries' tokens, as a mean over those of the global batch."""
 
     config: SummariesTrainingConfig
 
-    def __init__(self, training: "SummariesTraining", world: World) -> None:
-        super().__init__(training, world)
-        section = training.section
-        self.lengths = training.lengths
-        self.reader = Reader(self.tokenizer, training.settings.special, section.form, section.keep)
+    def __init__(self, task: "Summarization", world: World) -> None:
+        super().__init__(task, world)
+        self.lengths = task.lengths
+        self.reader = Reader(self.tokenizer, task.settings.special, task.section.form, task.section.keep)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Records of a training step, in an order drawn for each epoch."""
         chosen = self.drawn(step, first, count)
-        tokens = self.config.tokens_at(step, self.lengths.document)
+        tokens = self.config.tokens_at(step, self.lengths["document"])
         return self._rows([self.train[index] for index in chosen], tokens)
 
     def _rows(self, records: Sequence[SummaryRecord], tokens: int) -> Batch:
         documents = [self.reader.document(record.document, tokens) for record in records]
         ids, lengths = pad(documents, self.reader.special.pad)
-        summaries = [self.reader.summary(str(record.summary), self.lengths.summary) for record in records]
-        return {"ids": ids, "lengths": lengths, "labels": labels(summaries)}
+        summaries = [self.reader.summary(str(record.summary), self.lengths["summary"]) for record in records]
+        return {"ids": ids, "lengths": lengths, "labels": pad(summaries, IGNORED)[0]}
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Tokens of summaries."""
         return {"tokens": float((batch["labels"] != IGNORED).sum())}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
@@ -175,7 +157,7 @@ class SummariesObjective(RecordsObjective["SummariesTraining"]):
         def judge(records: Sequence[SummaryRecord]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
             figures = np.zeros((len(records), 3))
             for row, record in zip(figures, records, strict=True):
-                batch = self._rows([record], self.lengths.document)
+                batch = self._rows([record], self.lengths["document"])
                 moved = {name: value.to(device) for name, value in batch.items()}
                 loss, right = self._loss(network, {**moved, "lengths": batch["lengths"]}, 0.0)
                 row[:] = float(loss), float(right), self.counts(batch)["tokens"]
@@ -197,19 +179,23 @@ class Summary(Record):
     summary: str
 
 
-class SummariesTraining(TextTraining[SummariesTaskConfig]):
-    """The training of a summarizer."""
+class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
+    """A summary of each document."""
 
+    kind = "summaries"
+    record_type = SummaryRecord
+    prediction_type = Summary
+    predicted_key = "summary"
+    predicted = "summaries"
     objective_type = SummariesObjective
     config: SummariesTrainingConfig
 
     @cached_property
     def _begun(self) -> tuple[TextStart, SummariesSettings]:
-        return make_start(self.section, self.paths["train"])
+        return make_start(self.section, self.texts)
 
     @property
     def start(self) -> TextStart:
-        """A summarizer as a whole, or an encoder."""
         return self._begun[0]
 
     @property
@@ -218,13 +204,11 @@ class SummariesTraining(TextTraining[SummariesTaskConfig]):
         return self._begun[1]
 
     @property
-    def lengths(self) -> Lengths:
-        """Of documents and summaries."""
+    def lengths(self) -> dict[str, int]:
         return _lengths(self.section, self.encoder.max_length)
 
     def identity(self) -> dict[str, Any]:
-        """Decoder, lengths, and which part of a document is kept."""
-        own = {"settings": self.settings.as_json(), "lengths": self.lengths._asdict()}
+        own = {"settings": self.settings.as_json(), "lengths": self.lengths}
         return {**super().identity(), **own, "keep": self.section.keep}
 
     def initialize(self, network: nn.Module) -> None:
@@ -235,74 +219,43 @@ class SummariesTraining(TextTraining[SummariesTaskConfig]):
         super().initialize(network)
 
     def describe(self, network: nn.Module) -> str:
-        """How many documents there are."""
         return f"{len(self.records):,} documents with summaries"
-
-
-class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
-    """A summary of each document."""
-
-    kind = "summaries"
-    training_type = SummariesTraining
-    record_type = SummaryRecord
-    prediction_type = Summary
-    predicted_key = "summary"
-    predicted = "summaries"
 
     def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """A row of arXiv, PubMed, BigPatent, XSum or CNN/DailyMail, by its columns; none: a part is empty."""
-        found = {}
-        for key, names in (("document", _DOCUMENTS), ("summary", _SUMMARIES)):
-            name = next((name for name in names if name in row), None)
-            if name is None:
-                raise DataError(f"the data set has none of the columns {', '.join(names)}")
-            found[key] = str(row[name])
+        found = {"document": str(column(row, *_DOCUMENTS)), "summary": str(column(row, *_SUMMARIES))}
         return found if all(text.strip() for text in found.values()) else None
 
-    def generate(self, generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
-        """Documents whose summary is the facts at their end."""
+    def generate(self, generated: GeneratedConfig, split: str) -> Lines:
         return generate_facts(generated, split)
 
     def lacking(self, record: SummaryRecord) -> str | None:
-        """Its summary."""
         return None if record.summary and record.summary.strip() else "summary"
 
     def open(self, directory: Path) -> LoadedModel:
-        """A summarizer's model directory, or a checkpoint of BigBird-Pegasus."""
         return open_summarizer(directory, self.section.start.compatibility, self.section.start.tokenizer)
 
-    def predictions(
-        self,
-        model: LoadedModel,
-        records: Sequence[SummaryRecord],
-        source: Path,
-        device: torch.device,
-        batch_size: int,
-    ) -> Iterator[dict[str, Any]]:
-        """Each record's summary."""
-        settings, network = model.settings, model.network
+    def predictions(self, by: Predictor, records: Sequence[SummaryRecord], source: Path) -> Lines:
+        model, settings, network = by.model, by.model.settings, by.model.network
         assert isinstance(settings, SummariesSettings) and isinstance(network, BeamDecoder)
         lengths = _lengths(self.section, model.config.max_length)
         reader = Reader(model.tokenizer, settings.special, settings.form, self.section.keep)
-        documents = [reader.document(record.document, lengths.document) for record in records]
-        found = summarize(network, documents, self.section.search, settings.special, device, batch_size)
+        documents = [reader.document(record.document, lengths["document"]) for record in records]
+        found = summarize(network, documents, self.section.search, settings.special, by.device, by.batch_size)
         for record, ids in zip(records, found, strict=True):
             yield {"id": record.id, "summary": reader.text(ids)}
 
     def metrics(self, records: Sequence[SummaryRecord], predictions: Sequence[Summary]) -> Metrics:
-        """ROUGE-1, -2, -L and -Lsum, mean F1 over records."""
         return rouge([str(record.summary) for record in records], [one.summary for one in predictions])
 
 
-def _lengths(section: SummariesTaskConfig, positions: int) -> Lengths:
+def _lengths(section: SummariesTaskConfig, positions: int) -> dict[str, int]:
     """Tokens of documents and summaries; `ConfigError` if a model of so many positions hasn't got them."""
-    for key, value in (
-        ("document_tokens", section.document_tokens),
-        ("search.max_length", section.search.max_length),
-    ):
+    found = {"document_tokens": section.document_tokens, "search.max_length": section.search.max_length}
+    for key, value in found.items():
         if value > positions:
             raise ConfigError(f"{key} {value} is above the model's {positions} positions")
-    return Lengths(section.document_tokens, section.search.max_length)
+    return dict(zip(("document", "summary"), found.values(), strict=True))
 
 
 TASK = Summarization
