@@ -52,7 +52,6 @@ class CnnProm(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Logits (B, T)."""
         found = self.pool(F.relu(self.motifs(windows)))
         logits: Tensor = self.output(F.relu(self.dense(found.flatten(1))))
         return logits
@@ -79,7 +78,6 @@ class DeePromoter(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Logits (B, T)."""
         length = windows.shape[2]  # an even width has a place more
         places = [F.relu(motifs(windows)[..., :length]) for motifs in self.motifs]
         found = [self.dropout(F.max_pool1d(one, _DEEPROMOTER_POOLED)) for one in places]
@@ -122,7 +120,6 @@ class DeepSea(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Logits (B, T)."""
         logits: Tensor = self.output(self.dense(self.convolutions(windows).flatten(1)))
         return logits
 
@@ -148,7 +145,6 @@ class DanQ(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Logits (B, T)."""
         found = self.after_motifs(F.max_pool1d(F.relu(self.motifs(windows)), _DANQ_POOLED))
         read, _ = self.recurrent(found.transpose(1, 2))  # (B, P, 2 × units)
         logits: Tensor = self.output(F.relu(self.dense(self.after_reading(read).flatten(1))))
@@ -166,7 +162,6 @@ class _DilatedBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, places: Tensor) -> Tensor:
-        """What is there, and what its surroundings say."""
         change: Tensor = self.mixed(F.gelu(self.around(F.gelu(self.norm(places)))))
         change = self.dropout(change)
         return places + change
@@ -195,7 +190,6 @@ class ResidualCnn(nn.Module):
         self.output = nn.Linear(channels * means, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Logits (B, T)."""
         found = F.gelu(F.max_pool1d(self.motifs(windows), _RESIDUAL_POOLED, ceil_mode=True))
         places = self.norm(self.blocks(found))  # (B, C, P)
         weights = (self.weights(places) + self.where).softmax(2)  # (B, H, P)

@@ -223,7 +223,6 @@ class GkmSvm(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T)."""
         found = np.full((len(sequences), len(self._svms)), np.nan, np.float32)
         for rows in blocks(len(sequences), _AT_ONCE):
             counts = self.kmers.count([sequences[row] for row in rows], both_strands=self.both_strands)
@@ -235,11 +234,9 @@ class GkmSvm(Comparator):
         return found
 
     def covered(self, labels: int) -> NDArray[np.bool_]:
-        """The labels whose training windows are of both classes."""
         return np.array([fitted is not None for fitted in self._svms])
 
     def chosen(self) -> dict[str, Any]:
-        """Words, and the strength of each label."""
         return {"word": self.kmers.length, "known": self.kmers.known, "strengths": self._strengths}
 
     def _counted(self, windows: LabeledWindows, rows: Rows) -> tuple[Any, NDArray[np.float64]]:

@@ -192,7 +192,6 @@ class MotifScan(Comparator):
         self._background: list[float] = []
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Score the windows that are learnt from; nothing is chosen on those held out."""
         count, labels = learnt.shape
         if labels != len(self.motifs):
             raise ValueError(f"matrices of {len(self.motifs)} labels, windows of {labels}")
@@ -217,7 +216,6 @@ class MotifScan(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T)."""
         found = np.full((len(sequences), len(self.motifs)), np.nan, np.float32)
         used = sorted(set(self._columns.values()))
         for rows in blocks(len(sequences), _AT_ONCE):
@@ -229,11 +227,9 @@ class MotifScan(Comparator):
         return found
 
     def covered(self, labels: int) -> NDArray[np.bool_]:
-        """The labels whose factor has a matrix."""
         return np.array([bool(known) for known in self.motifs])
 
     def chosen(self) -> dict[str, Any]:
-        """The background, and each label's matrix, or none."""
         return {
             "background": dict(zip("ACGT", self._background, strict=True)),
             "matrices": [

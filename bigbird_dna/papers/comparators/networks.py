@@ -133,7 +133,6 @@ class OneHotNetwork(nn.Module):
         self.products_a_token = count_products(inner, torch.zeros(1, 4, length)) / length
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Logits (B, T)."""
         logits: Tensor = self.inner(one_hot(codes))
         return logits
 
@@ -153,25 +152,20 @@ class NetworkTraining(Training[OneHotNetwork]):
 
     @property
     def config(self) -> TrainingConfig:
-        """Of the options."""
         return self.options.training(min(self.held_out.shape[0], EVALUATED_WINDOWS))
 
     def identity(self) -> dict[str, Any]:
-        """Architecture, windows and options."""
         shape = {"length": self.learnt.length, "labels": self.learnt.shape[1]}
         return {"comparator": self.name, **shape, **self.data, "settings": vars(self.options)}
 
     def build(self) -> OneHotNetwork:
-        """The network."""
         length = self.learnt.length
         return OneHotNetwork(self.architecture(length, self.learnt.shape[1]), length)
 
     def objective(self, network: OneHotNetwork, world: World) -> NetworkObjective:
-        """All labels of a window."""
         return NetworkObjective(self.learnt, self.held_out, self.options, world.device)
 
     def initialize(self, network: OneHotNetwork) -> None:
-        """Begin with the best constant: training is for what sequences tell."""
         output = network.inner.output
         assert isinstance(output, nn.Linear)
         count, positives = self.learnt.shape[0], _positives(self.learnt)
@@ -182,7 +176,6 @@ class NetworkTraining(Training[OneHotNetwork]):
             output.bias.copy_((weight * odds).clamp(1e-6, 1e6).log())
 
     def describe(self, network: OneHotNetwork) -> str:
-        """Windows."""
         return f"{self.name}: {self.learnt.shape[0]:,} training windows of {self.learnt.length:,} bp"
 
 
@@ -231,7 +224,6 @@ class NetworkComparator(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T); the mean of both strands where windows have no direction."""
         if self.trained is None:
             raise ValueError(f"{self.name} has not been fitted")
         if not sequences:
@@ -240,7 +232,6 @@ class NetworkComparator(Comparator):
         return _probabilities(self.trained.network, codes, self.device, self.settings.both_strands)
 
     def chosen(self) -> dict[str, Any]:
-        """Loss on held-out windows, parameters, steps."""
         if self.trained is None:
             return {}
         return {
@@ -250,11 +241,9 @@ class NetworkComparator(Comparator):
         }
 
     def files(self) -> dict[str, Path]:
-        """The log of the training."""
         return {} if self.trained is None else {"training.jsonl": self.trained.log}
 
     def finish(self) -> None:
-        """Delete the checkpoints."""
         if self.trained is not None:
             self.trained.store.remove()
 
@@ -278,7 +267,6 @@ class NetworkObjective:
         self.judged_weight = _weights(judged, len(self.judged_labels), settings.balanced)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Windows of a training step, in an order drawn for each epoch."""
         size = self.settings.batch_size
         rows = np.asarray(self.epochs.indices(step * size + first, count), np.intp)
         codes = base_codes(self.learnt.sequences(rows))
@@ -293,22 +281,18 @@ class NetworkObjective:
         }
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some windows of a batch, which are all of one length."""
         return {name: value[rows] for name, value in batch.items()}
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Labels: windows × T."""
         return {"labels": float(batch["labels"].numel())}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean binary cross-entropy over windows and labels, in nats."""
         logits = network(batch["codes"]).float()
         weight = self.weight.to(logits.device)
         sums = F.binary_cross_entropy_with_logits(logits, batch["labels"], pos_weight=weight, reduction="sum")
         return sums / totals["labels"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Loss and median AUROC on held-out windows, one strand."""
         chances = _probabilities(network, self.judged, self.device, both_strands=False).astype(np.float64)
         loss = _loss(self.judged_labels, chances, self.judged_weight)
         return {"loss": loss, "auroc": _median_auroc(self.judged_labels, chances)}

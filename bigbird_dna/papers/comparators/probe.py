@@ -120,7 +120,6 @@ class EncoderProbe(Comparator):
         self._read: Probe | KmerTracks | None = None
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from at most `LEARNT_FROM` windows; layer and penalty are chosen on as many held-out ones."""
         rng = np.random.default_rng((self.seed, 10))
         chosen = [drawn_rows(windows.shape[0], rng) for windows in (learnt, held_out)]
         if not all(map(len, chosen)):
@@ -138,7 +137,6 @@ class EncoderProbe(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T)."""
         assert self._read is not None, "fit comes first"
         parts = blocks(len(sequences), _AT_ONCE)
         return np.concatenate(
@@ -149,7 +147,6 @@ class EncoderProbe(Comparator):
         )
 
     def chosen(self) -> dict[str, Any]:
-        """The layer (0: the embeddings), whose weights, and the penalty where there is one label."""
         chosen: dict[str, Any] = {"layer": self.layer, "weights": self.weights}
         chosen["attention"] = self.frozen.encoder.config.attention
         if isinstance(self._read, Probe):

@@ -43,7 +43,6 @@ class GcContent(Comparator):
         self._odds: NDArray[np.float64] = np.ones(0)  # of each label among the windows learnt from
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from windows; the penalty of each label is chosen on those held out."""
         if not learnt.shape[0] or not held_out.shape[0]:
             raise DataError(f"gc: there are no {'held-out' if learnt.shape[0] else 'training'} windows")
         labels = all_labels(learnt)
@@ -53,7 +52,6 @@ class GcContent(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T)."""
         chances = self.model.predict(self._features(sequences))
         if not self.balanced:
             return chances
@@ -62,7 +60,6 @@ class GcContent(Comparator):
         return (chances / (chances + against)).astype(np.float32)
 
     def chosen(self) -> dict[str, Any]:
-        """The parts of a window that are looked at."""
         return {"bases": list(self.sizes)}
 
     def _of(self, windows: LabeledWindows) -> NDArray[np.float32]:
@@ -88,7 +85,6 @@ class PromoterLogistic(Comparator):
         self.model = model
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from windows of one label; nothing is chosen on those held out."""
         labels = all_labels(learnt)
         if labels.shape[1] != 1:
             raise ValueError(f"one label is learnt, not {labels.shape[1]}")
@@ -98,11 +94,9 @@ class PromoterLogistic(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, 1)."""
         return self.model.predict(sequences)[:, None]
 
     def chosen(self) -> dict[str, Any]:
-        """The settings of the features, such as k, and the penalty."""
         return {**self.model.settings(), "inverse_penalty": self.model.penalty}
 
 
@@ -114,18 +108,15 @@ class TrackKmers(Comparator):
         self.model = KmerTracks()
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from windows; the penalty of each label is chosen on those held out."""
         if not held_out.shape[0]:
             raise DataError("k-mers: there are no held-out windows to choose the penalty on")
         self.model.fit(self._of(learnt), all_labels(learnt), self._of(held_out), all_labels(held_out))
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T)."""
         return self.model.predict(self._features(sequences))
 
     def chosen(self) -> dict[str, Any]:
-        """k and the part of a window that is looked at."""
         return {"k": self.k, "bases": list(self.sizes)}
 
     def _of(self, windows: LabeledWindows) -> NDArray[np.float32]:

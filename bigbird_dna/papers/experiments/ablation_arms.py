@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 from bigbird_dna.config import SIMULATED, Config, TrainingConfig, complete
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.papers.experiments.ablation import ablation_report
+from bigbird_dna.papers.experiments.ablation import AblationTracks, ablation_report
 from bigbird_dna.papers.experiments.ablation_files import Cost, read_cost
-from bigbird_dna.papers.experiments.ablation_tracks import AblationTracks
 from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, with_keys
 from bigbird_dna.simulate.tracks import TRACKS
 
@@ -35,11 +34,9 @@ class Ablation(Experiment):
     files: ClassVar[Sequence[str]] = [f"ablation/ablation.{end}" for end in ("tsv", "json", "md", "svg")]
 
     def check(self, run: Config) -> None:
-        """All trainings are looked at."""
         check_ablation(run)
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """By mechanism and part."""
         ablation = run.ablation
         arms = []
         for mechanism in (one.name for one in ablation.mechanisms):
@@ -87,7 +84,6 @@ class Ablation(Experiment):
         return [run.paths.experiment(self.name) / f"{name}-steps/cost.json" for name in names]
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        """Labels of the test bins, where these lie, and their tracks."""
         if not (run.ablation.long_range_tracks and run.has_chromatin):
             return ()
         held_out = run.paths.held_out_bins
@@ -96,7 +92,6 @@ class Ablation(Experiment):
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write the ablation's tables and figures."""
         ablation = run.ablation
         by_arm: dict[str, list[ArmJob]] = {}
         for job in jobs:
@@ -110,7 +105,7 @@ class Ablation(Experiment):
         tracks = None
         if of_bins := self.inputs(run):
             predicted = {
-                f"{name}-{job.seed}": job.predictions for name in names for job in by_arm[f"{name}-distance"]
+                (name, job.seed): job.predictions for name in names for job in by_arm[f"{name}-distance"]
             }
             labels, bins, known = of_bins
             least = run.chromatin.min_positives_report
@@ -232,9 +227,7 @@ def _causal(config: Config, mechanism: str) -> bool:
 MOST_STEPS = 100_000_000
 
 
-def steps_in_time(
-    config: Config, own: Path, *, reference: Path | None = None, seconds: float | None = None
-) -> int:
+def steps_in_time(config: Config, own: Path, *reference: Path, seconds: float | None = None) -> int:
     """How many steps of a training a time has: `seconds`, or that of the reference's `pretraining.steps`.
 
     `own` and `reference` are measurements of steps, the first one of the training. Their number is a function
@@ -248,11 +241,13 @@ def steps_in_time(
     _check_attention(config, cost, own)
     step = _of_step(cost, own, length, count)
     if seconds is None:
-        if reference is None:
-            raise ValueError("neither seconds nor a reference")
-        other = read_cost(reference)
-        _check_measured_alike(cost, own, other, reference)
-        seconds = settings.steps * _of_step(other, reference, length, count)
+        (path,) = reference
+        other = read_cost(path)
+        for key in ("clock", "device", "threads"):  # times of processors and of a clock can't be compared
+            value, expected = getattr(cost, key), getattr(other, key)
+            if value != expected:
+                raise DataError(f"{own}: its {key} is {value!r:.60}, that of {path} {expected!r:.60}")
+        seconds = settings.steps * _of_step(other, path, length, count)
     # A step is there by the clock, or it isn't: what is left of the time buys none.
     times = seconds / step * (1 + 1e-9)
     if times > MOST_STEPS:
@@ -279,16 +274,8 @@ def _check_attention(config: Config, cost: Cost, path: Path) -> None:
             )
 
 
-def _check_measured_alike(cost: Cost, path: Path, other: Cost, reference: Path) -> None:
-    """`DataError` where times of two measurements can't be compared: of processors and of a clock, say."""
-    for key in ("clock", "device", "threads"):
-        own, theirs = getattr(cost, key), getattr(other, key)
-        if own != theirs:
-            raise DataError(f"{path}: its {key} is {own!r:.60}, that of {reference} {theirs!r:.60}")
-
-
 def _of_step(cost: Cost, path: Path, length: int, count: int) -> float:
-    row = cost.at(length)
+    row = cost.lengths.get(length)
     if row is None:
         raise DataError(f"{path}: has no measurement of inputs of {length:,} tokens")
     if row.sequences != count:

@@ -20,18 +20,15 @@ class ByteLm(Experiment):
     files: ClassVar[Sequence[str]] = ("byte_lm.tsv",)
 
     def check(self, run: Config) -> None:
-        """The section says which files there are."""
         require(run.byte_lm, "density: is missing: it names format and files")
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """The model."""
         assert run.byte_lm is not None
         return [Arm(run.byte_lm.encoder.attention, "bytes", (run.byte_lm.training.seed,))]
 
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write `byte_lm.tsv`: what `result.json` has."""
         import pandas as pd
 
         path = jobs[0].model / RESULT

@@ -221,25 +221,20 @@ class NextSymbol:
         self.learnt, self.held_out, self.config = learnt, held_out, config
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Inputs of a step, drawn with replacement."""
         rng = np.random.default_rng((self.config.seed, 7, step))
         drawn = rng.integers(0, self.learnt.starts, self.config.batch_size)[first : first + count]
         return _batch([self.learnt.at(int(start)) for start in drawn])
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some inputs of a batch."""
         return {name: value[rows] for name, value in batch.items()}
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Symbols."""
         return {"symbols": float(batch["lengths"].sum())}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean over symbols, nats."""
         return _nats(network, batch["symbols"], batch["lengths"]).sum() / totals["symbols"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Bits per byte on the first held-out inputs."""
         count = min(EVALUATED_INPUTS, self.held_out.inputs)
         bits = _bits(network, self.held_out, range(count))
         taken = self.held_out.symbols[: count * self.held_out.length]
@@ -299,12 +294,10 @@ class BytesTask(Task[CausalNetwork, Interval]):
 
     @property
     def config(self) -> TrainingConfig:
-        """That of the section."""
         return self.section.training
 
     @cached_property
     def inputs(self) -> Sequence[Path]:
-        """The files."""
         return [Path(name) for name in (*self.section.train, *self.section.test)]
 
     @cached_property
@@ -322,7 +315,6 @@ class BytesTask(Task[CausalNetwork, Interval]):
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        """The section's, causal, with as many positions and ids as the data need."""
         shape = {"max_length": max(16, self.learnt.length), "vocabulary": self.learnt.kinds + 1}
         return self.section.encoder.model_copy(update={**shape, "causal": True})
 
@@ -332,31 +324,25 @@ class BytesTask(Task[CausalNetwork, Interval]):
         return {"train": self.learnt.digest(), "test": self.held_out.digest()}
 
     def identity(self) -> dict[str, Any]:
-        """The streams."""
         return {"task": "density", "format": self.section.format, **self.digests}
 
     def build(self) -> CausalNetwork:
-        """A causal network."""
         return CausalNetwork(self.encoder, self.learnt.kinds)
 
     def objective(self, network: CausalNetwork, world: World) -> NextSymbol:
-        """The next symbol."""
         return NextSymbol(self.learnt, self.held_out, self.config)
 
     def describe(self, network: CausalNetwork) -> str:
-        """Symbols and parameters."""
         parameters = sum(parameter.numel() for parameter in network.parameters())
         stream = f"{len(self.learnt.symbols):,} symbols, inputs of {self.learnt.length:,}"
         return f"{self.section.format}: {stream}, {parameters:,} parameters"
 
     def measure(self, trained: TrainingResult[CausalNetwork]) -> Interval:
-        """Bits per byte of the test inputs."""
         return bits_per_byte(trained.network, self.held_out, trained.world)
 
     def write(
         self, directory: Path, trained: TrainingResult[CausalNetwork], measured: Interval
     ) -> dict[str, Any]:
-        """The network and its result."""
         (bits, low, high), test = measured, self.held_out
         order0, order1 = Simple.fitted(self.learnt).bits(test)
         result = {

@@ -238,9 +238,8 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
     """A line a mechanism: bits per base at the same steps and time, speed, memory, AUROC of tracks."""
     names = found.names
     tracks = {name: reached for name, reached in found.tracks.items() if reached}
-    costs = [found.costs[name].at(found.tokens) if name in found.costs else None for name in names]
     with panels(1, 3 + bool(tracks), 3.4, 1.7 + 0.26 * len(names), sharey=True) as (figure, axes):
-        groups = {"same steps": found.steps, **({"same time": found.time} if found.time else {})}
+        groups = {"same steps": found.steps, "same time": found.time}
         _points(axes[0], names, groups, (BLUE, VERMILLION))
         axes[0].set(xlabel="bits per base, test", title="Masked tokens")
         axes[0].locator_params(axis="x", nbins=5)
@@ -251,7 +250,7 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
             (axes[1], "tokens_per_second", "tokens a second of training"),
             (axes[2], "peak_mib", "peak memory of a step, MiB"),
         ):
-            values = [np.nan if cost is None else getattr(cost, key) for cost in costs]
+            values = [getattr(found.cost(name, found.tokens), key) for name in names]
             axis.barh(range(len(names)), values, height=0.6, color=GREEN)
             axis.set(xlabel=label)
         axes[1].set_title(f"{found.tokens:,} tokens an input")
@@ -266,17 +265,16 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
 
 def length_figure(found: AblationResult, path: Path) -> None:
     """Bits per base, seconds a step of as many tokens, and memory, against the tokens of an input."""
-    lengths = {found.tokens: found.steps, **found.lengths}
+    lengths = found.lengths
     with panels(1, 3, 4.2, 4.4) as (figure, axes):
         for name, looks in zip(found.names, _looks(), strict=False):
             reached = [(tokens, of[name].value.value) for tokens, of in lengths.items() if name in of]
             axes[0].plot(*zip(*reached, strict=True), label=name, **looks)
             if name not in found.costs:
                 continue
-            of_steps = found.costs[name].lengths
-            rows = [(row.tokens, 1e6 / row.tokens_per_second, row.peak_mib) for row in of_steps]
-            axes[1].plot([row[0] for row in rows], [row[1] for row in rows], **looks)
-            axes[2].plot([row[0] for row in rows], [row[2] for row in rows], **looks)
+            rows = found.costs[name].lengths
+            axes[1].plot([*rows], [1e6 / row.tokens_per_second for row in rows.values()], **looks)
+            axes[2].plot([*rows], [row.peak_mib for row in rows.values()], **looks)
         labels = ("bits per base, test", "µs of training a token", "peak memory of a step, MiB")
         for place, (axis, label) in enumerate(zip(axes, labels, strict=True)):
             axis.set(xscale="log", xlabel="tokens of an input", ylabel=label)

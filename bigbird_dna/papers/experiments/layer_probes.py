@@ -49,15 +49,12 @@ class LayerProbes(Experiment):
     files: ClassVar[Sequence[str]] = ("probes.svg", "probes.tsv")
 
     def check(self, run: Config) -> None:
-        """It is of promoters, with the negatives of a study, or of the example that is scored."""
         require(run.has_promoters, "layer_probes: there are no models of promoters in this run")
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """None: the encoders stay as they are."""
         return ()
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        """Windows, sequence and the pretrained model."""
         paths = run.paths
         reference = _reference(run)
         windows = [paths.windows / "windows.parquet", paths.windows / "labels.npz"]
@@ -66,7 +63,6 @@ class LayerProbes(Experiment):
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write the probes of all layers."""
         negative_set = (
             run.pretraining_study.negative_set if run.pretraining_study else run.example_scan.negative_set
         )

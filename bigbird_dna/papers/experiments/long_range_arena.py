@@ -33,7 +33,6 @@ class LongRangeArena(Experiment):
         """Any run can have it: without the section in published sizes."""
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """By task and attention."""
         section = _section(run)
         return [
             Arm(
@@ -48,11 +47,9 @@ class LongRangeArena(Experiment):
         ]
 
     def data_config(self, run: Config, data: str) -> Config:
-        """The section alone."""
         return with_keys(run, "long-range", {}, self.name)
 
     def make_data(self, run: Config, data: str, output: Path) -> None:
-        """Generate ListOps' expressions or draw Pathfinder's images; the same section, the same files."""
         from bigbird_dna.papers.experiments.listops import write_listops
         from bigbird_dna.papers.experiments.pathfinder import write_pathfinder
 
@@ -66,7 +63,6 @@ class LongRangeArena(Experiment):
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write `long_range.tsv` and `long_range.md`."""
         return write_report([job.model for job in jobs], output)
 
 

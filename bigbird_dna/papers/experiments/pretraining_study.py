@@ -59,11 +59,9 @@ class PretrainingStudy(Experiment):
     files: ClassVar[Sequence[str]] = ("study.tsv", "study.svg", "study_steps.svg", "study.txt")
 
     def check(self, run: Config) -> None:
-        """The other sections are compared with it as the whole configuration is."""
         require(run.pretraining_study, "study: is missing: it names starts, shares and seeds")
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """By task, start and share."""
         study = run.pretraining_study
         assert study is not None
         arms = []
@@ -92,7 +90,6 @@ class PretrainingStudy(Experiment):
         return arms
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        """The labels of the test bins, and the pretrained model."""
         assert run.pretraining_study is not None
         labels = (
             [run.paths.held_out_bins / "labels.npz"] if "chromatin" in run.pretraining_study.tasks else []
@@ -102,7 +99,6 @@ class PretrainingStudy(Experiment):
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write the study's report; lines are its sentences."""
         return study_report(
             [job.model for job in jobs],
             output,

@@ -1,7 +1,6 @@
 """One job of an experiment: its training or comparator, what its model predicts, what its steps take."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from bigbird_dna.config import Config, LongRangeConfig, parse_config, stage_text
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, check_writable, write_json
 from bigbird_dna.disk.tables import read_object, whole_number
-from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.evaluation import evaluate_models
 from bigbird_dna.finetuning.promoters import PromoterTask
@@ -21,13 +20,10 @@ from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.papers.comparators.fitting import ComparatorOptions, PromoterData, TrackData, fit_comparator
 from bigbird_dna.papers.experiments.ablation_arms import steps_in_time
-from bigbird_dna.papers.experiments.ablation_files import split_name
 from bigbird_dna.papers.experiments.byte_lm_training import BytesTask
-from bigbird_dna.papers.experiments.comparing import check_comparable
 from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan
 from bigbird_dna.papers.experiments.long_range_training import SequenceTask
 from bigbird_dna.papers.experiments.trained_models import pretraining_seconds
@@ -101,11 +97,8 @@ def _check_tracks(job: ArmJob) -> None:
 
 def _timed(job: ArmJob) -> Config:
     """The configuration with as many steps as the time of the arm has, by measured costs."""
-    own, *reference = job.arm.costs
     config = job.config
-    steps = steps_in_time(
-        config, own, reference=reference[0] if reference else None, seconds=job.arm.options.get("seconds")
-    )
+    steps = steps_in_time(config, *job.arm.costs, seconds=job.arm.options.get("seconds"))
     values = json.loads(stage_text(config, "pretraining"))
     values["pretraining"]["steps"] = steps
     return parse_config(values)
@@ -129,7 +122,7 @@ def predict(job: ArmJob, output: Path, device: str = "auto") -> None:
     Of a chromatin model the probabilities of the test bins (.npy), of a pretrained one bits of hidden tokens
     (.npz) or bits per base (.tsv); `UsageError` where the comparison wants none.
     """
-    arm, paths = job.arm, job.run.paths
+    arm, paths, length = job.arm, job.run.paths, job.config.pretraining.sequence_tokens
     match arm.predictions:
         case "npy":
             evaluate_models(
@@ -141,15 +134,9 @@ def predict(job: ArmJob, output: Path, device: str = "auto") -> None:
                 device=device,
             )
         case "npz":
-            score_masked_tokens(
-                {f"{arm.options['mechanism']}-{job.seed}": job.model},
-                paths.tokens,
-                output,
-                sequence_tokens=job.config.pretraining.sequence_tokens,
-                device=device,
-            )
+            name = f"{arm.options['mechanism']}-{job.seed}"
+            score_masked_tokens(name, job.model, paths.tokens, output, sequence_tokens=length, device=device)
         case "tsv":
-            length = job.config.pretraining.sequence_tokens
             evaluate_pretraining(
                 job.model, paths.tokens, output, sequence_tokens=length, alone=True, device=device
             )
@@ -179,82 +166,48 @@ def make_data(job: ArmJob, output: Path) -> None:
 
 
 def score_masked_tokens(
-    models: Mapping[str, Path],
+    name: str,
+    path: Path,
     tokens: Path,
     output: Path,
     *,
     sequence_tokens: int,
     sequences: int = 1000,
-    split: str = "test",
     device: str = "auto",
 ) -> None:
-    """Write the bits of the same hidden tokens by models NAME-SEED (.npz), for a paired comparison.
+    """Write the bits of hidden test tokens by a model NAME-SEED (.npz); of the same tokenizer, input and task
+    they are the same tokens for every model, for a paired comparison.
 
     15 % of the tokens of at most so many `sequences`, spread evenly over the split, are hidden. The file has
     `names`, `steps` and `seconds` (M,) of the trainings, `bits` (M, T), `bases` and `blocks` (T,), and
-    `sequence_tokens`. `UsageError` where inputs are longer than a model takes, or a name has no seed;
-    `DataError` where models see other tokens.
+    `sequence_tokens`, for M = 1 model. `UsageError` where inputs are longer than the model takes.
     """
-    for name in models:
-        try:
-            split_name(name, "a model's name")
-        except DataError as error:
-            raise UsageError(str(error)) from None
     check_writable(output)
-    place = choose_device(device)
-    held_out: HeldOut | None = None
-    described: list[tuple[Path, Mapping[str, object]]] = []
-    bits: list[NDArray[np.float64]] = []
-    steps, seconds = [], []
-    for name, path in models.items():
-        model = load_pretrained(path)
-        if sequence_tokens > model.config.max_length:
-            raise UsageError(f"{path}: takes {model.config.max_length} tokens, not {sequence_tokens}")
-        if held_out is None:
-            held_out = _drawn(model, tokens / split, sequence_tokens, sequences)
-        described.append((path, _settings(model)))
-        check_comparable(described)
-        model.network.to(place).eval()
-        with torch.inference_mode():
-            bits.append(held_out.bits(model.network, model.tokenizer, place).bits)
-        steps.append(_steps(path))
-        seconds.append(pretraining_seconds(path))
-        log(f"{name}: {bits[-1].sum() / held_out.bases.sum():.4f} bits per base")
-    assert held_out is not None
-    arrays: dict[str, NDArray[np.generic]] = {
-        "names": np.array(list(models)),
-        "steps": np.array(steps, np.int64),
-        "seconds": np.array(seconds, np.float64),
-        "sequence_tokens": np.array([sequence_tokens], np.int64),
-        "bits": np.stack(bits),
-        "bases": held_out.bases,
-        "blocks": held_out.blocks,
-    }
-    with atomic_path(output) as temporary, temporary.open("wb") as stream:
-        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
-
-
-def _drawn(model: LoadedModel, store: Path, sequence_tokens: int, sequences: int) -> HeldOut:
+    place, model = choose_device(device), load_pretrained(path)
+    if sequence_tokens > model.config.max_length:
+        raise UsageError(f"{path}: takes {model.config.max_length} tokens, not {sequence_tokens}")
     assert isinstance(model.settings, PretrainingSettings)
-    return HeldOut.draw(
-        TokenStore.open(store, model.tokenizer),
+    held_out = HeldOut.draw(
+        TokenStore.open(tokens / "test", model.tokenizer),
         model.tokenizer,
         sequence_tokens,
         sequences,
         pairs=model.settings.next_sentence,
         causal=model.config.causal,
     )
-
-
-def _settings(model: LoadedModel) -> dict[str, object]:
-    """What models must have in common to see the same inputs."""
-    assert isinstance(model.settings, PretrainingSettings)
-    return {
-        "tokenizer": model.tokenizer.sha256,
-        "pretraining.next_sentence": model.settings.next_sentence,
-        "encoder.causal": model.config.causal,
+    model.network.to(place).eval()
+    with torch.inference_mode():
+        bits = held_out.bits(model.network, model.tokenizer, place).bits
+    metrics = path / "metrics.json"
+    arrays: dict[str, NDArray[np.generic]] = {
+        "names": np.array([name]),
+        "steps": np.array([whole_number(read_object(metrics), "steps", metrics)], np.int64),
+        "seconds": np.array([pretraining_seconds(path)], np.float64),
+        "sequence_tokens": np.array([sequence_tokens], np.int64),
+        "bits": bits[None],
+        "bases": held_out.bases,
+        "blocks": held_out.blocks,
     }
-
-
-def _steps(path: Path) -> int:
-    return whole_number(read_object(path / "metrics.json"), "steps", path / "metrics.json")
+    log(f"{name}: {bits.sum() / held_out.bases.sum():.4f} bits per base")
+    with atomic_path(output) as temporary, temporary.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]

@@ -38,11 +38,9 @@ class Table5(Experiment):
     files: ClassVar[Sequence[str]] = [f"tables/table5.{ending}" for ending in _ENDINGS]
 
     def check(self, run: Config) -> None:
-        """Language models are pretrained on a genome."""
         require(run.has_genome, "table5: needs a genome.reference to pretrain on")
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """A model each, with other inputs than the run's, and as many tokens a step."""
         own, steps = run.pretraining, run.tables.pretraining_steps
         return [
             Arm(
@@ -64,13 +62,11 @@ class Table5(Experiment):
         ]
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        """Bits per base of the run's own model."""
         return [run.paths.pretraining_bits]
 
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write Table 5."""
         bits = {job.arm.name: job.predictions for job in jobs}
         table = table_report(self.name, [run.paths.pretraining_bits], output, bits=bits)
         return [f"{self.name}: {len(table):,} rows"]
@@ -83,12 +79,10 @@ class Table6(Experiment):
     files: ClassVar[Sequence[str]] = [f"tables/table6.{ending}" for ending in _ENDINGS]
 
     def check(self, run: Config) -> None:
-        """Windows are cut around start sites of a genome."""
         there = run.has_promoters and not run.has_sequences
         require(there, "table6: there are no promoters on a genome in this run")
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """Language models, probes and comparators of one part after the other."""
         return [
             arm
             for (bases, negative_set), models in _parts(run).items()
@@ -104,7 +98,6 @@ class Table6(Experiment):
         ]
 
     def data_config(self, run: Config, data: str) -> Config:
-        """Windows of so many bp, divided at the TSS as the run's are."""
         bases = int(data)
         sets = [negative_set for size, negative_set in _parts(run) if size == bases]
         keys = {**_sides(run, bases), "promoters.windows.negative_sets": sets}
@@ -113,13 +106,11 @@ class Table6(Experiment):
         return with_keys(run, "windows", keys, self.name)
 
     def data_inputs(self, run: Config) -> Sequence[Path]:
-        """Sequence, start sites, and the files that name contigs and coding bases."""
         paths, annotation = run.paths, annotation_file(run)
         named = [*([annotation] if annotation else []), *_aliases(run)]
         return [*(Path(f"{paths.reference}{end}") for end in ("", *INDEX_ENDINGS)), paths.promoters, *named]
 
     def make_data(self, run: Config, data: str, output: Path) -> None:
-        """Build the windows."""
         from bigbird_dna.data.promoter_windows import prepare_windows
 
         paths, config = run.paths, self.data_config(run, data)
@@ -128,7 +119,6 @@ class Table6(Experiment):
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write Table 6."""
         table = table_report(self.name, [job.model for job in jobs], output)
         return [f"{self.name}: {len(table):,} rows"]
 
@@ -143,7 +133,6 @@ class Table7(Experiment):
     ]
 
     def check(self, run: Config) -> None:
-        """A model's window has a bin in its middle."""
         require(run.has_chromatin, "table7: chromatin.data.tracks is null: there are no tracks")
         size = run.chromatin.data.bin
         for model in run.tables.models:
@@ -154,18 +143,15 @@ class Table7(Experiment):
                 )
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """Language models, probes and comparators."""
         models = [OWN_MODEL, *(model.name for model in run.tables.models if model.window)]
         return list(_Part(run, "chromatin", models, predictions="npy").arms())
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        """Labels of the test bins, and their tracks."""
         return [run.paths.held_out_bins / "labels.npz", run.paths.chromatin_data / "tracks.tsv"]
 
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write Table 7."""
         labels, tracks = self.inputs(run)
         table = table_report(
             self.name,
