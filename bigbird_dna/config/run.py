@@ -8,9 +8,8 @@ from pydantic import model_validator
 
 from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import GenomeConfig, SimulationConfig, SplitsConfig, TokensConfig
-from bigbird_dna.config.density import DensityConfig
 from bigbird_dna.config.experiments import AblationConfig, StudyConfig, StudyStart, TablesConfig
-from bigbird_dna.config.long_range import LongRangeConfig
+from bigbird_dna.config.long_range import DensityConfig, LongRangeConfig
 from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import EncoderConfig, TrainingConfig, find_mechanism
-from bigbird_dna.config.density import IMAGE_BYTES, DensityConfig, DensityFormat
+from bigbird_dna.config.long_range import IMAGE_BYTES, DensityConfig, DensityFormat
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.encoder import Encoder

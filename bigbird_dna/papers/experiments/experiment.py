@@ -26,7 +26,7 @@ EXPERIMENTS: Mapping[str, str] = {
     "table7": "table_arms.Table7",
     "ablation": "ablation_arms.Ablation",
     "long_range_arena": "long_range_arena.LongRangeArena",
-    "byte_lm": "byte_lm.ByteLm",
+    "byte_lm": "long_range_arena.ByteLm",
 }
 """Name → module and class, which are imported when an experiment is asked for."""
 

@@ -1,4 +1,5 @@
-"""Long-Range Arena: a classifier for each task, attention and seed, and their table."""
+"""Experiments on bytes and symbols: Long-Range Arena, a classifier for each task, attention and seed; and one
+causal model of images or text."""
 
 import math
 from collections.abc import Sequence
@@ -6,11 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from bigbird_dna.config import Config, LongRangeConfig
-from bigbird_dna.disk.atomic import read_json
 from bigbird_dna.disk.directories import atomic_directory, into_directory
+from bigbird_dna.disk.tables import number, read_object, write_tsv
 from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.papers.experiments.comparing import by_arm, check_comparable
-from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, with_keys
+from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, require, with_keys
 from bigbird_dna.papers.experiments.published import LONG_RANGE, LONG_RANGE_SOURCE
 
 RESULT = "result.json"
@@ -90,9 +91,7 @@ class LongRangeResult(NamedTuple):
 def read_result(directory: Path) -> LongRangeResult:
     """Read a classifier's directory; `DataError` names the file and what is wrong with it."""
     path = directory / RESULT
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise DataError(f"{path}: holds no JSON object")
+    values = read_object(path)
     for key in (*_TEXTS, *_SHARES, *_COUNTS, "data"):
         if key not in values:
             raise DataError(f"{path}: has no {key!r}")
@@ -185,3 +184,32 @@ def _markdown(rows: Sequence[dict[str, Any]]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", f"(p) {LONG_RANGE_SOURCE}.", ""])
+
+
+_BITS = ("bits_per_byte", "by_frequency", "by_frequency_after_a_byte")
+
+
+class ByteLm(Experiment):
+    """A causal model of the section `density`."""
+
+    name: ClassVar[str] = "byte_lm"
+    files: ClassVar[Sequence[str]] = ("byte_lm.tsv",)
+
+    def check(self, run: Config) -> None:
+        require(run.byte_lm, "density: is missing: it names format and files")
+
+    def arms(self, run: Config) -> Sequence[Arm]:
+        assert run.byte_lm is not None
+        return [Arm(run.byte_lm.encoder.attention, "bytes", (run.byte_lm.training.seed,))]
+
+    def compare(
+        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+    ) -> list[str]:
+        import pandas as pd
+
+        path = jobs[0].model / RESULT
+        result = read_object(path)
+        bits, simple, after = (number(result, key, path) for key in _BITS)
+        with into_directory(output, [jobs[0].model]) as files:
+            write_tsv(files / self.files[0], pd.DataFrame([result]))
+        return [f"{bits:.4f} bits per byte; by frequency {simple:.4f}, after a byte {after:.4f}"]

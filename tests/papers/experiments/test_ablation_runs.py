@@ -13,10 +13,9 @@ from bigbird_dna.config import PretrainingConfig, load_config
 from bigbird_dna.data.bits_per_base import read_bits
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
-from bigbird_dna.papers.experiments import training_cost
+from bigbird_dna.papers.experiments import running
 from bigbird_dna.papers.experiments.ablation_files import read_cost, read_models_bits
-from bigbird_dna.papers.experiments.running import score_masked_tokens
-from bigbird_dna.papers.experiments.training_cost import measure_training
+from bigbird_dna.papers.experiments.running import measure_training, score_masked_tokens
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.training.distributed import World
 from tests.cli.command import invoke
@@ -106,7 +105,7 @@ def test_a_step_goes_by_the_kernels_of_training(
         asked.append((settings.torch_compile, world.size))
         yield
 
-    monkeypatch.setattr(training_cost, "chosen_kernels", chosen)
+    monkeypatch.setattr(running, "chosen_kernels", chosen)
     tokenizer = results(tiny_config) / "tokens/tokenizer.model"
     config = load_config(tiny_config, ["pretraining.torch_compile=true"])
     measure_training(config, tokenizer, tmp_path / "a.json", tokens=(64,), batch_tokens=64)
