@@ -69,7 +69,7 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
     for (name, seed), job in arms.items():
         task, start, share = name.split("-")
         training = getattr(job.config, task).training
-        assert (training.examples, training.seed, training.evaluate_every) == (float(share), seed, 20)
+        assert (training.train_fraction, training.seed, training.evaluate_every) == (float(share), seed, 20)
         assert training.steps == (900 if start == "random_long" else 100)
         initial = getattr(job.config, task).model.initial
         assert initial == ("pretrained" if start == "pretrained" else "random")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.papers.comparators.interface import Comparator
+from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest
 from bigbird_dna.papers.comparators.networks import Build, NetworkComparator
-
-if TYPE_CHECKING:
-    from bigbird_dna.papers.comparators.registry import ComparatorRequest
 
 # Axes: B windows, L bases, P places, C channels, H means, T labels.
 
@@ -208,7 +204,6 @@ NETWORKS: Mapping[str, Build] = {
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    """A network by its name."""
     return NetworkComparator(
         NETWORKS[request.name],
         request.settings,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import comb
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,7 @@ from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.comparators.interface import Comparator, Sigmoid, fit_sigmoid
-
-if TYPE_CHECKING:
-    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest, Sigmoid, fit_sigmoid
 
 # Axes: N windows, L bases, F features: characters that vary at k places at most.
 
@@ -64,7 +61,6 @@ class GappedKmers:
 
     @property
     def features(self) -> int:
-        """F."""
         return len(self._characters)
 
     def words(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -135,7 +131,6 @@ class SvmModel(NamedTuple):
     offset: float
 
     def scores(self, counts: Any, norms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N,) for counts (N, 4^l)."""
         return np.asarray(counts @ self.words) / norms + self.offset
 
 
@@ -240,7 +235,6 @@ class GkmSvm(Comparator):
         return {"word": self.kmers.length, "known": self.kmers.known, "strengths": self._strengths}
 
     def _counted(self, windows: LabeledWindows, rows: Rows) -> tuple[Any, NDArray[np.float64]]:
-        """Counts of words and norms of some windows."""
         from scipy.sparse import vstack
 
         parts = [
@@ -262,5 +256,4 @@ def _drawn(labels: NDArray[np.uint8], seed: tuple[int, ...]) -> Rows:
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    """The comparator of this module."""
     return GkmSvm(both_strands=not request.directed, seed=request.settings.seed)

@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -26,10 +26,7 @@ from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.comparators.interface import Comparator, Sigmoid, fit_sigmoid
-
-if TYPE_CHECKING:
-    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest, Sigmoid, fit_sigmoid
 
 # Axes: N windows, L bases, M matrices, W places of a matrix.
 
@@ -84,10 +81,8 @@ class KnownMotif(NamedTuple):
 def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
     """The latest versions of all matrices of JASPAR's core collection for a taxonomic group.
 
-    `UsageError`: another group, or `pyjaspar` isn't installed.
+    `UsageError` where `pyjaspar` isn't installed.
     """
-    if taxon not in TAXA:
-        raise UsageError(f"--taxon {taxon!r}: choose {', '.join(TAXA)}")
     try:
         from pyjaspar import jaspardb
     except ImportError:
@@ -182,7 +177,6 @@ class MotifScan(Comparator):
     """
 
     def __init__(self, motifs: Sequence[Sequence[KnownMotif]]) -> None:
-        """`motifs`: those of each label's factor."""
         self.motifs = [list(known) for known in motifs]
         # Many tracks have the same factor: each of its matrices is scanned with once.
         self._motifs = list({id(motif): motif for known in self.motifs for motif in known}.values())

@@ -1,14 +1,8 @@
 """Training of the comparators that are networks on one-hot windows, by the same loop as all models here.
 
 All are trained alike, whatever their papers did: AdamW with warm-up and decay, binary cross-entropy, and the
-weights of the evaluation with the least loss on held-out windows.
-
-Windows as zeros and ones for networks.
-
-An N is four zeros, as in DeepSEA's data: it says nothing for any base, and what lies beyond a contig's end is
-like the zeros that convolutions pad with.
-
-How many products with weights a network makes of a window: what its training takes.
+weights of the evaluation with the least loss on held-out windows. An N is four zeros, as in DeepSEA's data:
+it says nothing for any base, and is like what convolutions pad with beyond a contig's end.
 """
 
 from __future__ import annotations
@@ -27,13 +21,14 @@ from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import LabeledWindows as Windows
-from bigbird_dna.baselines.windows import Probabilities, Rows, blocks
-from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.baselines.windows import Probabilities, blocks
+from bigbird_dna.config import TrainingConfig
+from bigbird_dna.data.chromatin import sample
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.papers.comparators.interface import Comparator
+from bigbird_dna.papers.comparators.interface import Comparator, NetworkSettings
 from bigbird_dna.training.batches import Batch, Epochs
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
@@ -78,7 +73,6 @@ EVALUATED_WINDOWS = 2000
 _AT_ONCE = 256  # windows that are predicted together, at most
 _BASES_AT_ONCE = 1 << 17
 _LEAST_POSITIVES = 5  # of a label among the held-out windows, to count in the median AUROC
-_EVALUATIONS = 20  # at most
 
 
 class Build(Protocol):
@@ -88,40 +82,6 @@ class Build(Protocol):
 
     def __call__(self, length: int, labels: int) -> nn.Module:
         """A network from one-hot windows (B, 4, L) to logits (B, T)."""
-
-
-@dataclass(frozen=True)
-class NetworkSettings:
-    """How a network is trained.
-
-    With `both_strands` windows have no direction: they are learnt from on either strand, and predicted by the
-    mean of both, as DeepSEA does. With `balanced` classes weigh alike, however many windows they have.
-    """
-
-    steps: int = 2000
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    seed: int = 1
-    both_strands: bool = False
-    balanced: bool = False
-
-    def training(self, judged: int) -> TrainingConfig:
-        """The settings as the training loop has them; an evaluation is on `judged` windows.
-
-        Of a short training fewer windows are evaluated than learnt from.
-        """
-        every = max(1, math.ceil(self.steps / _EVALUATIONS), judged // (2 * self.batch_size))
-        optimizer = OptimizerConfig(
-            learning_rate=self.learning_rate, warmup_steps=max(1, min(100, self.steps // 10))
-        )
-        return TrainingConfig(
-            steps=self.steps,
-            batch_size=self.batch_size,
-            optimizer=optimizer,
-            evaluate_every=every,
-            checkpoint_every=every,
-            seed=self.seed,
-        )
 
 
 class OneHotNetwork(nn.Module):
@@ -257,7 +217,7 @@ class NetworkObjective:
         self.learnt, self.settings, self.device = learnt, settings, device
         count = learnt.shape[0]
         self.epochs = Epochs(settings.seed, count, lambda _: np.arange(count))
-        rows = _some(held_out.shape[0], settings.seed)
+        rows = sample(np.arange(held_out.shape[0]), EVALUATED_WINDOWS, (settings.seed, 5))
         self.judged = base_codes(held_out.sequences(rows))
         self.judged_labels = held_out.labels(rows)
         weight = _weights(_positives(learnt), count, settings.balanced)
@@ -306,12 +266,6 @@ def _positives(windows: Windows) -> NDArray[np.int64]:
     return found
 
 
-def _some(count: int, seed: int) -> Rows:
-    if count <= EVALUATED_WINDOWS:
-        return np.arange(count)
-    return np.sort(np.random.default_rng((seed, 5)).choice(count, EVALUATED_WINDOWS, replace=False))
-
-
 def _weights(positives: NDArray[np.int64], rows: int, balanced: bool) -> NDArray[np.float64]:
     """How much a positive of each label (T,) counts, where a negative counts 1; as a class, if balanced."""
     negatives = rows - positives
@@ -336,7 +290,6 @@ def _median_auroc(labels: NDArray[np.uint8], chances: NDArray[np.float64]) -> fl
 def _probabilities(
     network: nn.Module, codes: NDArray[np.uint8], device: torch.device, both_strands: bool
 ) -> Probabilities:
-    """Probabilities (n, T) of windows, a part of them at a time."""
     strands = (codes, other_strand(codes)) if both_strands else (codes,)
     size = max(1, min(_AT_ONCE, _BASES_AT_ONCE // max(codes.shape[1], 1)))
     found = []

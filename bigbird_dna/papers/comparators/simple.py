@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,9 @@ from bigbird_dna.baselines.kmers import (
 )
 from bigbird_dna.baselines.nearest import NearestWindow
 from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, all_labels, blocks
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
-from bigbird_dna.papers.comparators.interface import Comparator
-from bigbird_dna.papers.comparators.registry import GC, KMERS, NEAREST, POSITION
-
-if TYPE_CHECKING:
-    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+from bigbird_dna.papers.comparators.interface import GC, KMERS, NEAREST, Comparator, ComparatorRequest
 
 _AT_ONCE = 4096  # windows
 _KMERS_AT_ONCE = 512  # windows whose k-mers are counted together
@@ -67,7 +63,6 @@ class GcContent(Comparator):
         return np.concatenate([self._features(windows.sequences(rows)) for rows in parts])
 
     def _features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
-        """(n, S) for S sizes."""
         codes = base_codes(sequences)
         columns = []
         for size in self.sizes:
@@ -132,7 +127,6 @@ class NearestComparator(NearestWindow, Comparator):
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    """One of these comparators by its name."""
     seed, directed = request.settings.seed, request.directed
     if request.name == NEAREST:
         return NearestComparator(balanced=directed)
@@ -141,6 +135,4 @@ def make(request: ComparatorRequest) -> Comparator:
     if directed:
         model = KmerLogistic(request.kmer, seed) if request.name == KMERS else PositionLogistic(seed)
         return PromoterLogistic(model)
-    if request.name == POSITION:
-        raise UsageError(f"{POSITION}: needs windows with a direction, such as those of promoters")
     return TrackKmers(request.kmer, request.sizes)

@@ -228,7 +228,6 @@ class AblationResult:
 
     @property
     def steps(self) -> ByMechanism:
-        """The trainings of the same steps."""
         return self.lengths[self.tokens]
 
     @property

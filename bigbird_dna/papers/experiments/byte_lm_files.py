@@ -217,7 +217,6 @@ def _text_of(example: bytes) -> bytes:
 
 
 def _inner(message: bytes, number: int) -> list[bytes]:
-    """What a message's fields of a number hold."""
     return [
         field.value
         for field in read_fields(message)

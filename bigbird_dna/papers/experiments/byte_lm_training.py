@@ -92,16 +92,13 @@ class ByteStream(NamedTuple):
         return COLOURS if self.of_images else 1
 
     def input(self, number: int) -> Symbols:
-        """One of the inputs side by side."""
         return self.symbols[number * self.length : (number + 1) * self.length]
 
     def at(self, start: int) -> Symbols:
-        """One of the `starts`."""
         place = start * self.length if self.of_images else start
         return self.symbols[place : place + self.length]
 
     def digest(self) -> str:
-        """SHA-256 of the symbols."""
         return hashlib.sha256(self.symbols.astype("<u2").tobytes()).hexdigest()
 
 
@@ -254,7 +251,6 @@ def bits_per_byte(network: nn.Module, stream: ByteStream, world: World) -> Inter
 
 
 def _bits(network: nn.Module, stream: ByteStream, numbers: Any) -> Floats:
-    """Bits of each of the inputs, (N,)."""
     device = next(network.parameters()).device
     size = max(1, _SYMBOLS_AT_ONCE // stream.length)
     found = [np.zeros(0)]
@@ -302,12 +298,10 @@ class BytesTask(Task[CausalNetwork, Interval]):
 
     @cached_property
     def learnt(self) -> ByteStream:
-        """What is learnt from."""
         return self._read(self.section.train, self.section.train_bytes)
 
     @cached_property
     def held_out(self) -> ByteStream:
-        """What bits per byte are of."""
         return self._read(self.section.test, self.section.test_bytes)
 
     def _read(self, names: Iterable[str], most: int) -> ByteStream:
@@ -320,7 +314,6 @@ class BytesTask(Task[CausalNetwork, Interval]):
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """Checksums of both streams."""
         return {"train": self.learnt.digest(), "test": self.held_out.digest()}
 
     def identity(self) -> dict[str, Any]:

@@ -71,7 +71,6 @@ class ArmJob:
 
     @property
     def directory(self) -> Path:
-        """All files of the job."""
         return self.run.paths.experiment(self.experiment) / self.arm.name / str(self.seed)
 
     @property
@@ -81,17 +80,14 @@ class ArmJob:
 
     @property
     def predictions(self) -> Path:
-        """What the model predicts of held-out data."""
         return self.directory / f"predictions.{self.arm.predictions}"
 
     @property
     def cost(self) -> Path:
-        """What steps of the arm's training were measured to take."""
         return self.directory.parent / "cost.json"
 
     @property
     def outputs(self) -> list[Path]:
-        """All that a comparison reads of the job."""
         found = [self.model]
         found += [self.predictions] if self.arm.predictions else []
         return [*found, *([self.cost] if self.arm.measured else [])]
@@ -103,7 +99,6 @@ class ArmJob:
 
     @property
     def data(self) -> Path:
-        """The data set that is learnt from."""
         paths = self.run.paths
         if self.arm.data:
             return paths.experiment(self.experiment) / "data" / self.arm.data

@@ -117,7 +117,6 @@ _SPLITS = {"valid": "validation"}
 
 
 def bits_figure(table: pd.DataFrame, path: Path) -> None:
-    """Table 5: bits per base of each predictor."""
     with panels(1, 1, 7.2, 1.2 + _LINE * len(table)) as (figure, axes):
         colours = [BLUE if str(name).startswith("model") else GREY for name in table["predictor"]]
         _intervals(axes[0], table["predictor"].tolist(), table[["bits_per_base", "low", "high"]], colours)
@@ -194,7 +193,6 @@ def _kinds(table: pd.DataFrame) -> dict[str, set[str]]:
 
 
 def _of(table: pd.DataFrame, row: tuple[object, ...]) -> pd.Series[float]:
-    """AUROC of a row by track."""
     inside = np.logical_and.reduce(
         [(table[key] == value).to_numpy() for key, value in zip(_KEY, row, strict=True)]
     )

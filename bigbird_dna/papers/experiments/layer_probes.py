@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bigbird_dna.baselines.kmers import KmerLogistic, fit_probe
 from bigbird_dna.config import PRETRAINED, RANDOM, Config
 from bigbird_dna.console import log, progress
+from bigbird_dna.data.chromatin import sample
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
 from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
 from bigbird_dna.disk.directories import into_directory
@@ -96,7 +97,6 @@ class ProbedWindows(NamedTuple):
     split: NDArray[np.intp]  # (N,) number among `SPLITS`
 
     def of(self, number: int) -> NDArray[np.intp]:
-        """The rows of a split."""
         return np.flatnonzero(self.split == number)
 
 
@@ -137,12 +137,12 @@ def probe_promoters(
 
 
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
-    from bigbird_dna.papers.comparators.probe import drawn_rows
+    from bigbird_dna.papers.comparators.probe import LEARNT_FROM
 
     data, training = read_windows(windows, negative_set), config.promoters.training
     split = data.rows["split"].to_numpy()
     learnt = training_windows(data, training.train_fraction, training.seed)
-    parts = [learnt[drawn_rows(len(learnt), np.random.default_rng((config.seed, len(learnt))))]]
+    parts = [sample(learnt, LEARNT_FROM, (config.seed, len(learnt)))]
     parts += [np.flatnonzero(split == name) for name in SPLITS[1:]]
     for name, part in zip(SPLITS, parts, strict=True):
         if len(np.unique(data.labels[part])) < 2:
@@ -156,7 +156,6 @@ def _windows(config: Config, negative_set: str, windows: Path, reference: Refere
 
 
 def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Probed]:
-    """A probe for each layer of an encoder."""
     found = []
     with scratch_directory() as scratch, full_disk_reported(scratch, scratch):
         # Files that are written, not mapped: a mapped one on a full disk ends the process without a word.

@@ -79,12 +79,10 @@ class LongRangeResult(NamedTuple):
 
     @property
     def arm(self) -> tuple[str, str]:
-        """What results that are averaged have in common."""
         return self.values["task"], self.values["attention"]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What must be the same of those."""
         return {key: self.values[key] for key in ("test_sequences", "parameters", "steps", "data")}
 
 
@@ -190,8 +188,6 @@ _BITS = ("bits_per_byte", "by_frequency", "by_frequency_after_a_byte")
 
 
 class ByteLm(Experiment):
-    """A causal model of the section `density`."""
-
     name: ClassVar[str] = "byte_lm"
     files: ClassVar[Sequence[str]] = ("byte_lm.tsv",)
 

@@ -156,12 +156,10 @@ class SequenceTask(Task[Classifier, Accuracy]):
 
     @cached_property
     def data(self) -> Data:
-        """The sequences of all splits."""
         return READERS[self.task](self.directory)
 
     @cached_property
     def longest(self) -> int:
-        """Tokens of the longest sequence."""
         return max(one.longest for one in self.data.splits.values()) + 1
 
     @cached_property
@@ -170,7 +168,6 @@ class SequenceTask(Task[Classifier, Accuracy]):
 
     @cached_property
     def checksums(self) -> dict[str, str]:
-        """Of the files, by split."""
         return {split: checksum(self.directory / _FILES[self.task].format(split)) for split in SPLITS}
 
     def identity(self) -> dict[str, Any]:

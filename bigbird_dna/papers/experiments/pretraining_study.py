@@ -110,8 +110,6 @@ class PretrainingStudy(Experiment):
 
 
 class StudyReport(NamedTuple):
-    """What a study shows."""
-
     arms: list[StudyArm]
     sentences: list[str]
 
@@ -246,7 +244,6 @@ class Times:
 
 
 def logged_times(arms: Sequence[StudyArm], pretraining: float | None) -> Times:
-    """Times of the optimiser's steps."""
     starts = dict.fromkeys(arm.start for arm in arms)
     return Times(
         pretraining,
@@ -268,7 +265,6 @@ def processor_times(arms: Sequence[StudyArm], benchmarks: Path) -> Times:
 
 
 def minutes(seconds: float) -> str:
-    """A time in words."""
     if seconds < 90:
         return "a minute" if seconds >= 30 else "less than a minute"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
@@ -300,7 +296,6 @@ def write_sentences(
 
 
 def _verdict(task: str, arms: Sequence[StudyArm]) -> str:
-    """What the shares have in common."""
     against = [arm for arm in arms if arm.start == RANDOM and not math.isnan(arm.gain.value)]
     if not against:
         return f"{task.capitalize()}: there are no models of both starts to compare."
@@ -331,7 +326,6 @@ def _kind(arm: StudyArm) -> str:
 
 
 def _at_share(share: float, arms: Sequence[StudyArm]) -> str:
-    """The starts at one share beside each other."""
     starts = {arm.start: arm for arm in arms}
     first = starts.get(PRETRAINED)
     if first is None:
@@ -394,5 +388,4 @@ def _percent(share: float) -> str:
 
 
 def _signed(value: float) -> str:
-    """With a minus sign; −0.000 is 0.000."""
     return f"{round(value, 3) + 0.0:.3f}".replace("-", "−")

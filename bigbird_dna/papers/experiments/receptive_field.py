@@ -47,12 +47,10 @@ class ReceptiveField(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of all pairs of tokens."""
         return float(self.graph.mean())
 
     @property
     def complete(self) -> bool:
-        """Whether every token knows of every other."""
         return bool(self.graph.all())
 
 
@@ -152,5 +150,4 @@ def bound(vectors: Tensor, graph: npt.NDArray[np.bool_]) -> float:
 
 
 def accuracy(vectors: Tensor, attend: Attend) -> float:
-    """The share of right answers of one layer."""
     return float((answers(vectors, attend) == farthest(vectors)).mean())

@@ -41,7 +41,7 @@ from bigbird_dna.model.directory import build_network, encoder_for, load_pretrai
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.papers.comparators.fitting import ComparatorOptions, PromoterData, TrackData, fit_comparator
+from bigbird_dna.papers.comparators.fitting import PromoterData, TrackData, fit_comparator
 from bigbird_dna.papers.experiments.ablation_arms import steps_in_time
 from bigbird_dna.papers.experiments.ablation_files import FORMAT
 from bigbird_dna.papers.experiments.byte_lm_training import BytesTask
@@ -138,7 +138,7 @@ def _fit(job: ArmJob, output: Path, checkpoints: Path, device: str) -> Any:
         if arm.task == "promoters"
         else TrackData(job.config, arm.predictor, job.data, job.reference, window)
     )
-    options = ComparatorOptions(seed=job.seed, model=arm.initialization, **given)
+    options = {"seed": job.seed, "model": arm.initialization, **given}
     return fit_comparator(data, output, checkpoints, options, device).get("metrics")
 
 

@@ -15,7 +15,7 @@ from bigbird_dna.config import PRETRAINED, Config
 from bigbird_dna.config.experiments import OWN_MODEL, TableModel
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources.inputs import annotation_file, locate
-from bigbird_dna.papers.comparators.registry import MOTIFS, NETWORK_NAMES, PROBE
+from bigbird_dna.papers.comparators.interface import MOTIFS, NETWORK_NAMES, PROBE
 from bigbird_dna.papers.experiments.experiment import (
     INDEX_ENDINGS,
     Arm,
@@ -124,8 +124,6 @@ class Table6(Experiment):
 
 
 class Table7(Experiment):
-    """Chromatin, on the run's bins."""
-
     name: ClassVar[str] = "table7"
     files: ClassVar[Sequence[str]] = [
         *(f"tables/table7.{ending}" for ending in _ENDINGS),

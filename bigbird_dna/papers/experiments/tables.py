@@ -107,7 +107,6 @@ def table_report(
 
 
 def _page(name: str, table: pd.DataFrame) -> str:
-    """The table in Markdown, after its figures side by side."""
     table = table.rename(columns={"low": "bits_per_base_low", "high": "bits_per_base_high"})
     shown = readable(table, "{:.3f}".format)
     if "window" in table:  # of chromatin some predictors may have none, which makes numbers floats

@@ -64,12 +64,10 @@ class StudyArm:
 
     @property
     def aurocs(self) -> Floats:
-        """(S,)."""
         return np.array(list(self.compared.by_seed.values()))
 
     @property
     def auroc(self) -> float:
-        """The mean over seeds."""
         return float(self.aurocs.mean())
 
     @property
@@ -79,12 +77,10 @@ class StudyArm:
 
     @property
     def seconds(self) -> float:
-        """Mean time of fine-tuning, seconds."""
         return float(np.mean([model.seconds for model in self.models]))
 
     @property
     def examples(self) -> int:
-        """Training promoters or bins, mean over seeds."""
         return round(float(np.mean([model.examples for model in self.models])))
 
 

@@ -76,7 +76,6 @@ class Machine:
 
     @property
     def blank(self) -> str:
-        """The symbol of cells that nothing was written to."""
         return self.symbols[0]
 
     def check_input(self, tape: Sequence[str]) -> None:
@@ -310,7 +309,6 @@ _ANYWHERE = np.array([0.0, 0.0, 0.0, 0.5])
 
 
 def _attend(query: Floats, keys: Floats, values: Floats) -> Floats:
-    """Softmax attention of one query."""
     scores = keys @ query
     weights = np.exp(scores - scores.max())
     found: Floats = weights @ values / weights.sum()

@@ -25,9 +25,9 @@ from bigbird_dna.papers.comparators.architectures import (
     ResidualCnn,
 )
 from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
-from bigbird_dna.papers.comparators.interface import Comparator
+from bigbird_dna.papers.comparators.interface import Comparator, NetworkSettings
 from bigbird_dna.papers.comparators.motifs import KnownMotif, MotifScan
-from bigbird_dna.papers.comparators.networks import NetworkComparator, NetworkSettings
+from bigbird_dna.papers.comparators.networks import NetworkComparator
 from bigbird_dna.papers.comparators.simple import GcContent, PromoterLogistic, TrackKmers
 from tests.golden.messages import fails
 from tests.papers.comparators.planted import (

@@ -11,7 +11,7 @@ from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.comparators.fitting import ComparatorOptions, TrackData, fit_comparator
+from bigbird_dna.papers.comparators.fitting import TrackData, fit_comparator
 from bigbird_dna.papers.comparators.motifs import jaspar_motifs, motifs_of_factor
 from tests.conftest import REPOSITORY
 
@@ -34,7 +34,7 @@ def test_the_scan_reaches_what_it_reaches_elsewhere(shared_data: Path, tmp_path:
     )
     prepare_data(config, reference, tmp_path / "data", tracks=tmp_path / "peaks")
     data = TrackData(config, "motifs", tmp_path / "data", reference)
-    fit_comparator(data, tmp_path / "out", tmp_path / "checkpoints", ComparatorOptions(taxon="fungi"))
+    fit_comparator(data, tmp_path / "out", tmp_path / "checkpoints", {"taxon": "fungi"})
     values = np.load(tmp_path / "out/predictions.npy").astype(float)
     labels = PackedLabels.load(tmp_path / "out/labels.npz").rows()
     targets = pd.read_csv(tmp_path / "out/tracks.tsv", sep="\t")["target"].str.upper()

@@ -183,8 +183,6 @@ def test_jaspar_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "pyjaspar", None)
     with fails(UsageError):
         jaspar_motifs("fungi")
-    with fails(UsageError):
-        jaspar_motifs("moss")
 
 
 def test_ninety_of_the_yeast_factors_have_a_matrix(shared_data: Path) -> None:

@@ -9,14 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.config.experiments import PromoterComparator, TrackComparator
 from bigbird_dna.data.predictions import read_predictions
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import gain, resampled_medians
-from bigbird_dna.papers.comparators.registry import NAMES
 from bigbird_dna.papers.experiments.tables import table_report
 from tests.golden.messages import fails
 from tests.papers.experiments.studies import toy_labels, write_model, write_predictions
@@ -228,11 +226,6 @@ def test_bits_per_base(tmp_path: Path) -> None:
     assert table["predictor"].tolist() == ["model", "model bert-512", "uniform"]
     assert table["bits_per_base"].tolist() == [1.7, 1.75, 2.0] and table["published"].notna().sum() == 1
     assert "bits per base, test" in (tmp_path / "report/table5.svg").read_text()
-
-
-def test_names_of_the_configuration_are_those_of_the_comparators() -> None:
-    assert {*TrackComparator.__args__} == {*NAMES} - {"probe", "position"}
-    assert {*PromoterComparator.__args__} == {*NAMES} - {"probe", "motifs"}
 
 
 def test_what_is_refused(
