@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.data.predictions import compare
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc
 from bigbird_dna.metrics.curves import Floats
@@ -166,6 +167,15 @@ def evaluate_rows(
     if min(class_groups) >= fewest:
         drawn = resampled_aurocs(labels, scores, groups)
     return EvaluatedModels(measure, values, drawn, class_groups)
+
+
+def evaluate_windows(
+    files: Sequence[Path], negative_set: str
+) -> tuple[EvaluatedModels, NDArray[np.int64], Floats]:
+    """AUROC of models on the same test windows, with the windows' labels (N,) and the scores (M, N)."""
+    lined = compare(negative_set, {str(number): path for number, path in enumerate(files)})
+    scores = np.stack(list(lined.scores.values()))
+    return evaluate_rows(lined.labels, scores, lined.pairs, AUROC), lined.labels, scores
 
 
 def evaluate_medians(aurocs: Floats) -> EvaluatedModels:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.config import PRETRAINED
 from bigbird_dna.data.bits_per_base import MODEL, SPLIT, of_split, read_bits
-from bigbird_dna.data.predictions import compare, negative_set_of, read_predictions
+from bigbird_dna.data.predictions import negative_set_of, read_predictions
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import json_rows, write_tsv
@@ -26,11 +26,10 @@ from bigbird_dna.metrics.binary import THRESHOLD
 from bigbird_dna.metrics.curves import Floats
 from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_TRACKS
 from bigbird_dna.papers.experiments.comparing import (
-    AUROC,
     Arms,
     by_arm,
     evaluate_medians,
-    evaluate_rows,
+    evaluate_windows,
     open_test_bins,
     track_aurocs,
 )
@@ -190,9 +189,7 @@ def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
         groups.setdefault((size, negative_set_of(predictor.predictions)), []).append(predictor)
     rows = []
     for (size, negative_set), predictors in groups.items():
-        lined = compare(negative_set, {str(n): one.predictions for n, one in enumerate(predictors)})
-        scores = np.stack(list(lined.scores.values()))
-        evaluated = evaluate_rows(lined.labels, scores, lined.pairs, AUROC)
+        evaluated, labels, scores = evaluate_windows([one.predictions for one in predictors], negative_set)
         for arm, models in _arms(predictors).items():
             numbers = list(models.values())
             alike = negative_set == "substituted" and _as_published(arm)
@@ -202,9 +199,9 @@ def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
                     "window": size,
                     "negative_set": negative_set,
                     **_named(arm, len(models)),
-                    "windows": len(lined.labels),
+                    "windows": len(labels),
                     **evaluated.mean(numbers).columns("auroc"),
-                    "f1": float(np.mean([_f1(lined.labels, scores[number]) for number in numbers])),
+                    "f1": float(np.mean([_f1(labels, scores[number]) for number in numbers])),
                     "published_f1": np.nan if published is None else published,
                 }
             )
@@ -235,7 +232,7 @@ def chromatin_tables(
     predictors, known = read_predictors(directories, "chromatin"), read_tracks(tracks)
     evaluated, arms = _evaluate(predictors, labels, known), _arms(predictors)
     areas = evaluated.areas
-    scanned = [n for n, predictor in enumerate(predictors) if predictor.name == "motifs"]
+    scanned = [n for n, predictor in enumerate(predictors) if predictor.arm.name == "motifs"]
     has = np.asarray(~np.isnan(areas[scanned]).all(axis=0))
     enough = evaluated.positives.max(axis=0) >= min_positives
     parts = {EVERY: np.full(len(known), True), **({KNOWN: has, UNKNOWN: ~has} if scanned else {})}
@@ -331,7 +328,7 @@ def _evaluate(predictors: Sequence[TablePredictor], labels: Path, tracks: Sequen
     found = _Tracks(np.full(shape, np.nan), np.zeros(shape, np.int64))
     for number, predictor in enumerate(predictors):
         own, of_own = tracks, labels
-        if predictor.training != FINE_TUNED:
+        if predictor.arm.training != FINE_TUNED:
             of_own, own = predictor.path / "labels.npz", read_tracks(predictor.path / "tracks.tsv")
         if unknown := [track.name for track in own if track.name not in place]:
             raise DataError(f"{predictor.path}: predicts track {unknown[0]!r}, which the data set hasn't got")

@@ -126,7 +126,6 @@ def pretraining_seconds(model: Path) -> float:
 
 def read_model(path: Path) -> FineTunedModel:
     """One fine-tuned model; `DataError` where the directory is another one or damaged."""
-    path = Path(path)
     if not path.is_dir():
         raise DataError(f"{path}: no such model directory")
     description = read_object(path / "config.json")
@@ -214,10 +213,10 @@ def _with_starts(models: Sequence[FineTunedModel]) -> list[FineTunedModel]:
 class ArmKey(NamedTuple):
     """A row of a table: a predictor, whatever its seed."""
 
-    name: str
-    weights: str
-    training: str
-    window: int | None
+    name: str  # of the comparator; of a language model its attention
+    weights: str  # of a language model: pretrained, random; "" of a comparator: always its own
+    training: str  # fine-tuned, probed, fitted
+    window: int | None  # bp around a bin that are looked at; None: of promoters, whose windows say it
 
 
 @dataclass(frozen=True)
@@ -226,21 +225,13 @@ class TablePredictor:
 
     path: Path
     task: str  # promoters, chromatin
-    name: str  # of the comparator; of a language model its attention
-    weights: str  # of a language model: pretrained, random; "" of a comparator: always its own
-    training: str  # fine-tuned, probed, fitted
-    window: int | None  # bp around a bin that are looked at; None: of promoters, whose windows say it
+    arm: ArmKey
     seed: int
-
-    @property
-    def arm(self) -> ArmKey:
-        """What predictors of one row have in common."""
-        return ArmKey(self.name, self.weights, self.training, self.window)
 
     @property
     def predictions(self) -> Path:
         """Those of the test data; of a chromatin model they lie beside its directory."""
-        beside = self.task == "chromatin" and self.training == FINE_TUNED
+        beside = self.task == "chromatin" and self.arm.training == FINE_TUNED
         return (self.path.parent if beside else self.path) / PREDICTIONS[self.task]
 
 
@@ -249,7 +240,7 @@ def read_predictors(paths: Sequence[Path], task: str) -> list[TablePredictor]:
 
     `DataError`: a directory holds neither a comparator nor a fine-tuned model, or one of another task.
     """
-    found = [_read(Path(path)) for path in paths]
+    found = [_read(path) for path in paths]
     for predictor in found:
         if predictor.task != task:
             raise DataError(f"{predictor.path}: is of {predictor.task}, the table is of {task}")
@@ -263,7 +254,7 @@ def _read(path: Path) -> TablePredictor:
     model = read_model(path)
     attention = str(model.settings.get("encoder.attention", "bigbird"))
     window = model.settings.get("chromatin.data.window") if model.task == "chromatin" else None
-    return TablePredictor(path, model.task, attention, model.start, FINE_TUNED, window, model.seed)
+    return TablePredictor(path, model.task, ArmKey(attention, model.start, FINE_TUNED, window), model.seed)
 
 
 def _comparator(path: Path, description: Path) -> TablePredictor:
@@ -276,9 +267,9 @@ def _comparator(path: Path, description: Path) -> TablePredictor:
     window = None if promoters or "window" not in content else whole_number(content, "window", description)
     seed = whole_number(settings, "seed", description)
     if name != PROBE:
-        return TablePredictor(path, task, name, "", FITTED, window, seed)
+        return TablePredictor(path, task, ArmKey(name, "", FITTED, window), seed)
     attention, weights = (_text(chosen, key, description) for key in ("attention", "weights"))
-    return TablePredictor(path, task, attention, weights, PROBED, window, seed)
+    return TablePredictor(path, task, ArmKey(attention, weights, PROBED, window), seed)
 
 
 def _text(values: dict[str, Any], key: str, where: Path) -> str:
