@@ -1,21 +1,14 @@
-"""Public files of images and text as sequences of bytes.
+"""Public files of images and text as bytes; images row after row, of each pixel red, green and blue.
 
-Images of the public sets as sequences of bytes: row after row, of each pixel red, green and blue.
-
-`cifar10`: the *binary* version (`data_batch_1.bin` … `data_batch_5.bin`, `test_batch.bin`; Krizhevsky 2009),
-records of a label and 32 × 32 reds, greens and blues. The version for Python is a pickle: it is not read, as
-reading it could run anything.
-
-`imagenet64`: the `.npz` batches of Chrabaszcz et al. 2017 (`train_data_batch_1.npz` …, `val_data.npz`), whose
-array `data` (N, 12288) uint8 has 64 × 64 reds, greens and blues. Published densities are of another reduction
-of the same photographs (van den Oord et al. 2016, folders of .png): bits per dim of the two don't compare.
-
-Documents of the public sets of text, as UTF-8.
-
-`wiki40b`: the shards that TensorFlow Datasets writes (`wiki40b-train.tfrecord-00000-of-…`; Guo et al. 2020),
-records of TFRecord with a message `Example` each, whose feature `text` is an article. Marks of structure
-(`_START_PARAGRAPH_` …) stay, `_NEWLINE_` too: they are part of what is modelled.
-
+`cifar10`: the *binary* version (`data_batch_1.bin` … `test_batch.bin`; Krizhevsky 2009), records of a label
+and 32 × 32 reds, greens and blues. The version for Python is a pickle: reading it could run anything.
+`imagenet64`: the `.npz` batches of Chrabaszcz et al. 2017 (`train_data_batch_1.npz` …, `val_data.npz`),
+whose array `data` (N, 12288) uint8 has 64 × 64 reds, greens and blues. Published densities are of another
+reduction of the same photographs (van den Oord et al. 2016, folders of .png): bits per dim of the two don't
+compare.
+`wiki40b`: the shards that TensorFlow Datasets writes (Guo et al. 2020), records of TFRecord with a message
+`Example` each, whose feature `text` is an article. Marks of structure (`_START_PARAGRAPH_`, `_NEWLINE_` …)
+stay.
 `c4`: lines of JSON, packed with gzip (`c4-train.00000-of-01024.json.gz`; Raffel et al. 2020), whose key
 `text` is a page.
 """

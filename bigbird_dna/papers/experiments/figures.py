@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_LOOKS = {
+LOOKS = {
     PRETRAINED: ("pretrained weights", BLUE, "o"),
     RANDOM: ("random weights", VERMILLION, "s"),
     LONGER: ("random weights, longer", GREEN, "^"),
@@ -77,9 +77,9 @@ def _draw_shares(axis: Axes, arms: Sequence[StudyArm]) -> None:
     shares = sorted({arm.share for arm in arms})
     width = max(np.log(shares[-1] / shares[0]), 1.0)
     axis.set_xscale("log")
-    starts = [start for start in _LOOKS if any(arm.start == start for arm in arms)]
+    starts = [start for start in LOOKS if any(arm.start == start for arm in arms)]
     for place, start in enumerate(starts):
-        label, colour, marker = _LOOKS[start]
+        label, colour, marker = LOOKS[start]
         own = [arm for arm in arms if arm.start == start]
         aside = np.exp((place - (len(starts) - 1) / 2) * _APART * width)
         x = np.array([arm.share for arm in own]) * aside
@@ -95,7 +95,7 @@ def _draw_shares(axis: Axes, arms: Sequence[StudyArm]) -> None:
 
 
 def _draw_steps(axis: Axes, arm: StudyArm) -> None:
-    label, colour, _ = _LOOKS[arm.start]
+    label, colour, _ = LOOKS[arm.start]
     curves = [model.valid for model in arm.models]
     mean = mean_curve(curves)
     if not len(mean.steps):
@@ -147,11 +147,12 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
     Tracks have the colours of their groups; those of one group, of whether a known motif tells of them.
     """
     table = table.fillna({"window": 0})  # what isn't known is no other row
-    rows = [*dict.fromkeys(table[_KEY].itertuples(index=False, name=None))]
-    own = next((row for row in rows if row[1:3] == (PRETRAINED, FINE_TUNED)), rows[0])
-    others = sorted((row for row in rows if row != own), key=lambda row: _order(row, own))[:_SCATTERS]
+    areas: dict[Any, pd.Series[float]] = {
+        row: part.set_index("track")["auroc"] for row, part in table.groupby(_KEY, sort=False)
+    }
+    own = next((row for row in areas if row[1:3] == (PRETRAINED, FINE_TUNED)), next(iter(areas)))
+    others = sorted((row for row in areas if row != own), key=lambda row: _order(row, own))[:_SCATTERS]
     kinds = _kinds(table)
-    areas = {row: _of(table, row) for row in (own, *others)}
     columns = min(_COLUMNS, max(1, len(others)))
     with panels(-(-max(1, len(others)) // columns), columns, 3.6, 3.6) as (figure, axes):
         for axis in axes[max(1, len(others)) :]:
@@ -190,13 +191,6 @@ def _kinds(table: pd.DataFrame) -> dict[str, set[str]]:
         if (table["known_motif"] == cell).any()
     }
     return motifs if len(groups) == 1 and motifs else groups
-
-
-def _of(table: pd.DataFrame, row: tuple[object, ...]) -> pd.Series[float]:
-    inside = np.logical_and.reduce(
-        [(table[key] == value).to_numpy() for key, value in zip(_KEY, row, strict=True)]
-    )
-    return table[inside].set_index("track")["auroc"]
 
 
 def _named(row: Sequence[object]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -28,7 +29,8 @@ from bigbird_dna.papers.experiments.experiment import (
     require,
     with_keys,
 )
-from bigbird_dna.reporting.style import BLUE, GREY, PALE, VERMILLION, interval, panels, save_figure
+from bigbird_dna.papers.experiments.figures import LOOKS
+from bigbird_dna.reporting.style import GREY, PALE, interval, panels, save_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 4096
 SPLITS = ("train", "valid", "test")
 KMERS = "k-mers"
-_LOOKS = {PRETRAINED: ("pretrained weights", BLUE, "o"), RANDOM: ("random weights", VERMILLION, "s")}
 
 
 class LayerProbes(Experiment):
@@ -94,10 +95,7 @@ class ProbedWindows(NamedTuple):
 
     sequences: list[str]
     labels: NDArray[np.uint8]  # (N,)
-    split: NDArray[np.intp]  # (N,) number among `SPLITS`
-
-    def of(self, number: int) -> NDArray[np.intp]:
-        return np.flatnonzero(self.split == number)
+    parts: list[slice]  # by the number of the split among `SPLITS`
 
 
 def probe_promoters(
@@ -109,7 +107,6 @@ def probe_promoters(
     model: Path,
     random_seed: int,
     output: Path,
-    batch_size: int = 32,
     device: str = "auto",
 ) -> pd.DataFrame:
     """Probe every layer of a model's encoder and of fresh weights; write `probes.tsv` and `probes.svg`.
@@ -127,13 +124,13 @@ def probe_promoters(
     upstream, downstream = settings.windows.sides
     anchor = upstream / (upstream + downstream)
     encoders = {
-        weights: FrozenEncoder(model, fresh=fresh, anchor=anchor, batch_size=batch_size, device=device)
+        weights: FrozenEncoder(model, fresh=fresh, anchor=anchor, device=device)
         for weights, fresh in ((PRETRAINED, None), (RANDOM, random_seed))
     }
     chosen = _windows(config, negative_set, windows, reference)
     found = [probed for name, frozen in encoders.items() for probed in _probed(name, frozen, chosen)]
     found.append(_kmers(config, chosen))
-    return probe_report(chosen.labels[chosen.of(2)], found, output)
+    return probe_report(chosen.labels[chosen.parts[2]], found, output)
 
 
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
@@ -151,8 +148,8 @@ def _windows(config: Config, negative_set: str, windows: Path, reference: Refere
             )
     rows = np.concatenate(parts)
     sequences = window_sequences(reference, data.rows.iloc[rows], config.seed)
-    numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    return ProbedWindows(sequences, data.labels[rows], numbers)
+    ends = accumulate(map(len, parts), initial=0)
+    return ProbedWindows(sequences, data.labels[rows], [slice(*pair) for pair in pairwise(ends)])
 
 
 def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Probed]:
@@ -166,7 +163,7 @@ def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Pr
             for layer, file in enumerate(files):
                 with file.open("ab") as stream:
                     stream.write(means[:, layer].astype(np.float32).tobytes())
-        learnt, chosen_on, evaluated = (windows.of(number) for number in range(len(SPLITS)))
+        learnt, chosen_on, evaluated = windows.parts
         for layer, file in enumerate(files):
             x, y = np.fromfile(file, np.float32).reshape(len(windows.labels), -1), windows.labels
             probe = fit_probe(x[learnt], y[learnt], x[chosen_on], y[chosen_on])
@@ -178,9 +175,9 @@ def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Pr
 def _kmers(config: Config, windows: ProbedWindows) -> Probed:
     settings = config.promoters.evaluation
     model = KmerLogistic(settings.baseline_kmer, settings.seed)
-    learnt, evaluated = ([windows.sequences[row] for row in windows.of(number)] for number in (0, 2))
-    model.fit(learnt, windows.labels[windows.of(0)])
-    return Probed(KMERS, None, model.penalty, model.predict(evaluated))
+    learnt, _, evaluated = windows.parts
+    model.fit(windows.sequences[learnt], windows.labels[learnt])
+    return Probed(KMERS, None, model.penalty, model.predict(windows.sequences[evaluated]))
 
 
 class Probed(NamedTuple):
@@ -229,7 +226,7 @@ def _figure(table: pd.DataFrame, path: Path) -> None:
             area = Estimate(row["auroc"], row["auroc_low"], row["auroc_high"])
             axis.axhspan(area.low, area.high, color=PALE, alpha=0.5, linewidth=0)
             axis.axhline(area.value, color=GREY, linestyle=(0, (5, 2)), label=f"{KMERS} {interval(*area)}")
-        for number, (weights, (label, colour, marker)) in enumerate(_LOOKS.items()):
+        for number, (weights, (label, colour, marker)) in enumerate(LOOKS.items()):
             own = table[table["weights"] == weights]
             if own.empty:
                 continue

@@ -268,11 +268,8 @@ def _comparator(path: Path, description: Path) -> TablePredictor:
     seed = whole_number(settings, "seed", description)
     if name != PROBE:
         return TablePredictor(path, task, ArmKey(name, "", FITTED, window), seed)
-    attention, weights = (_text(chosen, key, description) for key in ("attention", "weights"))
+    for key in ("attention", "weights"):
+        if not isinstance(chosen.get(key), str):
+            raise DataError(f"{description}: is not a description of a probe: {key!r} is missing")
+    attention, weights = chosen["attention"], chosen["weights"]
     return TablePredictor(path, task, ArmKey(attention, weights, PROBED, window), seed)
-
-
-def _text(values: dict[str, Any], key: str, where: Path) -> str:
-    if not isinstance(value := values.get(key), str):
-        raise DataError(f"{where}: is not a description of a probe: {key!r} is missing")
-    return value

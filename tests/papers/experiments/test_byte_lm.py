@@ -78,15 +78,8 @@ def test_heads_begin_by_looking_at_symbols_before(attention: str, position: str)
     assert watched(logits(model.encoder, 0)) == [-1, -2, -3, -4]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"attention": "reformer"}, "encoder.attention: reformer has no causal form"),
-        ({"convolution": 3}, "encoder.convolution 3 lets tokens see later ones"),
-        ({"num_global_tokens": 2}, "encoder.num_global_tokens 2 lets"),
-    ],
-)
-def test_what_would_look_ahead_is_refused(changes: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize("changes", [{"attention": "reformer"}, {"convolution": 3}, {"num_global_tokens": 2}])
+def test_what_would_look_ahead_is_refused(changes: dict[str, object]) -> None:
     with fails(ConfigError):
         network(**{"attention": "bigbird", **changes})
 

@@ -43,14 +43,8 @@ def test_nothing_is_written_into_a_model(models: list[Path]) -> None:
 def test_a_row_for_each_share_and_start(report: Path, models: list[Path]) -> None:
     table = pd.read_csv(report / "study.tsv", sep="\t")
     places = [*table[["share", "start", "steps", "seeds", "examples"]].itertuples(index=False, name=None)]
-    assert places == [
-        *((0.05, "pretrained", 300, 3, 50), (0.05, "random", 300, 3, 50), (0.05, "random_long", 600, 3, 50)),
-        *(
-            (1.0, "pretrained", 300, 3, 1000),
-            (1.0, "random", 300, 3, 1000),
-            (1.0, "random_long", 600, 3, 1000),
-        ),
-    ]
+    starts = (("pretrained", 300), ("random", 300), ("random_long", 600))
+    assert places == [(share, *start, 3, round(1000 * share)) for share in (0.05, 1.0) for start in starts]
     own = {(0.05, "random"): "random-300-0.05", (1.0, "random_long"): "random-600-1"}
     for (share, start), name in own.items():
         areas = []
@@ -205,21 +199,18 @@ def test_curves_without_a_step_in_common_have_no_legend(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "message"),
+    ("other", "named"),
     [
-        ({}, "other: is the same predictor with the same seed as"),
-        (
-            {"seed": 2, "changed": {"windows": {"upstream": 9}}},
-            "was trained with promoters.windows.upstream 9",
-        ),
-        ({"seed": 2, "steps": 400}, "was trained for 400 steps, others for 300"),
-        ({"start": "random", "steps": 200}, "was trained for 200 steps, others for 300"),
+        ({}, "one"),
+        ({"seed": 2, "changed": {"windows": {"upstream": 9}}}, "promoters.windows.upstream 9"),
+        ({"seed": 2, "steps": 400}, "400"),
+        ({"start": "random", "steps": 200}, "200"),
     ],
     ids=["twice", "another-window", "more-steps", "fewer-steps"],
 )
-def test_what_cannot_be_compared(tmp_path: Path, other: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_compared(tmp_path: Path, other: dict[str, Any], named: str) -> None:
     pair = [write_model(tmp_path / "one"), write_model(tmp_path / "other", **other)]
-    with fails(DataError, message):
+    with fails(DataError, pair[1], named):
         read_models(pair)
 
 
@@ -246,17 +237,15 @@ def test_what_is_made_twice_is_the_same(models: list[Path], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "message"),
+    ("file", "content"),
     [
-        ("config.json", '{"task": "pretraining"}', "not a fine-tuned model of promoters or chromatin"),
-        ("config.json", "[]", "config.json: holds no JSON object"),
-        ("provenance.json", "{}", "provenance.json: 'configuration' is not an object but None"),
-        ("metrics.json", '{"training": {"steps": 3}}', "metrics.json: 'examples' is not a number"),
-        ("training.jsonl", '{"step": 1, "loss": 1}\n', "training.jsonl: no AUROC on validation data"),
-        ("predictions.parquet", None, "predictions.parquet: no such file"),
+        *(("config.json", '{"task": "pretraining"}'), ("config.json", "[]"), ("provenance.json", "{}")),
+        ("metrics.json", '{"training": {"steps": 3}}'),
+        ("training.jsonl", '{"step": 1, "loss": 1}\n'),
+        ("predictions.parquet", None),
     ],
 )
-def test_damaged_models(tmp_path: Path, file: str, content: str | None, message: str) -> None:
+def test_damaged_models(tmp_path: Path, file: str, content: str | None) -> None:
     model = write_model(tmp_path / "model")
     (model / file).unlink()
     if content is not None:
