@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest
-from bigbird_dna.papers.comparators.networks import Build, NetworkComparator
+from bigbird_dna.papers.comparators.networks import Network, NetworkComparator
 
 # Axes: B windows, L bases, P places, C channels, H means, T labels.
 
@@ -49,8 +49,7 @@ class CnnProm(nn.Module):
 
     def forward(self, windows: Tensor) -> Tensor:
         found = self.pool(F.relu(self.motifs(windows)))
-        logits: Tensor = self.output(F.relu(self.dense(found.flatten(1))))
-        return logits
+        return self.output(F.relu(self.dense(found.flatten(1))))  # type: ignore[no-any-return]
 
 
 class DeePromoter(nn.Module):
@@ -116,8 +115,7 @@ class DeepSea(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        logits: Tensor = self.output(self.dense(self.convolutions(windows).flatten(1)))
-        return logits
+        return self.output(self.dense(self.convolutions(windows).flatten(1)))  # type: ignore[no-any-return]
 
 
 class DanQ(nn.Module):
@@ -190,11 +188,10 @@ class ResidualCnn(nn.Module):
         places = self.norm(self.blocks(found))  # (B, C, P)
         weights = (self.weights(places) + self.where).softmax(2)  # (B, H, P)
         means = weights @ places.transpose(1, 2)  # (B, H, C)
-        logits: Tensor = self.output(self.dropout(means.flatten(1)))
-        return logits
+        return self.output(self.dropout(means.flatten(1)))  # type: ignore[no-any-return]
 
 
-NETWORKS: Mapping[str, Build] = {
+NETWORKS: Mapping[str, Network] = {
     "cnnprom": CnnProm,
     "deepromoter": DeePromoter,
     "deepsea": DeepSea,
@@ -209,6 +206,6 @@ def make(request: ComparatorRequest) -> Comparator:
         request.settings,
         name=request.name,
         checkpoints=request.checkpoints,
-        identity=request.identity,
+        windows=request.identity,
         device=request.device,
     )

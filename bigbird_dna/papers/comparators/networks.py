@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -75,7 +74,7 @@ _BASES_AT_ONCE = 1 << 17
 _LEAST_POSITIVES = 5  # of a label among the held-out windows, to count in the median AUROC
 
 
-class Build(Protocol):
+class Network(Protocol):
     """A class of networks, which have an `output` layer and know the shortest window that they take."""
 
     shortest: int
@@ -93,44 +92,54 @@ class OneHotNetwork(nn.Module):
         self.products_a_token = count_products(inner, torch.zeros(1, 4, length)) / length
 
     def forward(self, codes: Tensor) -> Tensor:
-        logits: Tensor = self.inner(one_hot(codes))
-        return logits
+        return self.inner(one_hot(codes))  # type: ignore[no-any-return]
 
 
-@dataclass(eq=False)
-class NetworkTraining(Training[OneHotNetwork]):
-    """Training of a network on one-hot windows; the weights with the least held-out loss stay."""
+class NetworkComparator(Comparator, Training[OneHotNetwork]):
+    """A network on one-hot windows.
 
-    name: str
-    architecture: Build
-    options: NetworkSettings
-    learnt: Windows
-    held_out: Windows
-    data: Mapping[str, Any]
-    """What tells the windows from others."""
+    Training goes on from its last checkpoint if it was killed and is started again with the same `windows`,
+    by what tells them from others, and settings. It is computed in bfloat16 where that is faster, as language
+    models are. On one kind of CPU a seed has one result, bit for bit.
+    """
+
     keep: ClassVar[Keep] = "best"
+
+    def __init__(
+        self,
+        network: Network,
+        settings: NetworkSettings,
+        *,
+        name: str,
+        checkpoints: Path,
+        windows: Mapping[str, Any],
+        device: str = "auto",
+    ) -> None:
+        self.network, self.settings, self.name, self.windows = network, settings, name, windows
+        self.checkpoints, self.device = checkpoints, choose_device(device)
+        self.trained: TrainingResult[OneHotNetwork] | None = None
 
     @property
     def config(self) -> TrainingConfig:
-        return self.options.training(min(self.held_out.shape[0], EVALUATED_WINDOWS))
+        return self.settings.training(min(self.held_out.shape[0], EVALUATED_WINDOWS))
 
     def identity(self) -> dict[str, Any]:
         shape = {"length": self.learnt.length, "labels": self.learnt.shape[1]}
-        return {"comparator": self.name, **shape, **self.data, "settings": vars(self.options)}
+        return {"comparator": self.name, **shape, **self.windows, "settings": vars(self.settings)}
 
     def build(self) -> OneHotNetwork:
         length = self.learnt.length
-        return OneHotNetwork(self.architecture(length, self.learnt.shape[1]), length)
+        return OneHotNetwork(self.network(length, self.learnt.shape[1]), length)
 
     def objective(self, network: OneHotNetwork, world: World) -> NetworkObjective:
-        return NetworkObjective(self.learnt, self.held_out, self.options, world.device)
+        return NetworkObjective(self.learnt, self.held_out, self.settings, world.device)
 
     def initialize(self, network: OneHotNetwork) -> None:
-        output = network.inner.output
+        output = network.inner.output  # begins with the best constant: training is for what sequences tell
         assert isinstance(output, nn.Linear)
         count, positives = self.learnt.shape[0], _positives(self.learnt)
         share = positives / count
-        weight = torch.as_tensor(_weights(positives, count, self.options.balanced), dtype=torch.float32)
+        weight = torch.as_tensor(_weights(positives, count, self.settings.balanced), dtype=torch.float32)
         odds = torch.as_tensor(share / (1 - share).clip(1e-6), dtype=torch.float32)
         with torch.no_grad():
             output.bias.copy_((weight * odds).clamp(1e-6, 1e6).log())
@@ -138,48 +147,23 @@ class NetworkTraining(Training[OneHotNetwork]):
     def describe(self, network: OneHotNetwork) -> str:
         return f"{self.name}: {self.learnt.shape[0]:,} training windows of {self.learnt.length:,} bp"
 
-
-class NetworkComparator(Comparator):
-    """A network on one-hot windows.
-
-    Training goes on from its last checkpoint if it was killed and is started again with the same windows,
-    which `identity` tells apart, and settings. It is computed in bfloat16 where that is faster, as language
-    models are. On one kind of CPU a seed has one result, bit for bit.
-    """
-
-    def __init__(
-        self,
-        build: Build,
-        settings: NetworkSettings,
-        *,
-        name: str,
-        checkpoints: Path,
-        identity: Mapping[str, Any],
-        device: str = "auto",
-    ) -> None:
-        self.build, self.settings, self.name = build, settings, name
-        self.checkpoints, self.identity = checkpoints, dict(identity)
-        self.device = choose_device(device)
-        self.trained: TrainingResult[OneHotNetwork] | None = None
-        self._labels = 0
-
     def fit(self, learnt: Windows, held_out: Windows) -> Self:
         """Train the network, or go on; the weights with the least loss on held-out windows stay.
 
         `DataError`: there are no windows, they are too short for the network, or training has diverged;
         `ModelError`: the same training is running, or its checkpoints are damaged.
         """
-        (count, self._labels), length = learnt.shape, learnt.length
+        self.learnt, self.held_out = learnt, held_out
+        count, length, shortest = learnt.shape[0], learnt.length, self.network.shortest
         if not count or not held_out.shape[0]:
             raise DataError(f"{self.name}: there are no {'held-out' if count else 'training'} windows")
-        if length < self.build.shortest:
+        if length < shortest:
             raise DataError(
-                f"{self.name}: windows of {length} bp are shorter than the {self.build.shortest} bp it needs"
+                f"{self.name}: windows of {length} bp are shorter than the {shortest} bp it needs"
             )
-        training = NetworkTraining(self.name, self.build, self.settings, learnt, held_out, self.identity)
         world = World(0, 1, self.device)
         with world.at_end:
-            self.trained = fit(training, self.checkpoints, world)
+            self.trained = fit(self, self.checkpoints, world)
             world.at_end.pop_all()  # the lock holds until `finish`
         return self
 
@@ -187,7 +171,7 @@ class NetworkComparator(Comparator):
         if self.trained is None:
             raise ValueError(f"{self.name} has not been fitted")
         if not sequences:
-            return np.zeros((0, self._labels), np.float32)
+            return np.zeros((0, self.learnt.shape[1]), np.float32)
         codes = base_codes(sequences)
         return _probabilities(self.trained.network, codes, self.device, self.settings.both_strands)
 

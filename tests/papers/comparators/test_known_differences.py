@@ -64,7 +64,7 @@ class Miniature:
 def network(name: str, home: Path, steps: int, *, whole: bool = False) -> NetworkComparator:
     build = NETWORKS[name] if whole else Miniature(name)
     settings = NetworkSettings(steps=steps, batch_size=32, learning_rate=1e-3 if whole else 3e-3)
-    return NetworkComparator(build, settings, name=name, checkpoints=home, identity={}, device="cpu")
+    return NetworkComparator(build, settings, name=name, checkpoints=home, windows={}, device="cpu")
 
 
 TABLE: dict[str, Callable[[], Comparator]] = {

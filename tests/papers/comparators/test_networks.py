@@ -37,7 +37,7 @@ Make = Callable[..., NetworkComparator]
 def make(tmp_path: Path) -> Make:
     def make(settings: NetworkSettings = SMALL, build=small, **identity: object) -> NetworkComparator:
         return NetworkComparator(
-            build, settings, name="small", checkpoints=tmp_path, identity=identity, device="cpu"
+            build, settings, name="small", checkpoints=tmp_path, windows=identity, device="cpu"
         )
 
     return make
