@@ -8,6 +8,7 @@ of Table 5 are over blocks of sequence (`metrics.blocks`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,9 +18,8 @@ from numpy.typing import NDArray
 from bigbird_dna.config import PRETRAINED
 from bigbird_dna.data.bits_per_base import MODEL, SPLIT, of_split, read_bits
 from bigbird_dna.data.predictions import negative_set_of, read_predictions
-from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import json_rows, write_tsv
+from bigbird_dna.disk.tables import Column, Schema, write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.metrics.binary import THRESHOLD
@@ -43,7 +43,7 @@ from bigbird_dna.papers.experiments.trained_models import (
     read_predictors,
 )
 from bigbird_dna.reporting.arrays import open_array
-from bigbird_dna.reporting.result import markdown, readable
+from bigbird_dna.reporting.result import ResultTable, markdown, readable, write_result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,37 +80,32 @@ def table_report(
     further models in `bits`; or directories of models and comparators, of chromatin with `labels` and
     `tracks` of the test bins. `DataError` where a file can't be used, or predictors can't be compared.
     """
-    chromatin = None
+    chromatin: ChromatinTables | None = None
     if name == "table7":
         assert labels is not None and tracks is not None
         chromatin = chromatin_tables(inputs, labels, tracks, min_positives)
-    table = (
-        chromatin.medians
-        if chromatin is not None
-        else promoter_table(inputs)
-        if name == "table6"
-        else bits_table(inputs[0], bits or {})
-    )
+        table, draw = chromatin.medians, partial(tracks_figure, chromatin.counting)
+    elif name == "table6":
+        table = promoter_table(inputs)
+        draw = partial(promoters_figure, table)
+    else:
+        table = bits_table(inputs[0], bits or {})
+        draw = partial(bits_figure, table)
+    notes = [TABLES_NOTE, f"Intervals are of 95 %, {_INTERVALS[name]}."]
+    result = ResultTable(TITLES[name], Schema([Column(str(one)) for one in table.columns]), table, notes)
     with into_directory(output, inputs) as files:
-        write_tsv(files / f"{name}.tsv", table)
-        content = {"title": TITLES[name], "note": _note(name), "rows": json_rows(table)}
-        write_json(files / f"{name}.json", content)
-        (files / f"{name}.md").write_text(_page(name, table), encoding="utf-8")
+        write_result(files, name, result, lambda _, path: draw(path), page=lambda one: _page(name, one))
         if chromatin is not None:
             write_tsv(files / f"{name}_tracks.tsv", chromatin.tracks)
-            tracks_figure(chromatin.counting, files / f"{name}.svg")
-        else:
-            draw = promoters_figure if name == "table6" else bits_figure
-            draw(table, files / f"{name}.svg")
     return table
 
 
-def _page(name: str, table: pd.DataFrame) -> str:
-    table = table.rename(columns={"low": "bits_per_base_low", "high": "bits_per_base_high"})
+def _page(name: str, result: ResultTable) -> str:
+    table = result.frame.rename(columns={"low": "bits_per_base_low", "high": "bits_per_base_high"})
     shown = readable(table, "{:.3f}".format)
     if "window" in table:  # of chromatin some predictors may have none, which makes numbers floats
         shown["window"] = ["" if size != size else f"{size:.0f}" for size in table["window"]]
-    parts = [f"# {TITLES[name]}"]
+    parts = [f"# {result.title}"]
     if name in _SIDES:
         figure, sides = _SIDES[name]
         said = figure.replace("auroc", "AUROC").replace("_", " ")
@@ -120,12 +115,8 @@ def _page(name: str, table: pd.DataFrame) -> str:
             figures = [text if all_ else "" for text, all_ in zip(shown[figure], whole, strict=True)]
             beside = shown.assign(**{figure: figures})
         parts += [f"{said}, side by side:", markdown(_side_by_side(beside, figure, sides)), "All figures:"]
-    parts += [markdown(shown), f"† {_note(name)}"]
+    parts += [markdown(shown), f"† {result.note}"]
     return "\n\n".join(parts) + "\n"
-
-
-def _note(name: str) -> str:
-    return f"{TABLES_NOTE} Intervals are of 95 %, {_INTERVALS[name]}."
 
 
 def _side_by_side(cells: pd.DataFrame, figure: str, sides: Sequence[str]) -> pd.DataFrame:

@@ -9,18 +9,17 @@ import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.config import EncoderConfig, load_config
+from bigbird_dna.config import load_config
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.directory import save
-from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.papers.comparators.fitting import PromoterData, TrackData, fit_comparator
 from bigbird_dna.papers.experiments.tables import table_report
 from tests.cli.command import Run, invoke
 from tests.golden.messages import fails
-from tests.toys import MOTIFS, random_model, small_tokenizer, write_motif_genome
+from tests.papers.comparators.planted import write_language_model
+from tests.toys import MOTIFS, write_motif_genome
 
 QUICK: dict[str, Any] = {"steps": 4, "step_windows": 8}
 
@@ -124,11 +123,7 @@ def test_others_of_promoters(tiny_config: Path, tmp_path: Path, name: str) -> No
 
 
 def test_a_probe_reads_a_model_that_stays_as_it_is(tiny_config: Path, tmp_path: Path) -> None:
-    tokenizer, pretrained = small_tokenizer(), tmp_path / "model"
-    config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=2, hidden=16, heads=2, max_length=128, block_size=8
-    )
-    save(pretrained, random_model(tokenizer, config, PretrainingSettings(), seed=3), {}, {}, {})
+    pretrained = write_language_model(tmp_path / "model", seed=3)
     for weights in ("pretrained", "random"):
         told = fit_windows(
             tiny_config, "probe", tmp_path / weights, model=pretrained, weights=weights, seed=2
