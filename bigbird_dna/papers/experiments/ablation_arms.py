@@ -34,7 +34,20 @@ class Ablation(Experiment):
     files: ClassVar[Sequence[str]] = [f"ablation/ablation.{end}" for end in ("tsv", "json", "md", "svg")]
 
     def check(self, run: Config) -> None:
-        check_ablation(run)
+        """Looks at all trainings; modules of attention are loaded for it, and torch with them.
+
+        `ConfigError` where there is no genome to pretrain on, or nothing of it is held out; a mechanism's
+        encoder can't be, or one is causal and another isn't; or a simulation has no such track.
+        """
+        _check_data(run)
+        causal = {one.name: _causal(run, one.name) for one in run.ablation.mechanisms}
+        reference = run.ablation.reference
+        for name, value in causal.items():
+            if value != causal[reference]:
+                one, other = (name, reference) if value else (reference, name)
+                raise ConfigError(
+                    f"ablation.mechanisms: {one} is causal and {other} is not: they can't be compared"
+                )
 
     def arms(self, run: Config) -> Sequence[Arm]:
         ablation = run.ablation
@@ -176,23 +189,6 @@ def _shorter_warmup(section: str, training: TrainingConfig, steps: int) -> Keys:
     return {f"{section}.optimizer.warmup_steps": most} if training.optimizer.warmup_steps > most else {}
 
 
-def check_ablation(config: Config) -> None:
-    """Look at all trainings before the first; modules of attention are loaded for it, and torch with them.
-
-    `ConfigError` where there is no genome to pretrain on, or nothing of it is held out; a mechanism's encoder
-    can't be, or one is causal and another isn't; or a simulation has no such track.
-    """
-    _check_data(config)
-    causal = {one.name: _causal(config, one.name) for one in config.ablation.mechanisms}
-    reference = config.ablation.reference
-    for name, value in causal.items():
-        if value != causal[reference]:
-            one, other = (name, reference) if value else (reference, name)
-            raise ConfigError(
-                f"ablation.mechanisms: {one} is causal and {other} is not: they can't be compared"
-            )
-
-
 def _check_data(config: Config) -> None:
     if not config.has_genome:
         raise ConfigError("ablation: needs a genome.reference to pretrain on")
@@ -237,8 +233,18 @@ def steps_in_time(config: Config, own: Path, *reference: Path, seconds: float | 
     """
     settings = complete(config).pretraining
     length, count = settings.sequence_tokens, settings.batch_size
-    cost = read_cost(own)
-    _check_attention(config, cost, own)
+    cost, encoder = read_cost(own), config.encoder
+    if cost.attention != encoder.attention:
+        raise DataError(
+            f"{own}: is of attention {cost.attention!r:.60}, the configuration has {encoder.attention!r}"
+        )
+    for key in sorted({*encoder.attention_options, *cost.attention_options}):
+        there, wanted = cost.attention_options.get(key), encoder.attention_options.get(key)
+        if there != wanted:
+            raise DataError(
+                f"{own}: is of other options of {cost.attention}: {key!r:.60} is {there!r:.60}, "
+                f"the configuration has {wanted!r}"
+            )
     step = _of_step(cost, own, length, count)
     if seconds is None:
         (path,) = reference
@@ -255,23 +261,6 @@ def steps_in_time(config: Config, own: Path, *reference: Path, seconds: float | 
     steps = max(1, math.floor(times))
     log(f"{seconds:,.1f} s have time for {steps:,} steps of {step:.3g} s")
     return steps
-
-
-def _check_attention(config: Config, cost: Cost, path: Path) -> None:
-    """`DataError` where a measurement is of another attention than the configuration's."""
-    encoder = config.encoder
-    if cost.attention != encoder.attention:
-        raise DataError(
-            f"{path}: is of attention {cost.attention!r:.60}, the configuration has {encoder.attention!r}"
-        )
-    options = encoder.attention_options
-    for key in sorted({*options, *cost.attention_options}):
-        there, wanted = cost.attention_options.get(key), options.get(key)
-        if there != wanted:
-            raise DataError(
-                f"{path}: is of other options of {cost.attention}: {key!r:.60} is {there!r:.60}, "
-                f"the configuration has {wanted!r}"
-            )
 
 
 def _of_step(cost: Cost, path: Path, length: int, count: int) -> float:

@@ -195,14 +195,6 @@ def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -
     `gain` is the AUROC of a layer of the pretrained encoder minus that of the same layer of random weights.
     AUROCs and differences have DeLong's intervals.
     """
-    table = _table(labels, probes)
-    with into_directory(output) as files:
-        write_tsv(files / "probes.tsv", table)
-        _figure(table, files / "probes.svg")
-    return table
-
-
-def _table(labels: NDArray[Any], probes: Sequence[Probed]) -> pd.DataFrame:
     import pandas as pd
 
     random = {probe.layer: probe.scores for probe in probes if probe.weights == RANDOM}
@@ -216,7 +208,11 @@ def _table(labels: NDArray[Any], probes: Sequence[Probed]) -> pd.DataFrame:
             {"weights": weights, "layer": layer, **area, **gain.columns("gain"), "inverse_penalty": penalty}
         )
     # Whole numbers, and nothing for the k-mers.
-    return pd.DataFrame(rows).astype({"layer": "Int64"})
+    table = pd.DataFrame(rows).astype({"layer": "Int64"})
+    with into_directory(output) as files:
+        write_tsv(files / "probes.tsv", table)
+        _figure(table, files / "probes.svg")
+    return table
 
 
 def _figure(table: pd.DataFrame, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +105,9 @@ def read_models(paths: Sequence[Path]) -> dict[str, list[FineTunedModel]]:
         models = [model for model in found if model.task == task]
         if models:
             check_comparable([(model.path, model.settings) for model in models])
-            _check_start(models)
+            started = {model.pretrained: model for model in models if model.pretrained}
+            for one, other in pairwise(started.values()):
+                raise DataError(f"{other.path}: started from other pretrained weights than {one.path}")
             tasks[task] = sorted(
                 _with_starts(models), key=lambda one: (one.share, STUDY_STARTS.index(one.start), one.seed)
             )
@@ -177,14 +180,6 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _check_start(models: Sequence[FineTunedModel]) -> None:
-    """`DataError` where models started from other pretrained weights."""
-    started = {model.pretrained: model for model in models if model.pretrained}
-    if len(started) > 1:
-        one, other = list(started.values())[:2]
-        raise DataError(f"{other.path}: started from other pretrained weights than {one.path}")
 
 
 def _with_starts(models: Sequence[FineTunedModel]) -> list[FineTunedModel]:

@@ -20,7 +20,7 @@ from bigbird_dna.config import (
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.papers.experiments.ablation_arms import (
     MOST_STEPS,
-    check_ablation,
+    Ablation,
     distance_keys,
     encoder_keys,
     pretraining_keys,
@@ -50,7 +50,7 @@ def simulated(ablation: dict[str, Any], **changes: Any) -> Config:
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
 def test_every_shipped_configuration_can_have_its_ablation(path: Path) -> None:
     config = load_config(path)
-    check_ablation(config)
+    Ablation().check(config)
     for part in ("steps", "time", *map(str, config.ablation.lengths)):
         keys = pretraining_keys(config, config.ablation.reference, part)
         assert 1 <= keys["pretraining.grad_accumulation"] <= config.pretraining.grad_accumulation
@@ -110,7 +110,7 @@ def test_a_learning_rate_does_not_rise_to_the_end() -> None:
 )
 def test_mechanisms_that_cannot_be_are_named_before_the_work(own: Any, named: list[str]) -> None:
     with fails(ConfigError, "ablation.mechanisms: ", *named) as caught:
-        check_ablation(simulated({"mechanisms": ["bigbird", own]}))
+        Ablation().check(simulated({"mechanisms": ["bigbird", own]}))
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
 
 
@@ -127,16 +127,16 @@ def test_mechanisms_that_cannot_be_are_named_before_the_work(own: Any, named: li
 def test_runs_without_what_an_ablation_needs(values: dict[str, Any], named: str) -> None:
     whole = {**SIMULATED, "ablation": {"mechanisms": ["bigbird"], "long_range_tracks": ["ACTIVE"]}}
     with fails(ConfigError, named) as caught:
-        check_ablation(parse_config({**whole, **values}))
+        Ablation().check(parse_config({**whole, **values}))
     assert "\n" not in str(caught.value)
-    check_ablation(parse_config(whole))
+    Ablation().check(parse_config(whole))
 
 
 def test_regions_held_out_for_chromatin_are_enough() -> None:
     regions = {"valid_regions": ["demo5:1-1,000"], "test_regions": ["demo6:1-1,000"]}
     chromatin = {"data": {"tracks": "simulated", **regions}}
     held = {"genome": {"valid": [], "test": []}, "chromatin": chromatin}
-    check_ablation(parse_config({**held, "ablation": {"mechanisms": ["bigbird"]}}))
+    Ablation().check(parse_config({**held, "ablation": {"mechanisms": ["bigbird"]}}))
 
 
 SETTINGS = {"sequence_tokens": 96, "batch_size": 4}
