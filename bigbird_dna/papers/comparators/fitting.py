@@ -1,9 +1,6 @@
-"""Comparators fitted to the data sets of promoters and chromatin, and their predictions of held-out data.
-
-Promoters: the same held-out windows as those of the models, in the same file. Chromatin: arrays of the test
-bins that `auc-report` reads, as those of the models. Networks learn from the models' share of the training
-examples, others from all promoters, or a sample of 60,000 bins.
-"""
+"""Comparators fitted to the data sets of promoters and chromatin, with predictions of the models' held-out
+data. Networks learn from the models' share of the training examples, others from all promoters, or a sample
+of 60,000 bins."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -259,12 +256,9 @@ def fit_comparator(
     options: Mapping[str, Any],
     device: str = "auto",
 ) -> Mapping[str, Any]:
-    """Fit a comparator to training data, and predict held-out data, into the directory `output`.
-
-    `options` are keys of a `ComparatorRequest` or of `_OF_NETWORKS`, and `seed`. With the predictions go
-    `comparator.json`, which is returned, and the training log of a network. A killed training goes on from
-    its last checkpoint. `DataError` where the data can't be used.
-    """
+    """Fit a comparator, and predict held-out data, into the directory `output`, with `comparator.json`, which
+    is returned. `options` are keys of a `ComparatorRequest` or of `_OF_NETWORKS`, and `seed`. A killed
+    training goes on from its last checkpoint."""
     models = [options["model"]] if options.get("model") else []
     check_directory(output, [*data.inputs, checkpoints, *models])
     if isinstance(data, TrackData):

@@ -141,10 +141,8 @@ def fit_svms(
     labels: NDArray[np.uint8],
     strengths: Iterable[float],
 ) -> Iterator[SvmModel]:
-    """Least ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes.
-
-    An SVM for each strength; from the second on the solver starts at the one before.
-    """
+    """Least ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes, by
+    strength; from the second on the solver starts at the one before."""
     from scipy.optimize import minimize
 
     signs = np.where(labels == 1, 1.0, -1.0)
@@ -182,10 +180,7 @@ class GkmSvm(Comparator):
         self._strengths: list[float | None] = []
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from windows, label by label; strengths and probabilities are chosen on those held out.
-
-        `DataError`: no label has windows of both classes to learn from, or there are none to choose on.
-        """
+        """Learn label by label; strengths and probabilities are chosen on the held-out windows."""
         truth = all_labels(learnt)
         if not held_out.shape[0]:
             raise DataError("gkm-svm: there are no held-out windows to choose on")

@@ -1,7 +1,5 @@
-"""What all comparators have in common: they are fitted to windows with labels, and predict windows.
-
-They are found by name; nothing heavy is imported before one is made.
-"""
+"""What comparators have in common: they are found by name, fitted to windows with labels, and predict
+windows."""
 
 from __future__ import annotations
 
@@ -42,17 +40,12 @@ class Comparator(ABC):
 
     @abstractmethod
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from windows; whatever is chosen is chosen on those that are held out for it.
-
-        `DataError`: the windows can't be learnt from.
-        """
+        """Learn from windows; what is chosen is chosen on those held out. `DataError` where they can't be
+        learnt from."""
 
     @abstractmethod
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T) of windows of the length that was learnt from, after `fit`.
-
-        Columns of labels that can't be predicted are NaN; `covered` says of which labels they aren't.
-        """
+        """Probabilities (n, T) of windows of the length that was learnt from; NaN where `covered` says no."""
 
     def covered(self, labels: int) -> NDArray[np.bool_]:
         """Which of the T labels can be predicted, (T,)."""
@@ -83,11 +76,7 @@ class Sigmoid(NamedTuple):
 
 
 def fit_sigmoid(scores: NDArray[np.float64], labels: NDArray[np.uint8]) -> Sigmoid:
-    """Platt's scaling (Advances in Large Margin Classifiers, 1999) of scores (N,) with labels (N,).
-
-    The labels may be all of one class. The slope is kept above 0, also where higher scores mean fewer
-    positives.
-    """
+    """Platt's scaling (1999) of scores and labels (N,), also of one class; the slope is kept above 0."""
     mean, spread = float(scores.mean()), max(float(scores.std()), 1e-12)
     slope, offset = fit_line((scores - mean) / spread, labels == 1, _LEAST_SLOPE)
     return Sigmoid(slope / spread, offset - slope * mean / spread)
@@ -109,10 +98,8 @@ class NetworkSettings:
     balanced: bool = False
 
     def training(self, judged: int) -> TrainingConfig:
-        """The settings as the training loop has them; an evaluation is on `judged` windows.
-
-        Of a short training fewer windows are evaluated than learnt from.
-        """
+        """As the training loop has them; of a short training fewer of `judged` windows are evaluated than
+        learnt from."""
         every = max(1, math.ceil(self.steps / _EVALUATIONS), judged // (2 * self.batch_size))
         optimizer = OptimizerConfig(
             learning_rate=self.learning_rate, warmup_steps=max(1, min(100, self.steps // 10))

@@ -64,10 +64,7 @@ class KnownMotif(NamedTuple):
     counts: NDArray[np.float64]  # (W, 4) for A, C, G, T
 
     def log_odds(self, background: Sequence[float]) -> NDArray[np.float64]:
-        """Bits (W, 4) of each base against its `background` share, by Biopython.
-
-        Pseudocounts are those of JASPAR: the root of the number of sites, times the background.
-        """
+        """Bits (W, 4) of each base against its `background` share, with JASPAR's pseudocounts."""
         from Bio import motifs
         from Bio.motifs import jaspar
 
@@ -79,10 +76,8 @@ class KnownMotif(NamedTuple):
 
 
 def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
-    """The latest versions of all matrices of JASPAR's core collection for a taxonomic group.
-
-    `UsageError` where `pyjaspar` isn't installed.
-    """
+    """The latest matrices of JASPAR's core collection for a taxonomic group; `UsageError` where it isn't
+    installed."""
     try:
         from pyjaspar import jaspardb
     except ImportError:
@@ -101,10 +96,8 @@ def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
 
 
 def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
-    """Matrices of a file in JASPAR's format, in its order: a line `>matrix factor`, and one for each base.
-
-    `DataError`: the file can't be read, holds no matrix, or one that is not of the bases of DNA.
-    """
+    """Matrices of a file in JASPAR's format: a line `>matrix factor`, and one for each base; `DataError` if
+    it is none."""
     from Bio import motifs
 
     fault = "not a file of matrices in JASPAR's format"
@@ -244,10 +237,7 @@ def _background(windows: LabeledWindows) -> list[float]:
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    """The comparator of this module.
-
-    `UsageError, DataError`: as `jaspar_motifs` and `read_motifs`; or no factor has a matrix.
-    """
+    """The comparator of this module; `DataError` where no factor has a matrix."""
     file = request.motifs
     known = jaspar_motifs(request.taxon or TAXA[0]) if file is None else read_motifs(file)
     found = [motifs_of_factor(factor, known) for factor in request.factors]

@@ -96,12 +96,9 @@ class OneHotNetwork(nn.Module):
 
 
 class NetworkComparator(Comparator, Training[OneHotNetwork]):
-    """A network on one-hot windows.
-
-    Training goes on from its last checkpoint if it was killed and is started again with the same `windows`,
-    by what tells them from others, and settings. It is computed in bfloat16 where that is faster, as language
-    models are. On one kind of CPU a seed has one result, bit for bit.
-    """
+    """A network on one-hot windows, which `windows` tells from others: a killed training goes on with the
+    same ones. It is computed in bfloat16 where that is faster. On one kind of CPU a seed has one result, bit
+    for bit."""
 
     keep: ClassVar[Keep] = "best"
 
@@ -148,11 +145,7 @@ class NetworkComparator(Comparator, Training[OneHotNetwork]):
         return f"{self.name}: {self.learnt.shape[0]:,} training windows of {self.learnt.length:,} bp"
 
     def fit(self, learnt: Windows, held_out: Windows) -> Self:
-        """Train the network, or go on; the weights with the least loss on held-out windows stay.
-
-        `DataError`: there are no windows, they are too short for the network, or training has diverged;
-        `ModelError`: the same training is running, or its checkpoints are damaged.
-        """
+        """Train the network, or go on; the weights with the least loss on held-out windows stay."""
         self.learnt, self.held_out = learnt, held_out
         count, length, shortest = learnt.shape[0], learnt.length, self.network.shortest
         if not count or not held_out.shape[0]:

@@ -87,13 +87,8 @@ class FrozenEncoder:
 
 class EncoderProbe(Comparator):
     """Logistic regressions on the means of a layer over a window's tokens, and over those of its middle.
-
-    The layer is the one with the highest mean AUROC on the held-out windows, the penalty is chosen there
-    too, see `fit_probe` and `KmerTracks`. Of windows of one label the classes weigh alike.
-
-    `weights` are pretrained, the model's, or random, fresh ones of its encoder, drawn with `seed`; `size` and
-    `anchor` are as of `FrozenEncoder`, and so are errors.
-    """
+    Layer and penalty are chosen on the held-out windows; of windows of one label the classes weigh alike.
+    Random weights are drawn with `seed`."""
 
     def __init__(
         self,

@@ -313,13 +313,9 @@ class AblationTracks(NamedTuple):
 
 
 def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, ByMechanism], dict[str, str]]:
-    """AUROC of each mechanism on test bins, by track, with intervals over blocks of sequence and seeds; and
-    notes by track.
-
-    A peak covers many bins, and neighbors are easy or hard together: blocks of 10 kb are drawn, as for bits
-    per base, each with all of its bins. A track without positives or negatives, or with too few positives,
-    is left out; the log says so. `DataError`: there is no such track, or files are of other bins.
-    """
+    """AUROC of each mechanism on test bins by track, and notes by track; `DataError` where files are of other
+    bins. Neighboring bins are easy or hard together: blocks of 10 kb are drawn, each with all of its bins. A
+    track of one class, or with too few positives, is left out; the log says so."""
     known = [track.name for track in read_tracks(tracks.table)]
     for name in tracks.names:
         if name not in known:

@@ -1,8 +1,4 @@
-"""What each training of the ablation has otherwise than the run's configuration, and whether it can be.
-
-Keys are dotted, as `--set` has them. Of a training of equal time also its number of steps, by what its steps
-and the reference's have been measured to take.
-"""
+"""What each training of the ablation has otherwise than the run's configuration, and whether it can be."""
 
 import math
 from collections.abc import Sequence
@@ -24,21 +20,14 @@ _WARMUP = 3
 
 
 class Ablation(Experiment):
-    """The section `ablation`: the same encoder with one mechanism after the other.
-
-    Arms are called MECHANISM-PART: trainings of the same `steps`, of the same `time`, on longer inputs (their
-    tokens), and on tracks (`distance`).
-    """
+    """The same encoder with one mechanism after the other: arms are called MECHANISM-PART, trainings of the
+    same `steps`, of the same `time`, on longer inputs (their tokens), and on tracks (`distance`)."""
 
     name: ClassVar[str] = "ablation"
     files: ClassVar[Sequence[str]] = [f"ablation/ablation.{end}" for end in ("tsv", "json", "md", "svg")]
 
     def check(self, run: Config) -> None:
-        """Looks at all trainings; modules of attention are loaded for it, and torch with them.
-
-        `ConfigError` where there is no genome to pretrain on, or nothing of it is held out; a mechanism's
-        encoder can't be, or one is causal and another isn't; or a simulation has no such track.
-        """
+        """Looks at all trainings; modules of attention are loaded for it, and torch with them."""
         _check_data(run)
         causal = {one.name: _causal(run, one.name) for one in run.ablation.mechanisms}
         reference = run.ablation.reference
@@ -156,10 +145,8 @@ def pretraining_keys(config: Config, mechanism: str, part: str) -> Keys:
 
 
 def distance_keys(config: Config, mechanism: str) -> Keys:
-    """Of a training on tracks, from fresh weights.
-
-    What is far comes by attention alone, without layers across bins.
-    """
+    """Of a training on tracks, from fresh weights; what is far comes by attention alone, without layers
+    across bins."""
     ablation = config.ablation
     layers = {"encoder.layers": ablation.long_range_layers} if ablation.long_range_layers else {}
     steps: Keys = {}
@@ -224,13 +211,9 @@ MOST_STEPS = 100_000_000
 
 
 def steps_in_time(config: Config, own: Path, *reference: Path, seconds: float | None = None) -> int:
-    """How many steps of a training a time has: `seconds`, or that of the reference's `pretraining.steps`.
-
-    `own` and `reference` are measurements of steps, the first one of the training. Their number is a function
-    of the files: a killed training goes on to the same end. `DataError` where a file isn't such a
-    measurement, has none at `pretraining.sequence_tokens` of so many inputs, is of another attention than the
-    configuration's, or was measured otherwise than the reference.
-    """
+    """How many steps of a training `seconds` have, or the reference's `pretraining.steps`, by measurements: a
+    function of files, so that a killed training goes on to the same end. `DataError` where a file is none of
+    these steps, or was measured otherwise than the reference."""
     settings = complete(config).pretraining
     length, count = settings.sequence_tokens, settings.batch_size
     cost, encoder = read_cost(own), config.encoder

@@ -124,10 +124,8 @@ def _within(values: Any, key: str, path: Path, bounds: tuple[float, float], *, w
 
 
 def read_models_bits(paths: Sequence[Path]) -> Bits:
-    """Read what models make of the same hidden tokens, from one or several files.
-
-    `DataError` where one isn't such a file, or of other tokens, or two models have one name.
-    """
+    """What models make of the same hidden tokens, from one or several files; `DataError` where these are of
+    other tokens, or two models have one name."""
     parts = [_read_bits(path) for path in paths]
     first = parts[0]
     for one in parts[1:]:

@@ -1,7 +1,5 @@
-"""A causal model of the bytes of images or documents, and its bits per byte on held-out data.
-
-Beside it stands what simple predictors make of the same bytes.
-"""
+"""A causal model of the bytes of images or documents, and its bits per byte beside those of simple
+predictors."""
 
 import hashlib
 import math
@@ -103,10 +101,8 @@ class ByteStream(NamedTuple):
 
 
 def read_stream(format: DensityFormat, files: Iterable[Path], length: int, most: int) -> ByteStream:
-    """Read files in their order, up to `most` bytes; whole images, and a last document in part.
-
-    `length` bytes are an input from documents. `DataError` as of the readers, or where nothing was read.
-    """
+    """Read files in their order, up to `most` bytes; whole images, and a last document in part; `length`
+    bytes are an input from documents."""
     paths = list(files)
     if format in _IMAGES:
         size = IMAGE_BYTES[format]
@@ -171,11 +167,8 @@ def padded(inputs: Sequence[Symbols]) -> tuple[npt.NDArray[np.int64], npt.NDArra
 
 
 def causal_encoder(config: EncoderConfig) -> Encoder:
-    """An encoder whose hidden states depend on no later token, bit for bit.
-
-    `ConfigError`: the attention has no causal form, or a key lets tokens look ahead: `convolution`,
-    `num_global_tokens` and HuggingFace's arithmetic.
-    """
+    """An encoder whose hidden states depend on no later token, bit for bit; `ConfigError` where the attention
+    has no causal form, or a key lets tokens look ahead."""
     for key, without in (("convolution", 0), ("num_global_tokens", 0), ("compatibility", "none")):
         if getattr(config, key) != without:
             raise ConfigError(f"encoder.{key} {getattr(config, key)} lets tokens see later ones")
@@ -189,10 +182,8 @@ def causal_encoder(config: EncoderConfig) -> Encoder:
 
 
 class CausalNetwork(nn.Module):
-    """A causal encoder, and logits over all symbols at each place.
-
-    The last id of the encoder's vocabulary stands in front of the first symbol.
-    """
+    """A causal encoder, and logits over all symbols at each place; the last id stands in front of the first
+    symbol."""
 
     def __init__(self, config: EncoderConfig, symbols: int) -> None:
         super().__init__()
@@ -202,10 +193,8 @@ class CausalNetwork(nn.Module):
         initialize(self.output, config.hidden)
 
     def forward(self, symbols: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Symbols (B, L), padded on the right, of true lengths (B,) → logits (B, L, V).
-
-        Those at a place are of the symbol that stands there, given the ones before it.
-        """
+        """Symbols (B, L), padded on the right, of true lengths (B,) → logits (B, L, V) of the symbol that
+        stands there."""
         first = symbols.new_full((len(symbols), 1), self.first)
         hidden = self.encoder(torch.cat([first, symbols[:, :-1]], 1), lengths)
         return self.output(hidden)  # type: ignore[no-any-return]
@@ -277,14 +266,9 @@ def _nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class BytesTask(Task[CausalNetwork, Interval]):
-    """Training of a model of bytes; its metrics are in `result.json`.
-
-    `bits_per_byte` (of images: bits per dim) is over the test inputs side by side, each without what stands
-    before it, with a 95 % interval over inputs; the ends of documents cost bits and are no bytes. Beside it
-    what two tables of frequencies give.
-
-    `ConfigError` if the attention has no causal form, `DataError` if a file can't be read.
-    """
+    """Training of a model of bytes. Its `bits_per_byte` (of images: bits per dim) is over the test inputs
+    side by side, each without what stands before it, with a 95 % interval over inputs; the ends of documents
+    cost bits and are no bytes."""
 
     section: DensityConfig
 

@@ -217,10 +217,8 @@ def plan(experiment: Experiment, run: Config) -> list[ArmJob]:
 
 
 def with_keys(run: Config, stage: str, keys: Keys, source: str) -> Config:
-    """A stage's configuration with other values, as a command would read it.
-
-    `ConfigError` names `source` and the key that can't be.
-    """
+    """A stage's configuration with other values, as a command would read it; `ConfigError` names `source` and
+    the key."""
     values = stage_values(run, stage)
     for key, value in keys.items():
         *sections, last = key.split(".")

@@ -293,10 +293,8 @@ def _looks() -> Sequence[Mapping[str, Any]]:
 def _points(
     axis: Axes, names: Sequence[str], groups: Mapping[str, ByMechanism], colours: Sequence[str]
 ) -> None:
-    """A point with its interval for each mechanism and group, a ring for each seed where there are several.
-
-    Mechanisms without a value are left out.
-    """
+    """A point with its interval for each mechanism that has a value, a ring for each seed where there are
+    several."""
     from matplotlib.transforms import ScaledTranslation
 
     for number, (label, reached) in enumerate(groups.items()):

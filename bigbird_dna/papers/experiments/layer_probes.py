@@ -109,13 +109,9 @@ def probe_promoters(
     output: Path,
     device: str = "auto",
 ) -> pd.DataFrame:
-    """Probe every layer of a model's encoder and of fresh weights; write `probes.tsv` and `probes.svg`.
-
-    A probe is a logistic regression on the mean over a window's tokens. It learns from at most 8,000 training
-    windows, chooses its penalty on the validation windows and is evaluated on the test windows, as a
-    regression on k-mers is. Vectors are in temporary files, one layer in memory at a time. `DataError` where
-    a split has windows of one class only.
-    """
+    """Probe every layer of a model's encoder and of fresh weights: a logistic regression on the mean over a
+    window's tokens. It learns from at most 8,000 training windows and chooses its penalty on validation
+    windows. Vectors are in temporary files, one layer in memory at a time."""
     from bigbird_dna.papers.comparators.probe import FrozenEncoder
 
     settings = config.promoters
@@ -190,11 +186,8 @@ class Probed(NamedTuple):
 
 
 def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -> pd.DataFrame:
-    """Write `probes.tsv` and `probes.svg` to the directory `output`; labels (N,) of the test windows.
-
-    `gain` is the AUROC of a layer of the pretrained encoder minus that of the same layer of random weights.
-    AUROCs and differences have DeLong's intervals.
-    """
+    """Write `probes.tsv` and `probes.svg`; labels (N,) of the test windows. `gain` is the AUROC of a layer of
+    the pretrained encoder minus that of the same layer of random weights."""
     import pandas as pd
 
     random = {probe.layer: probe.scores for probe in probes if probe.weights == RANDOM}

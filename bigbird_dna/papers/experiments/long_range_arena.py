@@ -111,10 +111,8 @@ def read_result(directory: Path) -> LongRangeResult:
 
 
 def table(results: Sequence[LongRangeResult]) -> list[dict[str, Any]]:
-    """Rows of `COLUMNS`, by task and falling accuracy, the published averages last.
-
-    `DataError`: two results of a task and attention are of one seed, or of other data or trainings.
-    """
+    """Rows of `COLUMNS`, by task and falling accuracy, the published averages last; `DataError` where two
+    results of an arm are of one seed, or of other data or trainings."""
     arms = by_arm(((one.arm, one.values["seed"]) for one in results), [one.path for one in results])
     rows = [_row([results[number] for number in seeds.values()]) for seeds in arms.values()]
     rows.sort(key=lambda row: (row["task"], -row["accuracy"], row["attention"]))

@@ -126,14 +126,8 @@ Accuracy = tuple[int, int]
 
 @dataclass(eq=False)
 class SequenceTask(Task[Classifier, Accuracy]):
-    """Training of a classifier with one of the attentions; its metrics are in `result.json`.
-
-    They are test accuracy with a 95 % interval (Wilson), and beside it that of what needs no reading:
-    `baseline`, and the most frequent class.
-
-    `UsageError` if there is no such task or attention in the configuration, or the seed is out of its range;
-    `DataError` if the data can't be read.
-    """
+    """Training of a classifier with one of the attentions. Its result is test accuracy with a 95 % interval
+    (Wilson), beside that of what needs no reading: `baseline`, and the most frequent class."""
 
     section: LongRangeConfig
     task: LongRangeTask

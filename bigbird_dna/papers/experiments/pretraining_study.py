@@ -1,7 +1,5 @@
-"""What pretraining buys: fine-tuned models of pretrained and of random weights, side by side.
-
-The report has a table, figures, and what they say in plain sentences, also where pretraining buys nothing.
-"""
+"""What pretraining buys: fine-tuned models of pretrained and of random weights in a table, figures and
+sentences."""
 
 from __future__ import annotations
 
@@ -116,12 +114,9 @@ def study_report(
     benchmarks: Path | None = None,
     min_positives: int = 1,
 ) -> list[str]:
-    """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt` to the directory `output`.
-
-    Models differ in start, share of the examples and seed; test bins with `labels` are predicted in
-    `predictions.npy` beside a chromatin model's directory. The log of the model `pretrained` and Snakemake's
-    tables in `benchmarks` contain the times. Returns the sentences.
-    """
+    """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt`; returns the sentences. Test bins
+    with `labels` are predicted in `predictions.npy` beside a chromatin model's directory. The log of
+    `pretrained` and Snakemake's tables in `benchmarks` contain the times."""
     tasks = read_models(models)
     seconds = None if pretrained is None else pretraining_seconds(pretrained)
     found = [arm for task_models in tasks.values() for arm in study_arms(task_models, labels, min_positives)]
@@ -137,11 +132,8 @@ def study_report(
 def study_arms(
     models: Sequence[FineTunedModel], labels: Path | None, min_positives: int = 1
 ) -> list[StudyArm]:
-    """The arms of a task's models, evaluated on test data, in their order; `labels` are of the test bins.
-
-    Tracks with fewer than `min_positives` positive test bins have no part in the median. `DataError` where
-    models predict other windows or bins.
-    """
+    """The arms of a task's models, evaluated on test data, in their order. Tracks with fewer than
+    `min_positives` positive test bins have no part in the median."""
     if models[0].task == "promoters":
         evaluated = _evaluate_promoters(models)
     else:
@@ -243,10 +235,8 @@ def minutes(seconds: float) -> str:
 def write_sentences(
     arms: Sequence[StudyArm], pretraining: float | None, benchmarks: Path | None = None
 ) -> list[str]:
-    """Sentences on every task of a study: what pretraining buys in all, then share by share, and the times.
-
-    `pretraining` is its time in seconds by its log; `benchmarks` Snakemake's, for the time of processors.
-    """
+    """What pretraining buys in all, then share by share, and the times: those of `pretraining` in seconds by
+    its log, and Snakemake's `benchmarks`, of processors."""
     paragraphs = []
     for task in dict.fromkeys(arm.task for arm in arms):
         own = [arm for arm in arms if arm.task == task]

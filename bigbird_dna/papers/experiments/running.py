@@ -76,11 +76,8 @@ def find_job(run: Config, experiment: str, arm: str, seed: int | None) -> ArmJob
 
 
 def run_job(job: ArmJob, output: Path, checkpoints: Path, world: World) -> None:
-    """Train an arm's model, or fit its comparator, into the directory `output`.
-
-    Beside it goes `arm.json`: experiment, arm, seed, the keys that differ from the run's, and of a training
-    its metrics. A killed training goes on from its last checkpoint when it is started again.
-    """
+    """Train an arm's model, or fit its comparator, into `output`, with `arm.json` beside it: experiment, arm,
+    seed, keys that differ from the run's, metrics."""
     if job.is_model:
         found = train(_task(job), output, checkpoints, world)
     else:
@@ -143,11 +140,8 @@ def _fit(job: ArmJob, output: Path, checkpoints: Path, device: str) -> Any:
 
 
 def predict(job: ArmJob, output: Path, device: str = "auto") -> None:
-    """What an arm's model predicts of held-out data.
-
-    Of a chromatin model the probabilities of the test bins (.npy), of a pretrained one bits of hidden tokens
-    (.npz) or bits per base (.tsv); `UsageError` where the comparison wants none.
-    """
+    """Write what an arm's model predicts of held-out data: probabilities of test bins (.npy), bits of hidden
+    tokens (.npz) or bits per base (.tsv); `UsageError` where the comparison wants none."""
     arm, paths, length = job.arm, job.run.paths, job.config.pretraining.sequence_tokens
     match arm.predictions:
         case "npy":
@@ -201,12 +195,9 @@ def score_masked_tokens(
     sequences: int = 1000,
     device: str = "auto",
 ) -> None:
-    """Write the bits of hidden test tokens by a model NAME-SEED (.npz); of the same tokenizer, input and task
-    they are the same tokens for every model, for a paired comparison.
-
-    15 % of the tokens of at most so many `sequences`, spread evenly over the split, are hidden. The file has
-    `names`, `steps` and `seconds` (M,) of the trainings, `bits` (M, T), `bases` and `blocks` (T,), and
-    `sequence_tokens`, for M = 1 model. `UsageError` where inputs are longer than the model takes.
+    """Write the bits of hidden test tokens by a model NAME-SEED (.npz): 15 % of those of at most so many
+    `sequences`, the same for models of one tokenizer and task. The file has `names`, `steps` and `seconds`
+    (M,) of the trainings, `bits` (M, T), `bases` and `blocks` (T,), and `sequence_tokens`, for M = 1 model.
     """
     check_writable(output)
     place, model = choose_device(device), load_pretrained(path)
@@ -248,12 +239,9 @@ def measure_training(
     batch_tokens: int | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Write, as JSON, the time and memory of steps of pretraining on random tokens; returns what is written.
-
-    `tokens` are lengths of inputs (none: the configuration's), a step has `batch_tokens` or one longer input.
-    Each row has the median `seconds` of a step, `tokens_per_second` and `peak_mib`, the most memory above
-    what was there before the network, null where the system can't say.
-    """
+    """Write time and memory of steps of pretraining on random tokens, for lengths of inputs in `tokens`; a
+    step has `batch_tokens` or one longer input. `peak_mib` is the most memory above what was there before the
+    network, null where the system can't say."""
     check_writable(output)
     settings = complete(config).pretraining
     lengths = sorted({*tokens} or {settings.sequence_tokens})

@@ -1,8 +1,5 @@
-"""Tables 5, 6 and 7 as experiments: which language models and comparators each of them has.
-
-A language model is the run's own, or one of the section `tables`; Tables 6 and 7 have it fine-tuned and
-probed, from pretrained and from random weights.
-"""
+"""Tables 5, 6 and 7 as experiments: language models, the run's own and those of the section `tables`, fine-
+tuned and probed from pretrained and random weights, and comparators."""
 
 from __future__ import annotations
 

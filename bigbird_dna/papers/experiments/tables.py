@@ -1,9 +1,4 @@
-"""Tables 5, 6 and 7 of Zaheer et al. (2020) of a run: a row a predictor, means over its seeds.
-
-Each is written as TSV for programs, JSON with what it is, and Markdown to be read. Intervals are as
-`metrics.resampling` has them: over promoters with their negatives and seeds, and over tracks and seeds; those
-of Table 5 are over blocks of sequence (`metrics.blocks`).
-"""
+"""Tables 5, 6 and 7 of Zaheer et al. (2020) of a run: a row a predictor, means over its seeds."""
 
 from __future__ import annotations
 
@@ -73,13 +68,10 @@ def table_report(
     min_positives: int = 1,
     bits: Mapping[str, Path] | None = None,
 ) -> pd.DataFrame:
-    """Write `NAME.tsv`, `.json`, `.md` and `.svg` of table5, table6 or table7 into `output`; gives the table.
-
-    Of Table 7 also `table7_tracks.tsv`, the AUROC of each track, also of those with fewer than
-    `min_positives` test positives, which don't count. `inputs` are the run's bits per base, with those of
-    further models in `bits`; or directories of models and comparators, of chromatin with `labels` and
-    `tracks` of the test bins. `DataError` where a file can't be used, or predictors can't be compared.
-    """
+    """Write `NAME.tsv`, `.json`, `.md` and `.svg` of table5, table6 or table7; of Table 7 also
+    `table7_tracks.tsv`, the AUROC of each track. `inputs` are the run's bits per base, with those of further
+    models in `bits`; or directories of models and comparators, of chromatin with `labels` and `tracks` of the
+    test bins."""
     chromatin: ChromatinTables | None = None
     if name == "table7":
         assert labels is not None and tracks is not None
@@ -140,12 +132,9 @@ KNOWN, UNKNOWN, EVERY = "with a known motif", "without one", "all"
 
 
 def bits_table(bits: Path, others: Mapping[str, Path]) -> pd.DataFrame:
-    """Table 5: bits per base of a split, of the model and of what it is compared with.
-
-    The split is `test`, or the first one where there is no other. `others` are such tables of further models
-    by name, of which the model's row alone is taken: each model was measured on inputs of its own length,
-    drawn from the same sequence. `DataError`: a table can't be used, or is of another split than `bits`.
-    """
+    """Table 5: bits per base of the split `test`, or of the first one, of the model and of what it is
+    compared with. Of further models in `others` the model's row alone is taken; `DataError` where these are
+    of another split."""
     import pandas as pd
 
     columns = [SPLIT, "predictor", "bits_per_base", "low", "high", "note"]
@@ -167,10 +156,7 @@ def bits_table(bits: Path, others: Mapping[str, Path]) -> pd.DataFrame:
 
 
 def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
-    """Table 6: AUROC and F1 on test windows, by window size and negative set.
-
-    `DataError`: as `read_predictors`; predictors of one size and set have other windows.
-    """
+    """Table 6: AUROC and F1 on test windows, by window size and negative set."""
     import pandas as pd
 
     groups: dict[tuple[int, str], list[TablePredictor]] = {}
@@ -210,14 +196,9 @@ class ChromatinTables(NamedTuple):
 def chromatin_tables(
     directories: Sequence[Path], labels: Path, tracks: Path, min_positives: int = 1
 ) -> ChromatinTables:
-    """Table 7: median AUROC over the tracks of a group; all, and those with and without a known motif.
-
-    `labels` and `tracks` are those of the test bins that the models predict. A track has a known motif if the
-    comparator `motifs` covers it; without that comparator all tracks are taken together. Tracks with fewer
-    than `min_positives` positives among the test bins don't count in the medians. Of the `counting` tracks of
-    a part a row has the `number` that each of its seeds has a figure of. `DataError`: as `read_predictors`;
-    predictions are of other bins, or of tracks that the data set hasn't got; no track counts.
-    """
+    """Table 7: median AUROC over the tracks of a group; all, and those that the comparator `motifs` covers or
+    doesn't. Tracks with fewer than `min_positives` positive test bins don't count. Of the `counting` tracks
+    of a part a row has the `number` that each of its seeds has an AUROC of."""
     import pandas as pd
 
     predictors, known = read_predictors(directories, "chromatin"), read_tracks(tracks)

@@ -93,12 +93,9 @@ def mean_curve(curves: Sequence[LogCurve]) -> LogCurve:
 
 
 def read_models(paths: Sequence[Path]) -> dict[str, list[FineTunedModel]]:
-    """The models of a study by task, promoters first; each by share, start and seed.
-
-    A model of random weights that was trained for more steps than the pretrained ones is of the start
-    `longer`. `DataError`: a directory is not a fine-tuned model, two are of the same start, share and seed,
-    or models differ in more than these and can't be compared.
-    """
+    """The models of a study by task, promoters first; each by share, start and seed. A model of random
+    weights with more steps than the pretrained ones is of the start `longer`. `DataError` where models differ
+    in more than these."""
     found = [read_model(path) for path in paths]
     tasks: dict[str, list[FineTunedModel]] = {}
     for task in _SECTIONS.values():
@@ -231,10 +228,8 @@ class TablePredictor:
 
 
 def read_predictors(paths: Sequence[Path], task: str) -> list[TablePredictor]:
-    """The predictors of a table in the order of `paths`.
-
-    `DataError`: a directory holds neither a comparator nor a fine-tuned model, or one of another task.
-    """
+    """The predictors of a table in the order of `paths`; `DataError` where a directory holds none of this
+    task."""
     found = [_read(path) for path in paths]
     for predictor in found:
         if predictor.task != task:

@@ -1,10 +1,11 @@
 """Turing machines with one tape, and a sparse decoder that runs them (BigBird, App. B; docs/theory.md).
 
-A machine's direct simulation is what the decoder's run is compared with. Nodes are numbered from 1; each gets
-the output of the one before it as its input. Node t(t + 1)/2 attends to itself alone and does step t: it
-knows state, cell and symbol, and leaves a record of the cell and of what was written there. Of the t nodes after it
-each looks at the record of one of the steps 1 … t: if that is of the next cell, its symbol replaces what the
-node has from the one before it, so that the latest remains. Three layers, with weights that are set:
+A machine's direct simulation is what the decoder's run is compared with. Nodes are numbered from 1; each
+gets the output of the one before it as its input. Node t(t + 1)/2 attends to itself alone and does step t:
+it knows state, cell and symbol, and leaves a record of the cell and of what was written there. Of the t
+nodes after it each looks at the record of one of the steps 1 … t: if that is of the next cell, its symbol
+replaces what the node has from the one before it, so that the latest remains. Three layers, with weights
+that are set:
 
 1. attention to the encoder, whose token p is the symbol at place p of the input: score −β (p − c)² for the
    cell c, and −β/2 for one more token, a blank. The first node after a step takes what it finds.
