@@ -17,7 +17,6 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -142,32 +141,24 @@ def read_c4(path: Path) -> Iterator[bytes]:
 def read_records(path: Path) -> Iterator[bytes]:
     """The records of a TFRecord file; `DataError` names file and record."""
     with reading(path, "can't be read"), os.fdopen(open_handle(path), "rb") as stream:
-        number = 1
-        while True:
-            length = _checked(stream, 8, path, number, may_end=True)
-            if length is None:
-                break
-            (size,) = struct.unpack("<Q", length)
+        number = 0
+        for number, head in enumerate(iter(lambda: stream.read(12), b""), start=1):
+            where = f"{path}: record {number}"
+            (size,) = struct.unpack("<Q", _checked(head, 8, where))
             if size > LONGEST_RECORD:
-                raise DataError(f"{path}: record {number}: claims {size:,} bytes, above {LONGEST_RECORD:,}")
-            record = _checked(stream, size, path, number)
-            assert record is not None
-            yield record
-            number += 1
-        if number == 1:
+                raise DataError(f"{where}: claims {size:,} bytes, above {LONGEST_RECORD:,}")
+            yield _checked(stream.read(size + 4), size, where)
+        if not number:
             raise DataError(f"{path}: the file is empty")
 
 
-def _checked(stream: IO[bytes], size: int, path: Path, number: int, *, may_end: bool = False) -> bytes | None:
-    """Bytes with their checksum behind them; none at the end of the file, if it may end there."""
-    data = stream.read(size + 4)
-    if may_end and not data:
-        return None
+def _checked(data: bytes, size: int, where: str) -> bytes:
+    """What so many bytes are, with their checksum behind them."""
     if len(data) < size + 4:
-        raise DataError(f"{path}: record {number}: the file ends within it")
+        raise DataError(f"{where}: the file ends within it")
     (stored,) = struct.unpack("<I", data[size:])
     if stored != masked_checksum(data[:size]):
-        raise DataError(f"{path}: record {number}: its checksum doesn't fit: damaged, or not TFRecord")
+        raise DataError(f"{where}: its checksum doesn't fit: damaged, or not TFRecord")
     return data[:size]
 
 
@@ -180,17 +171,13 @@ def masked_checksum(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
-def _table() -> list[int]:
-    table = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
-        table.append(crc)
-    return table
+def _of_byte(crc: int) -> int:
+    for _ in range(8):
+        crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
+    return crc
 
 
-_TABLE = _table()
+_TABLE = [_of_byte(byte) for byte in range(256)]
 
 
 def _text_of(example: bytes) -> bytes:

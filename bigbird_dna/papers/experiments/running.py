@@ -235,8 +235,8 @@ def measure_training(
     tokenizer: Path,
     output: Path,
     *,
-    tokens: Sequence[int] = (),
-    batch_tokens: int | None = None,
+    tokens: Sequence[int],
+    batch_tokens: int,
     device: str = "auto",
 ) -> dict[str, Any]:
     """Write time and memory of steps of pretraining on random tokens, for lengths of inputs in `tokens`; a
@@ -244,7 +244,7 @@ def measure_training(
     network, null where the system can't say."""
     check_writable(output)
     settings = complete(config).pretraining
-    lengths = sorted({*tokens} or {settings.sequence_tokens})
+    lengths = sorted({*tokens})
     positions = max(config.encoder.max_length, *lengths)
     encoder = encoder_for(
         config.encoder.model_copy(update={"max_length": positions}), load_tokenizer(tokenizer)
@@ -253,7 +253,7 @@ def measure_training(
     _measure(encoder, settings, (1, _FIRST_TOKENS), place, steps=1)
     rows = []
     for length in lengths:
-        count = settings.batch_size if batch_tokens is None else max(1, batch_tokens // length)
+        count = max(1, batch_tokens // length)
         rows.append(_measure(encoder, settings, (count, length), place))
         log(f"{length:,} tokens × {count:,}: {rows[-1]['tokens_per_second']:,.0f} tokens/s")
     found = {
