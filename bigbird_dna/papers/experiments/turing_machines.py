@@ -87,7 +87,7 @@ class TapeRun(NamedTuple):
 
 
 def simulate(machine: Machine, tape: Sequence[str], most_steps: int) -> TapeRun:
-    """TapeRun a machine on an input, until it halts or for `most_steps` steps."""
+    """Run a machine on an input, until it halts or for `most_steps` steps."""
     machine.check_input(tape)
     cells = dict(enumerate(tape))
     state, cell = machine.states[0], 0
