@@ -4,9 +4,10 @@ Without their targets of the workflow nothing of them is run.
 """
 
 import re
-from typing import Annotated, Any, Literal, Self, get_args
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validator
 
 from bigbird_dna.config.mechanisms import Option
 from bigbird_dna.config.names import FileName
@@ -16,6 +17,7 @@ from bigbird_dna.config.section import UNSAID, Section, field
 # At most: a wrong list would start thousands of trainings.
 _MOST, _MOST_MECHANISMS = 20, 100
 
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StudyTask = Literal["promoters", "chromatin"]
 StudyStart = Literal["pretrained", "random", "random_long"]
 STUDY_TASKS: tuple[StudyTask, ...] = get_args(StudyTask)
@@ -48,7 +50,7 @@ class StudyConfig(Section):
         min_length=1,
         max_length=_MOST,
     )
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = field(
+    seeds: tuple[Seed, ...] = field(
         (1, 2, 3),
         "of weights, order and the choice of examples; each start has a model for each",
         min_length=1,
@@ -71,22 +73,12 @@ class StudyConfig(Section):
         1, "tracks with fewer positive test bins have no part in the medians", ge=1
     )
 
-    @model_validator(mode="after")
-    def _nothing_is_named_twice(self) -> Self:
-        for key in ("tasks", "train_fractions", "seeds", "initializations"):
-            if len(set(values := getattr(self, key))) < len(values):
-                raise ValueError(f"{key} names one twice")
+    def _faults(self) -> Iterator[str]:
+        yield from self._repeats("tasks", "train_fractions", "seeds", "initializations")
         if len(set(map(share_name, self.train_fractions))) < len(self.train_fractions):
-            raise ValueError("train_fractions are too much alike: six digits of each count")
-        return self
-
-    @model_validator(mode="after")
-    def _longer_says_how_long(self) -> Self:
+            yield "train_fractions are too much alike: six digits of each count"
         if ("random_long" in self.initializations) != (self.random_long_steps is not None):
-            raise ValueError(
-                "the start 'random_long' and random_long_steps go together: give both or neither"
-            )
-        return self
+            yield "the start 'random_long' and random_long_steps go together: give both or neither"
 
 
 def share_name(share: float) -> str:
@@ -146,7 +138,7 @@ class TablesConfig(Section):
     linear_probes: bool = field(
         True, "also language models that stay as they are, read by a logistic regression"
     )
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = field(
+    seeds: tuple[Seed, ...] = field(
         (1, 2, 3),
         "of language models and networks; other comparators have the first",
         min_length=1,
@@ -186,25 +178,18 @@ class TablesConfig(Section):
         le=1_000_000,
     )
 
-    @model_validator(mode="after")
-    def _nothing_is_named_twice(self) -> Self:
-        for key in ("promoters", "chromatin", "initializations", "seeds", "negative_sets", "windows"):
-            values = getattr(self, key) or ()
-            if len(set(values)) < len(values):
-                raise ValueError(f"{key} names one twice")
+    def _faults(self) -> Iterator[str]:
+        yield from self._repeats(
+            "promoters", "chromatin", "initializations", "seeds", "negative_sets", "windows"
+        )
         if "user" in (*(self.negative_sets or ()), self.context_negative_set):
-            raise ValueError("negative_sets: 'user' is of sequences, which Table 6 doesn't have")
-        return self
-
-    @model_validator(mode="after")
-    def _models_are_told_apart(self) -> Self:
+            yield "negative_sets: 'user' is of sequences, which Table 6 doesn't have"
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
-            raise ValueError("models: two have one name")
+            yield "models: two have one name"
         rows = [(model.attention, model.window) for model in self.models if model.window]
         if len(set(rows)) < len(rows):
-            raise ValueError("models: two of the same attention have one window; give one of them no window")
-        return self
+            yield "models: two of the same attention have one window; give one of them no window"
 
 
 class AblationMechanism(Section):
@@ -215,12 +200,10 @@ class AblationMechanism(Section):
     attention_options: dict[str, Option] = field({}, "of the mechanism, by name")
     encoder: dict[str, Option] = field({}, "other keys of `encoder`, as num_global_tokens")
 
-    @model_validator(mode="after")
-    def _attention_is_said_once(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         for key in ("attention", "attention_options"):
             if key in self.encoder:
-                raise ValueError(f"{self.name}: {key} stands beside the name, not under encoder")
-        return self
+                yield f"{self.name}: {key} stands beside the name, not under encoder"
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -255,7 +238,7 @@ class AblationConfig(Section):
         None, "of all of them, as encoder.head_init; none: the encoder's"
     )
     reference: str = field("bigbird", "the mechanism that others are compared with, and whose time they have")
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = field(
+    seeds: tuple[Seed, ...] = field(
         (1,), "each mechanism is trained with each of them", min_length=1, max_length=_MOST
     )
     tokens: int = field(512, "of an input", ge=16)
@@ -285,20 +268,15 @@ class AblationConfig(Section):
             return values
         return tuple({"name": value} if isinstance(value, str) else value for value in values)
 
-    @model_validator(mode="after")
-    def _nothing_is_named_twice(self) -> Self:
-        names = tuple(mechanism.name for mechanism in self.mechanisms)
-        for key, values in (
-            *(("mechanisms", names), ("seeds", self.seeds)),
-            *(("lengths", self.lengths), ("long_range_tracks", self.long_range_tracks)),
-        ):
-            if len(set(values)) < len(values):
-                raise ValueError(f"{key} names one twice")
+    def _faults(self) -> Iterator[str]:
+        names = [mechanism.name for mechanism in self.mechanisms]
+        if len(set(names)) < len(names):
+            yield "mechanisms names one twice"
+        yield from self._repeats("seeds", "lengths", "long_range_tracks")
         if self.reference not in names:
-            raise ValueError(f"reference {self.reference!r} is not one of the mechanisms")
+            yield f"reference {self.reference!r} is not one of the mechanisms"
         if any(length <= self.tokens for length in self.lengths):
-            raise ValueError(f"lengths must be above tokens, which is {self.tokens}")
-        return self
+            yield f"lengths must be above tokens, which is {self.tokens}"
 
     def changes(self, name: str) -> dict[str, Any]:
         """Keys of the section `encoder` with the values of a mechanism; its own go before those of all."""

@@ -1,14 +1,43 @@
-"""Sections of papers' other experiments: tasks of Long-Range Arena, and causal models of bytes."""
+"""The sections `byte_lm`, of causal models of images and text, and `long_range_arena`, of generated data."""
 
-from typing import Annotated, Any, Literal, Self, get_args
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
+from bigbird_dna.config.experiments import Seed
 from bigbird_dna.config.names import FileName
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.section import Section, field
 from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
+
+DensityFormat = Literal["cifar10", "imagenet64", "wiki40b", "c4"]
+IMAGE_BYTES = {"cifar10": 3 * 32**2, "imagenet64": 3 * 64**2}
+"""Of an image, by format; documents have any number."""
+
+
+class DensityConfig(Section):
+    """A causal model of bytes, and the files that it learns from and is judged on."""
+
+    format: DensityFormat = Field(description="of the files: cifar10, imagenet64, wiki40b, c4")
+    train: tuple[FileName, ...] = Field(min_length=1, description="files to learn from")
+    test: tuple[FileName, ...] = Field(min_length=1, description="files to judge on")
+    sequence_bytes: int = field(2048, "of an input from text; an image is an input", ge=16, le=1 << 17)
+    train_bytes: int = field(1 << 28, "read of `train` at most, in memory", ge=1, le=1 << 33)
+    test_bytes: int = field(1 << 22, "read of `test` at most", ge=1, le=1 << 33)
+    encoder: EncoderConfig = EncoderConfig()
+    training: TrainingConfig = TrainingConfig()
+
+    def _faults(self) -> Iterator[str]:
+        if both := {*self.train} & {*self.test}:
+            yield f"test: {min(both)!r} is in train as well"
+
+    @property
+    def input_bytes(self) -> int:
+        """Of the longest input."""
+        return IMAGE_BYTES.get(self.format, self.sequence_bytes)
+
 
 LongRangeTask = Literal["listops", "pathfinder"]
 LONG_RANGE_TASKS: tuple[LongRangeTask, ...] = get_args(LongRangeTask)
@@ -44,11 +73,9 @@ class ListOpsConfig(Section):
         steps=5_000, optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=500)
     )
 
-    @model_validator(mode="after")
-    def _lengths_are_in_order(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         if self.shortest > self.longest:
-            raise ValueError(f"shortest {self.shortest} is above longest {self.longest}")
-        return self
+            yield f"shortest {self.shortest} is above longest {self.longest}"
 
 
 class PathfinderConfig(Section):
@@ -73,9 +100,7 @@ class LongRangeConfig(Section):
         min_length=1,
         max_length=40,
     )
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = field(
-        (1,), "of weights and order", min_length=1, max_length=20
-    )
+    seeds: tuple[Seed, ...] = field((1,), "of weights and order", min_length=1, max_length=20)
     data_seed: int = field(1, "of the examples", ge=0, lt=2**32)
     pooling: Literal["cls", "mean"] = field(
         "mean", "what is classified: the first token, or the mean over tokens"
@@ -84,18 +109,14 @@ class LongRangeConfig(Section):
     listops: ListOpsConfig = ListOpsConfig()
     pathfinder: PathfinderConfig = PathfinderConfig()
 
-    @model_validator(mode="after")
-    def _each_attention_is_an_encoder(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         for name in self.attentions:
             try:
                 self.encoder_of(name, 1, 16).check_pooling(self.pooling, "long_range_arena")
             except (ValueError, ConfigError) as error:
                 first = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
-                raise ValueError(f"attentions.{name}: {first.removeprefix('Value error, ')}") from None
-        for key in ("tasks", "seeds"):
-            if len(set(values := getattr(self, key))) < len(values):
-                raise ValueError(f"{key} names one twice")
-        return self
+                yield f"attentions.{name}: {first.removeprefix('Value error, ')}"
+        yield from self._repeats("tasks", "seeds")
 
     def encoder_of(self, attention: str, vocabulary: int, longest: int) -> EncoderConfig:
         """The encoder with an attention of `attentions`, for inputs of so many kinds and tokens."""

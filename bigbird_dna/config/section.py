@@ -38,6 +38,13 @@ class Section(BaseModel):
         """What is wrong with keys that are valid each by itself; the first is reported."""
         yield from ()
 
+    def _repeats(self, *keys: str) -> Iterator[str]:
+        """A fault for each of the keys whose values are not all different."""
+        for key in keys:
+            values = getattr(self, key) or ()
+            if len(set(values)) < len(values):
+                yield f"{key} names one twice"
+
     @model_validator(mode="after")
     def _without_faults(self) -> Self:
         for fault in self._faults():

@@ -39,7 +39,7 @@ def draw_groups(groups: npt.NDArray[np.int64], share: float, seed: tuple[int, ..
     return np.isin(groups, np.random.default_rng(seed).permutation(names)[:count])
 
 
-def sample(rows: Rows, count: int, seed: tuple[int, int]) -> Rows:
+def sample(rows: Rows, count: int, seed: tuple[int, int] | np.random.Generator) -> Rows:
     """All rows, or so many of them, in their order, where there are more."""
     if len(rows) <= count:
         return rows

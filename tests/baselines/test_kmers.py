@@ -27,8 +27,7 @@ from bigbird_dna.baselines.kmers import (
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.papers.comparators.networks import NetworkSettings
-from bigbird_dna.papers.comparators.registry import ComparatorRequest, make_comparator
+from bigbird_dna.papers.comparators.interface import ComparatorRequest, NetworkSettings, make_comparator
 from tests.golden.messages import fails
 
 LENGTH, MOTIF, OFFSET = 60, "TATAAA", 25

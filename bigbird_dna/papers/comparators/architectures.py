@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.papers.comparators.interface import Comparator
-from bigbird_dna.papers.comparators.networks import Build, NetworkComparator
-
-if TYPE_CHECKING:
-    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest
+from bigbird_dna.papers.comparators.networks import Network, NetworkComparator
 
 # Axes: B windows, L bases, P places, C channels, H means, T labels.
 
@@ -52,10 +48,8 @@ class CnnProm(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Logits (B, T)."""
         found = self.pool(F.relu(self.motifs(windows)))
-        logits: Tensor = self.output(F.relu(self.dense(found.flatten(1))))
-        return logits
+        return self.output(F.relu(self.dense(found.flatten(1))))  # type: ignore[no-any-return]
 
 
 class DeePromoter(nn.Module):
@@ -79,7 +73,6 @@ class DeePromoter(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Logits (B, T)."""
         length = windows.shape[2]  # an even width has a place more
         places = [F.relu(motifs(windows)[..., :length]) for motifs in self.motifs]
         found = [self.dropout(F.max_pool1d(one, _DEEPROMOTER_POOLED)) for one in places]
@@ -122,9 +115,7 @@ class DeepSea(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Logits (B, T)."""
-        logits: Tensor = self.output(self.dense(self.convolutions(windows).flatten(1)))
-        return logits
+        return self.output(self.dense(self.convolutions(windows).flatten(1)))  # type: ignore[no-any-return]
 
 
 class DanQ(nn.Module):
@@ -148,7 +139,6 @@ class DanQ(nn.Module):
         self.output = nn.Linear(dense, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Logits (B, T)."""
         found = self.after_motifs(F.max_pool1d(F.relu(self.motifs(windows)), _DANQ_POOLED))
         read, _ = self.recurrent(found.transpose(1, 2))  # (B, P, 2 × units)
         logits: Tensor = self.output(F.relu(self.dense(self.after_reading(read).flatten(1))))
@@ -166,7 +156,6 @@ class _DilatedBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, places: Tensor) -> Tensor:
-        """What is there, and what its surroundings say."""
         change: Tensor = self.mixed(F.gelu(self.around(F.gelu(self.norm(places)))))
         change = self.dropout(change)
         return places + change
@@ -195,16 +184,14 @@ class ResidualCnn(nn.Module):
         self.output = nn.Linear(channels * means, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Logits (B, T)."""
         found = F.gelu(F.max_pool1d(self.motifs(windows), _RESIDUAL_POOLED, ceil_mode=True))
         places = self.norm(self.blocks(found))  # (B, C, P)
         weights = (self.weights(places) + self.where).softmax(2)  # (B, H, P)
         means = weights @ places.transpose(1, 2)  # (B, H, C)
-        logits: Tensor = self.output(self.dropout(means.flatten(1)))
-        return logits
+        return self.output(self.dropout(means.flatten(1)))  # type: ignore[no-any-return]
 
 
-NETWORKS: Mapping[str, Build] = {
+NETWORKS: Mapping[str, Network] = {
     "cnnprom": CnnProm,
     "deepromoter": DeePromoter,
     "deepsea": DeepSea,
@@ -214,12 +201,11 @@ NETWORKS: Mapping[str, Build] = {
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    """A network by its name."""
     return NetworkComparator(
         NETWORKS[request.name],
         request.settings,
         name=request.name,
         checkpoints=request.checkpoints,
-        identity=request.identity,
+        windows=request.identity,
         device=request.device,
     )

@@ -1,12 +1,9 @@
-"""Comparators fitted to the data sets of promoters and chromatin, and their predictions of held-out data.
-
-Promoters: the same held-out windows as those of the models, in the same file. Chromatin: arrays of the test
-bins that `auc-report` reads, as those of the models. Networks learn from the models' share of the training
-examples, others from all promoters, or a sample of 60,000 bins.
-"""
+"""Comparators fitted to the data sets of promoters and chromatin, with predictions of the models' held-out
+data. Networks learn from the models' share of the training examples, others from all promoters, or a sample
+of 60,000 bins."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +16,6 @@ import pandas as pd
 
 from bigbird_dna.baselines.windows import LabeledWindows, Rows, TextWindows, blocks
 from bigbird_dna.config import Config
-from bigbird_dna.config.experiments import TABLE_STARTS
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, checked_window, sample, training_bins
 from bigbird_dna.data.promoter_windows import (
@@ -31,7 +27,7 @@ from bigbird_dna.data.promoter_windows import (
 )
 from bigbird_dna.disk.atomic import checksum, write_array, write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.errors import DataError, UsageError, check_at_least_one
+from bigbird_dna.errors import DataError
 from bigbird_dna.finetuning.evaluation import (
     BASELINE_BINS,
     BASELINE_WINDOW,
@@ -44,16 +40,14 @@ from bigbird_dna.finetuning.evaluation import (
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.tracks import write_tracks
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.papers.comparators.interface import Comparator
-from bigbird_dna.papers.comparators.networks import NetworkSettings
-from bigbird_dna.papers.comparators.registry import (
+from bigbird_dna.papers.comparators.interface import (
     GKM,
     MOTIFS,
     NETWORK_NAMES,
     POSITION,
-    PROBE,
+    Comparator,
     ComparatorRequest,
-    check_name,
+    NetworkSettings,
     make_comparator,
 )
 
@@ -62,52 +56,8 @@ _AT_ONCE = 4096  # bins whose sequences are in memory
 # Axes: n bins, T tracks.
 
 
-@dataclass(frozen=True)
-class ComparatorOptions:
-    """What an experiment may say of a comparator; None: its default."""
-
-    seed: int | None = None
-    steps: int | None = None  # of networks, as the next two
-    step_windows: int | None = None
-    learning_rate: float | None = None
-    motifs: Path | None = None  # of the scan with known motifs, as the next
-    taxon: str | None = None
-    model: Path | None = None  # that a probe reads, as the next
-    weights: str | None = None
-
-    def check(self, name: str) -> None:
-        """`UsageError` where no comparator has the name, or options don't fit it or aren't possible."""
-        check_name(name)
-        for keys, fitting, whose in (
-            (("steps", "step_windows", "learning_rate"), name in NETWORK_NAMES, "networks"),
-            (("motifs", "taxon"), name == MOTIFS, f"the comparator {MOTIFS}"),
-            (("model", "weights"), name == PROBE, f"the comparator {PROBE}"),
-        ):
-            for key in keys:
-                value = getattr(self, key)
-                if value is not None and not fitting:
-                    raise UsageError(f"{key} {value}: is an option of {whose}, which {name} is not")
-        if name == PROBE and self.model is None:
-            raise UsageError(f"{name}: reads a language model, name its directory")
-        if self.weights not in (None, *TABLE_STARTS):
-            raise UsageError(f"weights {self.weights!r}: choose {' or '.join(TABLE_STARTS)}")
-        check_at_least_one({"steps": self.steps, "step_windows": self.step_windows})
-        if self.learning_rate is not None and not 0 < self.learning_rate <= 1:
-            raise UsageError(f"learning_rate {self.learning_rate:g}: must be above 0 and at most 1")
-        if self.motifs is not None and self.taxon is not None:
-            raise UsageError(f"taxon {self.taxon}: chooses among JASPAR's matrices, not those of a file")
-
-    def settings(self, seed: int, *, directed: bool) -> NetworkSettings:
-        """How a network is trained; `seed` is the configuration's."""
-        settings = NetworkSettings(
-            seed=seed if self.seed is None else self.seed, both_strands=not directed, balanced=directed
-        )
-        given: dict[str, Any] = {
-            "steps": self.steps,
-            "batch_size": self.step_windows,
-            "learning_rate": self.learning_rate,
-        }
-        return replace(settings, **{name: value for name, value in given.items() if value is not None})
+_OF_NETWORKS = {"steps": "steps", "step_windows": "batch_size", "learning_rate": "learning_rate"}
+"""Options of an arm by the names that the settings of networks have for them."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +72,6 @@ class PromoterData:
 
     @property
     def inputs(self) -> Sequence[Path]:
-        """What is read."""
         return [self.windows, self.reference.path]
 
     @property
@@ -135,21 +84,14 @@ class PromoterData:
         """Of the training promoters, that is learnt from."""
         return self.config.promoters.training.train_fraction if self.name in NETWORK_NAMES else 1
 
-    def check(self) -> None:
-        """`UsageError` for a comparator of tracks alone; `DataError` if it needs what the windows lack."""
-        if self.name == MOTIFS:
-            raise UsageError(f"{MOTIFS}: looks for the motif of a track's factor, which promoters don't have")
-        if self.name == POSITION:
-            check_aligned(self.windows)
-
     @cached_property
     def data(self) -> WindowSet:
-        """All windows."""
+        if self.name == POSITION:
+            check_aligned(self.windows)
         return read_windows(self.windows, self.negative_set)
 
     @cached_property
     def sequences(self) -> list[str]:
-        """Of all windows."""
         return window_sequences(self.reference, self.data.rows, self.config.seed)
 
     @cached_property
@@ -160,7 +102,6 @@ class PromoterData:
 
     @cached_property
     def held_out(self) -> LabeledWindows:
-        """Validation windows, as `learnt`."""
         return self._checked(np.flatnonzero(self.data.rows["split"] == "valid"), "validation")
 
     def _checked(self, rows: npt.NDArray[np.intp], what: str) -> TextWindows:
@@ -198,8 +139,6 @@ class PromoterData:
         }
 
     def predict(self, comparator: Comparator) -> pd.DataFrame:
-        """The validation and test windows with their probabilities."""
-
         def predicted(texts: list[str]) -> npt.NDArray[np.float64]:
             return np.asarray(comparator.predict(texts)[:, 0], np.float64)
 
@@ -225,7 +164,6 @@ class TrackData:
 
     @property
     def inputs(self) -> Sequence[Path]:
-        """What is read."""
         return [self.data, self.path]
 
     @property
@@ -233,14 +171,8 @@ class TrackData:
         """Of a comparator that is given none."""
         return self.config.chromatin.evaluation.seed
 
-    def check(self) -> None:
-        """`UsageError` for a comparator of promoters alone."""
-        if self.name == POSITION:
-            raise UsageError(f"{POSITION}: is for promoters alone: bins have no direction and no start site")
-
     @cached_property
     def bins(self) -> ChromatinData:
-        """All bins; `DataError` where a split has none."""
         bins = read_dataset(self.data)
         for name, rows in (("training", bins.rows("train")), ("validation", bins.rows("valid"))):
             if not len(rows):
@@ -260,7 +192,6 @@ class TrackData:
 
     @cached_property
     def learnt(self) -> LabeledWindows:
-        """Training bins."""
         training, evaluation = self.config.chromatin.training, self.config.chromatin.evaluation
         if self.name in NETWORK_NAMES:
             return self._windows(training_bins(self.bins, training))
@@ -268,7 +199,6 @@ class TrackData:
 
     @cached_property
     def held_out(self) -> LabeledWindows:
-        """Validation bins."""
         return self._windows(self.bins.rows("valid"))
 
     def request(self) -> dict[str, Any]:
@@ -292,7 +222,6 @@ class TrackData:
 
     @cached_property
     def test(self) -> Rows:
-        """The test bins."""
         return held_out_rows(self.bins, self.config.chromatin.evaluation)
 
     def predict(self, comparator: Comparator) -> npt.NDArray[np.float32]:
@@ -324,43 +253,36 @@ def fit_comparator(
     data: PromoterData | TrackData,
     output: Path,
     checkpoints: Path,
-    options: ComparatorOptions,
+    options: Mapping[str, Any],
     device: str = "auto",
 ) -> Mapping[str, Any]:
-    """Fit a comparator to training data, and predict held-out data, into the directory `output`.
-
-    With the predictions go `comparator.json`, which is returned, and the training log of a network. A killed
-    training goes on from its last checkpoint. `UsageError` where options don't fit the comparator, or it the
-    data; `DataError` where the data can't be used.
-    """
-    options.check(data.name)
-    data.check()
-    models = [] if options.model is None else [options.model]
+    """Fit a comparator, and predict held-out data, into the directory `output`, with `comparator.json`, which
+    is returned. `options` are keys of a `ComparatorRequest` or of `_OF_NETWORKS`, and `seed`. A killed
+    training goes on from its last checkpoint."""
+    models = [options["model"]] if options.get("model") else []
     check_directory(output, [*data.inputs, checkpoints, *models])
     if isinstance(data, TrackData):
         _ = data.length, data.test  # faults of the configuration come first
     learnt, held_out = data.learnt, data.held_out
-    of_data = data.request()
+    of_data, given = data.request(), {"seed": data.seed, **options}
+    directed = of_data["directed"]
+    settings = NetworkSettings(
+        seed=given.pop("seed"),
+        both_strands=not directed,
+        balanced=directed,
+        **{name: given.pop(key) for key, name in _OF_NETWORKS.items() if key in given},
+    )
     request = ComparatorRequest(
-        data.name,
-        settings=options.settings(data.seed, directed=of_data["directed"]),
-        checkpoints=checkpoints,
-        device=device,
-        motifs=options.motifs,
-        taxon=options.taxon,
-        model=options.model,
-        weights=options.weights or TABLE_STARTS[0],
-        **of_data,
+        data.name, settings=settings, checkpoints=checkpoints, device=device, **given, **of_data
     )
     comparator = make_comparator(request).fit(learnt, held_out)
     predictions: Any = data.predict(comparator)
     with atomic_directory(output) as directory:
-        told = data.write(directory, predictions, comparator)
-        settings = request.settings
+        written = data.write(directory, predictions, comparator)
         description = {
             "comparator": request.name,
             "version": version("bigbird-dna"),
-            **told,
+            **written,
             "settings": asdict(settings) if data.name in NETWORK_NAMES else {"seed": settings.seed},
             "chosen": comparator.chosen(),
         }

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import comb
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,7 @@ from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.comparators.interface import Comparator, Sigmoid, fit_sigmoid
-
-if TYPE_CHECKING:
-    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest, Sigmoid, fit_sigmoid
 
 # Axes: N windows, L bases, F features: characters that vary at k places at most.
 
@@ -64,7 +61,6 @@ class GappedKmers:
 
     @property
     def features(self) -> int:
-        """F."""
         return len(self._characters)
 
     def words(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -135,7 +131,6 @@ class SvmModel(NamedTuple):
     offset: float
 
     def scores(self, counts: Any, norms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N,) for counts (N, 4^l)."""
         return np.asarray(counts @ self.words) / norms + self.offset
 
 
@@ -146,10 +141,8 @@ def fit_svms(
     labels: NDArray[np.uint8],
     strengths: Iterable[float],
 ) -> Iterator[SvmModel]:
-    """Least ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes.
-
-    An SVM for each strength; from the second on the solver starts at the one before.
-    """
+    """Least ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes, by
+    strength; from the second on the solver starts at the one before."""
     from scipy.optimize import minimize
 
     signs = np.where(labels == 1, 1.0, -1.0)
@@ -187,10 +180,7 @@ class GkmSvm(Comparator):
         self._strengths: list[float | None] = []
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from windows, label by label; strengths and probabilities are chosen on those held out.
-
-        `DataError`: no label has windows of both classes to learn from, or there are none to choose on.
-        """
+        """Learn label by label; strengths and probabilities are chosen on the held-out windows."""
         truth = all_labels(learnt)
         if not held_out.shape[0]:
             raise DataError("gkm-svm: there are no held-out windows to choose on")
@@ -223,7 +213,6 @@ class GkmSvm(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T)."""
         found = np.full((len(sequences), len(self._svms)), np.nan, np.float32)
         for rows in blocks(len(sequences), _AT_ONCE):
             counts = self.kmers.count([sequences[row] for row in rows], both_strands=self.both_strands)
@@ -235,15 +224,12 @@ class GkmSvm(Comparator):
         return found
 
     def covered(self, labels: int) -> NDArray[np.bool_]:
-        """The labels whose training windows are of both classes."""
         return np.array([fitted is not None for fitted in self._svms])
 
     def chosen(self) -> dict[str, Any]:
-        """Words, and the strength of each label."""
         return {"word": self.kmers.length, "known": self.kmers.known, "strengths": self._strengths}
 
     def _counted(self, windows: LabeledWindows, rows: Rows) -> tuple[Any, NDArray[np.float64]]:
-        """Counts of words and norms of some windows."""
         from scipy.sparse import vstack
 
         parts = [
@@ -265,5 +251,4 @@ def _drawn(labels: NDArray[np.uint8], seed: tuple[int, ...]) -> Rows:
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    """The comparator of this module."""
     return GkmSvm(both_strands=not request.directed, seed=request.settings.seed)

@@ -1,20 +1,37 @@
-"""What all comparators have in common: they are fitted to windows with labels, and predict windows."""
+"""What comparators have in common: they are found by name, fitted to windows with labels, and predict
+windows."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.baselines.windows import LabeledWindows, Probabilities
 from bigbird_dna.calibration.fitting import fit_line
+from bigbird_dna.config import PRETRAINED, OptimizerConfig, TrainingConfig
+from bigbird_dna.config.experiments import NetworkComparator as NetworkName
 
 # Axes: N windows, T labels of each: its tracks, or one of promoters.
 
+KMERS, POSITION, GC, GKM, MOTIFS, NEAREST = "k-mers", "position", "gc", "gkm-svm", "motifs", "nearest"
+NETWORK_NAMES: tuple[str, ...] = get_args(NetworkName)
+PROBE = "probe"  # the tables name it by the model that it reads
+
+_MODULES = {
+    **dict.fromkeys((GC, KMERS, POSITION, NEAREST), "simple"),
+    **dict.fromkeys(NETWORK_NAMES, "architectures"),
+    **{GKM: "gkm_svm", MOTIFS: "motifs", PROBE: "probe"},
+}
+"""The module whose `make` makes a comparator, by its name."""
+_EVALUATIONS = 20  # of a network while it is trained, at most
 _LEAST_SLOPE = 0.01  # in standard deviations of the scores: a higher score is never a lower probability
 
 
@@ -23,17 +40,12 @@ class Comparator(ABC):
 
     @abstractmethod
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from windows; whatever is chosen is chosen on those that are held out for it.
-
-        `DataError`: the windows can't be learnt from.
-        """
+        """Learn from windows; what is chosen is chosen on those held out. `DataError` where they can't be
+        learnt from."""
 
     @abstractmethod
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T) of windows of the length that was learnt from, after `fit`.
-
-        Columns of labels that can't be predicted are NaN; `covered` says of which labels they aren't.
-        """
+        """Probabilities (n, T) of windows of the length that was learnt from; NaN where `covered` says no."""
 
     def covered(self, labels: int) -> NDArray[np.bool_]:
         """Which of the T labels can be predicted, (T,)."""
@@ -58,18 +70,73 @@ class Sigmoid(NamedTuple):
     offset: float
 
     def __call__(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Probabilities of scores, of any shape."""
         from scipy.special import expit
 
         return np.asarray(expit(self.slope * scores + self.offset))
 
 
 def fit_sigmoid(scores: NDArray[np.float64], labels: NDArray[np.uint8]) -> Sigmoid:
-    """Platt's scaling (Advances in Large Margin Classifiers, 1999) of scores (N,) with labels (N,).
-
-    The labels may be all of one class. The slope is kept above 0, also where higher scores mean fewer
-    positives.
-    """
+    """Platt's scaling (1999) of scores and labels (N,), also of one class; the slope is kept above 0."""
     mean, spread = float(scores.mean()), max(float(scores.std()), 1e-12)
     slope, offset = fit_line((scores - mean) / spread, labels == 1, _LEAST_SLOPE)
     return Sigmoid(slope / spread, offset - slope * mean / spread)
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """How a network is trained.
+
+    With `both_strands` windows have no direction: they are learnt from on either strand, and predicted by the
+    mean of both, as DeepSEA does. With `balanced` classes weigh alike, however many windows they have.
+    """
+
+    steps: int = 2000
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    seed: int = 1
+    both_strands: bool = False
+    balanced: bool = False
+
+    def training(self, judged: int) -> TrainingConfig:
+        """As the training loop has them; of a short training fewer of `judged` windows are evaluated than
+        learnt from."""
+        every = max(1, math.ceil(self.steps / _EVALUATIONS), judged // (2 * self.batch_size))
+        optimizer = OptimizerConfig(
+            learning_rate=self.learning_rate, warmup_steps=max(1, min(100, self.steps // 10))
+        )
+        return TrainingConfig(
+            steps=self.steps,
+            batch_size=self.batch_size,
+            optimizer=optimizer,
+            evaluate_every=every,
+            checkpoint_every=every,
+            seed=self.seed,
+        )
+
+
+@dataclass(frozen=True)
+class ComparatorRequest:
+    """A comparator that is to be made, and the data that it is to be fitted to."""
+
+    name: str
+    directed: bool  # windows have a direction and one label, as promoters; if not, both strands count alike
+    sizes: Sequence[int]  # bp around a window's middle whose k-mers and GC content are looked at
+    kmer: int
+    settings: NetworkSettings  # of networks; its seed is that of all comparators
+    checkpoints: Path  # of a network's training
+    identity: Mapping[str, Any]  # what tells its windows from others
+    device: str = "auto"
+    factors: Sequence[str] = ()  # the factor that each label is of, for a scan with known motifs
+    factors_in: Path | None = None  # the file that says it
+    motifs: Path | None = None  # a file of matrices; None: JASPAR's
+    taxon: str | None = None  # of JASPAR's; None: the first of `TAXA`
+    model: Path | None = None  # that a probe reads
+    weights: str = PRETRAINED  # its weights
+    anchor: float = 0.5  # where the TSS lies in a window
+
+
+def make_comparator(request: ComparatorRequest) -> Comparator:
+    """A comparator that is to be fitted."""
+    module = import_module(f"bigbird_dna.papers.comparators.{_MODULES[request.name]}")
+    made: Comparator = module.make(request)
+    return made

@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -26,10 +26,7 @@ from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.comparators.interface import Comparator, Sigmoid, fit_sigmoid
-
-if TYPE_CHECKING:
-    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest, Sigmoid, fit_sigmoid
 
 # Axes: N windows, L bases, M matrices, W places of a matrix.
 
@@ -67,10 +64,7 @@ class KnownMotif(NamedTuple):
     counts: NDArray[np.float64]  # (W, 4) for A, C, G, T
 
     def log_odds(self, background: Sequence[float]) -> NDArray[np.float64]:
-        """Bits (W, 4) of each base against its `background` share, by Biopython.
-
-        Pseudocounts are those of JASPAR: the root of the number of sites, times the background.
-        """
+        """Bits (W, 4) of each base against its `background` share, with JASPAR's pseudocounts."""
         from Bio import motifs
         from Bio.motifs import jaspar
 
@@ -82,12 +76,8 @@ class KnownMotif(NamedTuple):
 
 
 def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
-    """The latest versions of all matrices of JASPAR's core collection for a taxonomic group.
-
-    `UsageError`: another group, or `pyjaspar` isn't installed.
-    """
-    if taxon not in TAXA:
-        raise UsageError(f"--taxon {taxon!r}: choose {', '.join(TAXA)}")
+    """The latest matrices of JASPAR's core collection for a taxonomic group; `UsageError` where it isn't
+    installed."""
     try:
         from pyjaspar import jaspardb
     except ImportError:
@@ -106,10 +96,8 @@ def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
 
 
 def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
-    """Matrices of a file in JASPAR's format, in its order: a line `>matrix factor`, and one for each base.
-
-    `DataError`: the file can't be read, holds no matrix, or one that is not of the bases of DNA.
-    """
+    """Matrices of a file in JASPAR's format: a line `>matrix factor`, and one for each base; `DataError` if
+    it is none."""
     from Bio import motifs
 
     fault = "not a file of matrices in JASPAR's format"
@@ -182,7 +170,6 @@ class MotifScan(Comparator):
     """
 
     def __init__(self, motifs: Sequence[Sequence[KnownMotif]]) -> None:
-        """`motifs`: those of each label's factor."""
         self.motifs = [list(known) for known in motifs]
         # Many tracks have the same factor: each of its matrices is scanned with once.
         self._motifs = list({id(motif): motif for known in self.motifs for motif in known}.values())
@@ -192,7 +179,6 @@ class MotifScan(Comparator):
         self._background: list[float] = []
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Score the windows that are learnt from; nothing is chosen on those held out."""
         count, labels = learnt.shape
         if labels != len(self.motifs):
             raise ValueError(f"matrices of {len(self.motifs)} labels, windows of {labels}")
@@ -217,7 +203,6 @@ class MotifScan(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T)."""
         found = np.full((len(sequences), len(self.motifs)), np.nan, np.float32)
         used = sorted(set(self._columns.values()))
         for rows in blocks(len(sequences), _AT_ONCE):
@@ -229,11 +214,9 @@ class MotifScan(Comparator):
         return found
 
     def covered(self, labels: int) -> NDArray[np.bool_]:
-        """The labels whose factor has a matrix."""
         return np.array([bool(known) for known in self.motifs])
 
     def chosen(self) -> dict[str, Any]:
-        """The background, and each label's matrix, or none."""
         return {
             "background": dict(zip("ACGT", self._background, strict=True)),
             "matrices": [
@@ -254,10 +237,7 @@ def _background(windows: LabeledWindows) -> list[float]:
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    """The comparator of this module.
-
-    `UsageError, DataError`: as `jaspar_motifs` and `read_motifs`; or no factor has a matrix.
-    """
+    """The comparator of this module; `DataError` where no factor has a matrix."""
     file = request.motifs
     known = jaspar_motifs(request.taxon or TAXA[0]) if file is None else read_motifs(file)
     found = [motifs_of_factor(factor, known) for factor in request.factors]

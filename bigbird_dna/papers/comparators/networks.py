@@ -1,21 +1,14 @@
 """Training of the comparators that are networks on one-hot windows, by the same loop as all models here.
 
 All are trained alike, whatever their papers did: AdamW with warm-up and decay, binary cross-entropy, and the
-weights of the evaluation with the least loss on held-out windows.
-
-Windows as zeros and ones for networks.
-
-An N is four zeros, as in DeepSEA's data: it says nothing for any base, and what lies beyond a contig's end is
-like the zeros that convolutions pad with.
-
-How many products with weights a network makes of a window: what its training takes.
+weights of the evaluation with the least loss on held-out windows. An N is four zeros, as in DeepSEA's data:
+it says nothing for any base, and is like what convolutions pad with beyond a contig's end.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -27,13 +20,14 @@ from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import LabeledWindows as Windows
-from bigbird_dna.baselines.windows import Probabilities, Rows, blocks
-from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.baselines.windows import Probabilities, blocks
+from bigbird_dna.config import TrainingConfig
+from bigbird_dna.data.chromatin import sample
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.papers.comparators.interface import Comparator
+from bigbird_dna.papers.comparators.interface import Comparator, NetworkSettings
 from bigbird_dna.training.batches import Batch, Epochs
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
@@ -78,50 +72,15 @@ EVALUATED_WINDOWS = 2000
 _AT_ONCE = 256  # windows that are predicted together, at most
 _BASES_AT_ONCE = 1 << 17
 _LEAST_POSITIVES = 5  # of a label among the held-out windows, to count in the median AUROC
-_EVALUATIONS = 20  # at most
 
 
-class Build(Protocol):
+class Network(Protocol):
     """A class of networks, which have an `output` layer and know the shortest window that they take."""
 
     shortest: int
 
     def __call__(self, length: int, labels: int) -> nn.Module:
         """A network from one-hot windows (B, 4, L) to logits (B, T)."""
-
-
-@dataclass(frozen=True)
-class NetworkSettings:
-    """How a network is trained.
-
-    With `both_strands` windows have no direction: they are learnt from on either strand, and predicted by the
-    mean of both, as DeepSEA does. With `balanced` classes weigh alike, however many windows they have.
-    """
-
-    steps: int = 2000
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    seed: int = 1
-    both_strands: bool = False
-    balanced: bool = False
-
-    def training(self, judged: int) -> TrainingConfig:
-        """The settings as the training loop has them; an evaluation is on `judged` windows.
-
-        Of a short training fewer windows are evaluated than learnt from.
-        """
-        every = max(1, math.ceil(self.steps / _EVALUATIONS), judged // (2 * self.batch_size))
-        optimizer = OptimizerConfig(
-            learning_rate=self.learning_rate, warmup_steps=max(1, min(100, self.steps // 10))
-        )
-        return TrainingConfig(
-            steps=self.steps,
-            batch_size=self.batch_size,
-            optimizer=optimizer,
-            evaluate_every=every,
-            checkpoint_every=every,
-            seed=self.seed,
-        )
 
 
 class OneHotNetwork(nn.Module):
@@ -133,114 +92,83 @@ class OneHotNetwork(nn.Module):
         self.products_a_token = count_products(inner, torch.zeros(1, 4, length)) / length
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Logits (B, T)."""
-        logits: Tensor = self.inner(one_hot(codes))
-        return logits
+        return self.inner(one_hot(codes))  # type: ignore[no-any-return]
 
 
-@dataclass(eq=False)
-class NetworkTraining(Training[OneHotNetwork]):
-    """Training of a network on one-hot windows; the weights with the least held-out loss stay."""
+class NetworkComparator(Comparator, Training[OneHotNetwork]):
+    """A network on one-hot windows, which `windows` tells from others: a killed training goes on with the
+    same ones. It is computed in bfloat16 where that is faster. On one kind of CPU a seed has one result, bit
+    for bit."""
 
-    name: str
-    architecture: Build
-    options: NetworkSettings
-    learnt: Windows
-    held_out: Windows
-    data: Mapping[str, Any]
-    """What tells the windows from others."""
     keep: ClassVar[Keep] = "best"
+
+    def __init__(
+        self,
+        network: Network,
+        settings: NetworkSettings,
+        *,
+        name: str,
+        checkpoints: Path,
+        windows: Mapping[str, Any],
+        device: str = "auto",
+    ) -> None:
+        self.network, self.settings, self.name, self.windows = network, settings, name, windows
+        self.checkpoints, self.device = checkpoints, choose_device(device)
+        self.trained: TrainingResult[OneHotNetwork] | None = None
 
     @property
     def config(self) -> TrainingConfig:
-        """Of the options."""
-        return self.options.training(min(self.held_out.shape[0], EVALUATED_WINDOWS))
+        return self.settings.training(min(self.held_out.shape[0], EVALUATED_WINDOWS))
 
     def identity(self) -> dict[str, Any]:
-        """Architecture, windows and options."""
         shape = {"length": self.learnt.length, "labels": self.learnt.shape[1]}
-        return {"comparator": self.name, **shape, **self.data, "settings": vars(self.options)}
+        return {"comparator": self.name, **shape, **self.windows, "settings": vars(self.settings)}
 
     def build(self) -> OneHotNetwork:
-        """The network."""
         length = self.learnt.length
-        return OneHotNetwork(self.architecture(length, self.learnt.shape[1]), length)
+        return OneHotNetwork(self.network(length, self.learnt.shape[1]), length)
 
     def objective(self, network: OneHotNetwork, world: World) -> NetworkObjective:
-        """All labels of a window."""
-        return NetworkObjective(self.learnt, self.held_out, self.options, world.device)
+        return NetworkObjective(self.learnt, self.held_out, self.settings, world.device)
 
     def initialize(self, network: OneHotNetwork) -> None:
-        """Begin with the best constant: training is for what sequences tell."""
-        output = network.inner.output
+        output = network.inner.output  # begins with the best constant: training is for what sequences tell
         assert isinstance(output, nn.Linear)
         count, positives = self.learnt.shape[0], _positives(self.learnt)
         share = positives / count
-        weight = torch.as_tensor(_weights(positives, count, self.options.balanced), dtype=torch.float32)
+        weight = torch.as_tensor(_weights(positives, count, self.settings.balanced), dtype=torch.float32)
         odds = torch.as_tensor(share / (1 - share).clip(1e-6), dtype=torch.float32)
         with torch.no_grad():
             output.bias.copy_((weight * odds).clamp(1e-6, 1e6).log())
 
     def describe(self, network: OneHotNetwork) -> str:
-        """Windows."""
         return f"{self.name}: {self.learnt.shape[0]:,} training windows of {self.learnt.length:,} bp"
 
-
-class NetworkComparator(Comparator):
-    """A network on one-hot windows.
-
-    Training goes on from its last checkpoint if it was killed and is started again with the same windows,
-    which `identity` tells apart, and settings. It is computed in bfloat16 where that is faster, as language
-    models are. On one kind of CPU a seed has one result, bit for bit.
-    """
-
-    def __init__(
-        self,
-        build: Build,
-        settings: NetworkSettings,
-        *,
-        name: str,
-        checkpoints: Path,
-        identity: Mapping[str, Any],
-        device: str = "auto",
-    ) -> None:
-        self.build, self.settings, self.name = build, settings, name
-        self.checkpoints, self.identity = checkpoints, dict(identity)
-        self.device = choose_device(device)
-        self.trained: TrainingResult[OneHotNetwork] | None = None
-        self._labels = 0
-
     def fit(self, learnt: Windows, held_out: Windows) -> Self:
-        """Train the network, or go on; the weights with the least loss on held-out windows stay.
-
-        `DataError`: there are no windows, they are too short for the network, or training has diverged;
-        `ModelError`: the same training is running, or its checkpoints are damaged.
-        """
-        (count, self._labels), length = learnt.shape, learnt.length
+        """Train the network, or go on; the weights with the least loss on held-out windows stay."""
+        self.learnt, self.held_out = learnt, held_out
+        count, length, shortest = learnt.shape[0], learnt.length, self.network.shortest
         if not count or not held_out.shape[0]:
             raise DataError(f"{self.name}: there are no {'held-out' if count else 'training'} windows")
-        if length < self.build.shortest:
+        if length < shortest:
             raise DataError(
-                f"{self.name}: windows of {length} bp are shorter than the {self.build.shortest} bp it needs"
+                f"{self.name}: windows of {length} bp are shorter than the {shortest} bp it needs"
             )
-        training = NetworkTraining(self.name, self.build, self.settings, learnt, held_out, self.identity)
         world = World(0, 1, self.device)
         with world.at_end:
-            self.trained = fit(training, self.checkpoints, world)
+            self.trained = fit(self, self.checkpoints, world)
             world.at_end.pop_all()  # the lock holds until `finish`
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T); the mean of both strands where windows have no direction."""
         if self.trained is None:
             raise ValueError(f"{self.name} has not been fitted")
         if not sequences:
-            return np.zeros((0, self._labels), np.float32)
+            return np.zeros((0, self.learnt.shape[1]), np.float32)
         codes = base_codes(sequences)
         return _probabilities(self.trained.network, codes, self.device, self.settings.both_strands)
 
     def chosen(self) -> dict[str, Any]:
-        """Loss on held-out windows, parameters, steps."""
         if self.trained is None:
             return {}
         return {
@@ -250,11 +178,9 @@ class NetworkComparator(Comparator):
         }
 
     def files(self) -> dict[str, Path]:
-        """The log of the training."""
         return {} if self.trained is None else {"training.jsonl": self.trained.log}
 
     def finish(self) -> None:
-        """Delete the checkpoints."""
         if self.trained is not None:
             self.trained.store.remove()
 
@@ -268,7 +194,7 @@ class NetworkObjective:
         self.learnt, self.settings, self.device = learnt, settings, device
         count = learnt.shape[0]
         self.epochs = Epochs(settings.seed, count, lambda _: np.arange(count))
-        rows = _some(held_out.shape[0], settings.seed)
+        rows = sample(np.arange(held_out.shape[0]), EVALUATED_WINDOWS, (settings.seed, 5))
         self.judged = base_codes(held_out.sequences(rows))
         self.judged_labels = held_out.labels(rows)
         weight = _weights(_positives(learnt), count, settings.balanced)
@@ -278,7 +204,6 @@ class NetworkObjective:
         self.judged_weight = _weights(judged, len(self.judged_labels), settings.balanced)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Windows of a training step, in an order drawn for each epoch."""
         size = self.settings.batch_size
         rows = np.asarray(self.epochs.indices(step * size + first, count), np.intp)
         codes = base_codes(self.learnt.sequences(rows))
@@ -293,22 +218,18 @@ class NetworkObjective:
         }
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some windows of a batch, which are all of one length."""
         return {name: value[rows] for name, value in batch.items()}
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Labels: windows × T."""
         return {"labels": float(batch["labels"].numel())}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean binary cross-entropy over windows and labels, in nats."""
         logits = network(batch["codes"]).float()
         weight = self.weight.to(logits.device)
         sums = F.binary_cross_entropy_with_logits(logits, batch["labels"], pos_weight=weight, reduction="sum")
         return sums / totals["labels"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Loss and median AUROC on held-out windows, one strand."""
         chances = _probabilities(network, self.judged, self.device, both_strands=False).astype(np.float64)
         loss = loss_of(self.judged_labels, chances, self.judged_weight)
         return {"loss": loss, "auroc": _median_auroc(self.judged_labels, chances)}
@@ -320,12 +241,6 @@ def _positives(windows: Windows) -> NDArray[np.int64]:
     for part in blocks(windows.shape[0], 1 << 16):
         found += windows.labels(part).sum(axis=0, dtype=np.int64)
     return found
-
-
-def _some(count: int, seed: int) -> Rows:
-    if count <= EVALUATED_WINDOWS:
-        return np.arange(count)
-    return np.sort(np.random.default_rng((seed, 5)).choice(count, EVALUATED_WINDOWS, replace=False))
 
 
 def _weights(positives: NDArray[np.int64], rows: int, balanced: bool) -> NDArray[np.float64]:
@@ -352,7 +267,6 @@ def _median_auroc(labels: NDArray[np.uint8], chances: NDArray[np.float64]) -> fl
 def _probabilities(
     network: nn.Module, codes: NDArray[np.uint8], device: torch.device, both_strands: bool
 ) -> Probabilities:
-    """Probabilities (n, T) of windows, a part of them at a time."""
     strands = (codes, other_strand(codes)) if both_strands else (codes,)
     size = max(1, min(_AT_ONCE, _BASES_AT_ONCE // max(codes.shape[1], 1)))
     found = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -14,16 +14,14 @@ from bigbird_dna.baselines.kmers import KmerTracks, Probe, fit_probe
 from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, blocks
 from bigbird_dna.config import PRETRAINED
 from bigbird_dna.console import progress
+from bigbird_dna.data.chromatin import sample
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.batching import bin_rows, centered_bins, window_rows
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.papers.comparators.interface import Comparator
-
-if TYPE_CHECKING:
-    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest
 
 # Axes: N windows, T labels, D numbers of a window.
 
@@ -87,22 +85,10 @@ class FrozenEncoder:
         )
 
 
-def drawn_rows(count: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """The numbers of at most `LEARNT_FROM` of `count` windows, ascending."""
-    if count <= LEARNT_FROM:
-        return np.arange(count)
-    return np.sort(rng.choice(count, LEARNT_FROM, replace=False))
-
-
 class EncoderProbe(Comparator):
     """Logistic regressions on the means of a layer over a window's tokens, and over those of its middle.
-
-    The layer is the one with the highest mean AUROC on the held-out windows, the penalty is chosen there
-    too, see `fit_probe` and `KmerTracks`. Of windows of one label the classes weigh alike.
-
-    `weights` are pretrained, the model's, or random, fresh ones of its encoder, drawn with `seed`; `size` and
-    `anchor` are as of `FrozenEncoder`, and so are errors.
-    """
+    Layer and penalty are chosen on the held-out windows; of windows of one label the classes weigh alike.
+    Random weights are drawn with `seed`."""
 
     def __init__(
         self,
@@ -120,9 +106,8 @@ class EncoderProbe(Comparator):
         self._read: Probe | KmerTracks | None = None
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from at most `LEARNT_FROM` windows; layer and penalty are chosen on as many held-out ones."""
         rng = np.random.default_rng((self.seed, 10))
-        chosen = [drawn_rows(windows.shape[0], rng) for windows in (learnt, held_out)]
+        chosen = [sample(np.arange(one.shape[0]), LEARNT_FROM, rng) for one in (learnt, held_out)]
         if not all(map(len, chosen)):
             raise DataError("probe: there are no training windows or no held-out ones")
         y, y_valid = learnt.labels(chosen[0]), held_out.labels(chosen[1])
@@ -138,7 +123,6 @@ class EncoderProbe(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T)."""
         assert self._read is not None, "fit comes first"
         parts = blocks(len(sequences), _AT_ONCE)
         return np.concatenate(
@@ -149,7 +133,6 @@ class EncoderProbe(Comparator):
         )
 
     def chosen(self) -> dict[str, Any]:
-        """The layer (0: the embeddings), whose weights, and the penalty where there is one label."""
         chosen: dict[str, Any] = {"layer": self.layer, "weights": self.weights}
         chosen["attention"] = self.frozen.encoder.config.attention
         if isinstance(self._read, Probe):
@@ -185,7 +168,6 @@ def _mean_auroc(labels: NDArray[np.uint8], predicted: Probabilities) -> float:
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    """The comparator of this module."""
     assert request.model is not None
     return EncoderProbe(
         request.model,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,9 @@ from bigbird_dna.baselines.kmers import (
 )
 from bigbird_dna.baselines.nearest import NearestWindow
 from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, all_labels, blocks
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
-from bigbird_dna.papers.comparators.interface import Comparator
-from bigbird_dna.papers.comparators.registry import GC, KMERS, NEAREST, POSITION
-
-if TYPE_CHECKING:
-    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+from bigbird_dna.papers.comparators.interface import GC, KMERS, NEAREST, Comparator, ComparatorRequest
 
 _AT_ONCE = 4096  # windows
 _KMERS_AT_ONCE = 512  # windows whose k-mers are counted together
@@ -43,7 +39,6 @@ class GcContent(Comparator):
         self._odds: NDArray[np.float64] = np.ones(0)  # of each label among the windows learnt from
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from windows; the penalty of each label is chosen on those held out."""
         if not learnt.shape[0] or not held_out.shape[0]:
             raise DataError(f"gc: there are no {'held-out' if learnt.shape[0] else 'training'} windows")
         labels = all_labels(learnt)
@@ -53,7 +48,6 @@ class GcContent(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T)."""
         chances = self.model.predict(self._features(sequences))
         if not self.balanced:
             return chances
@@ -62,7 +56,6 @@ class GcContent(Comparator):
         return (chances / (chances + against)).astype(np.float32)
 
     def chosen(self) -> dict[str, Any]:
-        """The parts of a window that are looked at."""
         return {"bases": list(self.sizes)}
 
     def _of(self, windows: LabeledWindows) -> NDArray[np.float32]:
@@ -70,7 +63,6 @@ class GcContent(Comparator):
         return np.concatenate([self._features(windows.sequences(rows)) for rows in parts])
 
     def _features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
-        """(n, S) for S sizes."""
         codes = base_codes(sequences)
         columns = []
         for size in self.sizes:
@@ -88,7 +80,6 @@ class PromoterLogistic(Comparator):
         self.model = model
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from windows of one label; nothing is chosen on those held out."""
         labels = all_labels(learnt)
         if labels.shape[1] != 1:
             raise ValueError(f"one label is learnt, not {labels.shape[1]}")
@@ -98,11 +89,9 @@ class PromoterLogistic(Comparator):
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, 1)."""
         return self.model.predict(sequences)[:, None]
 
     def chosen(self) -> dict[str, Any]:
-        """The settings of the features, such as k, and the penalty."""
         return {**self.model.settings(), "inverse_penalty": self.model.penalty}
 
 
@@ -114,18 +103,15 @@ class TrackKmers(Comparator):
         self.model = KmerTracks()
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Learn from windows; the penalty of each label is chosen on those held out."""
         if not held_out.shape[0]:
             raise DataError("k-mers: there are no held-out windows to choose the penalty on")
         self.model.fit(self._of(learnt), all_labels(learnt), self._of(held_out), all_labels(held_out))
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        """Probabilities (n, T)."""
         return self.model.predict(self._features(sequences))
 
     def chosen(self) -> dict[str, Any]:
-        """k and the part of a window that is looked at."""
         return {"k": self.k, "bases": list(self.sizes)}
 
     def _of(self, windows: LabeledWindows) -> NDArray[np.float32]:
@@ -141,7 +127,6 @@ class NearestComparator(NearestWindow, Comparator):
 
 
 def make(request: ComparatorRequest) -> Comparator:
-    """One of these comparators by its name."""
     seed, directed = request.settings.seed, request.directed
     if request.name == NEAREST:
         return NearestComparator(balanced=directed)
@@ -150,6 +135,4 @@ def make(request: ComparatorRequest) -> Comparator:
     if directed:
         model = KmerLogistic(request.kmer, seed) if request.name == KMERS else PositionLogistic(seed)
         return PromoterLogistic(model)
-    if request.name == POSITION:
-        raise UsageError(f"{POSITION}: needs windows with a direction, such as those of promoters")
     return TrackKmers(request.kmer, request.sizes)

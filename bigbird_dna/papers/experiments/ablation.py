@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.foreign import check_cells, read_frame
 from bigbird_dna.disk.tables import json_rows, write_tsv
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.metrics.auroc import UNDEFINED
-from bigbird_dna.metrics.resampling import resampled_rates
+from bigbird_dna.genome.chromatin.dataset import COLUMNS
+from bigbird_dna.genome.chromatin.tracks import read_tracks
+from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_note
+from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_BLOCKS, resampled_rates
 from bigbird_dna.papers.experiments.ablation_files import (
     AblationResult,
     Bits,
+    ByMechanism,
     Cost,
     by_mechanism,
     compare_to,
     is_attention,
     read_cost,
     read_models_bits,
-    split_name,
 )
-from bigbird_dna.papers.experiments.ablation_tracks import AblationTracks, ComparedTracks, compare_tracks
-from bigbird_dna.papers.experiments.comparing import BITS_PER_BASE, EvaluatedModels, ModelComparison
+from bigbird_dna.papers.experiments.comparing import (
+    BITS_PER_BASE,
+    TRACK_AUROC,
+    EvaluatedModels,
+    ModelComparison,
+    by_arm,
+    evaluate_rows,
+    open_test_bins,
+)
 from bigbird_dna.papers.experiments.figures import length_figure, mechanism_figure
 from bigbird_dna.papers.experiments.published import (
     ABLATION_NOTE,
@@ -36,6 +50,7 @@ from bigbird_dna.papers.experiments.published import (
     PUBLISHED,
 )
 from bigbird_dna.reporting.result import markdown, readable
+from bigbird_dna.reporting.track_evaluation import UNMEASURED, read_slice
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,9 +63,9 @@ def ablation_report(
     output: Path,
     *,
     reference: str,
-    time: Sequence[Path] = (),
+    time: Sequence[Path],
+    costs: Mapping[str, Path],
     lengths: Sequence[Sequence[Path]] = (),
-    costs: Mapping[str, Path] | None = None,
     tracks: AblationTracks | None = None,
     altered: Sequence[str] = (),
 ) -> pd.DataFrame:
@@ -62,107 +77,86 @@ def ablation_report(
     more than their attention, which have no published values. `UsageError` where one that is named isn't
     among the mechanisms, or a cost is another's; `DataError` where files can't be used, or don't go together.
     """
-    first = read_models_bits(steps)
-    for name in altered:
-        _check_name(f"--no-published {name}", name, first, by_mechanism(first.names, first.path))
-    found = replace(_read_result(first, reference, time, lengths, costs or {}, tracks), altered=altered)
-    table, longer = ablation_table(found), length_table(found)
-    inputs = [path for paths in (steps, time, *lengths, (costs or {}).values()) for path in paths]
-    inputs += tracks.files if tracks else []
-    with into_directory(output, inputs) as files:
+    found = replace(_read_result(steps, reference, time, lengths, costs, tracks), altered=altered)
+    table = ablation_table(found)
+    further = {"seeds": (SEEDS, seed_table(found))} if table["seeds"].max() > 1 else {}
+    further |= {"lengths": (LENGTHS, length_table(found))} if lengths else {}
+    inputs = [path for paths in (steps, time, *lengths, costs.values()) for path in paths]
+    with into_directory(output, [*inputs, *(tracks.files if tracks else ())]) as files:
         write_tsv(files / "ablation.tsv", table)
-        pages = [_page(TITLE, table)]
         content: dict[str, Any] = {
             "title": TITLE,
             "reference": reference,
             "note": ABLATION_NOTE,
             "rows": json_rows(table),
         }
-        if tracks:
-            content["track_notes"] = dict(found.track_notes)
+        content |= {"track_notes": dict(found.track_notes)} if tracks else {}
+        pages = [_page(TITLE, table)]
         mechanism_figure(found, files / "ablation.svg")
-        if table["seeds"].max() > 1:
-            seeds = seed_table(found)
-            write_tsv(files / "ablation_seeds.tsv", seeds)
-            pages.append(_page(SEEDS, seeds))
-            content["seeds"] = json_rows(seeds)
-        if found.lengths:
-            write_tsv(files / "ablation_lengths.tsv", longer)
+        for key, (title, rows) in further.items():
+            write_tsv(files / f"ablation_{key}.tsv", rows)
+            pages.append(_page(title, rows))
+            content[key] = json_rows(rows)
+        if lengths:
             length_figure(found, files / "ablation_lengths.svg")
-            pages.append(_page(LENGTHS, longer))
-            content["lengths"] = json_rows(longer)
         write_json(files / "ablation.json", content)
-        text = "\n".join([*pages, _notes(found)])
-        (files / "ablation.md").write_text(text, encoding="utf-8")
+        (files / "ablation.md").write_text("\n".join([*pages, _notes(found)]), encoding="utf-8")
     return table
 
 
 def _read_result(
-    first: Bits,
+    steps: Sequence[Path],
     reference: str,
     time: Sequence[Path],
     lengths: Sequence[Sequence[Path]],
     costs: Mapping[str, Path],
     tracks: AblationTracks | None,
 ) -> AblationResult:
-    steps = compare_bits(first, reference)
-    if reference not in steps:
-        raise UsageError(f"--reference {reference!r}: is not one of {', '.join(steps)}")
-    measured = _read_costs(costs, first, steps)
-    timed = _read_further(time, first, steps) if time else None
-    if timed and timed.sequence_tokens != first.sequence_tokens:
+    first, timed, *longer = (read_models_bits(paths) for paths in (steps, time, *lengths))
+    names = [*by_mechanism(first.names, first.path)]
+    of_tracks = [name for name, _ in tracks.predictions] if tracks else []
+    for what, named in (("reference", [reference]), ("cost", costs), ("predictions", of_tracks)):
+        for name in named:
+            if name not in names:
+                raise UsageError(f"--{what} {name}: there is no such mechanism in {first.path}")
+    measured = _read_costs(costs, names)
+    for bits in (timed, *longer):
+        for name in by_mechanism(bits.names, bits.path):
+            if name not in names:  # it would have no row
+                raise DataError(f"{bits.path}: has a mechanism {name!r:.60}, {first.path} has not")
+    tokens = first.sequence_tokens
+    if timed.sequence_tokens != tokens:
         raise DataError(
-            f"{timed.path}: is of inputs of {timed.sequence_tokens:,} tokens, {first.path} of "
-            f"{first.sequence_tokens:,}"
+            f"{timed.path}: is of inputs of {timed.sequence_tokens:,} tokens, {first.path} of {tokens:,}"
         )
-    longer: dict[int, Bits] = {}
-    for paths in lengths:
-        bits = _read_further(paths, first, steps)
-        other = longer.setdefault(bits.sequence_tokens, bits)
-        if other is not bits or bits.sequence_tokens == first.sequence_tokens:
+    of_length = {tokens: first}
+    for bits in longer:
+        if of_length.setdefault(bits.sequence_tokens, bits) is not bits:
             raise DataError(f"{bits.path}: another file is of inputs of {bits.sequence_tokens:,} tokens too")
-    for name in tracks.predictions if tracks else ():
-        _check_name(f"--predictions {name}", split_name(name, "--predictions")[0], first, steps)
-    compared_tracks = compare_tracks(tracks, reference) if tracks else ComparedTracks({}, {})
+    reached, notes = compare_tracks(tracks, reference) if tracks else ({}, {})
     return AblationResult(
-        reference=reference,
-        tokens=first.sequence_tokens,
-        steps=steps,
-        time=compare_bits(timed, reference) if timed else {},
-        lengths={tokens: compare_bits(longer[tokens], reference) for tokens in sorted(longer)},
-        tracks=compared_tracks.reached,
-        track_notes=compared_tracks.notes,
-        costs=measured,
+        reference,
+        tokens,
+        compare_bits(timed, reference),
+        {length: compare_bits(of_length[length], reference) for length in sorted(of_length)},
+        reached,
+        notes,
+        measured,
     )
 
 
-def _check_name(option: str, name: str, first: Bits, steps: Container[str]) -> None:
-    if name not in steps:
-        raise UsageError(f"{option}: there is no such mechanism in {first.path}")
-
-
-def _read_further(paths: Sequence[Path], first: Bits, steps: Container[str]) -> Bits:
-    """Models of other trainings; `DataError` where a mechanism has none of the same steps: it has no row."""
-    bits = read_models_bits(paths)
-    for name in by_mechanism(bits.names, bits.path):
-        if name not in steps:
-            raise DataError(f"{bits.path}: has a mechanism {name!r:.60}, {first.path} has not")
-    return bits
-
-
-def _read_costs(costs: Mapping[str, Path], first: Bits, steps: Container[str]) -> dict[str, Cost]:
+def _read_costs(costs: Mapping[str, Path], names: Sequence[str]) -> dict[str, Cost]:
     """Measurements by mechanism; an error where they are mixed up, or can't stand side by side."""
     found: dict[str, Cost] = {}
     owners: dict[bytes, str] = {}
     for name, path in costs.items():
-        _check_name(f"--cost {name}", name, first, steps)
         cost = found[name] = read_cost(path)
         # No two measurements have the same times to the last digit.
         owner = owners.setdefault(path.read_bytes(), name)
         if owner != name:
             raise UsageError(f"--cost {name}: is the same measurement as {owner}'s")
         # A name of one's own may stand for any attention, one of a known attention for no other in the table.
-        if cost.attention != name and cost.attention in steps and is_attention(name):
+        if cost.attention != name and cost.attention in names and is_attention(name):
             raise UsageError(f"--cost {name}: {path} is of attention {cost.attention!r:.60}")
         other = next(iter(found))
         if cost.clock != found[other].clock:
@@ -197,7 +191,7 @@ _NOTHING = ModelComparison(UNDEFINED, UNDEFINED, {})
 
 
 def ablation_table(found: AblationResult) -> pd.DataFrame:
-    """A row a mechanism; `difference` is its bits per base minus the reference's, below 0 in its favour."""
+    """A row a mechanism; `difference` is its bits per base minus the reference's, below 0 in its favor."""
     import pandas as pd
 
     return pd.DataFrame([_row(found, name) for name in found.names])
@@ -208,7 +202,7 @@ def length_table(found: AblationResult) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for tokens, reached in {found.tokens: found.steps, **found.lengths}.items():
+    for tokens, reached in found.lengths.items():
         for name in found.names:
             if name not in reached:
                 continue
@@ -230,7 +224,7 @@ def seed_table(found: AblationResult) -> pd.DataFrame:
     """A row a mechanism and seed: what a mean over seeds hides, as of two that learnt and one that didn't."""
     import pandas as pd
 
-    parts = {"bits_per_base": found.steps, **({"time_bits_per_base": found.time} if found.time else {})}
+    parts = {"bits_per_base": found.steps, "time_bits_per_base": found.time}
     parts |= {f"auroc_{track}": reached for track, reached in found.tracks.items()}
     rows: list[dict[str, object]] = []
     for name in found.names:
@@ -252,10 +246,11 @@ def _row(found: AblationResult, name: str) -> dict[str, object]:
         "steps": steps.steps,
         **_bits(steps, ""),
         "seconds": steps.seconds,
+        "time_steps": time.steps,
+        **_bits(time, "time_"),
+        "time_seconds": time.seconds,
+        **_cost(found, name, found.tokens),
     }
-    if found.time:
-        row |= {"time_steps": time.steps, **_bits(time, "time_"), "time_seconds": time.seconds}
-    row |= _cost(found, name, found.tokens)
     for track, reached in found.tracks.items():
         own = reached.get(name, _NOTHING)
         row |= {**own.value.columns(f"auroc_{track}"), **own.difference.columns(f"gain_{track}")}
@@ -270,11 +265,12 @@ def _bits(reached: ModelComparison, prefix: str) -> dict[str, float]:
 
 
 def _cost(found: AblationResult, name: str, tokens: int) -> dict[str, float]:
-    cost = found.costs[name].at(tokens) if name in found.costs else None
-    values: Sequence[float] = (math.nan,) * 3
-    if cost is not None:
-        values = (cost.tokens_per_second, cost.seconds, cost.peak_mib)
-    return dict(zip(("tokens_per_second", "seconds_a_step", "peak_mib"), values, strict=True))
+    cost = found.cost(name, tokens)
+    return {
+        "tokens_per_second": cost.tokens_per_second,
+        "seconds_a_step": cost.seconds,
+        "peak_mib": cost.peak_mib,
+    }
 
 
 def _alike(found: AblationResult, name: str) -> str:
@@ -295,4 +291,77 @@ def compare_bits(bits: Bits, reference: str) -> dict[str, ModelComparison]:
         steps = set(bits.steps[models].tolist())
         seconds = float(bits.seconds[models].mean())
         found[name] = replace(one, steps=steps.pop() if len(steps) == 1 else 0, seconds=seconds)
+    return found
+
+
+# Axes: M models, N bins.
+
+
+class AblationTracks(NamedTuple):
+    """What tracks are evaluated by: predictions of the same bins by each model, by mechanism and seed."""
+
+    predictions: Mapping[tuple[str, int], Path]
+    labels: Path
+    bins: Path  # where they lie
+    table: Path  # of all tracks
+    names: Sequence[str]  # the tracks that are wanted
+    min_positives: int = 1  # a track with fewer is left out
+
+    @property
+    def files(self) -> list[Path]:
+        return [*self.predictions.values(), self.labels, self.bins, self.table]
+
+
+def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, ByMechanism], dict[str, str]]:
+    """AUROC of each mechanism on test bins by track, and notes by track; `DataError` where files are of other
+    bins. Neighboring bins are easy or hard together: blocks of 10 kb are drawn, each with all of its bins. A
+    track of one class, or with too few positives, is left out; the log says so."""
+    known = [track.name for track in read_tracks(tracks.table)]
+    for name in tracks.names:
+        if name not in known:
+            raise DataError(f"{tracks.table}: has no track {name!r}; it has: {', '.join(known)}")
+    truth, arrays = open_test_bins(tracks.labels, list(tracks.predictions.values()))
+    if truth.tracks != len(known):
+        raise DataError(f"{tracks.labels}: {truth.tracks} tracks, {tracks.table} has {len(known)}")
+    blocks = _blocks(tracks.bins, truth.rows, tracks.labels)
+    arms = by_arm(tracks.predictions, [*tracks.predictions])
+    reached: dict[str, ByMechanism] = {}
+    notes: dict[str, str] = {}
+    for name in tracks.names:
+        column = known.index(name)
+        part = read_slice(arrays, truth, column, column + 1, tuple(known))
+        there = part.labels[0] != UNMEASURED
+        target = part.labels[0][there]
+        positives, negatives = int(target.sum()), int((1 - target).sum())
+        note = auroc_note(positives, negatives, UNDEFINED) if not positives or not negatives else ""
+        if not note and positives < tracks.min_positives:
+            note = f"{positives:,} positives, below {tracks.min_positives:,}"
+        reached[name] = {}
+        if note:
+            log(f"{tracks.labels}: track {name} is left out: {note}")
+        else:
+            scores = np.stack([row[0][there] for row in part.scores]).astype(np.float64)
+            evaluated = evaluate_rows(target, scores, blocks[there], TRACK_AUROC, FEWEST_BLOCKS)
+            if min(evaluated.class_groups) < FEWEST_BLOCKS:
+                # Resamples without that block lack a class, and all others have it alike.
+                kind = "positives" if evaluated.class_groups[0] < FEWEST_BLOCKS else "negatives"
+                note = auroc_note(positives, negatives, Estimate(0.5, 0.0, 1.0)) or (
+                    f"all {kind} are within one stretch of {BLOCK_BASES:,} bp: no interval of AUROC"
+                )
+            reached[name] = compare_to(reference, evaluated, arms)
+        notes.update({name: note} if note else {})
+    return reached, notes
+
+
+def _blocks(path: Path, rows: int, labels: Path) -> NDArray[np.int64]:
+    """The number (N,) of the block of `BLOCK_BASES` bp that each bin begins in."""
+    bins = read_frame(path)
+    if list(bins.columns) != COLUMNS:
+        raise DataError(f"{path}: not a table of bins ({', '.join(COLUMNS)})")
+    check_cells(path, bins, ("contig",), ("start",))
+    if len(bins) != rows:
+        raise DataError(f"{path}: {len(bins):,} bins, {labels} has {rows:,}")
+    contigs = np.unique(bins["contig"].astype(str).to_numpy(), return_inverse=True)[1]
+    numbers = bins["start"].to_numpy().astype(np.int64) // BLOCK_BASES
+    found: NDArray[np.int64] = contigs * (numbers.max(initial=0) + 1) + numbers
     return found

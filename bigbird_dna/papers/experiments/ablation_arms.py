@@ -1,8 +1,4 @@
-"""What each training of the ablation has otherwise than the run's configuration, and whether it can be.
-
-Keys are dotted, as `--set` has them. Of a training of equal time also its number of steps, by what its steps
-and the reference's have been measured to take.
-"""
+"""What each training of the ablation has otherwise than the run's configuration, and whether it can be."""
 
 import math
 from collections.abc import Sequence
@@ -12,9 +8,8 @@ from typing import Any, ClassVar
 from bigbird_dna.config import SIMULATED, Config, TrainingConfig, complete
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.papers.experiments.ablation import ablation_report
+from bigbird_dna.papers.experiments.ablation import AblationTracks, ablation_report
 from bigbird_dna.papers.experiments.ablation_files import Cost, read_cost
-from bigbird_dna.papers.experiments.ablation_tracks import AblationTracks
 from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, with_keys
 from bigbird_dna.simulate.tracks import TRACKS
 
@@ -25,21 +20,25 @@ _WARMUP = 3
 
 
 class Ablation(Experiment):
-    """The section `ablation`: the same encoder with one mechanism after the other.
-
-    Arms are called MECHANISM-PART: trainings of the same `steps`, of the same `time`, on longer inputs (their
-    tokens), and on tracks (`distance`).
-    """
+    """The same encoder with one mechanism after the other: arms are called MECHANISM-PART, trainings of the
+    same `steps`, of the same `time`, on longer inputs (their tokens), and on tracks (`distance`)."""
 
     name: ClassVar[str] = "ablation"
     files: ClassVar[Sequence[str]] = [f"ablation/ablation.{end}" for end in ("tsv", "json", "md", "svg")]
 
     def check(self, run: Config) -> None:
-        """All trainings are looked at."""
-        check_ablation(run)
+        """Looks at all trainings; modules of attention are loaded for it, and torch with them."""
+        _check_data(run)
+        causal = {one.name: _causal(run, one.name) for one in run.ablation.mechanisms}
+        reference = run.ablation.reference
+        for name, value in causal.items():
+            if value != causal[reference]:
+                one, other = (name, reference) if value else (reference, name)
+                raise ConfigError(
+                    f"ablation.mechanisms: {one} is causal and {other} is not: they can't be compared"
+                )
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """By mechanism and part."""
         ablation = run.ablation
         arms = []
         for mechanism in (one.name for one in ablation.mechanisms):
@@ -87,7 +86,6 @@ class Ablation(Experiment):
         return [run.paths.experiment(self.name) / f"{name}-steps/cost.json" for name in names]
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        """Labels of the test bins, where these lie, and their tracks."""
         if not (run.ablation.long_range_tracks and run.has_chromatin):
             return ()
         held_out = run.paths.held_out_bins
@@ -96,7 +94,6 @@ class Ablation(Experiment):
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write the ablation's tables and figures."""
         ablation = run.ablation
         by_arm: dict[str, list[ArmJob]] = {}
         for job in jobs:
@@ -110,7 +107,7 @@ class Ablation(Experiment):
         tracks = None
         if of_bins := self.inputs(run):
             predicted = {
-                f"{name}-{job.seed}": job.predictions for name in names for job in by_arm[f"{name}-distance"]
+                (name, job.seed): job.predictions for name in names for job in by_arm[f"{name}-distance"]
             }
             labels, bins, known = of_bins
             least = run.chromatin.min_positives_report
@@ -148,10 +145,8 @@ def pretraining_keys(config: Config, mechanism: str, part: str) -> Keys:
 
 
 def distance_keys(config: Config, mechanism: str) -> Keys:
-    """Of a training on tracks, from fresh weights.
-
-    What is far comes by attention alone, without layers across bins.
-    """
+    """Of a training on tracks, from fresh weights; what is far comes by attention alone, without layers
+    across bins."""
     ablation = config.ablation
     layers = {"encoder.layers": ablation.long_range_layers} if ablation.long_range_layers else {}
     steps: Keys = {}
@@ -179,23 +174,6 @@ def _with_positions(config: Config, mechanism: str, tokens: int) -> Keys:
 def _shorter_warmup(section: str, training: TrainingConfig, steps: int) -> Keys:
     most = max(1, steps // _WARMUP)
     return {f"{section}.optimizer.warmup_steps": most} if training.optimizer.warmup_steps > most else {}
-
-
-def check_ablation(config: Config) -> None:
-    """Look at all trainings before the first; modules of attention are loaded for it, and torch with them.
-
-    `ConfigError` where there is no genome to pretrain on, or nothing of it is held out; a mechanism's encoder
-    can't be, or one is causal and another isn't; or a simulation has no such track.
-    """
-    _check_data(config)
-    causal = {one.name: _causal(config, one.name) for one in config.ablation.mechanisms}
-    reference = config.ablation.reference
-    for name, value in causal.items():
-        if value != causal[reference]:
-            one, other = (name, reference) if value else (reference, name)
-            raise ConfigError(
-                f"ablation.mechanisms: {one} is causal and {other} is not: they can't be compared"
-            )
 
 
 def _check_data(config: Config) -> None:
@@ -232,27 +210,33 @@ def _causal(config: Config, mechanism: str) -> bool:
 MOST_STEPS = 100_000_000
 
 
-def steps_in_time(
-    config: Config, own: Path, *, reference: Path | None = None, seconds: float | None = None
-) -> int:
-    """How many steps of a training a time has: `seconds`, or that of the reference's `pretraining.steps`.
-
-    `own` and `reference` are measurements of steps, the first one of the training. Their number is a function
-    of the files: a killed training goes on to the same end. `DataError` where a file isn't such a
-    measurement, has none at `pretraining.sequence_tokens` of so many inputs, is of another attention than the
-    configuration's, or was measured otherwise than the reference.
-    """
+def steps_in_time(config: Config, own: Path, *reference: Path, seconds: float | None = None) -> int:
+    """How many steps of a training `seconds` have, or the reference's `pretraining.steps`, by measurements: a
+    function of files, so that a killed training goes on to the same end. `DataError` where a file is none of
+    these steps, or was measured otherwise than the reference."""
     settings = complete(config).pretraining
     length, count = settings.sequence_tokens, settings.batch_size
-    cost = read_cost(own)
-    _check_attention(config, cost, own)
+    cost, encoder = read_cost(own), config.encoder
+    if cost.attention != encoder.attention:
+        raise DataError(
+            f"{own}: is of attention {cost.attention!r:.60}, the configuration has {encoder.attention!r}"
+        )
+    for key in sorted({*encoder.attention_options, *cost.attention_options}):
+        there, wanted = cost.attention_options.get(key), encoder.attention_options.get(key)
+        if there != wanted:
+            raise DataError(
+                f"{own}: is of other options of {cost.attention}: {key!r:.60} is {there!r:.60}, "
+                f"the configuration has {wanted!r}"
+            )
     step = _of_step(cost, own, length, count)
     if seconds is None:
-        if reference is None:
-            raise ValueError("neither seconds nor a reference")
-        other = read_cost(reference)
-        _check_measured_alike(cost, own, other, reference)
-        seconds = settings.steps * _of_step(other, reference, length, count)
+        (path,) = reference
+        other = read_cost(path)
+        for key in ("clock", "device", "threads"):  # times of processors and of a clock can't be compared
+            value, expected = getattr(cost, key), getattr(other, key)
+            if value != expected:
+                raise DataError(f"{own}: its {key} is {value!r:.60}, that of {path} {expected!r:.60}")
+        seconds = settings.steps * _of_step(other, path, length, count)
     # A step is there by the clock, or it isn't: what is left of the time buys none.
     times = seconds / step * (1 + 1e-9)
     if times > MOST_STEPS:
@@ -262,33 +246,8 @@ def steps_in_time(
     return steps
 
 
-def _check_attention(config: Config, cost: Cost, path: Path) -> None:
-    """`DataError` where a measurement is of another attention than the configuration's."""
-    encoder = config.encoder
-    if cost.attention != encoder.attention:
-        raise DataError(
-            f"{path}: is of attention {cost.attention!r:.60}, the configuration has {encoder.attention!r}"
-        )
-    options = encoder.attention_options
-    for key in sorted({*options, *cost.attention_options}):
-        there, wanted = cost.attention_options.get(key), options.get(key)
-        if there != wanted:
-            raise DataError(
-                f"{path}: is of other options of {cost.attention}: {key!r:.60} is {there!r:.60}, "
-                f"the configuration has {wanted!r}"
-            )
-
-
-def _check_measured_alike(cost: Cost, path: Path, other: Cost, reference: Path) -> None:
-    """`DataError` where times of two measurements can't be compared: of processors and of a clock, say."""
-    for key in ("clock", "device", "threads"):
-        own, theirs = getattr(cost, key), getattr(other, key)
-        if own != theirs:
-            raise DataError(f"{path}: its {key} is {own!r:.60}, that of {reference} {theirs!r:.60}")
-
-
 def _of_step(cost: Cost, path: Path, length: int, count: int) -> float:
-    row = cost.at(length)
+    row = cost.lengths.get(length)
     if row is None:
         raise DataError(f"{path}: has no measurement of inputs of {length:,} tokens")
     if row.sequences != count:

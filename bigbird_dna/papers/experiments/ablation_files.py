@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,14 +44,10 @@ class Cost(NamedTuple):
 
     attention: str
     clock: str  # processor, wall
-    lengths: tuple[CostAt, ...]
+    lengths: Mapping[int, CostAt]  # by tokens of an input
     attention_options: Mapping[str, Any]  # all that the mechanism has, with their defaults
     device: str  # as torch calls it
     threads: int
-
-    def at(self, tokens: int) -> CostAt | None:
-        """That of a length, if it was measured."""
-        return next((row for row in self.lengths if row.tokens == tokens), None)
 
     @property
     def has_own_options(self) -> bool:
@@ -105,7 +101,7 @@ def read_cost(path: Path) -> Cost:
             raise DataError(f"{path}: has two measurements of inputs of {found.tokens:,} tokens")
     threads = int(_within(values, "threads", path, (1, _MOST), whole=True))
     attention, clock, device = map(str, texts)
-    return Cost(attention, clock, tuple(lengths.values()), options, device, threads)
+    return Cost(attention, clock, lengths, options, device, threads)
 
 
 def _read_step(row: Any, path: Path) -> CostAt:
@@ -128,10 +124,8 @@ def _within(values: Any, key: str, path: Path, bounds: tuple[float, float], *, w
 
 
 def read_models_bits(paths: Sequence[Path]) -> Bits:
-    """Read what models make of the same hidden tokens, from one or several files.
-
-    `DataError` where one isn't such a file, or of other tokens, or two models have one name.
-    """
+    """What models make of the same hidden tokens, from one or several files; `DataError` where these are of
+    other tokens, or two models have one name."""
     parts = [_read_bits(path) for path in paths]
     first = parts[0]
     for one in parts[1:]:
@@ -223,13 +217,16 @@ class AblationResult:
 
     reference: str
     tokens: int  # of an input of the trainings of the same steps and time
-    steps: ByMechanism
-    time: ByMechanism = field(default_factory=dict)
-    lengths: Mapping[int, ByMechanism] = field(default_factory=dict)  # by tokens of an input
-    tracks: Mapping[str, ByMechanism] = field(default_factory=dict)  # by track
-    track_notes: Mapping[str, str] = field(default_factory=dict)  # by track
-    costs: Mapping[str, Cost] = field(default_factory=dict)
+    time: ByMechanism
+    lengths: Mapping[int, ByMechanism]  # by tokens of an input, those of the same steps first
+    tracks: Mapping[str, ByMechanism]  # by track
+    track_notes: Mapping[str, str]  # by track
+    costs: Mapping[str, Cost]
     altered: Sequence[str] = ()  # whose encoders differ by more than the attention
+
+    @property
+    def steps(self) -> ByMechanism:
+        return self.lengths[self.tokens]
 
     @property
     def names(self) -> list[str]:
@@ -239,3 +236,8 @@ class AblationResult:
     def attention(self, name: str) -> str:
         """What a mechanism computes, whatever it is called; its name where nobody says it."""
         return self.costs[name].attention if name in self.costs else name
+
+    def cost(self, name: str, tokens: int) -> CostAt:
+        """What a step takes at a length; NaN where that wasn't measured."""
+        unknown = CostAt(tokens, 0, math.nan, math.nan, math.nan)
+        return self.costs[name].lengths.get(tokens, unknown) if name in self.costs else unknown

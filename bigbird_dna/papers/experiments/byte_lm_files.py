@@ -1,21 +1,14 @@
-"""Public files of images and text as sequences of bytes.
+"""Public files of images and text as bytes; images row after row, of each pixel red, green and blue.
 
-Images of the public sets as sequences of bytes: row after row, of each pixel red, green and blue.
-
-`cifar10`: the *binary* version (`data_batch_1.bin` … `data_batch_5.bin`, `test_batch.bin`; Krizhevsky 2009),
-records of a label and 32 × 32 reds, greens and blues. The version for Python is a pickle: it is not read, as
-reading it could run anything.
-
-`imagenet64`: the `.npz` batches of Chrabaszcz et al. 2017 (`train_data_batch_1.npz` …, `val_data.npz`), whose
-array `data` (N, 12288) uint8 has 64 × 64 reds, greens and blues. Published densities are of another reduction
-of the same photographs (van den Oord et al. 2016, folders of .png): bits per dim of the two don't compare.
-
-Documents of the public sets of text, as UTF-8.
-
-`wiki40b`: the shards that TensorFlow Datasets writes (`wiki40b-train.tfrecord-00000-of-…`; Guo et al. 2020),
-records of TFRecord with a message `Example` each, whose feature `text` is an article. Marks of structure
-(`_START_PARAGRAPH_` …) stay, `_NEWLINE_` too: they are part of what is modelled.
-
+`cifar10`: the *binary* version (`data_batch_1.bin` … `test_batch.bin`; Krizhevsky 2009), records of a label
+and 32 × 32 reds, greens and blues. The version for Python is a pickle: reading it could run anything.
+`imagenet64`: the `.npz` batches of Chrabaszcz et al. 2017 (`train_data_batch_1.npz` …, `val_data.npz`),
+whose array `data` (N, 12288) uint8 has 64 × 64 reds, greens and blues. Published densities are of another
+reduction of the same photographs (van den Oord et al. 2016, folders of .png): bits per dim of the two don't
+compare.
+`wiki40b`: the shards that TensorFlow Datasets writes (Guo et al. 2020), records of TFRecord with a message
+`Example` each, whose feature `text` is an article. Marks of structure (`_START_PARAGRAPH_`, `_NEWLINE_` …)
+stay.
 `c4`: lines of JSON, packed with gzip (`c4-train.00000-of-01024.json.gz`; Raffel et al. 2020), whose key
 `text` is a page.
 """
@@ -24,7 +17,6 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -149,32 +141,24 @@ def read_c4(path: Path) -> Iterator[bytes]:
 def read_records(path: Path) -> Iterator[bytes]:
     """The records of a TFRecord file; `DataError` names file and record."""
     with reading(path, "can't be read"), os.fdopen(open_handle(path), "rb") as stream:
-        number = 1
-        while True:
-            length = _checked(stream, 8, path, number, may_end=True)
-            if length is None:
-                break
-            (size,) = struct.unpack("<Q", length)
+        number = 0
+        for number, head in enumerate(iter(lambda: stream.read(12), b""), start=1):
+            where = f"{path}: record {number}"
+            (size,) = struct.unpack("<Q", _checked(head, 8, where))
             if size > LONGEST_RECORD:
-                raise DataError(f"{path}: record {number}: claims {size:,} bytes, above {LONGEST_RECORD:,}")
-            record = _checked(stream, size, path, number)
-            assert record is not None
-            yield record
-            number += 1
-        if number == 1:
+                raise DataError(f"{where}: claims {size:,} bytes, above {LONGEST_RECORD:,}")
+            yield _checked(stream.read(size + 4), size, where)
+        if not number:
             raise DataError(f"{path}: the file is empty")
 
 
-def _checked(stream: IO[bytes], size: int, path: Path, number: int, *, may_end: bool = False) -> bytes | None:
-    """Bytes with their checksum behind them; none at the end of the file, if it may end there."""
-    data = stream.read(size + 4)
-    if may_end and not data:
-        return None
+def _checked(data: bytes, size: int, where: str) -> bytes:
+    """What so many bytes are, with their checksum behind them."""
     if len(data) < size + 4:
-        raise DataError(f"{path}: record {number}: the file ends within it")
+        raise DataError(f"{where}: the file ends within it")
     (stored,) = struct.unpack("<I", data[size:])
     if stored != masked_checksum(data[:size]):
-        raise DataError(f"{path}: record {number}: its checksum doesn't fit: damaged, or not TFRecord")
+        raise DataError(f"{where}: its checksum doesn't fit: damaged, or not TFRecord")
     return data[:size]
 
 
@@ -187,17 +171,13 @@ def masked_checksum(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
-def _table() -> list[int]:
-    table = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
-        table.append(crc)
-    return table
+def _of_byte(crc: int) -> int:
+    for _ in range(8):
+        crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
+    return crc
 
 
-_TABLE = _table()
+_TABLE = [_of_byte(byte) for byte in range(256)]
 
 
 def _text_of(example: bytes) -> bytes:
@@ -217,7 +197,6 @@ def _text_of(example: bytes) -> bytes:
 
 
 def _inner(message: bytes, number: int) -> list[bytes]:
-    """What a message's fields of a number hold."""
     return [
         field.value
         for field in read_fields(message)

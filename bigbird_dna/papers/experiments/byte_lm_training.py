@@ -1,7 +1,5 @@
-"""A causal model of the bytes of images or documents, and its bits per byte on held-out data.
-
-Beside it stands what simple predictors make of the same bytes.
-"""
+"""A causal model of the bytes of images or documents, and its bits per byte beside those of simple
+predictors."""
 
 import hashlib
 import math
@@ -92,24 +90,19 @@ class ByteStream(NamedTuple):
         return COLOURS if self.of_images else 1
 
     def input(self, number: int) -> Symbols:
-        """One of the inputs side by side."""
         return self.symbols[number * self.length : (number + 1) * self.length]
 
     def at(self, start: int) -> Symbols:
-        """One of the `starts`."""
         place = start * self.length if self.of_images else start
         return self.symbols[place : place + self.length]
 
     def digest(self) -> str:
-        """SHA-256 of the symbols."""
         return hashlib.sha256(self.symbols.astype("<u2").tobytes()).hexdigest()
 
 
 def read_stream(format: DensityFormat, files: Iterable[Path], length: int, most: int) -> ByteStream:
-    """Read files in their order, up to `most` bytes; whole images, and a last document in part.
-
-    `length` bytes are an input from documents. `DataError` as of the readers, or where nothing was read.
-    """
+    """Read files in their order, up to `most` bytes; whole images, and a last document in part; `length`
+    bytes are an input from documents."""
     paths = list(files)
     if format in _IMAGES:
         size = IMAGE_BYTES[format]
@@ -174,11 +167,8 @@ def padded(inputs: Sequence[Symbols]) -> tuple[npt.NDArray[np.int64], npt.NDArra
 
 
 def causal_encoder(config: EncoderConfig) -> Encoder:
-    """An encoder whose hidden states depend on no later token, bit for bit.
-
-    `ConfigError`: the attention has no causal form, or a key lets tokens look ahead: `convolution`,
-    `num_global_tokens` and HuggingFace's arithmetic.
-    """
+    """An encoder whose hidden states depend on no later token, bit for bit; `ConfigError` where the attention
+    has no causal form, or a key lets tokens look ahead."""
     for key, without in (("convolution", 0), ("num_global_tokens", 0), ("compatibility", "none")):
         if getattr(config, key) != without:
             raise ConfigError(f"encoder.{key} {getattr(config, key)} lets tokens see later ones")
@@ -192,10 +182,8 @@ def causal_encoder(config: EncoderConfig) -> Encoder:
 
 
 class CausalNetwork(nn.Module):
-    """A causal encoder, and logits over all symbols at each place.
-
-    The last id of the encoder's vocabulary stands in front of the first symbol.
-    """
+    """A causal encoder, and logits over all symbols at each place; the last id stands in front of the first
+    symbol."""
 
     def __init__(self, config: EncoderConfig, symbols: int) -> None:
         super().__init__()
@@ -205,10 +193,8 @@ class CausalNetwork(nn.Module):
         initialize(self.output, config.hidden)
 
     def forward(self, symbols: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Symbols (B, L), padded on the right, of true lengths (B,) → logits (B, L, V).
-
-        Those at a place are of the symbol that stands there, given the ones before it.
-        """
+        """Symbols (B, L), padded on the right, of true lengths (B,) → logits (B, L, V) of the symbol that
+        stands there."""
         first = symbols.new_full((len(symbols), 1), self.first)
         hidden = self.encoder(torch.cat([first, symbols[:, :-1]], 1), lengths)
         return self.output(hidden)  # type: ignore[no-any-return]
@@ -221,25 +207,20 @@ class NextSymbol:
         self.learnt, self.held_out, self.config = learnt, held_out, config
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Inputs of a step, drawn with replacement."""
         rng = np.random.default_rng((self.config.seed, 7, step))
         drawn = rng.integers(0, self.learnt.starts, self.config.batch_size)[first : first + count]
         return _batch([self.learnt.at(int(start)) for start in drawn])
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some inputs of a batch."""
         return {name: value[rows] for name, value in batch.items()}
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Symbols."""
         return {"symbols": float(batch["lengths"].sum())}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean over symbols, nats."""
         return _nats(network, batch["symbols"], batch["lengths"]).sum() / totals["symbols"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Bits per byte on the first held-out inputs."""
         count = min(EVALUATED_INPUTS, self.held_out.inputs)
         bits = _bits(network, self.held_out, range(count))
         taken = self.held_out.symbols[: count * self.held_out.length]
@@ -259,7 +240,6 @@ def bits_per_byte(network: nn.Module, stream: ByteStream, world: World) -> Inter
 
 
 def _bits(network: nn.Module, stream: ByteStream, numbers: Any) -> Floats:
-    """Bits of each of the inputs, (N,)."""
     device = next(network.parameters()).device
     size = max(1, _SYMBOLS_AT_ONCE // stream.length)
     found = [np.zeros(0)]
@@ -286,35 +266,26 @@ def _nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class BytesTask(Task[CausalNetwork, Interval]):
-    """Training of a model of bytes; its metrics are in `result.json`.
-
-    `bits_per_byte` (of images: bits per dim) is over the test inputs side by side, each without what stands
-    before it, with a 95 % interval over inputs; the ends of documents cost bits and are no bytes. Beside it
-    what two tables of frequencies give.
-
-    `ConfigError` if the attention has no causal form, `DataError` if a file can't be read.
-    """
+    """Training of a model of bytes. Its `bits_per_byte` (of images: bits per dim) is over the test inputs
+    side by side, each without what stands before it, with a 95 % interval over inputs; the ends of documents
+    cost bits and are no bytes."""
 
     section: DensityConfig
 
     @property
     def config(self) -> TrainingConfig:
-        """That of the section."""
         return self.section.training
 
     @cached_property
     def inputs(self) -> Sequence[Path]:
-        """The files."""
         return [Path(name) for name in (*self.section.train, *self.section.test)]
 
     @cached_property
     def learnt(self) -> ByteStream:
-        """What is learnt from."""
         return self._read(self.section.train, self.section.train_bytes)
 
     @cached_property
     def held_out(self) -> ByteStream:
-        """What bits per byte are of."""
         return self._read(self.section.test, self.section.test_bytes)
 
     def _read(self, names: Iterable[str], most: int) -> ByteStream:
@@ -322,41 +293,33 @@ class BytesTask(Task[CausalNetwork, Interval]):
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        """The section's, causal, with as many positions and ids as the data need."""
         shape = {"max_length": max(16, self.learnt.length), "vocabulary": self.learnt.kinds + 1}
         return self.section.encoder.model_copy(update={**shape, "causal": True})
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """Checksums of both streams."""
         return {"train": self.learnt.digest(), "test": self.held_out.digest()}
 
     def identity(self) -> dict[str, Any]:
-        """The streams."""
         return {"task": "density", "format": self.section.format, **self.digests}
 
     def build(self) -> CausalNetwork:
-        """A causal network."""
         return CausalNetwork(self.encoder, self.learnt.kinds)
 
     def objective(self, network: CausalNetwork, world: World) -> NextSymbol:
-        """The next symbol."""
         return NextSymbol(self.learnt, self.held_out, self.config)
 
     def describe(self, network: CausalNetwork) -> str:
-        """Symbols and parameters."""
         parameters = sum(parameter.numel() for parameter in network.parameters())
         stream = f"{len(self.learnt.symbols):,} symbols, inputs of {self.learnt.length:,}"
         return f"{self.section.format}: {stream}, {parameters:,} parameters"
 
     def measure(self, trained: TrainingResult[CausalNetwork]) -> Interval:
-        """Bits per byte of the test inputs."""
         return bits_per_byte(trained.network, self.held_out, trained.world)
 
     def write(
         self, directory: Path, trained: TrainingResult[CausalNetwork], measured: Interval
     ) -> dict[str, Any]:
-        """The network and its result."""
         (bits, low, high), test = measured, self.held_out
         order0, order1 = Simple.fitted(self.learnt).bits(test)
         result = {

@@ -1,10 +1,6 @@
 """Trained models compared: grouped by arm and seed, evaluated on the same test data, with paired differences.
-
-An arm is what models have in common that differ by their seed alone: a start and a share of the examples, a
-row of a table, a mechanism. Models are evaluated on test data that are resampled in the same way for all of
-them, so that the difference of two arms is paired by seed and by what was drawn. Intervals of 95 % are over
-test data and seeds; see `metrics.resampling`.
-"""
+Test data are resampled in the same way for all models, so that the difference of two arms is paired by seed
+and by what was drawn. Intervals of 95 % are over test data and seeds; see `metrics.resampling`."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.data.predictions import compare
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc
 from bigbird_dna.metrics.curves import Floats
@@ -100,10 +97,8 @@ class ModelComparison:
 
 
 def by_arm(models: Iterable[tuple[Arm, int]], names: Sequence[object]) -> dict[Arm, dict[int, int]]:
-    """The numbers of models by arm and seed, in their order; `DataError` where two are of one arm and seed.
-
-    `names` are what errors call the models.
-    """
+    """The numbers of models by arm and seed, in their order; `DataError` where two are of one, by their
+    `names`."""
     found: dict[Arm, dict[int, int]] = {}
     for number, (arm, seed) in enumerate(models):
         other = found.setdefault(arm, {}).setdefault(seed, number)
@@ -119,10 +114,8 @@ def compare_arms(
     *,
     minus: Literal["reference", "arm"] = "reference",
 ) -> dict[Arm, ModelComparison]:
-    """The mean of each arm, and its difference from the arm that it is compared `against`, None: from none.
-
-    `minus` says what is subtracted: from the arm the reference, or from the reference the arm.
-    """
+    """The mean of each arm, and its difference from the arm that it is compared `against`, None: from none;
+    `minus` says which of the two is subtracted."""
     means = {arm: evaluated.mean(list(models.values())) for arm, models in arms.items()}
     found = {}
     for arm, models in arms.items():
@@ -156,16 +149,23 @@ def check_comparable(models: Sequence[tuple[Path, Mapping[str, object]]]) -> Non
 def evaluate_rows(
     labels: NDArray[np.integer], scores: Floats, groups: NDArray[np.int64], measure: Measure, fewest: int = 0
 ) -> EvaluatedModels:
-    """AUROC of models with scores (M, N) of the same rows; rows of a group are drawn together.
-
-    Where fewer than so many groups have a class nothing is drawn.
-    """
+    """AUROC of models with scores (M, N) of the same rows; rows of a group are drawn together, and nothing
+    where fewer than so many groups have a class."""
     values = np.array([auroc(labels, row).value for row in scores])
     class_groups = tuple(len(np.unique(groups[labels == label])) for label in (1, 0))
     drawn = np.zeros((len(scores), 0))
     if min(class_groups) >= fewest:
         drawn = resampled_aurocs(labels, scores, groups)
     return EvaluatedModels(measure, values, drawn, class_groups)
+
+
+def evaluate_windows(
+    files: Sequence[Path], negative_set: str
+) -> tuple[EvaluatedModels, NDArray[np.int64], Floats]:
+    """AUROC of models on the same test windows, with the windows' labels (N,) and the scores (M, N)."""
+    lined = compare(negative_set, {str(number): path for number, path in enumerate(files)})
+    scores = np.stack(list(lined.scores.values()))
+    return evaluate_rows(lined.labels, scores, lined.pairs, AUROC), lined.labels, scores
 
 
 def evaluate_medians(aurocs: Floats) -> EvaluatedModels:

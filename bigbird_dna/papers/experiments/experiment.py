@@ -26,7 +26,7 @@ EXPERIMENTS: Mapping[str, str] = {
     "table7": "table_arms.Table7",
     "ablation": "ablation_arms.Ablation",
     "long_range_arena": "long_range_arena.LongRangeArena",
-    "byte_lm": "byte_lm.ByteLm",
+    "byte_lm": "long_range_arena.ByteLm",
 }
 """Name → module and class, which are imported when an experiment is asked for."""
 
@@ -71,7 +71,6 @@ class ArmJob:
 
     @property
     def directory(self) -> Path:
-        """All files of the job."""
         return self.run.paths.experiment(self.experiment) / self.arm.name / str(self.seed)
 
     @property
@@ -81,17 +80,14 @@ class ArmJob:
 
     @property
     def predictions(self) -> Path:
-        """What the model predicts of held-out data."""
         return self.directory / f"predictions.{self.arm.predictions}"
 
     @property
     def cost(self) -> Path:
-        """What steps of the arm's training were measured to take."""
         return self.directory.parent / "cost.json"
 
     @property
     def outputs(self) -> list[Path]:
-        """All that a comparison reads of the job."""
         found = [self.model]
         found += [self.predictions] if self.arm.predictions else []
         return [*found, *([self.cost] if self.arm.measured else [])]
@@ -103,7 +99,6 @@ class ArmJob:
 
     @property
     def data(self) -> Path:
-        """The data set that is learnt from."""
         paths = self.run.paths
         if self.arm.data:
             return paths.experiment(self.experiment) / "data" / self.arm.data
@@ -222,10 +217,8 @@ def plan(experiment: Experiment, run: Config) -> list[ArmJob]:
 
 
 def with_keys(run: Config, stage: str, keys: Keys, source: str) -> Config:
-    """A stage's configuration with other values, as a command would read it.
-
-    `ConfigError` names `source` and the key that can't be.
-    """
+    """A stage's configuration with other values, as a command would read it; `ConfigError` names `source` and
+    the key."""
     values = stage_values(run, stage)
     for key, value in keys.items():
         *sections, last = key.split(".")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_LOOKS = {
+LOOKS = {
     PRETRAINED: ("pretrained weights", BLUE, "o"),
     RANDOM: ("random weights", VERMILLION, "s"),
     LONGER: ("random weights, longer", GREEN, "^"),
@@ -77,9 +77,9 @@ def _draw_shares(axis: Axes, arms: Sequence[StudyArm]) -> None:
     shares = sorted({arm.share for arm in arms})
     width = max(np.log(shares[-1] / shares[0]), 1.0)
     axis.set_xscale("log")
-    starts = [start for start in _LOOKS if any(arm.start == start for arm in arms)]
+    starts = [start for start in LOOKS if any(arm.start == start for arm in arms)]
     for place, start in enumerate(starts):
-        label, colour, marker = _LOOKS[start]
+        label, colour, marker = LOOKS[start]
         own = [arm for arm in arms if arm.start == start]
         aside = np.exp((place - (len(starts) - 1) / 2) * _APART * width)
         x = np.array([arm.share for arm in own]) * aside
@@ -95,7 +95,7 @@ def _draw_shares(axis: Axes, arms: Sequence[StudyArm]) -> None:
 
 
 def _draw_steps(axis: Axes, arm: StudyArm) -> None:
-    label, colour, _ = _LOOKS[arm.start]
+    label, colour, _ = LOOKS[arm.start]
     curves = [model.valid for model in arm.models]
     mean = mean_curve(curves)
     if not len(mean.steps):
@@ -117,7 +117,6 @@ _SPLITS = {"valid": "validation"}
 
 
 def bits_figure(table: pd.DataFrame, path: Path) -> None:
-    """Table 5: bits per base of each predictor."""
     with panels(1, 1, 7.2, 1.2 + _LINE * len(table)) as (figure, axes):
         colours = [BLUE if str(name).startswith("model") else GREY for name in table["predictor"]]
         _intervals(axes[0], table["predictor"].tolist(), table[["bits_per_base", "low", "high"]], colours)
@@ -148,11 +147,12 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
     Tracks have the colours of their groups; those of one group, of whether a known motif tells of them.
     """
     table = table.fillna({"window": 0})  # what isn't known is no other row
-    rows = [*dict.fromkeys(table[_KEY].itertuples(index=False, name=None))]
-    own = next((row for row in rows if row[1:3] == (PRETRAINED, FINE_TUNED)), rows[0])
-    others = sorted((row for row in rows if row != own), key=lambda row: _order(row, own))[:_SCATTERS]
+    areas: dict[Any, pd.Series[float]] = {
+        row: part.set_index("track")["auroc"] for row, part in table.groupby(_KEY, sort=False)
+    }
+    own = next((row for row in areas if row[1:3] == (PRETRAINED, FINE_TUNED)), next(iter(areas)))
+    others = sorted((row for row in areas if row != own), key=lambda row: _order(row, own))[:_SCATTERS]
     kinds = _kinds(table)
-    areas = {row: _of(table, row) for row in (own, *others)}
     columns = min(_COLUMNS, max(1, len(others)))
     with panels(-(-max(1, len(others)) // columns), columns, 3.6, 3.6) as (figure, axes):
         for axis in axes[max(1, len(others)) :]:
@@ -193,14 +193,6 @@ def _kinds(table: pd.DataFrame) -> dict[str, set[str]]:
     return motifs if len(groups) == 1 and motifs else groups
 
 
-def _of(table: pd.DataFrame, row: tuple[object, ...]) -> pd.Series[float]:
-    """AUROC of a row by track."""
-    inside = np.logical_and.reduce(
-        [(table[key] == value).to_numpy() for key, value in zip(_KEY, row, strict=True)]
-    )
-    return table[inside].set_index("track")["auroc"]
-
-
 def _named(row: Sequence[object]) -> dict[str, object]:
     return dict(zip(_KEY, row, strict=True))
 
@@ -238,9 +230,8 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
     """A line a mechanism: bits per base at the same steps and time, speed, memory, AUROC of tracks."""
     names = found.names
     tracks = {name: reached for name, reached in found.tracks.items() if reached}
-    costs = [found.costs[name].at(found.tokens) if name in found.costs else None for name in names]
     with panels(1, 3 + bool(tracks), 3.4, 1.7 + 0.26 * len(names), sharey=True) as (figure, axes):
-        groups = {"same steps": found.steps, **({"same time": found.time} if found.time else {})}
+        groups = {"same steps": found.steps, "same time": found.time}
         _points(axes[0], names, groups, (BLUE, VERMILLION))
         axes[0].set(xlabel="bits per base, test", title="Masked tokens")
         axes[0].locator_params(axis="x", nbins=5)
@@ -251,7 +242,7 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
             (axes[1], "tokens_per_second", "tokens a second of training"),
             (axes[2], "peak_mib", "peak memory of a step, MiB"),
         ):
-            values = [np.nan if cost is None else getattr(cost, key) for cost in costs]
+            values = [getattr(found.cost(name, found.tokens), key) for name in names]
             axis.barh(range(len(names)), values, height=0.6, color=GREEN)
             axis.set(xlabel=label)
         axes[1].set_title(f"{found.tokens:,} tokens an input")
@@ -266,17 +257,16 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
 
 def length_figure(found: AblationResult, path: Path) -> None:
     """Bits per base, seconds a step of as many tokens, and memory, against the tokens of an input."""
-    lengths = {found.tokens: found.steps, **found.lengths}
+    lengths = found.lengths
     with panels(1, 3, 4.2, 4.4) as (figure, axes):
         for name, looks in zip(found.names, _looks(), strict=False):
             reached = [(tokens, of[name].value.value) for tokens, of in lengths.items() if name in of]
             axes[0].plot(*zip(*reached, strict=True), label=name, **looks)
             if name not in found.costs:
                 continue
-            of_steps = found.costs[name].lengths
-            rows = [(row.tokens, 1e6 / row.tokens_per_second, row.peak_mib) for row in of_steps]
-            axes[1].plot([row[0] for row in rows], [row[1] for row in rows], **looks)
-            axes[2].plot([row[0] for row in rows], [row[2] for row in rows], **looks)
+            rows = found.costs[name].lengths
+            axes[1].plot([*rows], [1e6 / row.tokens_per_second for row in rows.values()], **looks)
+            axes[2].plot([*rows], [row.peak_mib for row in rows.values()], **looks)
         labels = ("bits per base, test", "µs of training a token", "peak memory of a step, MiB")
         for place, (axis, label) in enumerate(zip(axes, labels, strict=True)):
             axis.set(xscale="log", xlabel="tokens of an input", ylabel=label)
@@ -303,10 +293,8 @@ def _looks() -> Sequence[Mapping[str, Any]]:
 def _points(
     axis: Axes, names: Sequence[str], groups: Mapping[str, ByMechanism], colours: Sequence[str]
 ) -> None:
-    """A point with its interval for each mechanism and group, a ring for each seed where there are several.
-
-    Mechanisms without a value are left out.
-    """
+    """A point with its interval for each mechanism that has a value, a ring for each seed where there are
+    several."""
     from matplotlib.transforms import ScaledTranslation
 
     for number, (label, reached) in enumerate(groups.items()):

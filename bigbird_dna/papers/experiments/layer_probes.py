@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from bigbird_dna.baselines.kmers import KmerLogistic, fit_probe
 from bigbird_dna.config import PRETRAINED, RANDOM, Config
 from bigbird_dna.console import log, progress
+from bigbird_dna.data.chromatin import sample
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
 from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory
 from bigbird_dna.disk.directories import into_directory
@@ -27,7 +29,8 @@ from bigbird_dna.papers.experiments.experiment import (
     require,
     with_keys,
 )
-from bigbird_dna.reporting.style import BLUE, GREY, PALE, VERMILLION, interval, panels, save_figure
+from bigbird_dna.papers.experiments.figures import LOOKS
+from bigbird_dna.reporting.style import GREY, PALE, interval, panels, save_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 4096
 SPLITS = ("train", "valid", "test")
 KMERS = "k-mers"
-_LOOKS = {PRETRAINED: ("pretrained weights", BLUE, "o"), RANDOM: ("random weights", VERMILLION, "s")}
 
 
 class LayerProbes(Experiment):
@@ -49,15 +51,12 @@ class LayerProbes(Experiment):
     files: ClassVar[Sequence[str]] = ("probes.svg", "probes.tsv")
 
     def check(self, run: Config) -> None:
-        """It is of promoters, with the negatives of a study, or of the example that is scored."""
         require(run.has_promoters, "layer_probes: there are no models of promoters in this run")
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """None: the encoders stay as they are."""
         return ()
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        """Windows, sequence and the pretrained model."""
         paths = run.paths
         reference = _reference(run)
         windows = [paths.windows / "windows.parquet", paths.windows / "labels.npz"]
@@ -66,7 +65,6 @@ class LayerProbes(Experiment):
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write the probes of all layers."""
         negative_set = (
             run.pretraining_study.negative_set if run.pretraining_study else run.example_scan.negative_set
         )
@@ -97,11 +95,7 @@ class ProbedWindows(NamedTuple):
 
     sequences: list[str]
     labels: NDArray[np.uint8]  # (N,)
-    split: NDArray[np.intp]  # (N,) number among `SPLITS`
-
-    def of(self, number: int) -> NDArray[np.intp]:
-        """The rows of a split."""
-        return np.flatnonzero(self.split == number)
+    parts: list[slice]  # by the number of the split among `SPLITS`
 
 
 def probe_promoters(
@@ -113,16 +107,11 @@ def probe_promoters(
     model: Path,
     random_seed: int,
     output: Path,
-    batch_size: int = 32,
     device: str = "auto",
 ) -> pd.DataFrame:
-    """Probe every layer of a model's encoder and of fresh weights; write `probes.tsv` and `probes.svg`.
-
-    A probe is a logistic regression on the mean over a window's tokens. It learns from at most 8,000 training
-    windows, chooses its penalty on the validation windows and is evaluated on the test windows, as a
-    regression on k-mers is. Vectors are in temporary files, one layer in memory at a time. `DataError` where
-    a split has windows of one class only.
-    """
+    """Probe every layer of a model's encoder and of fresh weights: a logistic regression on the mean over a
+    window's tokens. It learns from at most 8,000 training windows and chooses its penalty on validation
+    windows. Vectors are in temporary files, one layer in memory at a time."""
     from bigbird_dna.papers.comparators.probe import FrozenEncoder
 
     settings = config.promoters
@@ -131,22 +120,22 @@ def probe_promoters(
     upstream, downstream = settings.windows.sides
     anchor = upstream / (upstream + downstream)
     encoders = {
-        weights: FrozenEncoder(model, fresh=fresh, anchor=anchor, batch_size=batch_size, device=device)
+        weights: FrozenEncoder(model, fresh=fresh, anchor=anchor, device=device)
         for weights, fresh in ((PRETRAINED, None), (RANDOM, random_seed))
     }
     chosen = _windows(config, negative_set, windows, reference)
     found = [probed for name, frozen in encoders.items() for probed in _probed(name, frozen, chosen)]
     found.append(_kmers(config, chosen))
-    return probe_report(chosen.labels[chosen.of(2)], found, output)
+    return probe_report(chosen.labels[chosen.parts[2]], found, output)
 
 
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
-    from bigbird_dna.papers.comparators.probe import drawn_rows
+    from bigbird_dna.papers.comparators.probe import LEARNT_FROM
 
     data, training = read_windows(windows, negative_set), config.promoters.training
     split = data.rows["split"].to_numpy()
     learnt = training_windows(data, training.train_fraction, training.seed)
-    parts = [learnt[drawn_rows(len(learnt), np.random.default_rng((config.seed, len(learnt))))]]
+    parts = [sample(learnt, LEARNT_FROM, (config.seed, len(learnt)))]
     parts += [np.flatnonzero(split == name) for name in SPLITS[1:]]
     for name, part in zip(SPLITS, parts, strict=True):
         if len(np.unique(data.labels[part])) < 2:
@@ -155,12 +144,11 @@ def _windows(config: Config, negative_set: str, windows: Path, reference: Refere
             )
     rows = np.concatenate(parts)
     sequences = window_sequences(reference, data.rows.iloc[rows], config.seed)
-    numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    return ProbedWindows(sequences, data.labels[rows], numbers)
+    ends = accumulate(map(len, parts), initial=0)
+    return ProbedWindows(sequences, data.labels[rows], [slice(*pair) for pair in pairwise(ends)])
 
 
 def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Probed]:
-    """A probe for each layer of an encoder."""
     found = []
     with scratch_directory() as scratch, full_disk_reported(scratch, scratch):
         # Files that are written, not mapped: a mapped one on a full disk ends the process without a word.
@@ -171,7 +159,7 @@ def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Pr
             for layer, file in enumerate(files):
                 with file.open("ab") as stream:
                     stream.write(means[:, layer].astype(np.float32).tobytes())
-        learnt, chosen_on, evaluated = (windows.of(number) for number in range(len(SPLITS)))
+        learnt, chosen_on, evaluated = windows.parts
         for layer, file in enumerate(files):
             x, y = np.fromfile(file, np.float32).reshape(len(windows.labels), -1), windows.labels
             probe = fit_probe(x[learnt], y[learnt], x[chosen_on], y[chosen_on])
@@ -183,9 +171,9 @@ def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Pr
 def _kmers(config: Config, windows: ProbedWindows) -> Probed:
     settings = config.promoters.evaluation
     model = KmerLogistic(settings.baseline_kmer, settings.seed)
-    learnt, evaluated = ([windows.sequences[row] for row in windows.of(number)] for number in (0, 2))
-    model.fit(learnt, windows.labels[windows.of(0)])
-    return Probed(KMERS, None, model.penalty, model.predict(evaluated))
+    learnt, _, evaluated = windows.parts
+    model.fit(windows.sequences[learnt], windows.labels[learnt])
+    return Probed(KMERS, None, model.penalty, model.predict(windows.sequences[evaluated]))
 
 
 class Probed(NamedTuple):
@@ -198,19 +186,8 @@ class Probed(NamedTuple):
 
 
 def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -> pd.DataFrame:
-    """Write `probes.tsv` and `probes.svg` to the directory `output`; labels (N,) of the test windows.
-
-    `gain` is the AUROC of a layer of the pretrained encoder minus that of the same layer of random weights.
-    AUROCs and differences have DeLong's intervals.
-    """
-    table = _table(labels, probes)
-    with into_directory(output) as files:
-        write_tsv(files / "probes.tsv", table)
-        _figure(table, files / "probes.svg")
-    return table
-
-
-def _table(labels: NDArray[Any], probes: Sequence[Probed]) -> pd.DataFrame:
+    """Write `probes.tsv` and `probes.svg`; labels (N,) of the test windows. `gain` is the AUROC of a layer of
+    the pretrained encoder minus that of the same layer of random weights."""
     import pandas as pd
 
     random = {probe.layer: probe.scores for probe in probes if probe.weights == RANDOM}
@@ -224,7 +201,11 @@ def _table(labels: NDArray[Any], probes: Sequence[Probed]) -> pd.DataFrame:
             {"weights": weights, "layer": layer, **area, **gain.columns("gain"), "inverse_penalty": penalty}
         )
     # Whole numbers, and nothing for the k-mers.
-    return pd.DataFrame(rows).astype({"layer": "Int64"})
+    table = pd.DataFrame(rows).astype({"layer": "Int64"})
+    with into_directory(output) as files:
+        write_tsv(files / "probes.tsv", table)
+        _figure(table, files / "probes.svg")
+    return table
 
 
 def _figure(table: pd.DataFrame, path: Path) -> None:
@@ -234,7 +215,7 @@ def _figure(table: pd.DataFrame, path: Path) -> None:
             area = Estimate(row["auroc"], row["auroc_low"], row["auroc_high"])
             axis.axhspan(area.low, area.high, color=PALE, alpha=0.5, linewidth=0)
             axis.axhline(area.value, color=GREY, linestyle=(0, (5, 2)), label=f"{KMERS} {interval(*area)}")
-        for number, (weights, (label, colour, marker)) in enumerate(_LOOKS.items()):
+        for number, (weights, (label, colour, marker)) in enumerate(LOOKS.items()):
             own = table[table["weights"] == weights]
             if own.empty:
                 continue

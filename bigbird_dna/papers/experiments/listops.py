@@ -62,11 +62,8 @@ def evaluate(tokens: list[str]) -> int:
 
 
 def generate(config: ListOpsConfig, seed: int) -> Iterator[tuple[str, str, int]]:
-    """Expressions of all splits: (split, tokens with blanks between them, value).
-
-    An expression is a function of seed, split and number, but for those that had come up before. `DataError`:
-    there are not enough different expressions of these sizes.
-    """
+    """Expressions of all splits: (split, tokens with blanks between them, value), each a function of seed,
+    split and number, but for those that had come up before; `DataError` where there are not enough."""
     seen: set[bytes] = set()
     # What is judged on first: more examples to learn from leave it as it is.
     for split in reversed(SPLITS):
@@ -122,10 +119,8 @@ def write_listops(directory: Path, config: ListOpsConfig, seed: int) -> None:
 
 
 def read_listops(path: Path) -> Sequences:
-    """Read a table of expressions and their values, plain or gzip; published ones too, without parentheses.
-
-    `DataError`: names file, line and value: it is not such a table, or a value is not that of its expression.
-    """
+    """Read a table of expressions and their values, plain or gzip, also without closing brackets'
+    parentheses; `DataError` names file, line and value."""
     numbers = {token: number for number, token in enumerate(TOKENS)}
     found: list[bytes] = []
     targets: list[int] = []

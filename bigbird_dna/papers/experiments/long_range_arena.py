@@ -1,4 +1,5 @@
-"""Long-Range Arena: a classifier for each task, attention and seed, and their table."""
+"""Experiments on bytes and symbols: Long-Range Arena, a classifier for each task, attention and seed; and one
+causal model of images or text."""
 
 import math
 from collections.abc import Sequence
@@ -6,11 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from bigbird_dna.config import Config, LongRangeConfig
-from bigbird_dna.disk.atomic import read_json
 from bigbird_dna.disk.directories import atomic_directory, into_directory
+from bigbird_dna.disk.tables import number, read_object, write_tsv
 from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.papers.experiments.comparing import by_arm, check_comparable
-from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, with_keys
+from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, require, with_keys
 from bigbird_dna.papers.experiments.published import LONG_RANGE, LONG_RANGE_SOURCE
 
 RESULT = "result.json"
@@ -33,7 +34,6 @@ class LongRangeArena(Experiment):
         """Any run can have it: without the section in published sizes."""
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """By task and attention."""
         section = _section(run)
         return [
             Arm(
@@ -48,11 +48,9 @@ class LongRangeArena(Experiment):
         ]
 
     def data_config(self, run: Config, data: str) -> Config:
-        """The section alone."""
         return with_keys(run, "long-range", {}, self.name)
 
     def make_data(self, run: Config, data: str, output: Path) -> None:
-        """Generate ListOps' expressions or draw Pathfinder's images; the same section, the same files."""
         from bigbird_dna.papers.experiments.listops import write_listops
         from bigbird_dna.papers.experiments.pathfinder import write_pathfinder
 
@@ -66,7 +64,6 @@ class LongRangeArena(Experiment):
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write `long_range.tsv` and `long_range.md`."""
         return write_report([job.model for job in jobs], output)
 
 
@@ -82,21 +79,17 @@ class LongRangeResult(NamedTuple):
 
     @property
     def arm(self) -> tuple[str, str]:
-        """What results that are averaged have in common."""
         return self.values["task"], self.values["attention"]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What must be the same of those."""
         return {key: self.values[key] for key in ("test_sequences", "parameters", "steps", "data")}
 
 
 def read_result(directory: Path) -> LongRangeResult:
     """Read a classifier's directory; `DataError` names the file and what is wrong with it."""
     path = directory / RESULT
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise DataError(f"{path}: holds no JSON object")
+    values = read_object(path)
     for key in (*_TEXTS, *_SHARES, *_COUNTS, "data"):
         if key not in values:
             raise DataError(f"{path}: has no {key!r}")
@@ -118,10 +111,8 @@ def read_result(directory: Path) -> LongRangeResult:
 
 
 def table(results: Sequence[LongRangeResult]) -> list[dict[str, Any]]:
-    """Rows of `COLUMNS`, by task and falling accuracy, the published averages last.
-
-    `DataError`: two results of a task and attention are of one seed, or of other data or trainings.
-    """
+    """Rows of `COLUMNS`, by task and falling accuracy, the published averages last; `DataError` where two
+    results of an arm are of one seed, or of other data or trainings."""
     arms = by_arm(((one.arm, one.values["seed"]) for one in results), [one.path for one in results])
     rows = [_row([results[number] for number in seeds.values()]) for seeds in arms.values()]
     rows.sort(key=lambda row: (row["task"], -row["accuracy"], row["attention"]))
@@ -189,3 +180,30 @@ def _markdown(rows: Sequence[dict[str, Any]]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", f"(p) {LONG_RANGE_SOURCE}.", ""])
+
+
+_BITS = ("bits_per_byte", "by_frequency", "by_frequency_after_a_byte")
+
+
+class ByteLm(Experiment):
+    name: ClassVar[str] = "byte_lm"
+    files: ClassVar[Sequence[str]] = ("byte_lm.tsv",)
+
+    def check(self, run: Config) -> None:
+        require(run.byte_lm, "density: is missing: it names format and files")
+
+    def arms(self, run: Config) -> Sequence[Arm]:
+        assert run.byte_lm is not None
+        return [Arm(run.byte_lm.encoder.attention, "bytes", (run.byte_lm.training.seed,))]
+
+    def compare(
+        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+    ) -> list[str]:
+        import pandas as pd
+
+        path = jobs[0].model / RESULT
+        result = read_object(path)
+        bits, simple, after = (number(result, key, path) for key in _BITS)
+        with into_directory(output, [jobs[0].model]) as files:
+            write_tsv(files / self.files[0], pd.DataFrame([result]))
+        return [f"{bits:.4f} bits per byte; by frequency {simple:.4f}, after a byte {after:.4f}"]

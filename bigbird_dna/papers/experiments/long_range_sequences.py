@@ -24,7 +24,6 @@ class Sequences(NamedTuple):
 
     @classmethod
     def joined(cls, rows: Sequence[bytes], targets: npt.NDArray[np.int64]) -> Self:
-        """Sequences of these bytes."""
         ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
         return cls(np.frombuffer(b"".join(rows), np.uint8), ends, targets)
 
@@ -33,15 +32,12 @@ class Sequences(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """Symbols of the longest sequence."""
         return int(np.diff(self.ends, prepend=0).max())
 
     def row(self, number: int) -> npt.NDArray[np.uint8]:
-        """The symbols of a sequence."""
         return self.symbols[self.ends[number - 1] if number else 0 : self.ends[number]]
 
     def firsts(self) -> npt.NDArray[np.uint8]:
-        """The first symbol of each sequence, (N,)."""
         found: npt.NDArray[np.uint8] = self.symbols[np.concatenate([[0], self.ends[:-1]])]
         return found
 

@@ -65,24 +65,19 @@ class ClassObjective:
         self.epochs = Epochs(config.seed, len(learnt), lambda _: np.arange(len(learnt)))
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Sequences of a step."""
         return self.learnt.batch(self.epochs.indices(step * self.config.batch_size + first, count))
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some rows, as `take_rows`."""
         return take_rows(batch, rows)
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Sequences."""
         return {"sequences": float(len(batch["targets"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean cross-entropy, nats."""
         logits = network(batch["ids"], batch["lengths"]).float()
         return F.cross_entropy(logits, batch["targets"], reduction="sum") / totals["sequences"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Loss and accuracy on held-out sequences, the first `EVALUATED_SEQUENCES`."""
         device = next(network.parameters()).device
         loss, right, count = 0.0, 0, min(EVALUATED_SEQUENCES, len(self.held_out))
         for rows in _parts(self.held_out, count):
@@ -131,14 +126,8 @@ Accuracy = tuple[int, int]
 
 @dataclass(eq=False)
 class SequenceTask(Task[Classifier, Accuracy]):
-    """Training of a classifier with one of the attentions; its metrics are in `result.json`.
-
-    They are test accuracy with a 95 % interval (Wilson), and beside it that of what needs no reading:
-    `baseline`, and the most frequent class.
-
-    `UsageError` if there is no such task or attention in the configuration, or the seed is out of its range;
-    `DataError` if the data can't be read.
-    """
+    """Training of a classifier with one of the attentions. Its result is test accuracy with a 95 % interval
+    (Wilson), beside that of what needs no reading: `baseline`, and the most frequent class."""
 
     section: LongRangeConfig
     task: LongRangeTask
@@ -148,12 +137,10 @@ class SequenceTask(Task[Classifier, Accuracy]):
 
     @property
     def inputs(self) -> Sequence[Path]:
-        """The data."""
         return [self.directory]
 
     @cached_property
     def config(self) -> TrainingConfig:
-        """That of the task in the section."""
         check_choice("task", self.task, LONG_RANGE_TASKS)
         check_choice("attention", self.attention, self.section.attentions)
         if not 0 <= self.seed < 2**32:
@@ -163,45 +150,36 @@ class SequenceTask(Task[Classifier, Accuracy]):
 
     @cached_property
     def data(self) -> Data:
-        """The sequences of all splits."""
         return READERS[self.task](self.directory)
 
     @cached_property
     def longest(self) -> int:
-        """Tokens of the longest sequence."""
         return max(one.longest for one in self.data.splits.values()) + 1
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        """That of the attention."""
         return self.section.encoder_of(self.attention, self.data.symbols + OFFSET, self.longest)
 
     @cached_property
     def checksums(self) -> dict[str, str]:
-        """Of the files, by split."""
         return {split: checksum(self.directory / _FILES[self.task].format(split)) for split in SPLITS}
 
     def identity(self) -> dict[str, Any]:
-        """Task, pooling and files."""
         of = {"task": self.task, "pooling": self.section.pooling, "classes": self.data.classes}
         return {**of, "data": self.checksums}
 
     def build(self) -> Classifier:
-        """A classifier."""
         return Classifier(self.encoder, self.data.classes, self.section.pooling)
 
     def objective(self, network: Classifier, world: World) -> ClassObjective:
-        """Classes."""
         return ClassObjective(self.data.splits["train"], self.data.splits["valid"], self.config)
 
     def describe(self, network: Classifier) -> str:
-        """Task, attention and sequences."""
         parameters = sum(parameter.numel() for parameter in network.parameters())
         count = len(self.data.splits["train"])
         return f"{self.task} with {self.attention}, {count:,} sequences, {parameters:,} parameters"
 
     def measure(self, trained: TrainingResult[Classifier]) -> Accuracy:
-        """Test sequences that are classified rightly."""
         test = self.data.splits["test"]
         right = predictions(trained.network, test, trained.world) == test.targets
         return int(right.sum()), len(right)
@@ -209,7 +187,6 @@ class SequenceTask(Task[Classifier, Accuracy]):
     def write(
         self, directory: Path, trained: TrainingResult[Classifier], measured: Accuracy
     ) -> dict[str, Any]:
-        """The network and its result."""
         (right, count), data = measured, self.data
         accuracy, (low, high) = right / count, wilson_interval(right, count)
         result = {

@@ -140,11 +140,8 @@ def drawings(config: PathfinderConfig, split: str, seed: int) -> Iterator[Drawin
 
 
 def write_pathfinder(directory: Path, config: PathfinderConfig, seed: int) -> None:
-    """Write `train.npz`, `valid.npz` and `test.npz` into a directory.
-
-    Each has `images` (N, S, S) uint8, `labels` (N,) uint8, 1: a path joins the circles, and `distances` (N,)
-    float32 of the circles, pixels.
-    """
+    """Write `train.npz`, `valid.npz` and `test.npz`: `images` (N, S, S) uint8, `labels` (N,) uint8, 1: a path
+    joins the circles, and `distances` (N,) float32 of the circles, pixels."""
     for split in SPLITS:
         count = getattr(config.examples, split)
         images = np.empty((count, config.size, config.size), np.uint8)
@@ -166,10 +163,7 @@ class Images(NamedTuple):
 
 
 def read_pathfinder(path: Path) -> Images:
-    """Read what `write_pathfinder` wrote, or others in that form.
-
-    `DataError`: names the file and what is wrong with it.
-    """
+    """Read what `write_pathfinder` wrote, or others in that form; `DataError` names the file."""
     wanted = {"images": (3, np.uint8), "labels": (1, np.uint8), "distances": (1, np.float32)}
     with reading(path, "not readable as .npz", Exception), open_npz(path) as arrays:
         headers = {name: arrays.header(name) for name in wanted if name in arrays.names}

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_TASKS, Config, StudyStart, share_name
-from bigbird_dna.data.predictions import compare, negative_set_of
+from bigbird_dna.data.predictions import negative_set_of
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.papers.experiments.comparing import (
-    AUROC,
     EvaluatedModels,
     by_arm,
     compare_arms,
     evaluate_medians,
-    evaluate_rows,
+    evaluate_windows,
     open_test_bins,
     track_aurocs,
 )
@@ -56,11 +54,9 @@ class PretrainingStudy(Experiment):
     files: ClassVar[Sequence[str]] = ("study.tsv", "study.svg", "study_steps.svg", "study.txt")
 
     def check(self, run: Config) -> None:
-        """The other sections are compared with it as the whole configuration is."""
         require(run.pretraining_study, "study: is missing: it names starts, shares and seeds")
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """By task, start and share."""
         study = run.pretraining_study
         assert study is not None
         arms = []
@@ -89,7 +85,6 @@ class PretrainingStudy(Experiment):
         return arms
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        """The labels of the test bins, and the pretrained model."""
         assert run.pretraining_study is not None
         labels = (
             [run.paths.held_out_bins / "labels.npz"] if "chromatin" in run.pretraining_study.tasks else []
@@ -99,7 +94,6 @@ class PretrainingStudy(Experiment):
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        """Write the study's report; lines are its sentences."""
         return study_report(
             [job.model for job in jobs],
             output,
@@ -107,14 +101,7 @@ class PretrainingStudy(Experiment):
             pretrained=run.paths.pretrained if run.studies(PRETRAINED) else None,
             benchmarks=benchmarks,
             min_positives=run.pretraining_study.min_positives_report if run.pretraining_study else 1,
-        ).sentences
-
-
-class StudyReport(NamedTuple):
-    """What a study shows."""
-
-    arms: list[StudyArm]
-    sentences: list[str]
+        )
 
 
 def study_report(
@@ -125,41 +112,31 @@ def study_report(
     pretrained: Path | None = None,
     benchmarks: Path | None = None,
     min_positives: int = 1,
-) -> StudyReport:
-    """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt` to the directory `output`.
-
-    Models differ in start, share of the examples and seed; test bins with `labels` are predicted in
-    `predictions.npy` beside a chromatin model's directory. The log of the model `pretrained` and Snakemake's
-    tables in `benchmarks` contain the times.
-    """
+) -> list[str]:
+    """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt`; returns the sentences. Test bins
+    with `labels` are predicted in `predictions.npy` beside a chromatin model's directory. The log of
+    `pretrained` and Snakemake's tables in `benchmarks` contain the times."""
     tasks = read_models(models)
-    if not tasks:
-        raise DataError("a study needs at least one model directory")
     seconds = None if pretrained is None else pretraining_seconds(pretrained)
     found = [arm for task_models in tasks.values() for arm in study_arms(task_models, labels, min_positives)]
     sentences = write_sentences(found, seconds, benchmarks)
-    table = study_table(found, seconds)
     with into_directory(output, models if pretrained is None else [*models, pretrained]) as files:
-        write_tsv(files / "study.tsv", table)
+        write_tsv(files / "study.tsv", study_table(found, seconds))
         share_figure(found, files / "study.svg")
         steps_figure(found, files / "study_steps.svg")
         (files / "study.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
-    return StudyReport(found, sentences)
+    return sentences
 
 
 def study_arms(
     models: Sequence[FineTunedModel], labels: Path | None, min_positives: int = 1
 ) -> list[StudyArm]:
-    """The arms of a task's models, evaluated on test data, in their order; `labels` are of the test bins.
-
-    Tracks with fewer than `min_positives` positive test bins have no part in the median. `UsageError` where
-    there are chromatin models and no labels, `DataError` where models predict other windows or bins.
-    """
+    """The arms of a task's models, evaluated on test data, in their order. Tracks with fewer than
+    `min_positives` positive test bins have no part in the median."""
     if models[0].task == "promoters":
         evaluated = _evaluate_promoters(models)
-    elif labels is None:
-        raise UsageError("--labels: name the labels of the test bins that the chromatin models predict")
     else:
+        assert labels is not None
         evaluated = _evaluate_chromatin(models, labels, min_positives)
     arms = by_arm(((model.arm, model.seed) for model in models), [model.path for model in models])
 
@@ -175,12 +152,11 @@ def study_arms(
 
 
 def _evaluate_promoters(models: Sequence[FineTunedModel]) -> EvaluatedModels:
-    files = {str(number): model.path / PREDICTIONS["promoters"] for number, model in enumerate(models)}
-    lined = compare(negative_set_of(files["0"]), files)
-    if len(np.unique(lined.labels)) < 2:
-        raise DataError(f"{files['0']}: the test windows are of one class: there is no AUROC")
-    scores = np.stack([lined.scores[name] for name in files])
-    return evaluate_rows(lined.labels, scores, lined.pairs, AUROC)
+    files = [model.path / PREDICTIONS["promoters"] for model in models]
+    evaluated, labels, _ = evaluate_windows(files, negative_set_of(files[0]))
+    if len(np.unique(labels)) < 2:
+        raise DataError(f"{files[0]}: the test windows are of one class: there is no AUROC")
+    return evaluated
 
 
 def _evaluate_chromatin(
@@ -223,53 +199,33 @@ def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> 
     return pd.DataFrame(rows)
 
 
-@dataclass(frozen=True)
-class Times:
-    """Seconds of pretraining, and of fine-tuning by start: a mean over shares and seeds."""
-
-    pretraining: float | None
-    by_start: Mapping[str, float]
-
-    def describe(self, what: str) -> str:
-        """Both as a sentence, `what` they are at its end; "" where one of them isn't known."""
-        if self.pretraining is None or PRETRAINED not in self.by_start:
-            return ""
-        own = self.by_start[PRETRAINED]
-        text = (
-            f"Pretraining took {minutes(self.pretraining)}, fine-tuning {minutes(own)}: "
-            f"{minutes(self.pretraining + own)} in all"
-        )
-        if LONGER in self.by_start:
-            text += (
-                f", against {minutes(self.by_start[LONGER])} of random weights that were trained for longer"
-            )
-        return f"{text}, {what}."
-
-
-def logged_times(arms: Sequence[StudyArm], pretraining: float | None) -> Times:
-    """Times of the optimiser's steps."""
-    starts = dict.fromkeys(arm.start for arm in arms)
-    return Times(
-        pretraining,
-        {start: float(np.mean([c.seconds for c in arms if c.start == start])) for start in starts},
+def _describe_times(pretraining: float | None, by_start: Mapping[str, float], what: str) -> str:
+    """Seconds of pretraining and fine-tuning as a sentence; "" where one of them isn't known."""
+    if pretraining is None or PRETRAINED not in by_start:
+        return ""
+    own = by_start[PRETRAINED]
+    text = (
+        f"Pretraining took {minutes(pretraining)}, fine-tuning {minutes(own)}: "
+        f"{minutes(pretraining + own)} in all"
     )
+    if LONGER in by_start:
+        text += f", against {minutes(by_start[LONGER])} of random weights that were trained for longer"
+    return f"{text}, {what}."
 
 
-def processor_times(arms: Sequence[StudyArm], benchmarks: Path) -> Times:
-    """CPU time of the jobs, a start's only where all of its jobs have been measured."""
-    found: dict[str, list[float | None]] = {}
-    for arm in arms:
-        for model in arm.models:
-            # Below experiments/NAME/ARM/SEED, which the rule `arm` has as its wildcards.
-            path = benchmarks / f"arm-{'-'.join(model.path.parts[-4:-1])}.tsv"
-            found.setdefault(arm.start, []).append(processor_seconds(path))
-    known = {start: [value for value in values if value is not None] for start, values in found.items()}
-    means = {start: float(np.mean(known[start])) for start in found if len(known[start]) == len(found[start])}
-    return Times(processor_seconds(benchmarks / f"{_PRETRAINING}.tsv"), means)
+def _means(seconds: Sequence[tuple[str, float | None]]) -> dict[str, float]:
+    """Mean times by start, of those that are all known."""
+    by_start: dict[str, list[float | None]] = {}
+    for start, value in seconds:
+        by_start.setdefault(start, []).append(value)
+    return {
+        start: float(np.mean([value for value in values if value is not None]))
+        for start, values in by_start.items()
+        if None not in values
+    }
 
 
 def minutes(seconds: float) -> str:
-    """A time in words."""
     if seconds < 90:
         return "a minute" if seconds >= 30 else "less than a minute"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
@@ -278,30 +234,32 @@ def minutes(seconds: float) -> str:
 def write_sentences(
     arms: Sequence[StudyArm], pretraining: float | None, benchmarks: Path | None = None
 ) -> list[str]:
-    """Sentences on every task of a study: what pretraining buys in all, then share by share, and the times.
-
-    `pretraining` is its time in seconds by its log; `benchmarks` Snakemake's, for the time of processors.
-    """
+    """What pretraining buys in all, then share by share, and the times: those of `pretraining` in seconds by
+    its log, and Snakemake's `benchmarks`, of processors."""
     paragraphs = []
     for task in dict.fromkeys(arm.task for arm in arms):
         own = [arm for arm in arms if arm.task == task]
         paragraphs.append(_verdict(task, own))
         for share in dict.fromkeys(arm.share for arm in own):
             paragraphs.append(_at_share(share, [arm for arm in own if arm.share == share]))
-        paragraphs.append(
-            logged_times(own, pretraining).describe(
-                "by the logs of the trainings, without measurements in between"
-            )
-        )
+        logged = _means([(arm.start, arm.seconds) for arm in own])
+        what = "by the logs of the trainings, without measurements in between"
+        paragraphs.append(_describe_times(pretraining, logged, what))
         if benchmarks is not None:
-            paragraphs.append(
-                processor_times(own, benchmarks).describe("in the time of processors, of whole jobs")
-            )
+            # Models are below experiments/NAME/ARM/SEED, which the rule `arm` has as its wildcards.
+            jobs = [
+                (arm.start, benchmarks / f"arm-{'-'.join(model.path.parts[-4:-1])}.tsv")
+                for arm in own
+                for model in arm.models
+            ]
+            measured = _means([(start, processor_seconds(path)) for start, path in jobs])
+            before = processor_seconds(benchmarks / f"{_PRETRAINING}.tsv")
+            what = "in the time of processors, of whole jobs"
+            paragraphs.append(_describe_times(before, measured, what))
     return [paragraph for paragraph in paragraphs if paragraph]
 
 
 def _verdict(task: str, arms: Sequence[StudyArm]) -> str:
-    """What the shares have in common."""
     against = [arm for arm in arms if arm.start == RANDOM and not math.isnan(arm.gain.value)]
     if not against:
         return f"{task.capitalize()}: there are no models of both starts to compare."
@@ -332,7 +290,6 @@ def _kind(arm: StudyArm) -> str:
 
 
 def _at_share(share: float, arms: Sequence[StudyArm]) -> str:
-    """The starts at one share beside each other."""
     starts = {arm.start: arm for arm in arms}
     first = starts.get(PRETRAINED)
     if first is None:
@@ -395,5 +352,4 @@ def _percent(share: float) -> str:
 
 
 def _signed(value: float) -> str:
-    """With a minus sign; −0.000 is 0.000."""
     return f"{round(value, 3) + 0.0:.3f}".replace("-", "−")

@@ -1,17 +1,9 @@
-"""How far information goes: which tokens a token's vector can depend on after some layers.
+"""How far information goes: which tokens a token's vector can depend on after some layers (docs/theory.md).
 
 A layer carries information along the edges of its graph, all heads' together, and a token keeps what it has.
-What a network of several layers reaches is the product of their graphs. Before the first layer a convolution
-carries what embeddings say to the tokens around.
-
-The farthest vector is a task of one layer of full attention, and of many sparse ones (BigBird, section 3.4):
-of n unit vectors, find for each the one that is farthest from it. In one layer each token asks for the least
-product with its own vector: query −β u, key u, value u, and for a large β softmax takes that one alone. A
-token of a sparse layer takes the farthest one that it sees. Where the farthest of all is not among these, the
-layer's output for that token doesn't depend on it, so no weights can give it: the share of tokens that see
-theirs bounds what is right, and these weights attain it. That holds of one layer. Two layers can reach all
-and still be unable to compare all: that graphs of Õ(n) edges need Ω̃(n) layers is proven under the orthogonal
-vectors conjecture, and not shown here.
+Before the first layer a convolution carries what embeddings say to the tokens around. The farthest of n unit
+vectors u is found by query −β u, key u and value u: for a large β softmax takes the least product alone. The
+share of tokens that see theirs bounds what is right in one layer, and these weights attain it.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,12 +39,10 @@ class ReceptiveField(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of all pairs of tokens."""
         return float(self.graph.mean())
 
     @property
     def complete(self) -> bool:
-        """Whether every token knows of every other."""
         return bool(self.graph.all())
 
 
@@ -152,5 +142,4 @@ def bound(vectors: Tensor, graph: npt.NDArray[np.bool_]) -> float:
 
 
 def accuracy(vectors: Tensor, attend: Attend) -> float:
-    """The share of right answers of one layer."""
     return float((answers(vectors, attend) == farthest(vectors)).mean())

@@ -1,45 +1,67 @@
-"""One job of an experiment: its training or comparator, what its model predicts, what its steps take."""
+"""One job of an experiment: its training or comparator, what its model predicts, what its steps take.
 
+A step that is measured is the one that training makes, by the same kernels and in the same micro-batches,
+without making batches, measuring on held-out data and saving checkpoints. Time on a CPU is that of
+processors: what else the machine does counts little. On a GPU it is the clock's.
+"""
+
+import gc
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from bigbird_dna.config import Config, LongRangeConfig, parse_config, stage_text
+from bigbird_dna.config import (
+    Config,
+    EncoderConfig,
+    LongRangeConfig,
+    PretrainingConfig,
+    complete,
+    parse_config,
+    stage_text,
+)
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, check_writable, write_json
 from bigbird_dna.disk.tables import read_object, whole_number
-from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.evaluation import evaluate_models
 from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.directory import load_pretrained
+from bigbird_dna.model.directory import build_network, encoder_for, load_pretrained
+from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.papers.comparators.fitting import ComparatorOptions, PromoterData, TrackData, fit_comparator
+from bigbird_dna.papers.comparators.fitting import PromoterData, TrackData, fit_comparator
 from bigbird_dna.papers.experiments.ablation_arms import steps_in_time
-from bigbird_dna.papers.experiments.ablation_files import split_name
+from bigbird_dna.papers.experiments.ablation_files import FORMAT
 from bigbird_dna.papers.experiments.byte_lm_training import BytesTask
-from bigbird_dna.papers.experiments.comparing import check_comparable
 from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan
 from bigbird_dna.papers.experiments.long_range_training import SequenceTask
 from bigbird_dna.papers.experiments.trained_models import pretraining_seconds
-from bigbird_dna.papers.experiments.training_cost import measure_training
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.store import TokenStore
-from bigbird_dna.training.distributed import World
+from bigbird_dna.tokens.text import load_tokenizer
+from bigbird_dna.training.distributed import World, autocast
+from bigbird_dna.training.measuring import begin_memory_peak, chosen_kernels, memory_peak
+from bigbird_dna.training.optimizers import make_optimizer
 from bigbird_dna.training.task import Task, train
 
 ARM = "arm.json"
+_FEWEST, _MOST, _SECONDS = 3, 30, 2.0  # steps that are measured: so many, or as many as this time has
+_FIRST_TOKENS = 64  # of a step beforehand, which loads or compiles what all steps need
+_MIB = 2**20
 
 
 def find_job(run: Config, experiment: str, arm: str, seed: int | None) -> ArmJob:
@@ -54,11 +76,8 @@ def find_job(run: Config, experiment: str, arm: str, seed: int | None) -> ArmJob
 
 
 def run_job(job: ArmJob, output: Path, checkpoints: Path, world: World) -> None:
-    """Train an arm's model, or fit its comparator, into the directory `output`.
-
-    Beside it goes `arm.json`: experiment, arm, seed, the keys that differ from the run's, and of a training
-    its metrics. A killed training goes on from its last checkpoint when it is started again.
-    """
+    """Train an arm's model, or fit its comparator, into `output`, with `arm.json` beside it: experiment, arm,
+    seed, keys that differ from the run's, metrics."""
     if job.is_model:
         found = train(_task(job), output, checkpoints, world)
     else:
@@ -101,11 +120,8 @@ def _check_tracks(job: ArmJob) -> None:
 
 def _timed(job: ArmJob) -> Config:
     """The configuration with as many steps as the time of the arm has, by measured costs."""
-    own, *reference = job.arm.costs
     config = job.config
-    steps = steps_in_time(
-        config, own, reference=reference[0] if reference else None, seconds=job.arm.options.get("seconds")
-    )
+    steps = steps_in_time(config, *job.arm.costs, seconds=job.arm.options.get("seconds"))
     values = json.loads(stage_text(config, "pretraining"))
     values["pretraining"]["steps"] = steps
     return parse_config(values)
@@ -119,17 +135,14 @@ def _fit(job: ArmJob, output: Path, checkpoints: Path, device: str) -> Any:
         if arm.task == "promoters"
         else TrackData(job.config, arm.predictor, job.data, job.reference, window)
     )
-    options = ComparatorOptions(seed=job.seed, model=arm.initialization, **given)
+    options = {"seed": job.seed, "model": arm.initialization, **given}
     return fit_comparator(data, output, checkpoints, options, device).get("metrics")
 
 
 def predict(job: ArmJob, output: Path, device: str = "auto") -> None:
-    """What an arm's model predicts of held-out data.
-
-    Of a chromatin model the probabilities of the test bins (.npy), of a pretrained one bits of hidden tokens
-    (.npz) or bits per base (.tsv); `UsageError` where the comparison wants none.
-    """
-    arm, paths = job.arm, job.run.paths
+    """Write what an arm's model predicts of held-out data: probabilities of test bins (.npy), bits of hidden
+    tokens (.npz) or bits per base (.tsv); `UsageError` where the comparison wants none."""
+    arm, paths, length = job.arm, job.run.paths, job.config.pretraining.sequence_tokens
     match arm.predictions:
         case "npy":
             evaluate_models(
@@ -141,15 +154,9 @@ def predict(job: ArmJob, output: Path, device: str = "auto") -> None:
                 device=device,
             )
         case "npz":
-            score_masked_tokens(
-                {f"{arm.options['mechanism']}-{job.seed}": job.model},
-                paths.tokens,
-                output,
-                sequence_tokens=job.config.pretraining.sequence_tokens,
-                device=device,
-            )
+            name = f"{arm.options['mechanism']}-{job.seed}"
+            score_masked_tokens(name, job.model, paths.tokens, output, sequence_tokens=length, device=device)
         case "tsv":
-            length = job.config.pretraining.sequence_tokens
             evaluate_pretraining(
                 job.model, paths.tokens, output, sequence_tokens=length, alone=True, device=device
             )
@@ -179,82 +186,177 @@ def make_data(job: ArmJob, output: Path) -> None:
 
 
 def score_masked_tokens(
-    models: Mapping[str, Path],
+    name: str,
+    path: Path,
     tokens: Path,
     output: Path,
     *,
     sequence_tokens: int,
     sequences: int = 1000,
-    split: str = "test",
     device: str = "auto",
 ) -> None:
-    """Write the bits of the same hidden tokens by models NAME-SEED (.npz), for a paired comparison.
-
-    15 % of the tokens of at most so many `sequences`, spread evenly over the split, are hidden. The file has
-    `names`, `steps` and `seconds` (M,) of the trainings, `bits` (M, T), `bases` and `blocks` (T,), and
-    `sequence_tokens`. `UsageError` where inputs are longer than a model takes, or a name has no seed;
-    `DataError` where models see other tokens.
+    """Write the bits of hidden test tokens by a model NAME-SEED (.npz): 15 % of those of at most so many
+    `sequences`, the same for models of one tokenizer and task. The file has `names`, `steps` and `seconds`
+    (M,) of the trainings, `bits` (M, T), `bases` and `blocks` (T,), and `sequence_tokens`, for M = 1 model.
     """
-    for name in models:
-        try:
-            split_name(name, "a model's name")
-        except DataError as error:
-            raise UsageError(str(error)) from None
     check_writable(output)
-    place = choose_device(device)
-    held_out: HeldOut | None = None
-    described: list[tuple[Path, Mapping[str, object]]] = []
-    bits: list[NDArray[np.float64]] = []
-    steps, seconds = [], []
-    for name, path in models.items():
-        model = load_pretrained(path)
-        if sequence_tokens > model.config.max_length:
-            raise UsageError(f"{path}: takes {model.config.max_length} tokens, not {sequence_tokens}")
-        if held_out is None:
-            held_out = _drawn(model, tokens / split, sequence_tokens, sequences)
-        described.append((path, _settings(model)))
-        check_comparable(described)
-        model.network.to(place).eval()
-        with torch.inference_mode():
-            bits.append(held_out.bits(model.network, model.tokenizer, place).bits)
-        steps.append(_steps(path))
-        seconds.append(pretraining_seconds(path))
-        log(f"{name}: {bits[-1].sum() / held_out.bases.sum():.4f} bits per base")
-    assert held_out is not None
-    arrays: dict[str, NDArray[np.generic]] = {
-        "names": np.array(list(models)),
-        "steps": np.array(steps, np.int64),
-        "seconds": np.array(seconds, np.float64),
-        "sequence_tokens": np.array([sequence_tokens], np.int64),
-        "bits": np.stack(bits),
-        "bases": held_out.bases,
-        "blocks": held_out.blocks,
-    }
-    with atomic_path(output) as temporary, temporary.open("wb") as stream:
-        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
-
-
-def _drawn(model: LoadedModel, store: Path, sequence_tokens: int, sequences: int) -> HeldOut:
+    place, model = choose_device(device), load_pretrained(path)
+    if sequence_tokens > model.config.max_length:
+        raise UsageError(f"{path}: takes {model.config.max_length} tokens, not {sequence_tokens}")
     assert isinstance(model.settings, PretrainingSettings)
-    return HeldOut.draw(
-        TokenStore.open(store, model.tokenizer),
+    held_out = HeldOut.draw(
+        TokenStore.open(tokens / "test", model.tokenizer),
         model.tokenizer,
         sequence_tokens,
         sequences,
         pairs=model.settings.next_sentence,
         causal=model.config.causal,
     )
+    model.network.to(place).eval()
+    with torch.inference_mode():
+        bits = held_out.bits(model.network, model.tokenizer, place).bits
+    metrics = path / "metrics.json"
+    arrays: dict[str, NDArray[np.generic]] = {
+        "names": np.array([name]),
+        "steps": np.array([whole_number(read_object(metrics), "steps", metrics)], np.int64),
+        "seconds": np.array([pretraining_seconds(path)], np.float64),
+        "sequence_tokens": np.array([sequence_tokens], np.int64),
+        "bits": bits[None],
+        "bases": held_out.bases,
+        "blocks": held_out.blocks,
+    }
+    log(f"{name}: {bits.sum() / held_out.bases.sum():.4f} bits per base")
+    with atomic_path(output) as temporary, temporary.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
 
-def _settings(model: LoadedModel) -> dict[str, object]:
-    """What models must have in common to see the same inputs."""
-    assert isinstance(model.settings, PretrainingSettings)
+def measure_training(
+    config: Config,
+    tokenizer: Path,
+    output: Path,
+    *,
+    tokens: Sequence[int],
+    batch_tokens: int,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Write time and memory of steps of pretraining on random tokens, for lengths of inputs in `tokens`; a
+    step has `batch_tokens` or one longer input. `peak_mib` is the most memory above what was there before the
+    network, null where the system can't say."""
+    check_writable(output)
+    settings = complete(config).pretraining
+    lengths = sorted({*tokens})
+    positions = max(config.encoder.max_length, *lengths)
+    encoder = encoder_for(
+        config.encoder.model_copy(update={"max_length": positions}), load_tokenizer(tokenizer)
+    )
+    place = choose_device(device)
+    _measure(encoder, settings, (1, _FIRST_TOKENS), place, steps=1)
+    rows = []
+    for length in lengths:
+        count = max(1, batch_tokens // length)
+        rows.append(_measure(encoder, settings, (count, length), place))
+        log(f"{length:,} tokens × {count:,}: {rows[-1]['tokens_per_second']:,.0f} tokens/s")
+    found = {
+        "format": FORMAT,
+        "attention": encoder.attention,
+        "attention_options": encoder.attention_options,
+        "parameters": sum(p.numel() for p in _network(encoder, settings).parameters()),
+        "device": place.type,
+        "threads": torch.get_num_threads(),
+        "clock": "processor" if place.type == "cpu" else "wall",
+        "lengths": rows,
+    }
+    write_json(output, found)
+    return found
+
+
+def _network(encoder: EncoderConfig, settings: PretrainingConfig) -> nn.Module:
+    return build_network(encoder, PretrainingSettings(next_sentence=settings.next_sentence))
+
+
+def _measure(
+    encoder: EncoderConfig,
+    settings: PretrainingConfig,
+    shape: tuple[int, int],
+    device: torch.device,
+    steps: int = _MOST,
+) -> dict[str, Any]:
+    """One length; `shape` (B, L) of a step's inputs."""
+    before = begin_memory_peak(device)
+    network = _network(encoder, settings).to(device).train()
+    step = _step(network, encoder, settings, shape, device)
+    seconds: list[float] = []
+    with chosen_kernels(network, settings, World(0, 1, device)):
+        while len(seconds) <= steps and (len(seconds) <= _FEWEST or sum(seconds) < _SECONDS):
+            began = _clock(device)
+            step()
+            seconds.append(_clock(device) - began)
+    highest = memory_peak(device)
+    del step, network
+    gc.collect()
+    middle = float(np.median(seconds[1:] or seconds))  # the first one makes plans and moments
     return {
-        "tokenizer": model.tokenizer.sha256,
-        "pretraining.next_sentence": model.settings.next_sentence,
-        "encoder.causal": model.config.causal,
+        "tokens": shape[1],
+        "sequences": shape[0],
+        "seconds": middle,
+        "seconds_of_steps": seconds[1:],
+        "tokens_per_second": shape[0] * shape[1] / middle,
+        "peak_mib": None if before is None or highest is None else (highest - before) / _MIB,
     }
 
 
-def _steps(path: Path) -> int:
-    return whole_number(read_object(path / "metrics.json"), "steps", path / "metrics.json")
+def _step(
+    network: nn.Module,
+    encoder: EncoderConfig,
+    settings: PretrainingConfig,
+    shape: tuple[int, int],
+    device: torch.device,
+) -> Callable[[], None]:
+    """A function that trains a fresh network by one step on the same random tokens."""
+    optimizer = make_optimizer(network, settings.optimizer)
+    parts = _micro_batches(encoder, settings, shape, device)
+    masked = sum(len(labels) for _, labels in parts)
+    cast = autocast(device, settings.precision)
+
+    def step() -> None:
+        for inputs, labels in parts:
+            with cast:
+                made: PretrainingOutput = network(*inputs)
+                loss = F.cross_entropy(made.tokens.float(), labels, reduction="sum") / masked
+                if made.next_sentence is not None:
+                    loss = loss + made.next_sentence.float().square().mean() / len(parts)
+            loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(network.parameters(), settings.optimizer.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def _micro_batches(
+    encoder: EncoderConfig, settings: PretrainingConfig, shape: tuple[int, int], device: torch.device
+) -> list[tuple[tuple[Tensor, ...], Tensor]]:
+    """The network's inputs and what is to be told of them, in as many parts as a step of training has."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    ids = torch.randint(encoder.vocabulary, shape, generator=generator)
+    # A causal model tells every token.
+    share = 1.0 if encoder.causal else settings.mask_fraction
+    hidden = torch.rand(shape, generator=generator) < share
+    hidden[0, 0] = True
+    # A step has no more micro-batches than inputs, which are divided as evenly as they can be.
+    count = min(settings.grad_accumulation, shape[0])
+    bounds = [shape[0] * part // count for part in range(count + 1)]
+    parts = []
+    for rows in (slice(first, end) for first, end in pairwise(bounds)):
+        own, masked = ids[rows], hidden[rows].flatten().nonzero()[:, 0]
+        lengths = torch.full(own.shape[:1], shape[1])
+        inputs = (own, lengths, torch.zeros_like(own), masked)
+        parts.append((tuple(value.to(device) for value in inputs), own.flatten()[masked].to(device)))
+    return parts
+
+
+def _clock(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+    return time.process_time()

@@ -1,13 +1,9 @@
-"""Tables 5, 6 and 7 as experiments: which language models and comparators each of them has.
-
-A language model is the run's own, or one of the section `tables`; Tables 6 and 7 have it fine-tuned and
-probed, from pretrained and from random weights.
-"""
+"""Tables 5, 6 and 7 as experiments: language models, the run's own and those of the section `tables`, fine-
+tuned and probed from pretrained and random weights, and comparators."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +11,7 @@ from bigbird_dna.config import PRETRAINED, Config
 from bigbird_dna.config.experiments import OWN_MODEL, TableModel
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources.inputs import annotation_file, locate
-from bigbird_dna.papers.comparators.registry import MOTIFS, NETWORK_NAMES, PROBE
+from bigbird_dna.papers.comparators.interface import MOTIFS, NETWORK_NAMES, PROBE
 from bigbird_dna.papers.experiments.experiment import (
     INDEX_ENDINGS,
     Arm,
@@ -31,18 +27,30 @@ _ENDINGS = ("tsv", "json", "md", "svg")
 Keys = dict[str, Any]
 
 
-class Table5(Experiment):
+class _Table(Experiment):
+    """A table of the paper."""
+
+    def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
+        """What the report is made of."""
+        return {"inputs": [job.model for job in jobs]}
+
+    def compare(
+        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
+    ) -> list[str]:
+        table = table_report(self.name, output=output, **self.given(run, jobs))
+        return [f"{self.name}: {len(table):,} rows"]
+
+
+class Table5(_Table):
     """Bits per base: the run's own evaluation, and a pretraining for each model of `tables.models`."""
 
     name: ClassVar[str] = "table5"
     files: ClassVar[Sequence[str]] = [f"tables/table5.{ending}" for ending in _ENDINGS]
 
     def check(self, run: Config) -> None:
-        """Language models are pretrained on a genome."""
         require(run.has_genome, "table5: needs a genome.reference to pretrain on")
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """A model each, with other inputs than the run's, and as many tokens a step."""
         own, steps = run.pretraining, run.tables.pretraining_steps
         return [
             Arm(
@@ -64,47 +72,38 @@ class Table5(Experiment):
         ]
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        """Bits per base of the run's own model."""
         return [run.paths.pretraining_bits]
 
-    def compare(
-        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
-    ) -> list[str]:
-        """Write Table 5."""
-        bits = {job.arm.name: job.predictions for job in jobs}
-        table = table_report(self.name, [run.paths.pretraining_bits], output, bits=bits)
-        return [f"{self.name}: {len(table):,} rows"]
+    def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
+        return {"inputs": self.inputs(run), "bits": {job.arm.name: job.predictions for job in jobs}}
 
 
-class Table6(Experiment):
+class Table6(_Table):
     """Promoters: a part for each negative set in the run's windows, and one for each further window."""
 
     name: ClassVar[str] = "table6"
     files: ClassVar[Sequence[str]] = [f"tables/table6.{ending}" for ending in _ENDINGS]
 
     def check(self, run: Config) -> None:
-        """Windows are cut around start sites of a genome."""
         there = run.has_promoters and not run.has_sequences
         require(there, "table6: there are no promoters on a genome in this run")
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """Language models, probes and comparators of one part after the other."""
         return [
             arm
             for (bases, negative_set), models in _parts(run).items()
-            for arm in _Part(
+            for arm in _arms(
                 run,
                 "promoters",
                 models,
                 f"{bases}-{negative_set}-",
-                keys=_sides(run, bases),
-                options={"negative_set": negative_set},
+                _sides(run, bases),
+                {"negative_set": negative_set},
                 data=str(bases),
-            ).arms()
+            )
         ]
 
     def data_config(self, run: Config, data: str) -> Config:
-        """Windows of so many bp, divided at the TSS as the run's are."""
         bases = int(data)
         sets = [negative_set for size, negative_set in _parts(run) if size == bases]
         keys = {**_sides(run, bases), "promoters.windows.negative_sets": sets}
@@ -113,29 +112,18 @@ class Table6(Experiment):
         return with_keys(run, "windows", keys, self.name)
 
     def data_inputs(self, run: Config) -> Sequence[Path]:
-        """Sequence, start sites, and the files that name contigs and coding bases."""
         paths, annotation = run.paths, annotation_file(run)
         named = [*([annotation] if annotation else []), *_aliases(run)]
         return [*(Path(f"{paths.reference}{end}") for end in ("", *INDEX_ENDINGS)), paths.promoters, *named]
 
     def make_data(self, run: Config, data: str, output: Path) -> None:
-        """Build the windows."""
         from bigbird_dna.data.promoter_windows import prepare_windows
 
         paths, config = run.paths, self.data_config(run, data)
         prepare_windows(config, paths.reference, paths.promoters, output, annotation_file(run))
 
-    def compare(
-        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
-    ) -> list[str]:
-        """Write Table 6."""
-        table = table_report(self.name, [job.model for job in jobs], output)
-        return [f"{self.name}: {len(table):,} rows"]
 
-
-class Table7(Experiment):
-    """Chromatin, on the run's bins."""
-
+class Table7(_Table):
     name: ClassVar[str] = "table7"
     files: ClassVar[Sequence[str]] = [
         *(f"tables/table7.{ending}" for ending in _ENDINGS),
@@ -143,7 +131,6 @@ class Table7(Experiment):
     ]
 
     def check(self, run: Config) -> None:
-        """A model's window has a bin in its middle."""
         require(run.has_chromatin, "table7: chromatin.data.tracks is null: there are no tracks")
         size = run.chromatin.data.bin
         for model in run.tables.models:
@@ -154,28 +141,16 @@ class Table7(Experiment):
                 )
 
     def arms(self, run: Config) -> Sequence[Arm]:
-        """Language models, probes and comparators."""
         models = [OWN_MODEL, *(model.name for model in run.tables.models if model.window)]
-        return list(_Part(run, "chromatin", models, predictions="npy").arms())
+        return list(_arms(run, "chromatin", models, "", {}, {}))
 
     def inputs(self, run: Config) -> Sequence[Path]:
-        """Labels of the test bins, and their tracks."""
         return [run.paths.held_out_bins / "labels.npz", run.paths.chromatin_data / "tracks.tsv"]
 
-    def compare(
-        self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
-    ) -> list[str]:
-        """Write Table 7."""
+    def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
         labels, tracks = self.inputs(run)
-        table = table_report(
-            self.name,
-            [job.model for job in jobs],
-            output,
-            labels=labels,
-            tracks=tracks,
-            min_positives=run.chromatin.min_positives_report,
-        )
-        return [f"{self.name}: {len(table):,} rows"]
+        least = run.chromatin.min_positives_report
+        return super().given(run, jobs) | {"labels": labels, "tracks": tracks, "min_positives": least}
 
 
 def _parts(run: Config) -> dict[tuple[int, str], list[str]]:
@@ -217,78 +192,59 @@ def _pretrained(run: Config, model: str) -> Path:
     return run.paths.experiment("table5") / model / str(run.pretraining.seed) / "model"
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A table, or a part of Table 6: what its arms have in common."""
-
-    run: Config
-    task: ArmTask
-    models: Sequence[str]
-    prefix: str = ""
-    keys: Keys = field(default_factory=dict)
-    options: Keys = field(default_factory=dict)
-    data: str = ""
-    predictions: str = ""
-
-    def arms(self) -> Iterator[Arm]:
-        """Fine-tuned language models, probes of them, and comparators."""
-        tables = self.run.tables
-        for model in self.models:
-            for start in tables.initializations:
-                yield self._fine_tuned(model, start)
-        for model in self.models if tables.linear_probes else ():
-            for start in tables.initializations:
-                yield self._probe(model, start)
-        for comparator in getattr(tables, self.task):
-            yield Arm(
-                f"{self.prefix}{comparator}",
-                self.task,
-                # Those that are trained have a model for each seed, the others for the first.
-                tables.seeds if comparator in NETWORK_NAMES else tables.seeds[:1],
-                predictor=comparator,
-                options={**self.options, **_comparator_options(self.run, self.task, comparator)},
-                data=self.data,
-            )
-
-    def _window(self, model: str) -> int | None:
-        """bp around a bin that a model of the tables sees; None: of promoters, or of the run's own model."""
-        named = {one.name: one.window for one in self.run.tables.models}
-        return named.get(model) if self.task == "chromatin" else None
-
-    def _fine_tuned(self, model: str, start: str) -> Arm:
-        tables, task = self.run.tables, self.task
-        named = {one.name: one for one in tables.models}
-        steps, window = getattr(tables.lm_steps, task), self._window(model)
-        return Arm(
-            f"{self.prefix}{model}-{start}",
+def _arms(
+    run: Config, task: ArmTask, models: Sequence[str], prefix: str, keys: Keys, options: Keys, **common: Any
+) -> Iterator[Arm]:
+    """Fine-tuned language models, probes of them, and comparators: of a table, or of a part of Table 6."""
+    tables = run.tables
+    named = {one.name: one for one in tables.models}
+    started = [(model, start) for model in models for start in tables.initializations]
+    of_bins = task == "chromatin"
+    windows = {model: named[model].window if of_bins and model in named else None for model in models}
+    steps = getattr(tables.lm_steps, task)
+    for model, start in started:
+        yield Arm(
+            f"{prefix}{model}-{start}",
             task,
             tables.seeds,
             {
-                **(_encoder(self.run, named[model]) if model in named else {}),
-                **self.keys,
+                **(_encoder(run, named[model]) if model in named else {}),
+                **keys,
                 **({f"{task}.training.steps": steps} if steps else {}),
                 f"{task}.model.initial": start,
             },
-            options={**self.options, **({"window": window} if window else {})},
-            initialization=_pretrained(self.run, model) if start == PRETRAINED else None,
-            data=self.data,
-            predictions=self.predictions,
+            options=options | _known(window=windows[model]),
+            initialization=_pretrained(run, model) if start == PRETRAINED else None,
+            predictions="npy" if of_bins else "",
+            **common,
         )
-
-    def _probe(self, model: str, start: str) -> Arm:
-        tables = self.run.tables
+    for model, start in started if tables.linear_probes else ():
         # The run's own model has the window of other comparators: pretraining saw no longer inputs.
-        window = self._window(model) or (tables.comparator_window if self.task == "chromatin" else None)
-        return Arm(
-            f"{self.prefix}{model}-{start}-{PROBE}",
-            self.task,
+        window = windows[model] or (tables.comparator_window if of_bins else None)
+        yield Arm(
+            f"{prefix}{model}-{start}-{PROBE}",
+            task,
             # Weights that were pretrained once have one probe.
             tables.seeds if start != PRETRAINED else tables.seeds[:1],
             predictor=PROBE,
-            options={**self.options, "weights": start, **({"window": window} if window else {})},
-            initialization=_pretrained(self.run, model),
-            data=self.data,
+            options=options | {"weights": start} | _known(window=window),
+            initialization=_pretrained(run, model),
+            **common,
         )
+    for comparator in getattr(tables, task):
+        yield Arm(
+            f"{prefix}{comparator}",
+            task,
+            # Those that are trained have a model for each seed, the others for the first.
+            tables.seeds if comparator in NETWORK_NAMES else tables.seeds[:1],
+            predictor=comparator,
+            options=options | _comparator_options(run, task, comparator),
+            **common,
+        )
+
+
+def _known(**options: object) -> Keys:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _comparator_options(run: Config, task: ArmTask, comparator: str) -> Keys:
@@ -307,4 +263,4 @@ def _comparator_options(run: Config, task: ArmTask, comparator: str) -> Keys:
         found = {"taxon": tables.taxon}
     if task == "chromatin":
         found["window"] = tables.comparator_window
-    return {name: value for name, value in found.items() if value is not None}
+    return _known(**found)

@@ -1,13 +1,9 @@
-"""Tables 5, 6 and 7 of Zaheer et al. (2020) of a run: a row a predictor, means over its seeds.
-
-Each is written as TSV for programs, JSON with what it is, and Markdown to be read. Intervals are as
-`metrics.resampling` has them: over promoters with their negatives and seeds, and over tracks and seeds; those
-of Table 5 are over blocks of sequence (`metrics.blocks`).
-"""
+"""Tables 5, 6 and 7 of Zaheer et al. (2020) of a run: a row a predictor, means over its seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,21 +12,19 @@ from numpy.typing import NDArray
 
 from bigbird_dna.config import PRETRAINED
 from bigbird_dna.data.bits_per_base import MODEL, SPLIT, of_split, read_bits
-from bigbird_dna.data.predictions import compare, negative_set_of, read_predictions
-from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.data.predictions import negative_set_of, read_predictions
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import json_rows, write_tsv
+from bigbird_dna.disk.tables import Column, Schema, write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.metrics.binary import THRESHOLD
 from bigbird_dna.metrics.curves import Floats
 from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_TRACKS
 from bigbird_dna.papers.experiments.comparing import (
-    AUROC,
     Arms,
     by_arm,
     evaluate_medians,
-    evaluate_rows,
+    evaluate_windows,
     open_test_bins,
     track_aurocs,
 )
@@ -44,7 +38,7 @@ from bigbird_dna.papers.experiments.trained_models import (
     read_predictors,
 )
 from bigbird_dna.reporting.arrays import open_array
-from bigbird_dna.reporting.result import markdown, readable
+from bigbird_dna.reporting.result import ResultTable, markdown, readable, write_result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,45 +68,36 @@ def table_report(
     min_positives: int = 1,
     bits: Mapping[str, Path] | None = None,
 ) -> pd.DataFrame:
-    """Write `NAME.tsv`, `.json`, `.md` and `.svg` of table5, table6 or table7 into `output`; gives the table.
-
-    Of Table 7 also `table7_tracks.tsv`, the AUROC of each track, also of those with fewer than
-    `min_positives` test positives, which don't count. `inputs` are the run's bits per base, with those of
-    further models in `bits`; or directories of models and comparators, of chromatin with `labels` and
-    `tracks` of the test bins. `DataError` where a file can't be used, or predictors can't be compared.
-    """
-    chromatin = None
+    """Write `NAME.tsv`, `.json`, `.md` and `.svg` of table5, table6 or table7; of Table 7 also
+    `table7_tracks.tsv`, the AUROC of each track. `inputs` are the run's bits per base, with those of further
+    models in `bits`; or directories of models and comparators, of chromatin with `labels` and `tracks` of the
+    test bins."""
+    chromatin: ChromatinTables | None = None
     if name == "table7":
         assert labels is not None and tracks is not None
         chromatin = chromatin_tables(inputs, labels, tracks, min_positives)
-    table = (
-        chromatin.medians
-        if chromatin is not None
-        else promoter_table(inputs)
-        if name == "table6"
-        else bits_table(inputs[0], bits or {})
-    )
+        table, draw = chromatin.medians, partial(tracks_figure, chromatin.counting)
+    elif name == "table6":
+        table = promoter_table(inputs)
+        draw = partial(promoters_figure, table)
+    else:
+        table = bits_table(inputs[0], bits or {})
+        draw = partial(bits_figure, table)
+    notes = [TABLES_NOTE, f"Intervals are of 95 %, {_INTERVALS[name]}."]
+    result = ResultTable(TITLES[name], Schema([Column(str(one)) for one in table.columns]), table, notes)
     with into_directory(output, inputs) as files:
-        write_tsv(files / f"{name}.tsv", table)
-        content = {"title": TITLES[name], "note": _note(name), "rows": json_rows(table)}
-        write_json(files / f"{name}.json", content)
-        (files / f"{name}.md").write_text(_page(name, table), encoding="utf-8")
+        write_result(files, name, result, lambda _, path: draw(path), page=lambda one: _page(name, one))
         if chromatin is not None:
             write_tsv(files / f"{name}_tracks.tsv", chromatin.tracks)
-            tracks_figure(chromatin.counting, files / f"{name}.svg")
-        else:
-            draw = promoters_figure if name == "table6" else bits_figure
-            draw(table, files / f"{name}.svg")
     return table
 
 
-def _page(name: str, table: pd.DataFrame) -> str:
-    """The table in Markdown, after its figures side by side."""
-    table = table.rename(columns={"low": "bits_per_base_low", "high": "bits_per_base_high"})
+def _page(name: str, result: ResultTable) -> str:
+    table = result.frame.rename(columns={"low": "bits_per_base_low", "high": "bits_per_base_high"})
     shown = readable(table, "{:.3f}".format)
     if "window" in table:  # of chromatin some predictors may have none, which makes numbers floats
         shown["window"] = ["" if size != size else f"{size:.0f}" for size in table["window"]]
-    parts = [f"# {TITLES[name]}"]
+    parts = [f"# {result.title}"]
     if name in _SIDES:
         figure, sides = _SIDES[name]
         said = figure.replace("auroc", "AUROC").replace("_", " ")
@@ -122,12 +107,8 @@ def _page(name: str, table: pd.DataFrame) -> str:
             figures = [text if all_ else "" for text, all_ in zip(shown[figure], whole, strict=True)]
             beside = shown.assign(**{figure: figures})
         parts += [f"{said}, side by side:", markdown(_side_by_side(beside, figure, sides)), "All figures:"]
-    parts += [markdown(shown), f"† {_note(name)}"]
+    parts += [markdown(shown), f"† {result.note}"]
     return "\n\n".join(parts) + "\n"
-
-
-def _note(name: str) -> str:
-    return f"{TABLES_NOTE} Intervals are of 95 %, {_INTERVALS[name]}."
 
 
 def _side_by_side(cells: pd.DataFrame, figure: str, sides: Sequence[str]) -> pd.DataFrame:
@@ -151,12 +132,9 @@ KNOWN, UNKNOWN, EVERY = "with a known motif", "without one", "all"
 
 
 def bits_table(bits: Path, others: Mapping[str, Path]) -> pd.DataFrame:
-    """Table 5: bits per base of a split, of the model and of what it is compared with.
-
-    The split is `test`, or the first one where there is no other. `others` are such tables of further models
-    by name, of which the model's row alone is taken: each model was measured on inputs of its own length,
-    drawn from the same sequence. `DataError`: a table can't be used, or is of another split than `bits`.
-    """
+    """Table 5: bits per base of the split `test`, or of the first one, of the model and of what it is
+    compared with. Of further models in `others` the model's row alone is taken; `DataError` where these are
+    of another split."""
     import pandas as pd
 
     columns = [SPLIT, "predictor", "bits_per_base", "low", "high", "note"]
@@ -178,10 +156,7 @@ def bits_table(bits: Path, others: Mapping[str, Path]) -> pd.DataFrame:
 
 
 def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
-    """Table 6: AUROC and F1 on test windows, by window size and negative set.
-
-    `DataError`: as `read_predictors`; predictors of one size and set have other windows.
-    """
+    """Table 6: AUROC and F1 on test windows, by window size and negative set."""
     import pandas as pd
 
     groups: dict[tuple[int, str], list[TablePredictor]] = {}
@@ -191,9 +166,7 @@ def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
         groups.setdefault((size, negative_set_of(predictor.predictions)), []).append(predictor)
     rows = []
     for (size, negative_set), predictors in groups.items():
-        lined = compare(negative_set, {str(n): one.predictions for n, one in enumerate(predictors)})
-        scores = np.stack(list(lined.scores.values()))
-        evaluated = evaluate_rows(lined.labels, scores, lined.pairs, AUROC)
+        evaluated, labels, scores = evaluate_windows([one.predictions for one in predictors], negative_set)
         for arm, models in _arms(predictors).items():
             numbers = list(models.values())
             alike = negative_set == "substituted" and _as_published(arm)
@@ -203,9 +176,9 @@ def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
                     "window": size,
                     "negative_set": negative_set,
                     **_named(arm, len(models)),
-                    "windows": len(lined.labels),
+                    "windows": len(labels),
                     **evaluated.mean(numbers).columns("auroc"),
-                    "f1": float(np.mean([_f1(lined.labels, scores[number]) for number in numbers])),
+                    "f1": float(np.mean([_f1(labels, scores[number]) for number in numbers])),
                     "published_f1": np.nan if published is None else published,
                 }
             )
@@ -223,20 +196,15 @@ class ChromatinTables(NamedTuple):
 def chromatin_tables(
     directories: Sequence[Path], labels: Path, tracks: Path, min_positives: int = 1
 ) -> ChromatinTables:
-    """Table 7: median AUROC over the tracks of a group; all, and those with and without a known motif.
-
-    `labels` and `tracks` are those of the test bins that the models predict. A track has a known motif if the
-    comparator `motifs` covers it; without that comparator all tracks are taken together. Tracks with fewer
-    than `min_positives` positives among the test bins don't count in the medians. Of the `counting` tracks of
-    a part a row has the `number` that each of its seeds has a figure of. `DataError`: as `read_predictors`;
-    predictions are of other bins, or of tracks that the data set hasn't got; no track counts.
-    """
+    """Table 7: median AUROC over the tracks of a group; all, and those that the comparator `motifs` covers or
+    doesn't. Tracks with fewer than `min_positives` positive test bins don't count. Of the `counting` tracks
+    of a part a row has the `number` that each of its seeds has an AUROC of."""
     import pandas as pd
 
     predictors, known = read_predictors(directories, "chromatin"), read_tracks(tracks)
     evaluated, arms = _evaluate(predictors, labels, known), _arms(predictors)
     areas = evaluated.areas
-    scanned = [n for n, predictor in enumerate(predictors) if predictor.name == "motifs"]
+    scanned = [n for n, predictor in enumerate(predictors) if predictor.arm.name == "motifs"]
     has = np.asarray(~np.isnan(areas[scanned]).all(axis=0))
     enough = evaluated.positives.max(axis=0) >= min_positives
     parts = {EVERY: np.full(len(known), True), **({KNOWN: has, UNKNOWN: ~has} if scanned else {})}
@@ -332,7 +300,7 @@ def _evaluate(predictors: Sequence[TablePredictor], labels: Path, tracks: Sequen
     found = _Tracks(np.full(shape, np.nan), np.zeros(shape, np.int64))
     for number, predictor in enumerate(predictors):
         own, of_own = tracks, labels
-        if predictor.training != FINE_TUNED:
+        if predictor.arm.training != FINE_TUNED:
             of_own, own = predictor.path / "labels.npz", read_tracks(predictor.path / "tracks.tsv")
         if unknown := [track.name for track in own if track.name not in place]:
             raise DataError(f"{predictor.path}: predicts track {unknown[0]!r}, which the data set hasn't got")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,12 +65,10 @@ class StudyArm:
 
     @property
     def aurocs(self) -> Floats:
-        """(S,)."""
         return np.array(list(self.compared.by_seed.values()))
 
     @property
     def auroc(self) -> float:
-        """The mean over seeds."""
         return float(self.aurocs.mean())
 
     @property
@@ -79,12 +78,10 @@ class StudyArm:
 
     @property
     def seconds(self) -> float:
-        """Mean time of fine-tuning, seconds."""
         return float(np.mean([model.seconds for model in self.models]))
 
     @property
     def examples(self) -> int:
-        """Training promoters or bins, mean over seeds."""
         return round(float(np.mean([model.examples for model in self.models])))
 
 
@@ -96,19 +93,18 @@ def mean_curve(curves: Sequence[LogCurve]) -> LogCurve:
 
 
 def read_models(paths: Sequence[Path]) -> dict[str, list[FineTunedModel]]:
-    """The models of a study by task, promoters first; each by share, start and seed.
-
-    A model of random weights that was trained for more steps than the pretrained ones is of the start
-    `longer`. `DataError`: a directory is not a fine-tuned model, two are of the same start, share and seed,
-    or models differ in more than these and can't be compared.
-    """
+    """The models of a study by task, promoters first; each by share, start and seed. A model of random
+    weights with more steps than the pretrained ones is of the start `longer`. `DataError` where models differ
+    in more than these."""
     found = [read_model(path) for path in paths]
     tasks: dict[str, list[FineTunedModel]] = {}
     for task in _SECTIONS.values():
         models = [model for model in found if model.task == task]
         if models:
             check_comparable([(model.path, model.settings) for model in models])
-            _check_start(models)
+            started = {model.pretrained: model for model in models if model.pretrained}
+            for one, other in pairwise(started.values()):
+                raise DataError(f"{other.path}: started from other pretrained weights than {one.path}")
             tasks[task] = sorted(
                 _with_starts(models), key=lambda one: (one.share, STUDY_STARTS.index(one.start), one.seed)
             )
@@ -130,7 +126,6 @@ def pretraining_seconds(model: Path) -> float:
 
 def read_model(path: Path) -> FineTunedModel:
     """One fine-tuned model; `DataError` where the directory is another one or damaged."""
-    path = Path(path)
     if not path.is_dir():
         raise DataError(f"{path}: no such model directory")
     description = read_object(path / "config.json")
@@ -184,14 +179,6 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
-def _check_start(models: Sequence[FineTunedModel]) -> None:
-    """`DataError` where models started from other pretrained weights."""
-    started = {model.pretrained: model for model in models if model.pretrained}
-    if len(started) > 1:
-        one, other = list(started.values())[:2]
-        raise DataError(f"{other.path}: started from other pretrained weights than {one.path}")
-
-
 def _with_starts(models: Sequence[FineTunedModel]) -> list[FineTunedModel]:
     pretrained = {model.steps for model in models if model.start == PRETRAINED}
     usual = min(pretrained or {model.steps for model in models})
@@ -218,10 +205,10 @@ def _with_starts(models: Sequence[FineTunedModel]) -> list[FineTunedModel]:
 class ArmKey(NamedTuple):
     """A row of a table: a predictor, whatever its seed."""
 
-    name: str
-    weights: str
-    training: str
-    window: int | None
+    name: str  # of the comparator; of a language model its attention
+    weights: str  # of a language model: pretrained, random; "" of a comparator: always its own
+    training: str  # fine-tuned, probed, fitted
+    window: int | None  # bp around a bin that are looked at; None: of promoters, whose windows say it
 
 
 @dataclass(frozen=True)
@@ -230,30 +217,20 @@ class TablePredictor:
 
     path: Path
     task: str  # promoters, chromatin
-    name: str  # of the comparator; of a language model its attention
-    weights: str  # of a language model: pretrained, random; "" of a comparator: always its own
-    training: str  # fine-tuned, probed, fitted
-    window: int | None  # bp around a bin that are looked at; None: of promoters, whose windows say it
+    arm: ArmKey
     seed: int
-
-    @property
-    def arm(self) -> ArmKey:
-        """What predictors of one row have in common."""
-        return ArmKey(self.name, self.weights, self.training, self.window)
 
     @property
     def predictions(self) -> Path:
         """Those of the test data; of a chromatin model they lie beside its directory."""
-        beside = self.task == "chromatin" and self.training == FINE_TUNED
+        beside = self.task == "chromatin" and self.arm.training == FINE_TUNED
         return (self.path.parent if beside else self.path) / PREDICTIONS[self.task]
 
 
 def read_predictors(paths: Sequence[Path], task: str) -> list[TablePredictor]:
-    """The predictors of a table in the order of `paths`.
-
-    `DataError`: a directory holds neither a comparator nor a fine-tuned model, or one of another task.
-    """
-    found = [_read(Path(path)) for path in paths]
+    """The predictors of a table in the order of `paths`; `DataError` where a directory holds none of this
+    task."""
+    found = [_read(path) for path in paths]
     for predictor in found:
         if predictor.task != task:
             raise DataError(f"{predictor.path}: is of {predictor.task}, the table is of {task}")
@@ -267,7 +244,7 @@ def _read(path: Path) -> TablePredictor:
     model = read_model(path)
     attention = str(model.settings.get("encoder.attention", "bigbird"))
     window = model.settings.get("chromatin.data.window") if model.task == "chromatin" else None
-    return TablePredictor(path, model.task, attention, model.start, FINE_TUNED, window, model.seed)
+    return TablePredictor(path, model.task, ArmKey(attention, model.start, FINE_TUNED, window), model.seed)
 
 
 def _comparator(path: Path, description: Path) -> TablePredictor:
@@ -280,12 +257,9 @@ def _comparator(path: Path, description: Path) -> TablePredictor:
     window = None if promoters or "window" not in content else whole_number(content, "window", description)
     seed = whole_number(settings, "seed", description)
     if name != PROBE:
-        return TablePredictor(path, task, name, "", FITTED, window, seed)
-    attention, weights = (_text(chosen, key, description) for key in ("attention", "weights"))
-    return TablePredictor(path, task, attention, weights, PROBED, window, seed)
-
-
-def _text(values: dict[str, Any], key: str, where: Path) -> str:
-    if not isinstance(value := values.get(key), str):
-        raise DataError(f"{where}: is not a description of a probe: {key!r} is missing")
-    return value
+        return TablePredictor(path, task, ArmKey(name, "", FITTED, window), seed)
+    for key in ("attention", "weights"):
+        if not isinstance(chosen.get(key), str):
+            raise DataError(f"{description}: is not a description of a probe: {key!r} is missing")
+    attention, weights = chosen["attention"], chosen["weights"]
+    return TablePredictor(path, task, ArmKey(attention, weights, PROBED, window), seed)

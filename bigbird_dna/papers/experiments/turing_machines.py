@@ -1,24 +1,17 @@
-"""Turing machines with one tape, and a sparse decoder that runs them (BigBird, App. B: Turing completeness).
+"""Turing machines with one tape, and a sparse decoder that runs them (BigBird, App. B; docs/theory.md).
 
-A machine's direct simulation is what the decoder's run is compared with.
-
-Nodes are numbered from 1; each gets the output of the one before it as its input. Node j(j + 1)/2 + k, with
-1 ≤ k ≤ j + 1, attends to node k(k + 1)/2 and to itself: one edge beside its own, however long the run is. The
-nodes 1, 3, 6, 10 … = t(t + 1)/2 attend to themselves alone. Each of these does step t of the machine: it
-knows state, cell and symbol, and leaves a record of the cell and of what was written there. The t nodes
-after it find out what the next cell holds. They look at the records of steps 1 … t, one each: if a record is
-of that cell, its symbol replaces what the node has from the one before it, so that the latest remains. What
-full attention does in one node takes √(2i) of them at node i, and T steps take T(T + 1)/2 nodes.
-
-Three layers, with weights that are set and not learnt:
+A machine's direct simulation is what the decoder's run is compared with. Nodes are numbered from 1; each
+gets the output of the one before it as its input. Node t(t + 1)/2 attends to itself alone and does step t:
+it knows state, cell and symbol, and leaves a record of the cell and of what was written there. Of the t
+nodes after it each looks at the record of one of the steps 1 … t: if that is of the next cell, its symbol
+replaces what the node has from the one before it, so that the latest remains. Three layers, with weights
+that are set:
 
 1. attention to the encoder, whose token p is the symbol at place p of the input: score −β (p − c)² for the
    cell c, and −β/2 for one more token, a blank. The first node after a step takes what it finds.
 2. the machine's table, a feed-forward network with one ReLU for each state and symbol, at nodes of steps.
 3. sparse self-attention, softmax over node and record: score −β (c' − c)² of a record's cell c', −β/2 of the
-   node itself. Both are products of a query and a key.
-
-Scores differ by β/2 at least, so that softmax is a choice up to exp(−β/2) < 1e-40.
+   node itself. Scores differ by β/2 at least, so that softmax is a choice up to exp(−β/2) < 1e-40.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +69,6 @@ class Machine:
 
     @property
     def blank(self) -> str:
-        """The symbol of cells that nothing was written to."""
         return self.symbols[0]
 
     def check_input(self, tape: Sequence[str]) -> None:
@@ -95,7 +87,7 @@ class TapeRun(NamedTuple):
 
 
 def simulate(machine: Machine, tape: Sequence[str], most_steps: int) -> TapeRun:
-    """TapeRun a machine on an input, until it halts or for `most_steps` steps."""
+    """Run a machine on an input, until it halts or for `most_steps` steps."""
     machine.check_input(tape)
     cells = dict(enumerate(tape))
     state, cell = machine.states[0], 0
@@ -310,7 +302,6 @@ _ANYWHERE = np.array([0.0, 0.0, 0.0, 0.5])
 
 
 def _attend(query: Floats, keys: Floats, values: Floats) -> Floats:
-    """Softmax attention of one query."""
     scores = keys @ query
     weights = np.exp(scores - scores.max())
     found: Floats = weights @ values / weights.sum()

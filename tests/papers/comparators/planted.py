@@ -1,12 +1,17 @@
-"""Windows whose classes are known to differ in one thing."""
+"""Windows whose classes are known to differ in one thing, and models that are read."""
 
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from bigbird_dna.baselines.windows import TextWindows
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.settings import PretrainingSettings, Settings
 from tests.baselines.sources import Source
+from tests.toys import random_model, small_tokenizer
 
 WORD = "CATAGGACTTGA"
 PAIR = "TGACGTCAATCG", "GCCACAGGTTAC"
@@ -80,3 +85,15 @@ def markov_sources(sizes: tuple[int, int, int], order: int = 3, seed: int = 0) -
     labels = np.arange(count) % 2
     codes = np.where(labels[:, None] == 1, codes, 3 - codes)
     return _split(["".join("ACGT"[code] for code in row) for row in codes.tolist()], labels, sizes)
+
+
+def write_language_model(
+    path: Path, settings: Settings | None = None, *, seed: int = 1, **encoder: object
+) -> Path:
+    """A directory of a model of random weights."""
+    tokenizer = small_tokenizer()
+    values = {"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 16, "heads": 2, "max_length": 128}
+    config = EncoderConfig.model_validate({**values, "block_size": 8, **encoder})
+    given = settings or PretrainingSettings(next_sentence=False)
+    save(path, random_model(tokenizer, config, given, seed=seed), {}, {}, {})
+    return path

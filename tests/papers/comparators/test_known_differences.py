@@ -25,9 +25,9 @@ from bigbird_dna.papers.comparators.architectures import (
     ResidualCnn,
 )
 from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
-from bigbird_dna.papers.comparators.interface import Comparator
+from bigbird_dna.papers.comparators.interface import Comparator, NetworkSettings
 from bigbird_dna.papers.comparators.motifs import KnownMotif, MotifScan
-from bigbird_dna.papers.comparators.networks import NetworkComparator, NetworkSettings
+from bigbird_dna.papers.comparators.networks import NetworkComparator
 from bigbird_dna.papers.comparators.simple import GcContent, PromoterLogistic, TrackKmers
 from tests.golden.messages import fails
 from tests.papers.comparators.planted import (
@@ -64,7 +64,7 @@ class Miniature:
 def network(name: str, home: Path, steps: int, *, whole: bool = False) -> NetworkComparator:
     build = NETWORKS[name] if whole else Miniature(name)
     settings = NetworkSettings(steps=steps, batch_size=32, learning_rate=1e-3 if whole else 3e-3)
-    return NetworkComparator(build, settings, name=name, checkpoints=home, identity={}, device="cpu")
+    return NetworkComparator(build, settings, name=name, checkpoints=home, windows={}, device="cpu")
 
 
 TABLE: dict[str, Callable[[], Comparator]] = {

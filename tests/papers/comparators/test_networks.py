@@ -14,12 +14,8 @@ from bigbird_dna.errors import DataError, ModelError
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.papers.comparators import networks
 from bigbird_dna.papers.comparators.architectures import NETWORKS, CnnProm, DanQ, DeepSea, ResidualCnn
-from bigbird_dna.papers.comparators.networks import (
-    NetworkComparator,
-    NetworkSettings,
-    count_products,
-    one_hot,
-)
+from bigbird_dna.papers.comparators.interface import NetworkSettings
+from bigbird_dna.papers.comparators.networks import NetworkComparator, count_products, one_hot
 from tests.golden.messages import fails
 from tests.toys import random_dna
 
@@ -41,7 +37,7 @@ Make = Callable[..., NetworkComparator]
 def make(tmp_path: Path) -> Make:
     def make(settings: NetworkSettings = SMALL, build=small, **identity: object) -> NetworkComparator:
         return NetworkComparator(
-            build, settings, name="small", checkpoints=tmp_path, identity=identity, device="cpu"
+            build, settings, name="small", checkpoints=tmp_path, windows=identity, device="cpu"
         )
 
     return make

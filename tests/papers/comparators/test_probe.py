@@ -10,31 +10,21 @@ from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError, ModelError
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.directory import save
 from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.papers.comparators.probe import EncoderProbe
 from tests.golden.messages import fails
-from tests.toys import random_model, small_tokenizer
+from tests.papers.comparators.planted import write_language_model
 
 MIDDLE = 40  # bp, as much as the two flanks beside it have together
 RICH, POOR = (0.1, 0.4, 0.4, 0.1), (0.4, 0.1, 0.1, 0.4)
 CPU = torch.device("cpu")
 
 
-def write(path: Path, settings: object = None, **encoder: object) -> Path:
-    tokenizer = small_tokenizer()
-    values = {"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 16, "heads": 2, "max_length": 128}
-    config = EncoderConfig.model_validate({**values, "block_size": 8, "attention": "full", **encoder})
-    model = random_model(tokenizer, config, settings or PretrainingSettings(next_sentence=False), seed=1)
-    save(path, model, {}, {}, {})
-    return path
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("probe") / "model")
+    return write_language_model(tmp_path_factory.mktemp("probe") / "model", attention="full")
 
 
 def windows(count: int, seed: int, *, tracks: int = 1) -> TextWindows:
@@ -103,4 +93,4 @@ def test_what_is_refused(model: Path, tmp_path: Path) -> None:
     tracks = (NamedTrack(track="a", group="TF"),)
     settings = ChromatinSettings(window=60, bin=20, pooling="bin", bin_layers=0, members=2, tracks=tracks)
     with fails(ModelError):
-        EncoderProbe(write(tmp_path / "two", settings), "pretrained", device="cpu")
+        EncoderProbe(write_language_model(tmp_path / "two", settings), "pretrained", device="cpu")

@@ -1,14 +1,26 @@
 """What trainings of the ablation have otherwise than the run, and what is refused before the first."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from bigbird_dna.config import Config, load_config, parse_config, read_values
+from bigbird_dna.config import (
+    AblationConfig,
+    Config,
+    PretrainingConfig,
+    load_config,
+    parse_config,
+    read_values,
+)
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.papers.experiments.ablation_arms import (
-    check_ablation,
+    MOST_STEPS,
+    Ablation,
     distance_keys,
     encoder_keys,
     pretraining_keys,
@@ -16,7 +28,7 @@ from bigbird_dna.papers.experiments.ablation_arms import (
 )
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.papers.experiments.costs import write_cost
+from tests.papers.experiments.ablations import write_cost
 
 # Those that are laid over others, or are of no genome's run.
 CONFIGURATIONS = [
@@ -38,7 +50,7 @@ def simulated(ablation: dict[str, Any], **changes: Any) -> Config:
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
 def test_every_shipped_configuration_can_have_its_ablation(path: Path) -> None:
     config = load_config(path)
-    check_ablation(config)
+    Ablation().check(config)
     for part in ("steps", "time", *map(str, config.ablation.lengths)):
         keys = pretraining_keys(config, config.ablation.reference, part)
         assert 1 <= keys["pretraining.grad_accumulation"] <= config.pretraining.grad_accumulation
@@ -86,67 +98,45 @@ def test_a_learning_rate_does_not_rise_to_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
+    ("own", "named"),
     [
-        ("bigbrid", "bigbrid: encoder.attention: 'bigbrid' is not one of bigbird"),
-        (
-            {"name": "combiner_fixed", "attention_options": {"spam": 3}},
-            "combiner_fixed: encoder.attention_options: combiner_fixed has no option 'spam'",
-        ),
-        (
-            {"name": "deep", "attention": "full", "encoder": {"layerz": 3}},
-            "deep: unknown key 'encoder.layerz'",
-        ),
-        (
-            {"name": "deep", "attention": "full", "encoder": {"max_length": "many"}},
-            "deep: encoder.max_length: Input should be a valid integer",
-        ),
-        ("bigbird_etc", "bigbird_etc: encoder: attention bigbird_etc needs num_global_tokens above 0"),
-        (
-            {"name": "left", "attention": "full", "encoder": {"causal": True}},
-            "left is causal and bigbird is not: they can't be compared",
-        ),
+        ("bigbrid", ["'bigbrid'"]),
+        ({"name": "combiner_fixed", "attention_options": {"spam": 3}}, ["'spam'"]),
+        ({"name": "deep", "attention": "full", "encoder": {"layerz": 3}}, ["encoder.layerz"]),
+        ({"name": "deep", "attention": "full", "encoder": {"max_length": "many"}}, ["encoder.max_length"]),
+        ("bigbird_etc", ["num_global_tokens"]),
+        ({"name": "left", "attention": "full", "encoder": {"causal": True}}, ["left", "bigbird"]),
     ],
 )
-def test_mechanisms_that_cannot_be_are_named_before_the_work(own: Any, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_ablation(simulated({"mechanisms": ["bigbird", own]}))
-    assert str(caught.value).startswith(f"ablation.mechanisms: {message}")
+def test_mechanisms_that_cannot_be_are_named_before_the_work(own: Any, named: list[str]) -> None:
+    with fails(ConfigError, "ablation.mechanisms: ", *named) as caught:
+        Ablation().check(simulated({"mechanisms": ["bigbird", own]}))
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "named"),
     [
-        (
-            {"promoters": {"sequences": {"positives": "a.fa", "negatives": "b.fa"}}},
-            "ablation: needs a genome.reference",
-        ),
-        ({"genome": {"valid": ["demo5"]}}, "genome.test: name at least one contig or region"),
-        ({"genome": {"test": ["demo6"]}}, "genome.valid: name at least one contig or region"),
-        (
-            {"ablation": {"mechanisms": ["bigbird"], "long_range_tracks": ["ACTVE"]}},
-            "ablation.long_range_tracks: 'ACTVE' is not one of",
-        ),
-        (
-            {"chromatin": {"data": {"tracks": None}}},
-            "ablation.long_range_tracks: chromatin.data.tracks is null",
-        ),
+        ({"promoters": {"sequences": {"positives": "a.fa", "negatives": "b.fa"}}}, "genome.reference"),
+        ({"genome": {"valid": ["demo5"]}}, "genome.test"),
+        ({"genome": {"test": ["demo6"]}}, "genome.valid"),
+        ({"ablation": {"mechanisms": ["bigbird"], "long_range_tracks": ["ACTVE"]}}, "'ACTVE'"),
+        ({"chromatin": {"data": {"tracks": None}}}, "chromatin.data.tracks"),
     ],
 )
-def test_runs_without_what_an_ablation_needs(values: dict[str, Any], message: str) -> None:
+def test_runs_without_what_an_ablation_needs(values: dict[str, Any], named: str) -> None:
     whole = {**SIMULATED, "ablation": {"mechanisms": ["bigbird"], "long_range_tracks": ["ACTIVE"]}}
-    with pytest.raises(ConfigError) as caught:
-        check_ablation(parse_config({**whole, **values}))
-    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
-    check_ablation(parse_config(whole))
+    with fails(ConfigError, named) as caught:
+        Ablation().check(parse_config({**whole, **values}))
+    assert "\n" not in str(caught.value)
+    Ablation().check(parse_config(whole))
 
 
 def test_regions_held_out_for_chromatin_are_enough() -> None:
     regions = {"valid_regions": ["demo5:1-1,000"], "test_regions": ["demo6:1-1,000"]}
     chromatin = {"data": {"tracks": "simulated", **regions}}
     held = {"genome": {"valid": [], "test": []}, "chromatin": chromatin}
-    check_ablation(parse_config({**held, "ablation": {"mechanisms": ["bigbird"]}}))
+    Ablation().check(parse_config({**held, "ablation": {"mechanisms": ["bigbird"]}}))
 
 
 SETTINGS = {"sequence_tokens": 96, "batch_size": 4}
@@ -156,22 +146,19 @@ def settings_of(**encoder: Any) -> Config:
     return parse_config({"pretraining": SETTINGS, "encoder": encoder})
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"clock": "wall"}, "clock is 'processor', that of .*other.json 'wall'"),
-        ({"device": "cuda"}, "device is 'cpu', that of .*other.json 'cuda'"),
-        ({"threads": 2}, "its threads is 1, that of .*other.json 2"),
-    ],
-)
-def test_times_that_were_taken_otherwise_are_refused(
-    changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("changes", [{"clock": "wall"}, {"device": "cuda"}, {"threads": 2}])
+def test_times_that_were_taken_otherwise_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     own = write_cost(tmp_path / "own.json", 0.5)
     other = write_cost(tmp_path / "other.json", 0.5, **changes)
-    with fails(DataError) as caught:
-        steps_in_time(settings_of(), own, reference=other)
-    assert str(caught.value).startswith(str(own))
+    with fails(DataError, own, other, *changes):
+        steps_in_time(settings_of(), own, other)
+
+
+@pytest.mark.parametrize("changes", [{"tokens": 128}, {"sequences": 8}])
+def test_measurements_of_other_steps_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    cost = write_cost(tmp_path / "a.json", 0.5, **changes)
+    with fails(DataError, cost):
+        steps_in_time(settings_of(), cost, seconds=10)
 
 
 def test_the_measurement_is_of_the_configuration_s_attention(tmp_path: Path) -> None:
@@ -195,3 +182,98 @@ def test_more_steps_than_there_can_be_are_refused(tmp_path: Path) -> None:
     for seconds in (1e9, 1e308):
         with fails(DataError):
             steps_in_time(settings_of(), own, seconds=seconds)
+
+
+# Steps of the same time
+
+
+@settings(max_examples=25, deadline=None)
+@given(own=st.floats(1e-3, 1e3), other=st.floats(1e-3, 1e3), steps=st.integers(1, 10_000))
+def test_as_many_steps_as_the_reference_s_time_has(
+    own: float, other: float, steps: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("plan", numbered=True)
+    config = parse_config({"pretraining": {"steps": steps, "sequence_tokens": 96, "batch_size": 4}})
+    assume(steps * other / own < MOST_STEPS)
+    costs = [write_cost(home / f"{name}.json", value) for name, value in (("own", own), ("other", other))]
+    found = steps_in_time(config, *costs)
+    time = steps * other
+    assert found == 1 or found * own <= time * (1 + 1e-6)
+    assert (found + 1) * own > time * (1 - 1e-6)
+    shutil.rmtree(home)
+
+
+def test_the_same_step_has_the_same_steps_and_seconds_are_taken_as_said(tmp_path: Path) -> None:
+    config = parse_config({"pretraining": {"steps": 77, "sequence_tokens": 96, "batch_size": 4}})
+    cost = write_cost(tmp_path / "a.json", 0.3)
+    assert steps_in_time(config, cost, cost) == 77
+    assert steps_in_time(config, cost, seconds=3.1) == 10
+
+
+# The configuration
+
+
+def test_longer_inputs_come_after_as_many_tokens_as_the_short_training_has() -> None:
+    ablation = AblationConfig(tokens=100, batch_tokens=400, steps=60, lengths=(200, 1000), long_input_steps=7)
+    for part, steps in (("steps", 60), ("200", 60 + 7), ("1000", 24 + 7)):
+        training = PretrainingConfig.model_validate(
+            {
+                **ablation.training(part),
+                "length_curriculum": tuple(ablation.training(part)["length_curriculum"]),
+            }
+        )
+        tokens = [training.tokens_at(step) for step in range(training.steps)]
+        assert training.steps == steps
+        made = [training.batch_size * training.sequence_tokens] * training.steps
+        assert sum(made[: tokens.count(100)]) == 60 * 400
+        assert tokens[tokens.count(100) :] == [int(part)] * 7 if part != "steps" else True
+
+
+@pytest.mark.parametrize("length", [700, 1000, 1500])
+def test_short_inputs_are_counted_as_steps_have_them(length: int) -> None:
+    """Of a length that isn't a multiple of the short one a step has fewer tokens of short inputs."""
+    ablation = AblationConfig(tokens=512, batch_tokens=8192, steps=300, lengths=(length,))
+    training = ablation.training(str(length))
+    (shorter,) = training["length_curriculum"]
+    step = training["batch_size"] * (length // 512) * 512
+    assert abs(shorter["steps"] * step - 300 * 8192) <= step / 2
+
+
+def test_a_step_has_no_more_micro_batches_than_inputs() -> None:
+    ablation = AblationConfig(tokens=512, batch_tokens=8192, lengths=(2048, 8192))
+    made = [ablation.training(part, accumulate=4)["grad_accumulation"] for part in ("steps", "2048", "8192")]
+    assert made == [4, 4, 1]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"mechanisms": ["full"]},
+        {"mechanisms": ["bigbird", "bigbird"]},
+        {"mechanisms": ["Big bird"]},
+        {"lengths": [512]},
+        {"seeds": [1, 1]},
+        {"mechanisms": [{"name": "bigbird", "encoder": {"attention": "full"}}]},
+    ],
+)
+def test_ablations_that_cannot_be(values: dict[str, Any]) -> None:
+    with fails(ConfigError) as caught:
+        parse_config({"ablation": values})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_ablation_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    deep = {"name": "deep", "attention": "combiner_fixed", "attention_options": {"pooling": "deepsets_max"}}
+    globals_ = {"name": "bigbird_etc", "encoder": {"num_global_tokens": 16, "random_blocks": 0}}
+    names = ["bigbird", deep, globals_]
+    config = parse_config({"ablation": {"mechanisms": names, "head_init": "random"}})
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    assert load_config(tmp_path / "a.yaml") == config
+    assert [mechanism.changes["attention"] for mechanism in config.ablation.mechanisms] == [
+        *("bigbird", "combiner_fixed", "bigbird_etc")
+    ]
+    for name, blocks in (("bigbird", 3), ("deep", 3), ("bigbird_etc", 0)):
+        changes = config.ablation.changes(name)
+        encoder = parse_config({"encoder": {**Config().encoder.model_dump(), **changes}}).encoder
+        assert (encoder.attention, encoder.random_blocks) == (changes["attention"], blocks)
+        assert encoder.head_init == "random"

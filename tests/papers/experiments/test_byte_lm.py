@@ -17,7 +17,6 @@ from bigbird_dna.papers.experiments.byte_lm_training import (
     ByteStream,
     CausalNetwork,
     NextSymbol,
-    Simple,
     bits_per_byte,
 )
 from bigbird_dna.training.checkpoints import CheckpointStore
@@ -55,21 +54,6 @@ def test_no_bit_depends_on_the_future(attention: str) -> None:
         assert torch.allclose(model(symbols[:, :30]), whole[:, :30], atol=1e-5)
 
 
-@pytest.mark.parametrize("attention", ["bigbird", "combiner_fixed"])
-def test_gradients_reach_no_later_symbol(attention: str) -> None:
-    model, kept = network(attention), []
-
-    def keep(module: torch.nn.Module, inputs: object, output: Tensor) -> None:
-        output.retain_grad()
-        kept.append(output)
-
-    model.encoder.embeddings.register_forward_hook(keep)
-    model(torch.zeros(1, 40, dtype=torch.long))[0, 20].square().sum().backward()
-    (embedded,) = kept
-    assert (embedded.grad[0, 21:] == 0).all()
-    assert (embedded.grad[0, 1:21] != 0).any(-1).sum() > 5  # symbols 0 … 19, behind the first id
-
-
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 @pytest.mark.parametrize("attention", ["bigbird", "combiner_fixed"])
 def test_heads_begin_by_looking_at_symbols_before(attention: str, position: str) -> None:
@@ -78,15 +62,8 @@ def test_heads_begin_by_looking_at_symbols_before(attention: str, position: str)
     assert watched(logits(model.encoder, 0)) == [-1, -2, -3, -4]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"attention": "reformer"}, "encoder.attention: reformer has no causal form"),
-        ({"convolution": 3}, "encoder.convolution 3 lets tokens see later ones"),
-        ({"num_global_tokens": 2}, "encoder.num_global_tokens 2 lets"),
-    ],
-)
-def test_what_would_look_ahead_is_refused(changes: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize("changes", [{"attention": "reformer"}, {"convolution": 3}, {"num_global_tokens": 2}])
+def test_what_would_look_ahead_is_refused(changes: dict[str, object]) -> None:
     with fails(ConfigError):
         network(**{"attention": "bigbird", **changes})
 
@@ -138,11 +115,14 @@ def test_bits_of_an_untrained_network_are_those_of_its_logits() -> None:
     assert found == pytest.approx(8, abs=0.5)
 
 
-def configured(directory: Path, **density: object) -> Path:
-    path = directory / "run.yaml"
+def configured(directory: Path, train: bytes, test: bytes, **density: object) -> Path:
+    path, files = directory / "run.yaml", {"train": directory / "train.file", "test": directory / "test.file"}
+    for name, content in (("train", train), ("test", test)):
+        files[name].write_bytes(content)
     section = {
         "encoder": {**SMALL, "layers": 1, "heads": 1, "hidden": 8, "block_size": 64},
         "training": {"steps": 2, "batch_size": 1, "precision": "float32"},
+        **{name: [str(file)] for name, file in files.items()},
         **density,
     }
     path.write_text(yaml.safe_dump({"results": str(directory / "results"), "byte_lm": section}))
@@ -150,11 +130,8 @@ def configured(directory: Path, **density: object) -> Path:
 
 
 def test_the_command_on_images(run: Run, tmp_path: Path) -> None:
-    for name, seed in (("train.bin", 1), ("test.bin", 2)):
-        (tmp_path / name).write_bytes(form.cifar10(form.images(2, 32, seed), [1, 2]))
-    config = configured(
-        tmp_path, format="cifar10", train=[str(tmp_path / "train.bin")], test=[str(tmp_path / "test.bin")]
-    )
+    images = [form.cifar10(form.images(2, 32, seed), [1, 2]) for seed in (1, 2)]
+    config = configured(tmp_path, *images, format="cifar10")
     result = run("experiment run", config, "byte_lm", "bigbird", "--threads", 1, "--device", "cpu")
     assert (result.code, result.out) == (0, "")
     found = json.loads((tmp_path / "results/experiments/byte_lm/bigbird/1/model/result.json").read_text())
@@ -169,10 +146,8 @@ def test_the_command_on_images(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_command_on_text(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(form.wiki40b(["to be or not to be, " * 30] * 3))
-    (tmp_path / "b").write_bytes(form.wiki40b(["to be or not to be, " * 10]))
-    files = {"train": [str(tmp_path / "a")], "test": [str(tmp_path / "b")]}
-    config = configured(tmp_path, format="wiki40b", sequence_bytes=48, **files)
+    texts = (["to be or not to be, " * 30] * 3, ["to be or not to be, " * 10])
+    config = configured(tmp_path, *map(form.wiki40b, texts), format="wiki40b", sequence_bytes=48)
     assert run("experiment run", config, "byte_lm", "bigbird", "--threads", 1, "--device", "cpu").code == 0
     found = json.loads((tmp_path / "results/experiments/byte_lm/bigbird/1/model/result.json").read_text())
     assert (found["test_bytes"], found["input_symbols"], found["test_inputs"]) == (200, 48, 5)
@@ -182,14 +157,9 @@ def test_the_command_on_text(run: Run, tmp_path: Path) -> None:
 def test_a_broken_off_training_goes_on_to_the_same_weights(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).write_bytes(form.c4([f"{name}, to be or not to be, " * 20]))
+    texts = [form.c4([f"{name}, to be or not to be, " * 20]) for name in ("a", "b")]
     training = {"steps": 4, "checkpoint_every": 2, "batch_size": 2, "precision": "float32"}
-    config = configured(
-        *(tmp_path,),
-        **{"format": "c4", "train": [str(tmp_path / "a")], "test": [str(tmp_path / "b")]},
-        **{"sequence_bytes": 32, "training": training},
-    )
+    config = configured(tmp_path, *texts, format="c4", sequence_bytes=32, training=training)
     words = ("experiment run", config, "byte_lm", "bigbird", "--threads", 1, "--device", "cpu", "-o")
     assert run(*words, tmp_path / "undisturbed").code == 0
     usual = NextSymbol.batch
@@ -213,11 +183,9 @@ def test_a_broken_off_training_goes_on_to_the_same_weights(
 def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("seed: 1\n")
     message(refused(run("experiment plan", tmp_path / "run.yaml", "byte_lm"), 2), "density")
-    config = configured(tmp_path, format="c4", train=["none.json.gz"], test=["other.json.gz"])
-    refused(run("experiment run", config, "byte_lm", "bigbird"), 1, "none.json.gz: no such file")
-    (tmp_path / "a").write_bytes(form.c4(["text"]))
-    (tmp_path / "b").write_bytes(form.c4(["more"]))
-    config = configured(tmp_path, format="c4", train=[str(tmp_path / "a")], test=[str(tmp_path / "b")])
+    config = configured(tmp_path, form.c4(["text"]), form.c4(["more"]), format="c4")
+    gone = ("--set", "byte_lm.train=[none.json.gz]")
+    refused(run("experiment run", config, "byte_lm", "bigbird", *gone), 1, "none.json.gz: no such file")
     wrong = run(
         "experiment run", config, "byte_lm", "reformer", "--set", "byte_lm.encoder.attention=reformer"
     )
@@ -237,9 +205,3 @@ def test_shipped_settings(name: str) -> None:
     small = config.byte_lm.encoder.model_copy(update={"layers": 1, "hidden": 16, "heads": 2})
     model = CausalNetwork(small.model_copy(update={"max_length": 64}), 257)
     assert model(torch.zeros(1, 20, dtype=torch.long)).shape == (1, 20, 257)
-
-
-def test_frequencies_of_the_source_are_no_worse_than_its_marginal() -> None:
-    (learnt, _, _), (held_out, exact, marginal) = source(400, 32, 1), source(200, 32, 2)
-    order0, _ = Simple.fitted(learnt).bits(held_out)
-    assert exact < order0 < marginal + 0.1

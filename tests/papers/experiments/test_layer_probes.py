@@ -10,16 +10,12 @@ import torch
 
 from bigbird_dna.baselines.kmers import PROBE_PENALTIES, fit_probe
 from bigbird_dna.config import EncoderConfig, load_config
-from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.directory import save
 from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
 from bigbird_dna.papers.experiments.layer_probes import probe_promoters
 from tests.cli.command import Run
-from tests.golden.messages import fails
-from tests.toys import random_model, small_tokenizer
+from tests.papers.comparators.planted import write_language_model
 
 CPU = torch.device("cpu")
 
@@ -76,12 +72,7 @@ def test_the_penalty_is_strong_where_there_is_nothing_to_learn() -> None:
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An encoder whose embeddings single out a base: random ones can't do without that either."""
-    path = tmp_path_factory.mktemp("probe") / "model"
-    config = EncoderConfig(
-        vocabulary=small_tokenizer().vocabulary, layers=2, hidden=16, heads=2, max_length=128, block_size=8
-    )
-    save(path, random_model(small_tokenizer(), config, PretrainingSettings(), seed=3), {}, {}, {})
-    return path
+    return write_language_model(tmp_path_factory.mktemp("probe") / "model", seed=3)
 
 
 def probed(
@@ -121,17 +112,3 @@ def test_the_experiment_has_no_arms(run: Run, tiny_config: Path, pretrained: Pat
     assert result.code == 0 and result.out == "", result.err
     assert "pretrained layer 0: AUROC 0." in result.err and "k-mers: AUROC 0." in result.err
     assert len(pd.read_csv(tmp_path / "report/probes.tsv", sep="\t")) == 7
-
-
-def test_what_cannot_be_probed(tiny_config: Path, tmp_path: Path) -> None:
-    tracks = (NamedTrack(track="x", group="TF"),)
-    settings = ChromatinSettings(window=400, bin=200, pooling="bin", bin_layers=0, members=2, tracks=tracks)
-    config = EncoderConfig(
-        vocabulary=small_tokenizer().vocabulary, layers=1, hidden=16, heads=2, max_length=64, block_size=8
-    )
-    save(tmp_path / "two", random_model(small_tokenizer(), config, settings), {}, {}, {})
-    with fails(ModelError, tmp_path / "two", "2"):
-        probed(tiny_config, tmp_path / "two", tmp_path / "report")
-    with fails(ModelError, tmp_path / "gone"):
-        probed(tiny_config, tmp_path / "gone", tmp_path / "report")
-    assert not (tmp_path / "report").exists()

@@ -24,7 +24,6 @@ from tests.golden.messages import fails
 SMALL = ListOpsConfig(
     examples=ExamplesConfig(train=300, valid=40, test=60), shortest=8, longest=40, depth=4, arguments=5
 )
-PUBLISHED = "[MAX 4 3 [MIN 2 3 ] 1 0 [MED 1 5 8 9 2 ] ]"
 digits = st.integers(0, 9).map(str)
 
 
@@ -57,10 +56,6 @@ trees = st.recursive(
 @given(trees)
 def test_values(tree: object) -> None:
     assert evaluate(words(tree)) == value(tree)
-
-
-def test_a_published_example() -> None:
-    assert evaluate(PUBLISHED.split(" ")) == 5
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,18 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.config.experiments import PromoterComparator, TrackComparator
 from bigbird_dna.data.predictions import read_predictions
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import gain, resampled_medians
-from bigbird_dna.papers.comparators.registry import NAMES
 from bigbird_dna.papers.experiments.tables import table_report
 from tests.golden.messages import fails
 from tests.papers.experiments.studies import toy_labels, write_model, write_predictions
@@ -52,6 +51,14 @@ def track_comparator(
     return path
 
 
+def of_bins(found: list[Path], home: Path, tracks: Sequence[Track] = TRACKS, **options: Any) -> pd.DataFrame:
+    """Table 7 in `home`."""
+    PackedLabels.from_dense(toy_labels(len(tracks))).save(home.parent / "labels.npz")
+    write_tracks(home.parent / "tracks.tsv", tracks)
+    files = {"labels": home.parent / "labels.npz", "tracks": home.parent / "tracks.tsv"}
+    return table_report("table7", found, home, **files, **options)
+
+
 @pytest.fixture(scope="module")
 def promoters(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     home = tmp_path_factory.mktemp("promoters")
@@ -65,8 +72,7 @@ def promoters(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def chromatin(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path, Path]:
-    """Directories, labels and tracks."""
+def chromatin(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     home = tmp_path_factory.mktemp("chromatin")
     found = [
         write_model(home / f"{start}-{seed}" / "model", start=start, seed=seed, task="chromatin")
@@ -74,10 +80,7 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Pat
         for seed in (1, 2)
     ]
     found += [track_comparator(home / f"deepsea-{seed}", "deepsea", seed, [0, 1, 2, 3]) for seed in (1, 2)]
-    found.append(track_comparator(home / "motifs", "motifs", 1, [1, 2]))
-    PackedLabels.from_dense(toy_labels()).save(home / "labels.npz")
-    write_tracks(home / "tracks.tsv", TRACKS)
-    return found, home / "labels.npz", home / "tracks.tsv"
+    return [*found, track_comparator(home / "motifs", "motifs", 1, [1, 2])]
 
 
 def test_a_row_for_each_predictor_and_its_weights(promoters: list[Path], tmp_path: Path) -> None:
@@ -109,12 +112,9 @@ def test_two_seeds_that_differ_widely_have_an_interval_of_areas(tmp_path: Path) 
     assert 0.7 < row["auroc"] < 0.8
 
 
-def test_chromatin_models_of_other_windows_are_other_rows(
-    chromatin: tuple[list[Path], Path, Path], tmp_path: Path
-) -> None:
-    directories, labels, tracks = chromatin
+def test_chromatin_models_of_other_windows_are_other_rows(chromatin: list[Path], tmp_path: Path) -> None:
     narrow = write_model(tmp_path / "narrow/model", task="chromatin", window=800)
-    table = table_report("table7", [*directories, narrow], tmp_path / "report", labels=labels, tracks=tracks)
+    table = of_bins([*chromatin, narrow], tmp_path / "report")
     models = table.query("predictor == 'bigbird' and group == 'TF' and tracks == 'all'")
     assert models["window"].tolist() == [3000, 3000, 800] and models["seeds"].tolist() == [2, 2, 1]
     lines = (tmp_path / "report/table7.md").read_text().splitlines()
@@ -145,28 +145,25 @@ def test_published_figures_stand_beside_what_is_alike_and_are_marked(tmp_path: P
     assert [row["published_f1"] for row in told["rows"]] == [0.999, None, 0.697]
 
 
-def test_medians_by_group_with_and_without_a_known_motif(
-    chromatin: tuple[list[Path], Path, Path], tmp_path: Path
-) -> None:
-    directories, labels, tracks = chromatin
-    table = table_report("table7", directories, tmp_path, labels=labels, tracks=tracks)
+def test_medians_by_group_with_and_without_a_known_motif(chromatin: list[Path], tmp_path: Path) -> None:
+    table = of_bins(chromatin, tmp_path / "report")
     parts = table.groupby(["group", "tracks"], sort=False)["number"].first()
     assert parts.to_dict() == {
         **{("TF", "all"): 3, ("TF", "with a known motif"): 2, ("TF", "without one"): 1},
         **{("DHS", "all"): 1, ("DHS", "without one"): 1},
     }
     truth = toy_labels()
-    values = [np.load(path.parent / "predictions.npy").astype(float) for path in directories[:2]]
+    values = [np.load(path.parent / "predictions.npy").astype(float) for path in chromatin[:2]]
     areas = np.array([[auroc(truth[:, one], v[:, one]).value for one in range(3)] for v in values])
     row = table.query("group == 'TF' and tracks == 'all' and weights == 'pretrained'").iloc[0]
     assert row["median_auroc"] == pytest.approx(np.median(areas, axis=1).mean())
-    each = pd.read_csv(tmp_path / "table7_tracks.tsv", sep="\t", keep_default_na=False)
+    each = pd.read_csv(tmp_path / "report/table7_tracks.tsv", sep="\t", keep_default_na=False)
     assert list(each.columns) == TRACK_COLUMNS
     own = each.query("predictor == 'bigbird' and weights == 'pretrained'")
     assert own["track"].tolist() == list("abcd") and own["known_motif"].tolist() == ["no", "yes", "yes", "no"]
     assert own["auroc"][:3].tolist() == pytest.approx(areas.mean(axis=0).tolist(), abs=1e-5)
     assert own["positives"].tolist() == truth.sum(axis=0).tolist()
-    figure = (tmp_path / "table7.svg").read_text()
+    figure = (tmp_path / "report/table7.svg").read_text()
     assert all(word in figure for word in ("above on", "deepsea", "motifs"))
     scan = table[table["predictor"] == "motifs"]
     assert scan[["tracks", "number"]].values.tolist() == [["all", 2], ["with a known motif", 2]]
@@ -177,22 +174,18 @@ def test_medians_by_group_with_and_without_a_known_motif(
     ]
 
 
-def test_tracks_with_few_positives_dont_count(
-    chromatin: tuple[list[Path], Path, Path], tmp_path: Path
-) -> None:
-    directories, labels, tracks = chromatin
+def test_tracks_with_few_positives_dont_count(chromatin: list[Path], tmp_path: Path) -> None:
     positives = toy_labels().sum(axis=0)
     least = int(np.sort(positives[:3])[1])
-    options = {"labels": labels, "tracks": tracks}
-    table = table_report("table7", directories, tmp_path, min_positives=least, **options)
+    table = of_bins(chromatin, tmp_path / "report", min_positives=least)
     rows = table.query("group == 'TF' and tracks == 'all' and predictor == 'bigbird'")
     assert set(rows["number"]) == {int((positives[:3] >= least).sum())} == {2}
-    each = pd.read_csv(tmp_path / "table7_tracks.tsv", sep="\t")
+    each = pd.read_csv(tmp_path / "report/table7_tracks.tsv", sep="\t")
     assert set(each["track"]) == set("abcd")
     counting = int((positives >= least).sum())
-    assert f"of {counting} tracks" in (tmp_path / "table7.svg").read_text() and counting < 4
+    assert f"of {counting} tracks" in (tmp_path / "report/table7.svg").read_text() and counting < 4
     with fails(DataError):
-        table_report("table7", directories, tmp_path / "none", min_positives=1000, **options)
+        of_bins(chromatin, tmp_path / "none", min_positives=1000)
     assert not (tmp_path / "none").exists()
 
 
@@ -230,21 +223,13 @@ def test_bits_per_base(tmp_path: Path) -> None:
     assert "bits per base, test" in (tmp_path / "report/table5.svg").read_text()
 
 
-def test_names_of_the_configuration_are_those_of_the_comparators() -> None:
-    assert {*TrackComparator.__args__} == {*NAMES} - {"probe", "position"}
-    assert {*PromoterComparator.__args__} == {*NAMES} - {"probe", "motifs"}
-
-
-def test_what_is_refused(
-    promoters: list[Path], chromatin: tuple[list[Path], Path, Path], tmp_path: Path
-) -> None:
-    directories, labels, tracks = chromatin
+def test_what_is_refused(promoters: list[Path], chromatin: list[Path], tmp_path: Path) -> None:
     twice = tmp_path / "twice"
     shutil.copytree(promoters[-1], twice)
     fewer = promoter_comparator(tmp_path / "fewer", "gc", 2, 1.0, pairs=200)
     for inputs, named in (
         ([tmp_path / "none"], [tmp_path / "none"]),
-        ([directories[0]], [directories[0], "chromatin"]),
+        ([chromatin[0]], [chromatin[0], "chromatin"]),
         ([*promoters, twice], [twice, promoters[-1]]),
         ([*promoters, fewer], []),
     ):
@@ -256,7 +241,7 @@ def test_what_is_refused(
     few = track_comparator(tmp_path / "few", "gc", 1, [0, 1], bins=50)
     for named in ("50", "'x'"):
         with fails(DataError, few, named):
-            table_report("table7", [*directories, few], tmp_path / "out", labels=labels, tracks=tracks)
+            of_bins([*chromatin, few], tmp_path / "out")
         write_tracks(few / "tracks.tsv", [Track("a", "TF"), Track("x", "TF")])
     assert not (tmp_path / "out").exists()
 
@@ -284,10 +269,7 @@ def test_medians_have_intervals_over_tracks_where_there_are_some(tmp_path: Path)
         track_comparator(tmp_path / f"cnn-{seed}", "deepsea", seed, [*range(8)], tracks=tracks)
         for seed in (1, 2)
     ]
-    PackedLabels.from_dense(toy_labels(8)).save(tmp_path / "labels.npz")
-    write_tracks(tmp_path / "tracks.tsv", tracks)
-    options = {"labels": tmp_path / "labels.npz", "tracks": tmp_path / "tracks.tsv"}
-    many, few = table_report("table7", found, tmp_path / "report", **options).to_dict("records")
+    many, few = of_bins(found, tmp_path / "report", tracks).to_dict("records")
     labels = toy_labels(8)
     scores = [np.load(path / "predictions.npy").astype(float) for path in found]
     areas = np.array([[auroc(labels[:, t], one[:, t]).value for t in range(6)] for one in scores])
@@ -307,10 +289,7 @@ def test_medians_over_some_tracks_dont_stand_beside_those_over_all(tmp_path: Pat
     tracks = [Track(f"t{number}", "TF") for number in range(6)]
     covered = {"k-mers": [*range(6)], "gkm-svm": [*range(5)], "motifs": [0, 1]}
     found = [track_comparator(tmp_path / name, name, 1, own, tracks=tracks) for name, own in covered.items()]
-    PackedLabels.from_dense(toy_labels(6)).save(tmp_path / "labels.npz")
-    write_tracks(tmp_path / "tracks.tsv", tracks)
-    options = {"labels": tmp_path / "labels.npz", "tracks": tmp_path / "tracks.tsv"}
-    table = table_report("table7", found, tmp_path / "report", **options)
+    table = of_bins(found, tmp_path / "report", tracks)
     rows = table[["predictor", "tracks", "number", "counting"]].to_numpy().tolist()
     assert rows[:3] == [["k-mers", "all", 6, 6], ["gkm-svm", "all", 5, 6], ["motifs", "all", 2, 6]]
     lines = (tmp_path / "report/table7.md").read_text().splitlines()
@@ -327,10 +306,7 @@ def test_medians_over_some_tracks_dont_stand_beside_those_over_all(tmp_path: Pat
 def test_a_table_of_one_predictor_has_a_figure_in_words(tmp_path: Path) -> None:
     """And no legend, of which matplotlib would warn."""
     found = track_comparator(tmp_path / "cnn", "deepsea", 1, [0, 1, 2, 3])
-    PackedLabels.from_dense(toy_labels()).save(tmp_path / "labels.npz")
-    write_tracks(tmp_path / "tracks.tsv", TRACKS)
-    options = {"labels": tmp_path / "labels.npz", "tracks": tmp_path / "tracks.tsv"}
-    table_report("table7", [found], tmp_path / "report", **options)
+    of_bins([found], tmp_path / "report")
     assert "no other predictor to compare with" in (tmp_path / "report/table7.svg").read_text()
 
 

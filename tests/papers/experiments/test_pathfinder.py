@@ -92,18 +92,19 @@ def test_no_dash_touches_one_that_is_not_its_neighbour() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"labels": None}, "has no array 'labels'"),
-        ({"labels": np.full(3, 2, np.uint8)}, "labels are not 0 and 1"),
-        ({"distances": np.full(3, np.nan, np.float32)}, "a distance is not a number"),
-        ({"labels": np.zeros(2, np.uint8)}, "not as many as images"),
-        ({"images": np.zeros((3, 4, 5), np.uint8)}, "square ones are read"),
-        ({"images": np.zeros((3, 4, 4))}, "images is not an array of 3 axes of uint8"),
-        ({"images": np.zeros((0, 4, 4), np.uint8)}, "square ones are read"),
+        {"labels": None},
+        {"labels": np.full(3, 2, np.uint8)},
+        {"distances": np.full(3, np.nan, np.float32)},
+        {"labels": np.zeros(2, np.uint8)},
+        {"images": np.zeros((3, 4, 5), np.uint8)},
+        {"images": np.zeros((3, 4, 4))},
+        {"images": np.zeros((0, 4, 4), np.uint8)},
+        {},
     ],
 )
-def test_wrong_files(tmp_path: Path, changes: dict[str, np.ndarray | None], message: str) -> None:
+def test_wrong_files(tmp_path: Path, changes: dict[str, np.ndarray | None]) -> None:
     arrays = {
         "images": np.zeros((3, 4, 4), np.uint8),
         "labels": np.zeros(3, np.uint8),
@@ -111,7 +112,9 @@ def test_wrong_files(tmp_path: Path, changes: dict[str, np.ndarray | None], mess
     }
     path = tmp_path / "train.npz"
     np.savez(path, **{name: one for name, one in (arrays | changes).items() if one is not None})
-    with fails(DataError, path, message):
+    if not changes:
+        path.write_bytes(b"PK\x03\x04 nothing")
+    with fails(DataError, path):
         read_pathfinder(path)
 
 
@@ -144,13 +147,5 @@ def test_the_largest_sets_that_can_be_asked_for_are_not_too_large(tmp_path: Path
         with fails(DataError):
             read_pathfinder(path)
     path = claiming(tmp_path / "train.npz", 1_000_001, 128)
-    message = "1,000,001 images of 128 × 128 pixels: more than 16,384,000,000 pixels are not read"
-    with fails(DataError, path, message):
-        read_pathfinder(path)
-
-
-def test_a_file_that_is_not_an_archive(tmp_path: Path) -> None:
-    path = tmp_path / "train.npz"
-    path.write_bytes(b"PK\x03\x04 nothing")
-    with fails(DataError, path):
+    with fails(DataError, path, "1,000,001", "16,384,000,000"):
         read_pathfinder(path)

@@ -43,14 +43,8 @@ def test_nothing_is_written_into_a_model(models: list[Path]) -> None:
 def test_a_row_for_each_share_and_start(report: Path, models: list[Path]) -> None:
     table = pd.read_csv(report / "study.tsv", sep="\t")
     places = [*table[["share", "start", "steps", "seeds", "examples"]].itertuples(index=False, name=None)]
-    assert places == [
-        *((0.05, "pretrained", 300, 3, 50), (0.05, "random", 300, 3, 50), (0.05, "random_long", 600, 3, 50)),
-        *(
-            (1.0, "pretrained", 300, 3, 1000),
-            (1.0, "random", 300, 3, 1000),
-            (1.0, "random_long", 600, 3, 1000),
-        ),
-    ]
+    starts = (("pretrained", 300), ("random", 300), ("random_long", 600))
+    assert places == [(share, *start, 3, round(1000 * share)) for share in (0.05, 1.0) for start in starts]
     own = {(0.05, "random"): "random-300-0.05", (1.0, "random_long"): "random-600-1"}
     for (share, start), name in own.items():
         areas = []
@@ -103,7 +97,7 @@ def test_a_loss_is_called_one_and_times_are_said(tmp_path: Path) -> None:
     for name, seconds in jobs.items():
         (benchmarks / f"{name}.tsv").write_text(f"s\tcpu_time\n1\t{seconds}\n")
     made = study_report(found, tmp_path / "report", pretrained=pretrained, benchmarks=benchmarks)
-    said = made.sentences
+    said = made
     assert said.pop() == (
         "Pretraining took 50 minutes, fine-tuning 10 minutes: 60 minutes in all, against 10 minutes of "
         "random weights that were trained for longer, in the time of processors, of whole jobs."
@@ -122,7 +116,7 @@ def test_a_job_that_was_not_measured_is_not_spoken_of(tmp_path: Path) -> None:
     benchmarks = tmp_path / "benchmarks"
     benchmarks.mkdir()
     (benchmarks / "pretrain.tsv").write_text("s\tcpu_time\n1\tNA\n")
-    said = study_report(found, tmp_path / "report", benchmarks=benchmarks).sentences
+    said = study_report(found, tmp_path / "report", benchmarks=benchmarks)
     assert not any("Pretraining took" in sentence for sentence in said)
     (benchmarks / "pretrain.tsv").write_text("s\n1\n")
     with fails(DataError, benchmarks / "pretrain.tsv", "'cpu_time'"):
@@ -130,14 +124,14 @@ def test_a_job_that_was_not_measured_is_not_spoken_of(tmp_path: Path) -> None:
 
 
 def test_nothing_at_all_is_said_plainly(tmp_path: Path) -> None:
-    said = study_report(write_study(tmp_path / "m", {1.0: 0.0}, seeds=1), tmp_path / "report").sentences
+    said = study_report(write_study(tmp_path / "m", {1.0: 0.0}, seeds=1), tmp_path / "report")
     assert said[0] == "Promoters: no gain is seen at 100 % of the examples."
     assert "with one seed, over the test data alone: the interval" in said[1]
 
 
 def test_starts_without_a_seed_in_common_have_no_interval(tmp_path: Path) -> None:
     pair = [write_model(tmp_path / s, start=s, seed=n) for n, s in enumerate(("pretrained", "random"))]
-    said = study_report(pair, tmp_path / "report").sentences
+    said = study_report(pair, tmp_path / "report")
     assert said[0] == "Promoters: there are no models of both starts to compare."
     assert "they have no seed in common" in said[1]
 
@@ -146,8 +140,6 @@ def test_chromatin_is_judged_by_its_median_track(tmp_path: Path) -> None:
     found = write_study(tmp_path / "m", {0.2: 1.5}, task="chromatin", tracks=6)
     labels = toy_labels(6)
     PackedLabels.from_dense(labels).save(tmp_path / "labels.npz")
-    with fails(UsageError):
-        study_report(found, tmp_path / "report")
     study_report(found, tmp_path / "report", labels=tmp_path / "labels.npz")
     table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
     assert table["task"].tolist() == ["chromatin"] * 2 and table["gain_low"].iloc[1] > 0
@@ -163,7 +155,7 @@ def test_of_few_tracks_there_is_no_verdict(tmp_path: Path, seeds: int) -> None:
     """A single track has one median, however often it is drawn."""
     found = write_study(tmp_path / "m", {0.2: 1.5, 1.0: 1.5}, task="chromatin", tracks=1, seeds=seeds)
     PackedLabels.from_dense(toy_labels(1)).save(tmp_path / "labels.npz")
-    said = study_report(found, tmp_path / "report", labels=tmp_path / "labels.npz").sentences
+    said = study_report(found, tmp_path / "report", labels=tmp_path / "labels.npz")
     table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
     assert table["gain"].iloc[1] > 0 and table[["gain_low", "gain_high"]].isna().all(axis=None)
     assert said[0] == (
@@ -207,21 +199,18 @@ def test_curves_without_a_step_in_common_have_no_legend(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "message"),
+    ("other", "named"),
     [
-        ({}, "other: is the same predictor with the same seed as"),
-        (
-            {"seed": 2, "changed": {"windows": {"upstream": 9}}},
-            "was trained with promoters.windows.upstream 9",
-        ),
-        ({"seed": 2, "steps": 400}, "was trained for 400 steps, others for 300"),
-        ({"start": "random", "steps": 200}, "was trained for 200 steps, others for 300"),
+        ({}, "one"),
+        ({"seed": 2, "changed": {"windows": {"upstream": 9}}}, "promoters.windows.upstream 9"),
+        ({"seed": 2, "steps": 400}, "400"),
+        ({"start": "random", "steps": 200}, "200"),
     ],
     ids=["twice", "another-window", "more-steps", "fewer-steps"],
 )
-def test_what_cannot_be_compared(tmp_path: Path, other: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_compared(tmp_path: Path, other: dict[str, Any], named: str) -> None:
     pair = [write_model(tmp_path / "one"), write_model(tmp_path / "other", **other)]
-    with fails(DataError, message):
+    with fails(DataError, pair[1], named):
         read_models(pair)
 
 
@@ -240,7 +229,7 @@ def test_another_pretraining_and_two_lengths_of_longer(tmp_path: Path) -> None:
 def test_what_is_made_twice_is_the_same(models: list[Path], tmp_path: Path) -> None:
     names = {"study.tsv", "study.svg", "study_steps.svg", "study.txt"}
     made = [study_report(models[:9], tmp_path / name) for name in ("report", "again")]
-    assert "pretrained weights do better at 5 %" in made[0].sentences[0]
+    assert "pretrained weights do better at 5 %" in made[0][0]
     assert all(
         (tmp_path / "again" / name).read_bytes() == (tmp_path / "report" / name).read_bytes()
         for name in names
@@ -248,17 +237,15 @@ def test_what_is_made_twice_is_the_same(models: list[Path], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "message"),
+    ("file", "content"),
     [
-        ("config.json", '{"task": "pretraining"}', "not a fine-tuned model of promoters or chromatin"),
-        ("config.json", "[]", "config.json: holds no JSON object"),
-        ("provenance.json", "{}", "provenance.json: 'configuration' is not an object but None"),
-        ("metrics.json", '{"training": {"steps": 3}}', "metrics.json: 'examples' is not a number"),
-        ("training.jsonl", '{"step": 1, "loss": 1}\n', "training.jsonl: no AUROC on validation data"),
-        ("predictions.parquet", None, "predictions.parquet: no such file"),
+        *(("config.json", '{"task": "pretraining"}'), ("config.json", "[]"), ("provenance.json", "{}")),
+        ("metrics.json", '{"training": {"steps": 3}}'),
+        ("training.jsonl", '{"step": 1, "loss": 1}\n'),
+        ("predictions.parquet", None),
     ],
 )
-def test_damaged_models(tmp_path: Path, file: str, content: str | None, message: str) -> None:
+def test_damaged_models(tmp_path: Path, file: str, content: str | None) -> None:
     model = write_model(tmp_path / "model")
     (model / file).unlink()
     if content is not None:

@@ -1,4 +1,4 @@
-"""The report of an ablation from files of known bits: figures, differences, intervals, published ones."""
+"""The report of an ablation from files of known bits and scores: figures, differences, intervals."""
 
 import json
 from pathlib import Path
@@ -10,40 +10,19 @@ import pytest
 
 from bigbird_dna.config import parse_config
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.metrics.resampling import bits_per_base
-from bigbird_dna.papers.experiments.ablation import ablation_report
-from bigbird_dna.papers.experiments.ablation_tracks import AblationTracks
-from tests.golden.messages import fails
-from tests.papers.experiments.costs import write_cost
-
-TOKENS = 600
-BASES = np.random.default_rng(0).integers(2, 8, TOKENS)
-BLOCKS = np.arange(TOKENS) // 20
-COMMON = np.random.default_rng(1).gamma(4.0, 2.0, TOKENS)
-
-
-def bits_of(lift: float, seed: int) -> np.ndarray:
-    """Bits that are higher by `lift` a base, and a little otherwise for each seed."""
-    return COMMON + lift * BASES + np.random.default_rng([seed, 7]).normal(0, 0.05, TOKENS)
-
-
-def write_bits(
-    path: Path, lifts: dict[str, float], *, seeds: int = 1, tokens: int = 512, **changes: Any
-) -> Path:
-    names = [f"{name}-{seed}" for name in lifts for seed in range(1, seeds + 1)]
-    rows = [bits_of(lift, seed) for lift in lifts.values() for seed in range(1, seeds + 1)]
-    arrays: dict[str, Any] = {
-        "names": np.array(names),
-        "steps": np.full(len(names), 80),
-        "seconds": np.full(len(names), 9.0),
-        "sequence_tokens": np.array([tokens]),
-        **{"bits": np.stack(rows), "bases": BASES, "blocks": BLOCKS},
-    }
-    np.savez(path, **(arrays | changes))
-    return path
+from bigbird_dna.metrics.resampling import bits_per_base, gain, resampled_aurocs
+from bigbird_dna.papers.experiments.ablation import compare_tracks
+from tests.golden.messages import fails, message
+from tests.papers.experiments.ablations import (
+    BASES,
+    BLOCKS,
+    bits_of,
+    report,
+    write_bits,
+    write_cost,
+    write_tracks_of,
+)
 
 
 def cost_of(path: Path, attention: str, seconds: float) -> Path:
@@ -69,26 +48,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-def table_of(directory: Path) -> pd.DataFrame:
-    return pd.read_csv(directory / "ablation.tsv", sep="\t").set_index("mechanism")
-
-
 def test_figures_are_means_over_seeds_with_their_differences(files: dict[str, Path], tmp_path: Path) -> None:
     costs = {name: files[name] for name in ("full", "bigbird", "deep")}
     out = tmp_path / "out"
-    ablation_report(
-        [files["steps"]],
-        out,
-        reference="bigbird",
-        time=[files["time"]],
-        lengths=[[files["2048"]]],
-        costs=costs,
-    )
+    table = report(files["steps"], out, time=[files["time"]], lengths=[[files["2048"]]], costs=costs)
     assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {
         *("ablation.tsv", "ablation.json", "ablation.md", "ablation.svg"),
         *("ablation_seeds.tsv", "ablation_lengths.tsv", "ablation_lengths.svg"),
     }
-    table = table_of(out)
     assert table.index.tolist() == ["full", "bigbird", "window", "deep"]
     for name, lift in (("full", -0.05), ("window", 0.04)):
         row = table.loc[name]
@@ -117,23 +84,19 @@ def test_figures_are_means_over_seeds_with_their_differences(files: dict[str, Pa
 
 def test_one_seed_has_the_interval_over_blocks_of_sequence(tmp_path: Path) -> None:
     path = write_bits(tmp_path / "bits.npz", {"bigbird": 0.0, "full": 0.1})
-    ablation_report([path], tmp_path / "out", reference="bigbird")
-    row = table_of(tmp_path / "out").loc["full"]
+    row = report(path, tmp_path / "out").loc["full"]
     rows = {"full": bits_of(0.1, 1), "bigbird": bits_of(0.0, 1)}
     there = bits_per_base(rows, BASES, BLOCKS, "full")
     assert row["bits_per_base"] == pytest.approx(there["full"].bits_per_base.value, rel=1e-5)
     # One is normal, the other of percentiles: of the same resamples.
     assert row["bits_per_base_low"] == pytest.approx(there["full"].bits_per_base.low, abs=0.01)
     assert row["bits_per_base_high"] == pytest.approx(there["full"].bits_per_base.high, abs=0.01)
-    assert not [*(tmp_path / "out").glob("ablation_*")]
+    assert not [*(tmp_path / "out").glob("ablation_*")] and row["time_difference"] == row["difference"]
 
 
 def test_published_figures_stand_beside_what_they_are_of(files: dict[str, Path], tmp_path: Path) -> None:
     costs = {name: files[name] for name in ("full", "deep")}
-    ablation_report(
-        [files["steps"]], tmp_path / "out", reference="bigbird", lengths=[[files["2048"]]], costs=costs
-    )
-    table = table_of(tmp_path / "out")
+    table = report(files["steps"], tmp_path / "out", lengths=[[files["2048"]]], costs=costs)
     assert table["building_block"].fillna("").tolist() == ["BERT", "", "W", ""]
     assert table["published_masked_accuracy"].tolist()[:3:2] == [64.2, 58.3]
     longer = pd.read_csv(tmp_path / "out/ablation_lengths.tsv", sep="\t").set_index(["tokens", "mechanism"])
@@ -157,9 +120,7 @@ def test_a_mechanism_with_keys_of_its_own_has_no_published_figures(tmp_path: Pat
 
     def published(name: str, altered: tuple[str, ...] = (), **changes: Any) -> dict[str, float]:
         costs = {"combiner_fixed": write_cost(tmp_path / "cost.json", 1.0, **changes)} if changes else {}
-        ablation_report(
-            [steps], tmp_path / name, reference="bigbird", lengths=[[longer]], costs=costs, altered=altered
-        )
+        report(steps, tmp_path / name, lengths=[[longer]], costs=costs, altered=altered)
         table = pd.read_csv(tmp_path / name / "ablation_lengths.tsv", sep="\t")
         return table.set_index("mechanism")["published_perplexity"].dropna().to_dict()
 
@@ -175,69 +136,146 @@ def test_a_mechanism_with_keys_of_its_own_has_no_published_figures(tmp_path: Pat
 
 def test_tracks_have_an_auroc_for_each_mechanism(files: dict[str, Path], tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    labels = (rng.random((200, 2)) < 0.4).astype(np.int8)
-    PackedLabels.from_dense(labels).save(tmp_path / "labels.npz")
-    write_tracks(tmp_path / "tracks.tsv", [Track("NEAR", "TF"), Track("FAR", "HM")])
-    predictions, scores = {}, {}
-    for name, lift in (("bigbird-1", 0.0), ("full-1", 3.0)):
-        scores[name] = (lift * labels + rng.normal(size=labels.shape)).astype(np.float32)
-        predictions[name] = tmp_path / f"{name}.npy"
-        np.save(predictions[name], scores[name])
-    starts = np.arange(200) * 10_000
-    bins = pd.DataFrame({"contig": "chr1", "start": starts, "end": starts + 200, "split": "test"})
-    bins.to_parquet(tmp_path / "bins.parquet", index=False)
-    tracks = AblationTracks(
-        predictions, tmp_path / "labels.npz", tmp_path / "bins.parquet", tmp_path / "tracks.tsv", ["FAR"]
-    )
-    ablation_report([files["steps"]], tmp_path / "out", reference="bigbird", tracks=tracks)
-    table = table_of(tmp_path / "out")
-    for name in ("full", "bigbird"):
-        expected = auroc(labels[:, 1], scores[f"{name}-1"][:, 1]).value
-        assert table.loc[name, "auroc_FAR"] == pytest.approx(expected, rel=1e-5)
+    labels = (rng.random(200) < 0.4).astype(np.int8)
+    scores = {name: lift * labels + rng.normal(size=200) for name, lift in (("bigbird", 0.0), ("full", 3.0))}
+    tracks = write_tracks_of(tmp_path / "tracks", labels, scores, np.arange(200) * 10_000)
+    table = report(files["steps"], tmp_path / "out", tracks=tracks)
+    for name, own in scores.items():
+        assert table.loc[name, "auroc_FAR"] == pytest.approx(auroc(labels, own).value, rel=1e-5)
     assert table.loc["full", "gain_FAR_low"] > 0.2 and np.isnan(table.loc["window", "auroc_FAR"])
     assert "auroc_NEAR" not in table
     # Models of tracks have one seed here, those of masked tokens two.
     seeds = pd.read_csv(tmp_path / "out/ablation_seeds.tsv", sep="\t", index_col=["mechanism", "seed"])
     assert seeds.loc[("full", 1), "auroc_FAR"] == table.loc["full", "auroc_FAR"]
     assert np.isnan(seeds.loc[("full", 2), "auroc_FAR"])
-    with fails(DataError):
-        ablation_report(
-            [files["steps"]], tmp_path / "out", reference="bigbird", tracks=tracks._replace(names=["ELSE"])
-        )
 
 
 def test_what_is_made_twice_is_the_same(files: dict[str, Path], tmp_path: Path) -> None:
     for name in ("a", "b"):
-        ablation_report([files["steps"]], tmp_path / name, reference="bigbird", lengths=[[files["2048"]]])
+        report(files["steps"], tmp_path / name, lengths=[[files["2048"]]])
     for path in (tmp_path / "a").glob("ablation*"):
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"bits": np.full((2, TOKENS), np.nan)}, "its bits are not 2 × 600 numbers"),
-        ({"names": np.array(["full", "bigbird-1"])}, "'full' is not a mechanism and a seed"),
-        ({"names": np.array(["full-1", "full-1"])}, "two of its models have one name"),
-        ({"steps": np.array([1])}, "its arrays are of different lengths"),
-    ],
-)
-def test_damaged_bits(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    path = write_bits(tmp_path / "bits.npz", {"full": 0.0, "bigbird": 0.0}, **changes)
-    with fails(DataError, path):
-        ablation_report([path], tmp_path / "out", reference="bigbird")
-    assert not (tmp_path / "out").exists()
 
 
 def test_wrong_reports(files: dict[str, Path], tmp_path: Path) -> None:
     steps, gone = files["steps"], tmp_path / "gone.npz"
     for options, error, named in (
-        ({"reference": "performer"}, UsageError, ["'performer'", "full", "bigbird"]),
+        ({"reference": "performer"}, UsageError, ["performer"]),
         ({"costs": {"reformer": files["full"]}}, UsageError, ["reformer"]),
         ({"lengths": [[steps]]}, DataError, [steps, "512"]),
         ({"time": [files["2048"]]}, DataError, ["2,048"]),
         ({"time": [gone]}, DataError, [gone]),
     ):
         with fails(error, *named):
-            ablation_report([steps], tmp_path / "out", **{"reference": "bigbird", **options})
+            report(steps, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+# Tracks
+
+
+def drawn_rows(seed: int = 3, rows: int = 60) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(rows) < 0.4).astype(np.int8)
+    lifts = {"bigbird": 0.5, "full": 1.0}
+    return labels, {
+        name: (lift * labels + rng.normal(size=rows)).astype(np.float32) for name, lift in lifts.items()
+    }
+
+
+def reached(*files: Any, **changes: Any) -> Any:
+    """By mechanism what is reached on the track FAR, and the notes."""
+    found, notes = compare_tracks(write_tracks_of(*files, **changes), "bigbird")
+    return found["FAR"], notes
+
+
+def test_bins_of_one_stretch_are_drawn_together(tmp_path: Path) -> None:
+    """Ten bins that say the same are worth no more than one."""
+    labels, scores = drawn_rows()
+    starts = np.arange(len(labels)) * 10_000
+    alone, _ = reached(tmp_path / "a", labels, scores, starts)
+    tenfold = {name: np.repeat(row, 10) for name, row in scores.items()}
+    within = (starts[:, None] + 200 * np.arange(10)).ravel()
+    together, notes = reached(tmp_path / "b", np.repeat(labels, 10), tenfold, within)
+    assert notes == {}
+    for name in ("bigbird", "full"):
+        np.testing.assert_allclose(together[name].value, alone[name].value)
+        np.testing.assert_allclose(together[name].difference, alone[name].difference)
+    drawn = resampled_aurocs(labels, np.stack([*scores.values()]), np.arange(len(labels)))
+    values = [auroc(labels, row).value for row in scores.values()]
+    assert alone["full"].difference == gain(values[1:], values[:1], drawn[1:], drawn[:1])
+
+
+def test_stretches_are_those_of_a_contig(tmp_path: Path) -> None:
+    labels, scores = drawn_rows()
+    starts = np.arange(len(labels)) // 2 * 10_000
+    contigs = np.where(np.arange(len(labels)) % 2, "chr1", "chr10")
+    one = reached(tmp_path / "a", labels, scores, starts)[0]["full"]
+    two = reached(tmp_path / "b", labels, scores, starts, contigs)[0]["full"]
+    assert one.value.value == two.value.value and one.value.low != two.value.low
+
+
+def test_separated_classes_are_not_certain(tmp_path: Path) -> None:
+    """The interval is that of pairs that share no stretch."""
+    labels = np.repeat([1, 0], 10)
+    scores = {"bigbird": labels * 2.0, "full": labels * 3.0, "random": -labels, "window": labels * 0}
+    found, _ = reached(tmp_path / "a", labels, scores, np.arange(20) * 10_000)
+    expected = auroc(labels, scores["full"])
+    assert expected.low == pytest.approx(0.69, abs=0.005)
+    assert found["full"].value == expected
+    assert found["random"].value == auroc(labels, scores["random"])
+    assert np.isnan(found["window"].value.low) and found["window"].value.value == 0.5
+    assert found["full"].difference.value == 0 and np.isnan(found["full"].difference.low)
+    # Of five stretches with two positives each.
+    pairs, _ = reached(tmp_path / "b", labels, scores, np.arange(20) // 2 * 10_000)
+    assert pairs["full"].value.low == pytest.approx(0.025 ** (1 / 5))
+
+
+def test_positives_of_one_stretch_have_no_interval(tmp_path: Path) -> None:
+    _, scores = drawn_rows()
+    for count, note in (
+        (1, "only one positive: no interval of AUROC"),
+        (4, "all positives are within one stretch of 10,000 bp: no interval of AUROC"),
+    ):
+        labels = (np.arange(60) < count).astype(np.int8)
+        found, notes = reached(tmp_path / str(count), labels, scores, np.arange(60) * 2000)
+        one = found["full"]
+        assert one.value.value == pytest.approx(auroc(labels, scores["full"]).value)
+        assert np.isnan([*one.value[1:], *one.difference[1:]]).all() and notes == {"FAR": note}
+
+
+def test_a_track_that_can_not_be_judged_loses_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, scores = drawn_rows()
+    tracks = write_tracks_of(tmp_path / "t", np.zeros(60, np.int8), scores, np.arange(60) * 10_000)
+    steps = write_bits(tmp_path / "steps.npz", {"full": 0.0, "bigbird": 0.0})
+
+    def made(**changes: Any) -> pd.DataFrame:
+        return report(steps, tmp_path / "out", tracks=tracks._replace(**changes))
+
+    table = made(names=["FAR", "NEAR"])
+    message(capsys.readouterr().err, tracks.labels, "FAR")
+    assert table[["auroc_FAR", "gain_FAR"]].isna().all(axis=None) and table["auroc_NEAR"].notna().all()
+    told = json.loads((tmp_path / "out/ablation.json").read_text())
+    assert told["track_notes"] == {"FAR": "no positives"}
+    assert "FAR: no positives." in (tmp_path / "out/ablation.md").read_text()
+    # All that there are, and too few of a kind.
+    made(names=["NEAR"], min_positives=31)
+    message(capsys.readouterr().err, "NEAR", "31")
+    with fails(DataError, "'ELSE'", "FAR", "NEAR"):
+        made(names=["ELSE"])
+    with fails(UsageError, "window"):
+        made(predictions={**tracks.predictions, ("window", 1): tracks.labels})
+
+
+def test_bins_are_those_of_the_labels(tmp_path: Path) -> None:
+    labels, scores = drawn_rows()
+    tracks = write_tracks_of(tmp_path / "t", labels, scores, np.arange(60) * 10_000)
+    bins = pd.read_parquet(tracks.bins)
+    for table in (bins[:-1], bins.drop(columns="contig"), bins.assign(start=-1)):
+        table.to_parquet(tracks.bins, index=False)
+        with fails(DataError):
+            compare_tracks(tracks, "bigbird")
+    with fails(DataError):
+        compare_tracks(tracks._replace(bins=tmp_path / "gone.parquet"), "bigbird")
