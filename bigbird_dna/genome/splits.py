@@ -39,22 +39,12 @@ class Splits:
 
     @classmethod
     def from_config(
-        cls,
-        config: GenomeConfig,
-        contigs: Mapping[str, int],
-        assembly: Assembly,
-        *,
-        valid_regions: Sequence[str] = (),
-        test_regions: Sequence[str] = (),
+        cls, config: GenomeConfig, contigs: Mapping[str, int], assembly: Assembly, **regions: Sequence[str]
     ) -> Self:
-        """Divide a reference as the configuration says; what it doesn't name is for training.
-
-        The regions are those of chromatin.data, which are held out besides.
-        """
+        """Divide a reference as the configuration says, with regions besides as of `find_named`; what neither
+        names is for training."""
         by_contig: defaultdict[str, list[NamedRegion]] = defaultdict(list)
-        for region in find_named(
-            config, contigs, assembly, valid_regions=valid_regions, test_regions=test_regions
-        ):
+        for region in find_named(config, contigs, assembly, **regions):
             by_contig[region.interval.contig].append(region)
         splits = cls({contig: _cut(contig, length, by_contig[contig]) for contig, length in contigs.items()})
         if not splits.contigs("train"):

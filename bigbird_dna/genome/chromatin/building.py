@@ -71,7 +71,7 @@ def build_dataset(out: Path, source: BinSource) -> ChromatinData:
 def write_label_shard(output: Path, shard: Shard, source: BinSource) -> int:
     """Label the bins of a shard, a run of their numbers over all contigs, as `build_dataset` does."""
     check_writable(output)
-    bins = map(source.labelling.grid.bins, source.reference.contigs.values())
+    bins = map(source.labelling.bins, source.reference.contigs.values())
     job, labeled = _label(source, shard.rows(sum(bins)))
     with write_shard(output, KIND, shard, _stored(job)) as writer:
         for name, array in labeled._asdict().items():

@@ -58,10 +58,17 @@ def build_deepsea(
     bins = read_bundle_bins(bed, reference, assembly)  # before minutes of unpacking
     with unpacked(Path(bundle), Path(out)) as files:
         rows = _split_rows(files, bins, bed, assembly)
-        packed = [
-            _read_labels(files[split], split, len(tracks), bins, chosen, reference, samples)
-            for split, chosen in rows.items()
-        ]
+        packed: list[Bytes] = []
+        for split, chosen in rows.items():
+            with open_mat(path := files[split]) as arrays:
+                windows, labels = bundle_arrays(path, arrays, split, len(tracks))
+                checked = check_rows(windows, labels, samples, bins, chosen, reference)
+                log(f"{path}: {checked:,} of {len(chosen):,} windows agree with the reference")
+                builder = LabelBuilder(len(chosen), len(tracks))
+                for first, row, part in labels.parts(len(chosen)):
+                    for track, values in enumerate(part, first):
+                        builder.mark(track, row + np.flatnonzero(values))
+            packed.append(builder.build().packed)
         sources = {"reference": source_entry(reference.path), "bins": source_entry(Path(bed))}
         sources |= {split: source_entry(path) for split, path in files.items()}
     order = np.concatenate(list(rows.values()))
@@ -77,8 +84,7 @@ def build_deepsea(
         "bins_of_no_split": len(bins.starts) - len(table),
         "sources": sources,
     }
-    labels = PackedLabels(np.concatenate(packed), len(tracks))
-    data = write_dataset(out, table, labels, tracks, info)
+    data = write_dataset(out, table, PackedLabels(np.concatenate(packed), len(tracks)), tracks, info)
     check_prevalence(data)
     return data
 
@@ -119,24 +125,3 @@ def _split_rows(
         "valid": np.arange(ends[0], ends[1]),
         "test": np.flatnonzero(for_test),
     }
-
-
-def _read_labels(
-    path: Path,
-    split: Split,
-    tracks: int,
-    bins: BundleBins,
-    rows: npt.NDArray[np.intp],
-    reference: Reference,
-    samples: int,
-) -> Bytes:
-    """The packed labels of a file's forward rows, after its windows have been checked."""
-    with open_mat(path) as arrays:
-        windows, labels = bundle_arrays(path, arrays, split, tracks)
-        checked = check_rows(windows, labels, samples, bins, rows, reference)
-        log(f"{path}: {checked:,} of {len(rows):,} windows agree with the reference")
-        builder = LabelBuilder(len(rows), tracks)
-        for first, row, part in labels.parts(len(rows)):
-            for track, values in enumerate(part, first):
-                builder.mark(track, row + np.flatnonzero(values))
-    return builder.build().packed

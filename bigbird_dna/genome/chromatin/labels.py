@@ -7,7 +7,7 @@ N rows (bins), T tracks, K = ceil(T / 8) bytes a row. Track t is bit t % 8, coun
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,7 @@ from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.chromatin.regions import (
-    EXCLUDED,
-    GAP,
-    Grid,
-    RegionSplits,
-    Rule,
-    least_bases,
-    positive_bins,
-    window_start,
-)
+from bigbird_dna.genome.chromatin.regions import EXCLUDED, GAP, RegionSplits, window_start
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, Positions, unknown_runs
@@ -146,6 +137,11 @@ Flags = npt.NDArray[np.bool_]
 CHUNK = 16_000_000  # bp of a contig looked at at a time
 
 
+Rule = Literal["half", "any", "centre"] | int
+"""When a bin is positive: more than half of it is in peaks (DeepSEA: above 100 of 200 bp), any base
+is, its centre base (number size // 2, from 0) is, or at least so many bases are."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Labelling:
     """How bins are chosen and labeled, and which tracks are kept; values that make no sense are a
@@ -173,8 +169,11 @@ class Labelling:
     """of the sampling of bins without a positive track"""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stride", self.grid.stride)
-        least_bases(self.rule, self.bin_size)
+        if self.bin_size < 1 or self.stride < 0:
+            raise ConfigError(f"bins of {self.bin_size} bp every {self.stride} bp: no such grid")
+        object.__setattr__(self, "stride", self.stride or self.bin_size)
+        if not 1 <= self.least_bases <= self.bin_size:
+            raise ConfigError(f"label rule {self.rule!r}: a bin has {self.bin_size} bp")
         for name in ("max_n", "negative_fraction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} is a fraction from 0 to 1, not {getattr(self, name)}")
@@ -182,9 +181,31 @@ class Labelling:
             raise ConfigError(f"window must be at least 1 bp, not {self.window}")
 
     @property
-    def grid(self) -> Grid:
-        """The bins' size and distance."""
-        return Grid(self.bin_size, self.stride)
+    def least_bases(self) -> int:
+        """How many bp of a bin peaks must cover; for "centre", 1 of the centre base alone."""
+        if self.rule == "half":
+            return self.bin_size // 2 + 1
+        return self.rule if isinstance(self.rule, int) else 1
+
+    def bins(self, length: int) -> int:
+        """How many bins a contig of `length` bp has."""
+        return max(0, (length - self.bin_size) // self.stride + 1)
+
+    def positive_bins(self, intervals: Intervals, length: int) -> Positions:
+        """The numbers of the bins of a contig of `length` bp that are positive, ascending."""
+        margin, width = (self.bin_size // 2, 1) if self.rule == "centre" else (0, self.bin_size)
+        # The bins' parts that count are [margin + i * stride, … + width); those with
+        # margin + i * stride + width > start and margin + i * stride < end may overlap the interval.
+        first = np.maximum(-((margin + width - 1 - intervals.starts) // self.stride), 0)
+        last = np.minimum((intervals.ends - 1 - margin) // self.stride, self.bins(length) - 1)
+        touched = np.maximum(last - first + 1, 0)
+        before = np.repeat(first - (np.cumsum(touched) - touched), touched)
+        numbers = np.sort(
+            before + np.arange(len(before)), kind="stable"
+        )  # `np.unique` takes many times as long
+        numbers = numbers[np.diff(numbers, prepend=-1) > 0]
+        begin = margin + numbers * self.stride
+        return np.asarray(numbers[intervals.covered(begin, begin + width) >= self.least_bases])
 
 
 class BinSource(NamedTuple):
@@ -237,7 +258,7 @@ def label_contigs(
     contigs = source.reference.contigs
     before = 0  # bins of the contigs that were passed
     for number, contig in enumerate(progress(contigs, "labelling bins", len(contigs))):
-        here = range(source.labelling.grid.bins(contigs[contig]))
+        here = range(source.labelling.bins(contigs[contig]))
         if numbers is not None:
             first, before = before, before + len(here)
             here = here[max(numbers.start - first, 0) : max(numbers.stop - first, 0)]
@@ -257,21 +278,21 @@ def _label_contig(
 ) -> LabeledBins:
     """Label the bins `here` of the contig of a number."""
     reference, labelling = source.reference, source.labelling
-    length, grid = reference.contigs[contig], labelling.grid
+    length, size = reference.contigs[contig], labelling.bin_size
     # Drawn for all bins of the contig, so that a bin's draw is its own.
-    draws = np.random.default_rng((labelling.seed, number)).random(grid.bins(length))
+    draws = np.random.default_rng((labelling.seed, number)).random(labelling.bins(length))
     sampled = draws[here.start : here.stop] < labelling.negative_fraction
     builder = LabelBuilder(len(here), len(peaks))
     for track, intervals in enumerate(peaks):
         if intervals is not None:
-            positive = positive_bins(intervals, grid, length, labelling.rule)
+            positive = labelling.positive_bins(intervals, length)
             begin, end = np.searchsorted(positive, [here.start, here.stop])
             builder.mark(track, positive[begin:end] - here.start)
     wanted = np.flatnonzero(builder.any() | sampled)
-    starts = grid.starts(length)[here.start : here.stop][wanted]
-    assigned = source.splits.assign(contig, starts, grid.size, labelling.window)
+    starts = (wanted + here.start) * labelling.stride
+    assigned = source.splits.assign(contig, starts, size, labelling.window)
     free = np.flatnonzero(assigned >= 0)
-    allowed = free[~banned.overlap(starts[free], starts[free] + grid.size)]
+    allowed = free[~banned.overlap(starts[free], starts[free] + size)]
     kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
     outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
     dropped = [*outside, len(free) - len(allowed), len(allowed) - len(kept)]

@@ -230,7 +230,8 @@ def test_peaks_that_lie_nowhere_are_refused(small):
 
 
 @pytest.mark.parametrize(
-    "options", [{"max_n": 1.5}, {"negative_fraction": -0.1}, {"rule": 300}, {"window": 0}, {"bin_size": 0}]
+    "options",
+    [{"max_n": 1.5}, {"negative_fraction": -0.1}, {"rule": 300}, {"rule": 0}, {"window": 0}, {"bin_size": 0}],
 )
 def test_impossible_settings_are_refused(small, options):
     with pytest.raises(ConfigError):

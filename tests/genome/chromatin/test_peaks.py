@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin.labels import Labelling
 from bigbird_dna.genome.chromatin.peaks import Peaks, place_peaks, read_peaks
-from bigbird_dna.genome.chromatin.regions import GAP, Grid, least_bases, positive_bins, window_start
+from bigbird_dna.genome.chromatin.regions import GAP, window_start
 from bigbird_dna.genome.sequence import Intervals
 from tests.golden.messages import fails
 from tests.toys import region_splits, written
@@ -147,7 +148,8 @@ def test_bins_agree_with_counting_bases(pairs, size, stride, rule):
         )
         if positive:
             expected.append(number)
-    found = positive_bins(intervals(pairs), Grid(size, stride), LENGTH, rule)
+    labelling = Labelling(bin_size=size, stride=stride, rule=rule, window=1, max_n=1, min_positives=0)
+    found = labelling.positive_bins(intervals(pairs), LENGTH)
     assert found.tolist() == expected
 
 
@@ -162,19 +164,8 @@ def test_covered_bases_agree_with_counting(pairs, places):
     assert intervals(pairs).covered(starts, ends).tolist() == expected
 
 
-@pytest.mark.parametrize("rule", [0, 201])
-def test_a_rule_that_no_bin_can_meet_is_refused(rule):
-    with fails(ConfigError):
-        least_bases(rule, 200)
-    with fails(ConfigError):
-        Grid(0)
-
-
-CONTIGS = {"22": 51_304_566, "21": 48_129_895, "odd:1-5": 100}
-
-
 def test_regions_of_one_kind_are_joined():
-    splits = region_splits(CONTIGS, HUMAN, valid=["22:1-100", "22:50-150"])
+    splits = region_splits({"22": 51_304_566}, HUMAN, valid=["22:1-100", "22:50-150"])
     assert splits.describe()["valid"] == ["22:1-150"]
 
 
