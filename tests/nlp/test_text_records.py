@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,21 +112,31 @@ def test_files_of_ones_own_become_splits_and_a_fault_leaves_nothing(tmp_path: Pa
     assert (tmp_path / "data/train.jsonl").read_bytes() == before
 
 
-def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+Hub = Callable[[list[dict[str, Any]]], list[tuple[str, str | None, str]]]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """Let the library give these rows of any split but `validation`; what it is asked for."""
     import datasets
 
-    rows = [{"text": "a", "n": 1}, {"text": "b", "n": 2}, {"text": "", "n": 3}]
-    asked = []
+    def give(rows: list[dict[str, Any]]) -> list[tuple[str, str | None, str]]:
+        asked = []
 
-    def loaded(name: str, subset: str | None, *, split: str, streaming: bool) -> Any:
-        asked.append((name, subset, split))
-        if split == "validation":
-            raise ConnectionError("no\nnetwork")
-        return datasets.Dataset.from_list(rows)
+        def loaded(name: str, subset: str | None, *, split: str, streaming: bool) -> Any:
+            asked.append((name, subset, split))
+            if split == "validation":
+                raise ConnectionError("no\nnetwork")
+            return datasets.Dataset.from_list(rows)
 
-    monkeypatch.setattr(datasets, "load_dataset", loaded)
+        monkeypatch.setattr(datasets, "load_dataset", loaded)
+        return asked
+
+    return give
+
+
+def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(tmp_path: Path, hub: Hub) -> None:
+    asked = hub([{"text": "a", "n": 1}, {"text": "b", "n": 2}, {"text": "", "n": 3}])
     with fails(DataError):
         task_of("pretraining", hub={"name": "some/thing", "subset": "en"}).prepare(tmp_path)
     assert asked == [("some/thing", "en", "train"), ("some/thing", "en", "validation")]
@@ -135,33 +146,21 @@ def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(
     assert [record.text for record in read_records(tmp_path / "train.jsonl", TextRecord)] == ["a", "b"]
 
 
-def test_parts_of_a_sorted_split_have_all_classes_and_share_no_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import datasets
-
+def test_parts_of_a_sorted_split_have_all_classes_and_share_no_row(tmp_path: Path, hub: Hub) -> None:
     rows = [{"text": f"{label} {n}", "label": label} for label in "ab" for n in range(500)]
-    asked = []
-
-    def loaded(name: str, subset: str | None, *, split: str, streaming: bool) -> Any:
-        asked.append(split)
-        return datasets.Dataset.from_list(rows)
-
-    monkeypatch.setattr(datasets, "load_dataset", loaded)
+    asked = hub(rows)
     parts = {"train": "train[:80%]", "valid": "train[80%:90%]", "test": "train[-100:]"}
     task = task_of("classification", hub={"name": "x", **parts})
     counts = task.prepare(tmp_path)
-    assert counts == {"train": 800, "valid": 100, "test": 100} and asked == ["train"] * 3
-    texts = {
-        split: [record.text for record in read_records(tmp_path / f"{split}.jsonl", ClassificationRecord)]
-        for split in counts
-    }
+    assert counts == {"train": 800, "valid": 100, "test": 100} and asked == [("x", None, "train")] * 3
+    files = {split: tmp_path / f"{split}.jsonl" for split in counts}
+    texts = {split: [one["text"] for one in read_lines(path)] for split, path in files.items()}
     assert sorted(itertools.chain(*texts.values())) == sorted(row["text"] for row in rows)
     for split, count in counts.items():
         assert count / 3 < sum(text[0] == "a" for text in texts[split]) < count * 2 / 3
-    before = [(tmp_path / f"{split}.jsonl").read_bytes() for split in counts]
+    before = [path.read_bytes() for path in files.values()]
     task.prepare(tmp_path)
-    assert before == [(tmp_path / f"{split}.jsonl").read_bytes() for split in counts]
+    assert before == [path.read_bytes() for path in files.values()]
 
 
 @pytest.mark.parametrize("name", ["train[:90]%", "train[:90%]+test", "train[10]", "train[:9.5%]", "[:5%]"])

@@ -24,7 +24,7 @@ from bigbird_dna.papers.nlp.records import (
     write_objects,
 )
 from bigbird_dna.papers.nlp.report import report_tasks
-from bigbird_dna.papers.nlp.summaries.initialization import import_pegasus
+from bigbird_dna.papers.nlp.summaries.pegasus import import_pegasus
 from bigbird_dna.papers.nlp.task import find_task
 from bigbird_dna.tokens.interface import Tokenizer
 from tests.fuzz.containers import SAFETENSORS

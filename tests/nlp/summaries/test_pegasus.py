@@ -10,8 +10,8 @@ import torch
 
 from bigbird_dna.errors import ModelError
 from bigbird_dna.papers.nlp.config import SearchConfig, SpecialIds
-from bigbird_dna.papers.nlp.summaries.initialization import ImportedPegasus, import_pegasus
 from bigbird_dna.papers.nlp.summaries.network import pegasus_positions
+from bigbird_dna.papers.nlp.summaries.pegasus import ImportedPegasus, import_pegasus
 from bigbird_dna.papers.nlp.summaries.search import search_summaries
 from tests.golden.messages import fails
 

@@ -23,8 +23,8 @@ from bigbird_dna.papers.nlp.config import (
 )
 from bigbird_dna.papers.nlp.generated import FACTS, MARK, generate_facts
 from bigbird_dna.papers.nlp.records import SummaryRecord, read_records
-from bigbird_dna.papers.nlp.summaries.initialization import import_pegasus
 from bigbird_dna.papers.nlp.summaries.network import SharedSummarizer
+from bigbird_dna.papers.nlp.summaries.pegasus import import_pegasus
 from bigbird_dna.papers.nlp.summaries.task import (
     IGNORED,
     Reader,

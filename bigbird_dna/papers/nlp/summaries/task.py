@@ -19,10 +19,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.config import (
+    DecoderShape,
     GeneratedConfig,
     SpecialIds,
     SummariesTaskConfig,
@@ -30,16 +34,17 @@ from bigbird_dna.papers.nlp.config import (
     SummaryForm,
 )
 from bigbird_dna.papers.nlp.generated import generate_facts
-from bigbird_dna.papers.nlp.initialization import TextStart
+from bigbird_dna.papers.nlp.initialization import TextStart, check_effect, free_changes, make_text_start
 from bigbird_dna.papers.nlp.loading import column, extra
 from bigbird_dna.papers.nlp.records import Record, SummaryRecord
-from bigbird_dna.papers.nlp.summaries.initialization import make_start, open_summarizer
 from bigbird_dna.papers.nlp.summaries.network import SummariesSettings, match_tokens
+from bigbird_dna.papers.nlp.summaries.pegasus import MODEL_TYPE, is_pegasus, open_pegasus, read_settings
 from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Ids, summarize
 from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.initialization import FREE
 
 IGNORED = -100
 """The label of padding, which torch's cross-entropy leaves out."""
@@ -187,12 +192,49 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
     prediction_type = Summary
     predicted_key = "summary"
     predicted = "summaries"
+    settings_type = SummariesSettings
+    model_name = "a summariser"
     objective_type = SummariesObjective
     config: SummariesTrainingConfig
 
     @cached_property
     def _begun(self) -> tuple[TextStart, SummariesSettings]:
-        return make_start(self.section, self.texts)
+        """A checkpoint of BigBird-Pegasus or a summarizer of ours is taken whole; of any other model the
+        encoder is, for the base form, and attention to the document is fresh.
+
+        `ConfigError` if the configuration contradicts the model whose weights are taken; `ModelError` if that
+        is damaged, or of a kind that can't be taken.
+        """
+        section, name = self.section, self.section.start.model
+        directory = None if name is None else Path(name)
+        given = {} if directory is None else read_settings(directory / "config.json")
+        if directory is not None and (
+            given.get("model_type") == MODEL_TYPE or given.get("task") == SummariesSettings.task
+        ):
+            check_effect(section.start, ours=not is_pegasus(directory))
+            model = self.open(directory)
+            assert isinstance(model.settings, SummariesSettings)
+            if section.form != model.settings.form:
+                raise ConfigError(f"form {section.form}: {directory} is of the form {model.settings.form}")
+            if section.decoder not in (None, model.settings.decoder):
+                raise ConfigError(f"decoder: {directory} has another ({model.settings.decoder})")
+            changes = free_changes(model.config, section.encoder, FREE - {"max_length"}, directory)
+            config = EncoderConfig(**{**model.config.model_dump(), **changes})
+            log(f"{directory}: its weights are the start")
+            files = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
+            sha256 = model.sha256 or " ".join(checksum(path) for path in files)
+            start = TextStart(config, model.tokenizer, model.network.state_dict(), sha256, str(directory))
+            return start, SummariesSettings(decoder=model.settings.decoder, special=model.settings.special)
+        if directory is not None and section.form == "pegasus":
+            fault = f"{directory} is not a summariser, which the form pegasus begins with"
+            raise ConfigError(f"start.model: {fault}")
+        start, decoder = make_text_start(section.start, section.encoder, self.texts), None
+        own, pieces = start.config, start.tokenizer
+        if section.form == "pegasus":
+            inner = own.intermediate or 4 * own.hidden
+            decoder = section.decoder or DecoderShape(layers=own.layers, heads=own.heads, intermediate=inner)
+        special = SpecialIds(start=pieces.cls_id, end=pieces.sep_id, pad=pieces.pad_id)
+        return start, SummariesSettings(decoder=decoder, special=special)
 
     @property
     def start(self) -> TextStart:
@@ -233,7 +275,10 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
         return None if record.summary and record.summary.strip() else "summary"
 
     def open(self, directory: Path) -> LoadedModel:
-        return open_summarizer(directory, self.section.start.compatibility, self.section.start.tokenizer)
+        """A summarizer's model directory, or a checkpoint of BigBird-Pegasus."""
+        if is_pegasus(directory):
+            return open_pegasus(directory, self.section.start.compatibility, self.section.start.tokenizer)
+        return super().open(directory)
 
     def predictions(self, by: Predictor, records: Sequence[SummaryRecord], source: Path) -> Lines:
         model, settings, network = by.model, by.model.settings, by.model.network

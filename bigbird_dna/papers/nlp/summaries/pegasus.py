@@ -1,13 +1,10 @@
-"""What the training of a summarizer begins with, and where summarizers are opened from.
-
-A checkpoint of BigBird-Pegasus or a summarizer of ours is taken whole. Of any other model of ours or
-HuggingFace's the encoder is, for the base form; attention to the document is fresh.
+"""Checkpoints of BigBird-Pegasus as models.
 
 No code of a checkpoint is run, and nothing is built on the word of its `config.json`: shapes are compared
 with those of its tensors first.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,29 +13,20 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.errors import ConfigError, ModelError, shortened
+from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
 from bigbird_dna.huggingface.importing import join_tied
 from bigbird_dna.huggingface.names import check_tensor
 from bigbird_dna.huggingface.tensors import StoredTensor, read_tensors
 from bigbird_dna.huggingface.tokenizer_files import special_names
-from bigbird_dna.model.directory import load, make_model
+from bigbird_dna.model.directory import make_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import check_finite
-from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds, SummariesTaskConfig
-from bigbird_dna.papers.nlp.initialization import (
-    TextStart,
-    check_effect,
-    free_changes,
-    make_text_start,
-    open_tokenizer,
-)
+from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.initialization import open_tokenizer
 from bigbird_dna.papers.nlp.summaries.network import PegasusSummarizer, SummariesSettings
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.initialization import FREE
 
 MODEL_TYPE = "bigbird_pegasus"
 ARCHITECTURE = "BigBirdPegasusForConditionalGeneration"
@@ -101,14 +89,14 @@ class ImportedPegasus(NamedTuple):
     search: SearchConfig  # the checkpoint's own, as far as it says
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def read_settings(path: Path) -> Mapping[str, Any]:
     """A file of JSON; nothing if there is none."""
     return read_mapping(path) if path.is_file() else {}
 
 
 def is_pegasus(directory: Path) -> bool:
     """Whether a directory says that it is a checkpoint of BigBirdPegasus."""
-    return _read(directory / "config.json").get("model_type") == MODEL_TYPE
+    return read_settings(directory / "config.json").get("model_type") == MODEL_TYPE
 
 
 def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface") -> ImportedPegasus:
@@ -125,7 +113,7 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
         raise ModelError(f"{directory}: not a checkpoint directory: config.json is missing")
     values = read_mapping(path)
     config, shape = pegasus_config(values, compatibility, str(path))
-    generation = {**values, **_read(directory / "generation_config.json")}
+    generation = {**values, **read_settings(directory / "generation_config.json")}
     special = _special_ids(generation, config.vocabulary, str(path))
     search = _search(generation, config.max_length, str(path))
     tensors = read_tensors(directory)
@@ -253,63 +241,11 @@ def _weights(
     return weights
 
 
-# What a configuration may say otherwise than the summarizer whose weights are taken.
-_FREE = FREE - {"max_length"}
 _PEGASUS_OFFSET = 103  # of ids above those of its SentencePiece file, unless its settings say otherwise
 
 
-def make_start(
-    section: SummariesTaskConfig, texts: Callable[[], Iterable[str]]
-) -> tuple[TextStart, SummariesSettings]:
-    """Read what a training begins with; a tokenizer may be learnt from `texts`.
-
-    `ConfigError` if the configuration contradicts the model whose weights are taken; `ModelError` if that is
-    damaged, or of a kind that can't be taken.
-    """
-    directory = None if section.start.model is None else Path(section.start.model)
-    given = {} if directory is None else _read(directory / "config.json")
-    if directory is not None and (
-        given.get("model_type") == MODEL_TYPE or given.get("task") == SummariesSettings.task
-    ):
-        check_effect(section.start, ours=not is_pegasus(directory))
-        model = open_summarizer(directory, section.start.compatibility, section.start.tokenizer)
-        assert isinstance(model.settings, SummariesSettings)
-        if section.form != model.settings.form:
-            raise ConfigError(f"form {section.form}: {directory} is of the form {model.settings.form}")
-        if section.decoder not in (None, model.settings.decoder):
-            raise ConfigError(f"decoder: {directory} has another ({model.settings.decoder})")
-        changes = free_changes(model.config, section.encoder, _FREE, directory)
-        config = EncoderConfig(**{**model.config.model_dump(), **changes})
-        log(f"{directory}: its weights are the start")
-        files = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
-        sha256 = model.sha256 or " ".join(checksum(path) for path in files)
-        weights = model.network.state_dict()
-        start = TextStart(config, model.tokenizer, weights, sha256, str(directory))
-        return start, SummariesSettings(decoder=model.settings.decoder, special=model.settings.special)
-    if directory is not None and section.form == "pegasus":
-        raise ConfigError(f"start.model: {directory} is not a summariser, which the form pegasus begins with")
-    start = make_text_start(section.start, section.encoder, texts)
-    special = SpecialIds(start=start.tokenizer.cls_id, end=start.tokenizer.sep_id, pad=start.tokenizer.pad_id)
-    decoder, own = None, start.config
-    if section.form == "pegasus":
-        inner = own.intermediate or 4 * own.hidden
-        decoder = section.decoder or DecoderShape(layers=own.layers, heads=own.heads, intermediate=inner)
-    return start, SummariesSettings(decoder=decoder, special=special)
-
-
-def open_summarizer(
-    directory: Path, compatibility: Compatibility = "huggingface", tokenizer: str | None = None
-) -> LoadedModel:
-    """A summarizer's model directory, or a checkpoint of BigBird-Pegasus.
-
-    `compatibility` and `tokenizer` are for a checkpoint: see `import_pegasus`, and a tokenizer file to use
-    instead of its own. `ModelError` if it is neither, or damaged.
-    """
-    if not is_pegasus(directory):
-        model = load(directory)
-        if not isinstance(model.settings, SummariesSettings):
-            raise ModelError(f"{directory}: a summariser is needed, this is a {model.task} model")
-        return model
+def open_pegasus(directory: Path, compatibility: Compatibility, tokenizer: str | None) -> LoadedModel:
+    """A checkpoint as a model: see `import_pegasus`; `tokenizer` is a file to use instead of its own."""
     found = import_pegasus(directory, compatibility)
     pieces = pegasus_tokenizer(directory, found.config.vocabulary, tokenizer)
     settings = SummariesSettings(decoder=found.shape, special=found.special)
@@ -322,7 +258,7 @@ def pegasus_tokenizer(directory: Path, vocabulary: int, file: str | None) -> Tok
     Pegasus has no [CLS], [SEP] and [MASK]: where the files name none, its end and its unknown piece do.
     """
     names = special_names(directory)
-    settings = _read(directory / "tokenizer_config.json")
+    settings = read_settings(directory / "tokenizer_config.json")
     end = settings.get("eos_token", "</s>")
     end = end.get("content") if isinstance(end, dict) else end
     end = end if isinstance(end, str) else "</s>"
