@@ -157,15 +157,6 @@ class Simple(NamedTuple):
         return totals[0] / count, totals[1] / count
 
 
-def padded(inputs: Sequence[Symbols]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Inputs as rows, 0 behind shorter ones, and their lengths."""
-    lengths = np.array([len(one) for one in inputs], np.int64)
-    rows = np.zeros((len(inputs), int(lengths.max())), np.int64)
-    for row, one in zip(rows, inputs, strict=True):
-        row[: len(one)] = one
-    return rows, lengths
-
-
 def causal_encoder(config: EncoderConfig) -> Encoder:
     """An encoder whose hidden states depend on no later token, bit for bit; `ConfigError` where the attention
     has no causal form, or a key lets tokens look ahead."""
@@ -251,7 +242,10 @@ def _bits(network: nn.Module, stream: ByteStream, numbers: Any) -> Floats:
 
 
 def _batch(inputs: list[npt.NDArray[np.uint16]]) -> Batch:
-    rows, lengths = padded(inputs)
+    lengths = np.array([len(one) for one in inputs], np.int64)
+    rows = np.zeros((len(inputs), int(lengths.max())), np.int64)
+    for row, one in zip(rows, inputs, strict=True):
+        row[: len(one)] = one
     return {"symbols": torch.from_numpy(rows), "lengths": torch.from_numpy(lengths)}
 
 

@@ -43,7 +43,27 @@ def share_figure(arms: Sequence[StudyArm], path: Path) -> None:
     tasks = list(dict.fromkeys(arm.task for arm in arms))
     with panels(1, len(tasks), 5.6, 4.2) as (figure, axes):
         for axis, task in zip(axes, tasks, strict=True):
-            _draw_shares(axis, [arm for arm in arms if arm.task == task])
+            of_task = [arm for arm in arms if arm.task == task]
+            shares = sorted({arm.share for arm in of_task})
+            width = max(np.log(shares[-1] / shares[0]), 1.0)
+            axis.set_xscale("log")
+            starts = [start for start in LOOKS if any(arm.start == start for arm in of_task)]
+            for place, start in enumerate(starts):
+                label, colour, marker = LOOKS[start]
+                own = [arm for arm in of_task if arm.start == start]
+                aside = np.exp((place - (len(starts) - 1) / 2) * _APART * width)
+                x = np.array([arm.share for arm in own]) * aside
+                for at, arm in zip(x, own, strict=True):
+                    many = np.full(len(arm.aurocs), at)
+                    axis.plot(
+                        many, arm.aurocs, marker, color=colour, markersize=5, alpha=0.55, markeredgewidth=0
+                    )
+                axis.plot(x, [arm.auroc for arm in own], "-", color=colour)
+                # The legend shows line and point.
+                axis.plot([], [], "-", marker=marker, color=colour, markersize=5, label=label)
+            axis.set_xticks(shares, [f"{100 * share:g} %" for share in shares])
+            axis.minorticks_off()
+            axis.set_xlim(shares[0] * np.exp(-0.12 * width), shares[-1] * np.exp(0.12 * width))
             axis.set(title=task.capitalize(), xlabel="share of the training examples")
             axis.set_ylabel("AUROC, test" if task == "promoters" else "median AUROC of the tracks, test")
         axes[0].legend(loc="best")
@@ -71,27 +91,6 @@ def steps_figure(arms: Sequence[StudyArm], path: Path) -> None:
             first.set_ylabel("AUROC, validation" if task == "promoters" else "median AUROC, validation")
             add_legend(first)
         save_figure(figure, path)
-
-
-def _draw_shares(axis: Axes, arms: Sequence[StudyArm]) -> None:
-    shares = sorted({arm.share for arm in arms})
-    width = max(np.log(shares[-1] / shares[0]), 1.0)
-    axis.set_xscale("log")
-    starts = [start for start in LOOKS if any(arm.start == start for arm in arms)]
-    for place, start in enumerate(starts):
-        label, colour, marker = LOOKS[start]
-        own = [arm for arm in arms if arm.start == start]
-        aside = np.exp((place - (len(starts) - 1) / 2) * _APART * width)
-        x = np.array([arm.share for arm in own]) * aside
-        for at, arm in zip(x, own, strict=True):
-            many = np.full(len(arm.aurocs), at)
-            axis.plot(many, arm.aurocs, marker, color=colour, markersize=5, alpha=0.55, markeredgewidth=0)
-        axis.plot(x, [arm.auroc for arm in own], "-", color=colour)
-        # The legend shows line and point.
-        axis.plot([], [], "-", marker=marker, color=colour, markersize=5, label=label)
-    axis.set_xticks(shares, [f"{100 * share:g} %" for share in shares])
-    axis.minorticks_off()
-    axis.set_xlim(shares[0] * np.exp(-0.12 * width), shares[-1] * np.exp(0.12 * width))
 
 
 def _draw_steps(axis: Axes, arm: StudyArm) -> None:

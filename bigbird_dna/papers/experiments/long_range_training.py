@@ -88,27 +88,9 @@ class ClassObjective:
         return {"loss": loss / count, "accuracy": right / count}
 
 
-def predictions(network: nn.Module, sequences: Sequences, world: World) -> Any:
-    """The likeliest class of each sequence, (N,); each process does a part."""
-
-    def work(rows: Any) -> Any:
-        found = [np.zeros(0, np.int64)]
-        for part in _parts(sequences, len(rows)):
-            batch = sequences.batch([rows[one] for one in part])
-            logits = network(batch["ids"].to(world.device), batch["lengths"])
-            found.append(logits.float().argmax(1).cpu().numpy())
-        return np.concatenate(found)
-
-    return world.divide(range(len(sequences)), work)
-
-
 def _parts(sequences: Sequences, count: int) -> list[range]:
     size = max(1, _TOKENS_AT_ONCE // (sequences.longest + 1))
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
-
-
-def _most_frequent(train: Sequences, test: Sequences) -> float:
-    return float((test.targets == np.bincount(train.targets).argmax()).mean())
 
 
 def wilson_interval(right: int, count: int) -> tuple[float, float]:
@@ -180,8 +162,17 @@ class SequenceTask(Task[Classifier, Accuracy]):
         return f"{self.task} with {self.attention}, {count:,} sequences, {parameters:,} parameters"
 
     def measure(self, trained: TrainingResult[Classifier]) -> Accuracy:
-        test = self.data.splits["test"]
-        right = predictions(trained.network, test, trained.world) == test.targets
+        test, network, world = self.data.splits["test"], trained.network, trained.world
+
+        def likeliest(rows: Any) -> Any:
+            found = [np.zeros(0, np.int64)]
+            for part in _parts(test, len(rows)):
+                batch = test.batch([rows[one] for one in part])
+                logits = network(batch["ids"].to(world.device), batch["lengths"])
+                found.append(logits.float().argmax(1).cpu().numpy())
+            return np.concatenate(found)
+
+        right = world.divide(range(len(test)), likeliest) == test.targets
         return int(right.sum()), len(right)
 
     def write(
@@ -189,12 +180,13 @@ class SequenceTask(Task[Classifier, Accuracy]):
     ) -> dict[str, Any]:
         (right, count), data = measured, self.data
         accuracy, (low, high) = right / count, wilson_interval(right, count)
+        frequent = np.bincount(data.splits["train"].targets).argmax()
         result = {
             **{"task": self.task, "attention": self.attention, "seed": self.seed, "accuracy": accuracy},
             **{"accuracy_low": low, "accuracy_high": high, "test_sequences": count},
             "baseline": data.baseline,
             "baseline_name": data.baseline_name,
-            "most_frequent": _most_frequent(data.splits["train"], data.splits["test"]),
+            "most_frequent": float((data.splits["test"].targets == frequent).mean()),
             **{"longest": self.longest, "parameters": trained.parameters, "steps": trained.progress.step},
             "data": self.checksums,
         }

@@ -134,7 +134,10 @@ def study_arms(
     """The arms of a task's models, evaluated on test data, in their order. Tracks with fewer than
     `min_positives` positive test bins have no part in the median."""
     if models[0].task == "promoters":
-        evaluated = _evaluate_promoters(models)
+        files = [model.path / PREDICTIONS["promoters"] for model in models]
+        evaluated, classes, _ = evaluate_windows(files, negative_set_of(files[0]))
+        if len(np.unique(classes)) < 2:
+            raise DataError(f"{files[0]}: the test windows are of one class: there is no AUROC")
     else:
         assert labels is not None
         evaluated = _evaluate_chromatin(models, labels, min_positives)
@@ -149,14 +152,6 @@ def study_arms(
         StudyArm(models[0].task, *arm, [models[number] for number in arms[arm].values()], found)
         for arm, found in compared.items()
     ]
-
-
-def _evaluate_promoters(models: Sequence[FineTunedModel]) -> EvaluatedModels:
-    files = [model.path / PREDICTIONS["promoters"] for model in models]
-    evaluated, labels, _ = evaluate_windows(files, negative_set_of(files[0]))
-    if len(np.unique(labels)) < 2:
-        raise DataError(f"{files[0]}: the test windows are of one class: there is no AUROC")
-    return evaluated
 
 
 def _evaluate_chromatin(

@@ -97,7 +97,11 @@ def _task(job: ArmJob) -> Task[Any, Any]:
             read = (job.data, reference, paths.tokenizer, arm.initialization)
             return PromoterTask(config, negatives, False, *read)
         case "chromatin":
-            _check_tracks(job)
+            path = job.data / "tracks.tsv"
+            known = {track.name for track in read_tracks(path)}
+            for name in arm.options.get("tracks", ()):  # before the training for them
+                if name not in known:
+                    raise ConfigError(f"{job.experiment}: {name} is not a track of {path}")
             window = arm.options.get("window") or config.chromatin.data.window
             read = (job.data, Reference(job.reference), paths.tokenizer, arm.initialization)
             return ChromatinTask(config, window, 0, *read)
@@ -107,15 +111,6 @@ def _task(job: ArmJob) -> Task[Any, Any]:
         case "bytes":
             assert config.byte_lm is not None
             return BytesTask(config.byte_lm)
-
-
-def _check_tracks(job: ArmJob) -> None:
-    """`ConfigError` where the data set hasn't got a track that the arm is for: before its training."""
-    path = job.data / "tracks.tsv"
-    known = {track.name for track in read_tracks(path)}
-    for name in job.arm.options.get("tracks", ()):
-        if name not in known:
-            raise ConfigError(f"{job.experiment}: {name} is not a track of {path}")
 
 
 def _timed(job: ArmJob) -> Config:

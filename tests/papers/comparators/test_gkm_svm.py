@@ -117,10 +117,9 @@ def test_labels_of_one_class_are_left_out_and_others_found() -> None:
     assert model.covered(2).tolist() == [False, True]
     found = model.predict(texts[:7])
     assert np.isnan(found[:, 0]).all() and ((found[:, 1] > 0) & (found[:, 1] < 1)).all()
-    with fails(DataError):
-        GkmSvm(6, 5).fit(TextWindows(texts, labels[:, :1]), held_out)
-    with fails(DataError):
-        GkmSvm(6, 5).fit(TextWindows(["ACGTA"] * 4, [0, 1, 0, 1]), held_out)
+    for wrong in (TextWindows(texts, labels[:, :1]), TextWindows(["ACGTA"] * 4, [0, 1, 0, 1])):
+        with fails(DataError):
+            GkmSvm(6, 5).fit(wrong, held_out)
 
 
 # Scores as probabilities
