@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-MOST_LINES = 55_600  # of all tests; this only ever goes down
+MOST_LINES = 55_000  # of all tests; this only ever goes down
 MOST_SENTENCES = 126  # in assertions, that are to become stored messages; this only ever goes down
 # Of other packages, which have no public name for it.
 OTHERS = {

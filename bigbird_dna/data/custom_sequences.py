@@ -121,16 +121,13 @@ def prepare_sequences(
     groups = similar_groups([*records.values()], options.similarity)
     chosen = chosen or divide(groups, positive, options.seed)
     check_splits(chosen, positive, where)
-    # Held-out sequences whose group is trained on as well: by a table of the user's own.
-    training = np.array(chosen) == "train"
-    like = int((np.isin(groups, groups[training]) & ~training).sum())
     sources = {"positives": positives, "negatives": negatives, "splits": splits}
     info: dict[str, Any] = {
         "promoters": int(positive.sum()),
         "negatives": int((~positive).sum()),
         "sequence holds too many N": len(left_out),
         "groups of similar sequences": int(groups.max()) + 1,
-        "held-out sequences like a training one": like,
+        "held-out sequences like a training one": _like_training(groups, chosen),
         "window": {"upstream": upstream, "downstream": length - upstream},
         "sources": {role: source_entry(path) for role, path in sources.items() if path is not None},
         "similarity": options.similarity,
@@ -139,13 +136,24 @@ def prepare_sequences(
         "IUPAC codes read as N": sum(records.ambiguous for records in files),
     }
     with into_directory(output) as directory:
-        for file, of in _FILES.items():
-            some = zip(records.items(), chosen, strict=True)
-            write_fasta(directory / file, (record for record, split in some if of in (None, split)))
+        _write_sequences(directory, records, chosen)
         write_splits(directory / "splits.tsv", names, chosen, groups.tolist())
         write_windows(directory, _rows(names, length, positive, chosen, sets, options.derived), info)
     _log_splits(info, chosen, groups, where)
     return info
+
+
+def _like_training(groups: npt.NDArray[np.int64], chosen: Sequence[str]) -> int:
+    """Held-out sequences whose group is trained on as well: by a table of the user's own."""
+    training = np.array(chosen) == "train"
+    return int((np.isin(groups, groups[training]) & ~training).sum())
+
+
+def _write_sequences(directory: Path, records: Mapping[str, str], chosen: Sequence[str]) -> None:
+    """A FASTA file of all sequences, and one of each split."""
+    for file, of in _FILES.items():
+        some = zip(records.items(), chosen, strict=True)
+        write_fasta(directory / file, (record for record, split in some if of in (None, split)))
 
 
 def _upstream(length: int, options: SequenceOptions, sets: Sequence[str]) -> int:

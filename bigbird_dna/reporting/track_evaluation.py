@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,14 +96,8 @@ def evaluate_tracks(
 
     with ThreadPoolExecutor(threads) as pool:
         bounds = slice_bounds(predictors, labels, threads)
-        slices = [pool.submit(evaluate_slice, *ends) for ends in bounds]
-        try:
-            for done in progress(as_completed(slices), "evaluating", len(slices), "slices of tracks"):
-                done.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    results = [done.result() for done in slices]
+        found = pool.map(evaluate_slice, *zip(*bounds, strict=True))  # the first fault in order is raised
+        results = [*progress(found, "evaluating", len(bounds), "slices of tracks")]
     for number, array in enumerate(predictors):
         counts = np.concatenate([infinite[number] for _, infinite in results])
         _warn_of_infinities(array.path, counts, names)

@@ -29,6 +29,7 @@ VARYING = (
     (re.compile(re.escape(str(REPOSITORY))), "REPOSITORY"),
     (re.compile(r"\b[0-9a-f]{12,}\b"), "CHECKSUM"),
     (re.compile(r"(127\.0\.0\.1|localhost):\d+"), r"\1:PORT"),
+    (re.compile(r"\.bigbird-dna-[0-9a-f]+(?:-[0-9a-f]+)*"), ".bigbird-dna-TEMPORARY"),
     (re.compile(r"(?m)^\d\d:\d\d:\d\d  "), "TIME  "),
     (
         re.compile(r"process \d+(?: on \S+)? since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\+\d{4})?"),

@@ -141,4 +141,4 @@ def test_published_labels_are_not_made_in_shards(run: Run, home: Path, tmp_path:
     result = run(*words, "--shard", "1/2", "-o", tmp_path / "1")
     refused(result, 2, "piece 1/2: DeepSEA's labels are taken as published")
     result = run(*words, "--set", "chromatin.shards.data=2", "-o", tmp_path / "1")
-    refused(result, 2, "pieces.data must be 1")
+    refused(result, 2, "shards.data must be 1")
