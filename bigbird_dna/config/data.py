@@ -28,7 +28,7 @@ class GenomeConfig(Section):
     assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38", "custom"] = field(
         "demo",
         "contig names and lengths of the reference are checked against it; hg19, hg38 and R64-1-1 stand "
-        "for GRCh37, GRCh38 and sacCer3; custom: a genome of one's own",
+        "for GRCh37, GRCh38 and sacCer3; custom: your own genome",
     )
     name: AssemblyName | None = field(None, "what an assembly `custom` is called")
     aliases: FileName | None = field(

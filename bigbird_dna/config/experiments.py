@@ -30,7 +30,6 @@ PromoterComparator = Literal[_CommonComparator, "position"]
 TrackComparator = Literal[_CommonComparator, "motifs"]
 Taxon = Literal["vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"]
 TableStart = Literal["pretrained", "random"]
-TABLE_STARTS: tuple[TableStart, ...] = get_args(TableStart)
 TAXA: tuple[Taxon, ...] = get_args(Taxon)
 """Of JASPAR's matrices."""
 

@@ -18,11 +18,11 @@ IMAGE_BYTES = {"cifar10": 3 * 32**2, "imagenet64": 3 * 64**2}
 
 
 class DensityConfig(Section):
-    """A causal model of bytes, and the files that it learns from and is judged on."""
+    """A causal model of bytes, and the files that it learns from and is evaluated on."""
 
     format: DensityFormat = Field(description="of the files: cifar10, imagenet64, wiki40b, c4")
     train: tuple[FileName, ...] = Field(min_length=1, description="files to learn from")
-    test: tuple[FileName, ...] = Field(min_length=1, description="files to judge on")
+    test: tuple[FileName, ...] = Field(min_length=1, description="files to evaluate on")
     sequence_bytes: int = field(2048, "of an input from text; an image is an input", ge=16, le=1 << 17)
     train_bytes: int = field(1 << 28, "read of `train` at most, in memory", ge=1, le=1 << 33)
     test_bytes: int = field(1 << 22, "read of `test` at most", ge=1, le=1 << 33)
@@ -54,7 +54,7 @@ class ExamplesConfig(Section):
 
     train: int = Field(ge=1, le=MOST_EXAMPLES, description="to learn from")
     valid: int = Field(ge=1, le=MOST_EXAMPLES, description="measured on while training")
-    test: int = Field(ge=1, le=MOST_EXAMPLES, description="judged on in the end")
+    test: int = Field(ge=1, le=MOST_EXAMPLES, description="evaluated on in the end")
 
 
 class ListOpsConfig(Section):

@@ -140,7 +140,7 @@ class PromoterConfig(Section):
         "key of an EPDnew file in sources.yaml, or a file; none: the simulation's, or no promoter models",
     )
     sequences: PromoterSequencesConfig | None = field(
-        None, "promoters as sequences of one's own, in place of source; none: loci"
+        None, "your own sequences of promoters, in place of source; none: loci"
     )
     chain: FileName | None = field(None, "key of a liftOver chain onto genome.assembly; none: already on it")
     annotation: FileName | None = field(

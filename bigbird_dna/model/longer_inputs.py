@@ -4,7 +4,7 @@ None of the methods learns anything: figures measured at the old length don't ho
 positions of the checkpoint, N positions wanted, D hidden width.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
@@ -14,7 +14,6 @@ from bigbird_dna.errors import ModelError
 from bigbird_dna.model.encoder import Encoder
 
 Extension = Literal["tile", "interpolate", "ntk"]
-METHODS: tuple[Extension, ...] = get_args(Extension)
 
 
 def extend_positions(encoder: Encoder, positions: int, method: Extension = "tile") -> None:

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.conftest import REPOSITORY
@@ -73,8 +72,3 @@ def steps(block: Block) -> list[Step]:
 def commands(page: str) -> list[Step]:
     """Every command of a page that can be run now."""
     return [step for block in blocks(page, "console") if not block.waits for step in steps(block)]
-
-
-def text_of(page: Path) -> str:
-    """A page without its fenced blocks and comments."""
-    return re.sub(r"<!--.*?-->", "", _FENCE.sub("", page.read_text(encoding="utf-8")), flags=re.DOTALL)

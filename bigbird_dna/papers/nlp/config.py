@@ -46,7 +46,7 @@ class HubConfig(Section):
     subset: str | None = field(None, "of the data set; none: it has one only")
     train: SplitName = field("train", "its split to learn from, or a part of it, as train[:90%]")
     valid: SplitName = field("validation", "its split to watch")
-    test: SplitName = field("test", "its split to judge on")
+    test: SplitName = field("test", "its split to evaluate on")
 
 
 class GeneratedConfig(Section):
@@ -54,7 +54,7 @@ class GeneratedConfig(Section):
 
     train: int = field(2000, "records to learn from", ge=1)
     valid: int = field(200, "records to watch", ge=1)
-    test: int = field(200, "records to judge on", ge=1)
+    test: int = field(200, "records to evaluate on", ge=1)
     words: int = field(400, "of a document", ge=20)
     seed: int = field(1, "of what is drawn", ge=0, lt=2**32)
 
@@ -64,7 +64,7 @@ class FilesConfig(Section):
 
     train: FileName = Field(description="records to learn from")
     valid: FileName = Field(description="records to watch")
-    test: FileName = Field(description="records to judge on")
+    test: FileName = Field(description="records to evaluate on")
 
 
 class InstalledConfig(Section):
@@ -74,7 +74,7 @@ class InstalledConfig(Section):
         description="bible: the King James Bible of Debian's bible-kjv; python: Python's own documentation"
     )
     valid: tuple[str, ...] = Field(min_length=1, description="books or topics to watch")
-    test: tuple[str, ...] = Field(min_length=1, description="books or topics to judge on")
+    test: tuple[str, ...] = Field(min_length=1, description="books or topics to evaluate on")
 
 
 class DataConfig(Section):
