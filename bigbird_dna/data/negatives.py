@@ -234,13 +234,13 @@ class PromoterGenome:
     windows: Sequence[Interval]  # of each promoter that has one
     owner_splits: Sequence[Split]  # that all of each window belongs to
     splits: Splits
+    config: PromoterWindowsConfig
     coding: Coding | None = None  # None: nobody knows it, and there are no intergenic negatives
 
     def find(
         self,
         negative_set: str,
         owners: Sequence[int],
-        config: PromoterWindowsConfig,
         seed: tuple[int, int],
         taken: Collection[Interval | None] = (),
     ) -> list[Interval | None]:
@@ -251,21 +251,18 @@ class PromoterGenome:
         where the set is `intergenic`, and nobody knows the coding bases.
         """
         if negative_set == "genomic":
-            return self._elsewhere(owners, config, seed, {*taken}.__contains__)
+            return self._elsewhere(owners, seed, {*taken}.__contains__)
         if negative_set == "intergenic":
             coding = check_coding(self.coding)
             places = {(window.contig, window.start) for window in taken if window is not None}
-            return self._elsewhere(
-                owners, config, seed, lambda window: (window.contig, window.start) in places, coding
-            )
+            return self._elsewhere(owners, seed, lambda one: (one.contig, one.start) in places, coding)
         if negative_set == "upstream":
-            return self._upstream(owners, config.sides)
+            return self._upstream(owners)
         return [self.windows[pair] for pair in owners]
 
     def _elsewhere(
         self,
         owners: Sequence[int],
-        config: PromoterWindowsConfig,
         seed: tuple[int, int],
         is_taken: Callable[[Interval], bool],
         coding: Coding | None = None,
@@ -281,14 +278,14 @@ class PromoterGenome:
             # Read here and once more below: all are measured first, and no genome is held to save 20 s.
             rooms: dict[Interval, int] = {}
             for segment in self.splits.intervals(split):
-                sequence, _, free = self._read(segment, config, coding)
+                sequence, _, free = self._read(segment, coding)
                 known = len(sequence) - (sequence.count("N") if _is_sparse(sequence) else 0)
                 rooms[segment] = known if free is None else free.bases
             together = sum(rooms.values()) or 1  # a split without promoters may be all N
             windows, gc = [], [np.empty(0)]
             for segment, room in rooms.items():
                 count = ceil(len(members) * CANDIDATES_PER_NEGATIVE * room / together)
-                offer = draw_candidates(segment, *self._read(segment, config, coding), config, count, rng)
+                offer = draw_candidates(segment, *self._read(segment, coding), self.config, count, rng)
                 windows += offer.windows
                 gc.append(offer.gc)
             own = {
@@ -303,23 +300,19 @@ class PromoterGenome:
                     found[place] = windows[choice]
         return found
 
-    def _read(
-        self, segment: Interval, config: PromoterWindowsConfig, coding: Coding | None
-    ) -> tuple[str, Positions, Intervals | None]:
+    def _read(self, segment: Interval, coding: Coding | None) -> tuple[str, Positions, Intervals | None]:
         """A segment's sequence, TSS positions on its contig, and where intergenic windows can start in it."""
         sequence = self.reference.fetch(segment)
         on_contig = [locus.position for locus in self.loci if locus.contig == segment.contig]
         positions = np.array(on_contig, np.int64)
         if coding is None:
             return sequence, positions, None
-        inside_ = (
-            coding.get(segment.contig, NO_INTERVALS).inside(segment.start, segment.end),
-            positions - segment.start,
-        )
-        free = find_free_starts(sequence, *inside_, size=config.length, distance=config.min_tss_distance)
+        here = coding.get(segment.contig, NO_INTERVALS).inside(segment.start, segment.end)
+        size, distance = self.config.length, self.config.min_tss_distance
+        free = find_free_starts(sequence, here, positions - segment.start, size=size, distance=distance)
         return sequence, positions, free
 
-    def _upstream(self, owners: Sequence[int], sides: tuple[int, int]) -> list[Interval | None]:
+    def _upstream(self, owners: Sequence[int]) -> list[Interval | None]:
         """A window upstream of the owner in its split; none is used twice."""
         reference, splits = self.reference, self.splits
 
@@ -327,7 +320,7 @@ class PromoterGenome:
             whole = inside(negative, reference.contigs) and splits.over(negative) == splits.over(owner)
             return whole and fraction_n(reference.fetch(negative)) <= MAX_N
 
-        around = [window_around(locus, *sides) for locus in self.loci]
+        around = [window_around(locus, *self.config.sides) for locus in self.loci]
         # In rounds: nobody's second negative takes the place of a neighbor's first.
         turns = pd.DataFrame({"pair": owners}).groupby("pair").cumcount()
         order = np.argsort(turns, kind="stable")

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.config import PLACED_SETS, Config
+from bigbird_dna.config import PLACED_SETS, Config, PromoterWindowsConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
 from bigbird_dna.data.coding import (
@@ -87,7 +87,7 @@ def prepare_windows(
     if "intergenic" in settings.negative_sets:
         check_coding(coding)
     splits = Splits.from_config(config.genome, genome.contigs, assembly)
-    positives, names, counts = _positives(genome, loci, splits, settings.sides, coding)
+    positives, names, counts = _positives(genome, loci, splits, settings, coding)
     training = [split == "train" for split in positives.owner_splits]
     everyone = range(len(names))
     # Only training promoters have several negatives: held-out metrics set one against one.
@@ -97,7 +97,7 @@ def prepare_windows(
     rows = _rows(positives, names, positives.windows, everyone, POSITIVE)
     for negative_set in settings.negative_sets:
         stream, extra_stream = _STREAMS.get(negative_set, _USUAL_STREAMS)
-        found = positives.find(negative_set, owners, settings, (config.seed, stream))
+        found = positives.find(negative_set, owners, (config.seed, stream))
         if negative_set in PLACED_SETS:
             counts[f"{negative_set} negatives not found"] = found.count(None)
             if missing := found.count(None):
@@ -108,7 +108,7 @@ def prepare_windows(
         rows += _rows(positives, names, found, owners, negative_set)
         # A promoter's upstream negative is the nearest one: there are no others like it.
         if more and negative_set != "upstream":
-            others = positives.find(negative_set, more, settings, (config.seed, extra_stream), taken={*found})
+            others = positives.find(negative_set, more, (config.seed, extra_stream), taken={*found})
             rows += _rows(positives, names, others, more, negative_set, extra=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS), dict[str, Any](counts)
     if (threshold := config.splits.max_train_test_similarity) is not None:
@@ -142,7 +142,11 @@ def _rows(
 
 
 def _positives(
-    reference: Reference, loci: Sequence[Locus], splits: Splits, sides: tuple[int, int], coding: Coding | None
+    reference: Reference,
+    loci: Sequence[Locus],
+    splits: Splits,
+    config: PromoterWindowsConfig,
+    coding: Coding | None,
 ) -> tuple[PromoterGenome, list[str], dict[str, int]]:
     """Promoters that have a window, their names, and how many were left out, by reason."""
     counts: Counter[str] = Counter()
@@ -150,7 +154,7 @@ def _positives(
     owner_splits: list[Split] = []
     names: list[str] = []
     for locus in loci:
-        window = window_around(locus, *sides)
+        window = window_around(locus, *config.sides)
         here = splits.over(Interval(locus.contig, locus.position, locus.position + 1))
         split = here[0].split if here else None
         if locus.contig not in reference.contigs or (here and split is None):
@@ -167,10 +171,10 @@ def _positives(
             owner_splits.append(split)
             names.append(locus.name)
     if not windows:
-        size = f"{sides[0]}+{sides[1]} bp"
+        size = f"{config.sides[0]}+{config.sides[1]} bp"
         raise DataError(f"{reference.path}: no promoter window of {size} lies inside it")
     counts["promoters"] = len(windows)
-    return PromoterGenome(reference, loci, windows, owner_splits, splits, coding), names, dict(counts)
+    return PromoterGenome(reference, loci, windows, owner_splits, splits, config, coding), names, dict(counts)
 
 
 def substitute(sequence: str, rng: np.random.Generator) -> str:

@@ -5,7 +5,6 @@ position on the contig, and `plant` writes the elements' instances into the sequ
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -59,8 +58,7 @@ class Plan(NamedTuple):
     broken: Flags = _NONE > 0
 
 
-@dataclass(frozen=True)
-class PlacedLoci:
+class PlacedLoci(NamedTuple):
     """A plan on a contig, forward-strand coordinates; loci sorted by start, elements (`site_…`) not."""
 
     kind: Positions

@@ -12,7 +12,7 @@ HM tracks are broad. Two of them, ACTIVE and SILENT, cover everything that lies 
 outside a window of 1,000 bp, and always inside one of 8,000 bp, centred on the bin.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,7 @@ _MIDDLE = {factor.name: factor.width // 2 for factor in FACTORS}
 _SCAN = 4_000_000  # bp scanned at once, which bounds the memory on long contigs
 
 
-@dataclass(frozen=True)
-class SimulatedPeaks:
+class SimulatedPeaks(NamedTuple):
     """Peaks of one track on one contig: sorted, disjoint; `summit` is a position, `signal` a height."""
 
     start: Positions
@@ -46,8 +45,7 @@ class SimulatedPeaks:
     signal: Positions
 
 
-@dataclass(frozen=True)
-class FactorSites:
+class FactorSites(NamedTuple):
     """All sites of one factor on a contig, bound or not, sorted by start."""
 
     start: Positions

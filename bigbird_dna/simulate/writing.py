@@ -3,9 +3,9 @@
 import gzip
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pysam
@@ -46,8 +46,7 @@ from bigbird_dna.simulate.tracks import TRACKS, SimulatedPeaks, all_sites, chrom
 from bigbird_dna.simulate.variants import Variant, draw_variants
 
 
-@dataclass(frozen=True)
-class SimulatedContig:
+class SimulatedContig(NamedTuple):
     """A simulated contig with its truth; `masked` marks soft-masked bases."""
 
     name: str
@@ -170,7 +169,7 @@ def promoter_lines(contig: SimulatedContig) -> Iterator[str]:
 def peak_lines(contig: SimulatedContig, track: str) -> Iterator[str]:
     """ENCODE narrowPeak (BED6+4)."""
     peaks = contig.peaks[track]
-    rows = zip(*(column.tolist() for column in vars(peaks).values()), strict=True)
+    rows = zip(*(column.tolist() for column in peaks), strict=True)
     for number, (start, end, summit, signal) in enumerate(rows, start=1):
         name = f"{track}.{contig.name}.{number}"
         score = min(1000, 10 * signal)

@@ -254,19 +254,14 @@ def test_no_base_of_a_replaced_reference_is_wrong(tmp_path, monkeypatch, way, na
             assert fasta.fetch(contig) == text
 
 
-def test_a_reference_that_is_left_alone_is_read_once(tmp_path, monkeypatch):
-    path = tmp_path / "x.fa"
-    store(path, layout(A))
-    prove(path)
-    monkeypatch.setattr("bigbird_dna.genome.reference.index_fasta", None)
-    with Reference(path) as reference:
-        check(reference, A)
-
-
-def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
-    source, path = tmp_path / "in.fa", tmp_path / "x.fa.gz"
-    source.write_bytes(layout(A))
-    prepare_reference(source, path)
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_reference_that_is_left_alone_is_read_once(tmp_path, monkeypatch, prepared):
+    path = tmp_path / ("x.fa.gz" if prepared else "x.fa")
+    if prepared:
+        prepare_reference(written(tmp_path / "in.fa", layout(A)), path)
+    else:
+        store(path, layout(A))
+        prove(path)
     monkeypatch.setattr("bigbird_dna.genome.reference.index_fasta", None)
     with Reference(path) as reference:
         check(reference, A)

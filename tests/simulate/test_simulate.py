@@ -75,19 +75,15 @@ def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert snapshot(tmp_path) == {}
 
 
-@pytest.mark.parametrize("megabases", [0.0, 0.09, 1000.1, float("nan")])
-def test_sizes_out_of_range_are_refused(tmp_path: Path, megabases: float) -> None:
-    with fails(UsageError):
-        simulate(tmp_path / "demo", 1, megabases)
-    assert not (tmp_path / "demo").exists()
-
-
-def test_bad_seed_and_bad_directory_are_refused(tmp_path: Path) -> None:
-    with fails(UsageError):
-        simulate(tmp_path, -1, 0.1)
+@pytest.mark.parametrize(
+    ("name", "seed", "megabases"),
+    [*(("demo", 1, size) for size in (0.0, 0.09, 1000.1, float("nan"))), ("demo", -1, 0.1), ("file", 1, 0.1)],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, name: str, seed: int, megabases: float) -> None:
     (tmp_path / "file").write_text("")
     with fails(UsageError):
-        simulate(tmp_path / "file", 1, 0.1)
+        simulate(tmp_path / name, seed, megabases)
+    assert not (tmp_path / "demo").exists()
 
 
 @given(st.floats(0.1, 1000))
