@@ -134,7 +134,7 @@ def test_wikihop(tmp_path: Path) -> None:
 
 
 def test_large_arrays_are_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigbird_dna.papers.nlp.answers.public._PIECE", 7)
+    monkeypatch.setattr("bigbird_dna.papers.nlp.answers.public.CHUNK", 7)
     many = [{**WIKIHOP, "id": str(number)} for number in range(20)]
     assert [one.id for one in read("wikihop", tmp_path, json.dumps(many))] == [str(n) for n in range(20)]
 

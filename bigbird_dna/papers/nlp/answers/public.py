@@ -7,7 +7,7 @@ some columns otherwise, are read by the same functions.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import ConfigError, DataError, error_text
@@ -16,7 +16,7 @@ from bigbird_dna.papers.nlp.config import AnswerForm
 from bigbird_dna.papers.nlp.records import LONGEST_LINE, QuestionRecord, checked_rows, read_objects
 
 Row = Mapping[str, Any]
-_PIECE = 1 << 20  # characters read at a time
+CHUNK = 1 << 20  # characters read at a time
 
 
 def public_record(form: AnswerForm, row: Row, evidence: Path | None = None) -> dict[str, Any] | None:
@@ -67,34 +67,30 @@ def _members(path: Path, keyed: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON array with their numbers from 1; `keyed`: it is the value of the key `Data`."""
     fault = "not readable as JSON"
     with reading(path, fault, UnicodeDecodeError), path.open(encoding="utf-8") as stream:
-        text = stream.read(_PIECE)
+        text = stream.read(CHUNK)
         begin = text.find('"Data"') if keyed else 0
         begin = text.find("[", max(begin, 0))
         if begin < 0 or (keyed and '"Data"' not in text) or (not keyed and text[:begin].strip()):
             raise DataError(f"{path}: {'has no array Data' if keyed else 'not a JSON array'}")
-        yield from _objects(path, stream, text[begin + 1 :])
-
-
-def _objects(path: Path, stream: TextIO, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    decode, number, ended = json.JSONDecoder().raw_decode, 1, False
-    while True:
-        text = text.lstrip(" \t\r\n,")
-        if text[:1] == "]":
-            return
-        try:
-            values, end = decode(text)
-        except (RecursionError, ValueError) as error:  # broken off, or no JSON
-            if not ended and len(text) <= LONGEST_LINE:
-                more = stream.read(max(_PIECE, len(text)))
-                ended = not more
-                text += more
-                continue
-            why = f"more than {LONGEST_LINE >> 20} MB" if not ended else f"not JSON: {error_text(error)}"
-            raise DataError(f"{path}: record {number}: {why}") from None
-        if not isinstance(values, dict):
-            raise DataError(f"{path}: record {number}: not a JSON object")
-        yield number, values
-        text, number = text[end:], number + 1
+        text, decode, number, ended = text[begin + 1 :], json.JSONDecoder().raw_decode, 1, False
+        while True:
+            text = text.lstrip(" \t\r\n,")
+            if text[:1] == "]":
+                return
+            try:
+                values, end = decode(text)
+            except (RecursionError, ValueError) as error:  # broken off, or no JSON
+                if not ended and len(text) <= LONGEST_LINE:
+                    more = stream.read(max(CHUNK, len(text)))
+                    ended = not more
+                    text += more
+                    continue
+                why = f"more than {LONGEST_LINE >> 20} MB" if not ended else f"not JSON: {error_text(error)}"
+                raise DataError(f"{path}: record {number}: {why}") from None
+            if not isinstance(values, dict):
+                raise DataError(f"{path}: record {number}: not a JSON object")
+            yield number, values
+            text, number = text[end:], number + 1
 
 
 def _hotpot(row: Row, _: Path | None) -> dict[str, Any]:
