@@ -66,9 +66,8 @@ def test_the_character_ngram_gives_tokens_the_bits_of_their_characters(
         for name, texts in (("a", [TEXT] * 2), ("b", [TEXT[:90]]), ("c", [TEXT[20:80], "Zz the fox"]))
     )
     found = character_ngram(train, valid, judged, 4)
-    assert set(found.orders) == {1, 2, 3, 4} and found.order == min(
-        found.orders, key=found.orders.__getitem__
-    )
+    best = min(found.orders, key=found.orders.__getitem__)
+    assert set(found.orders) == {1, 2, 3, 4} and found.order == best
     assert found.tokens.shape == judged.tokens.shape
     length = sum(map(len, judged.texts))
     assert found.tokens.sum() / length == pytest.approx(found.per_character)

@@ -43,6 +43,10 @@ def logits(start: TextStart, ids: Tensor) -> Tensor:
     return found.reshape(*ids.shape, -1)
 
 
+def drawn(vocabulary: int, tokens: int) -> Tensor:
+    return torch.randint(5, vocabulary, (2, tokens), generator=torch.Generator().manual_seed(1))
+
+
 def own_model(tmp_path: Path, tokenizer: JsonTokenizer, config: EncoderConfig) -> str:
     """A pretrained model's directory, of random weights."""
     settings = PretrainingSettings(next_sentence=False)
@@ -51,34 +55,27 @@ def own_model(tmp_path: Path, tokenizer: JsonTokenizer, config: EncoderConfig) -
     return str(tmp_path / "model")
 
 
+@pytest.mark.parametrize("attention", ["bigbird", "full"])
 def test_roberta_becomes_a_bigbird_with_the_logits_of_theirs(
-    roberta: Callable[..., Path], tmp_path: Path
+    roberta: Callable[..., Path], tmp_path: Path, attention: str
 ) -> None:
     directory = roberta()
-    (tmp_path / "theirs").mkdir()
-    write_bigbird(directory, tmp_path / "theirs", 1024)
-    theirs = transformers.BigBirdForMaskedLM.from_pretrained(tmp_path / "theirs").eval()
-    ids = torch.randint(5, theirs.config.vocab_size, (2, 1024), generator=torch.Generator().manual_seed(1))
+    if attention == "full":  # it is RoBERTa itself, where that has positions
+        theirs, tokens = transformers.RobertaForMaskedLM.from_pretrained(directory).eval(), 128
+        start = made({"model": str(directory)}, max_length=512, attention="full")
+        table = start.weights["encoder.embeddings.position.weight"]
+        assert torch.equal(table[:128], table[128:256]) and len(table) == 512
+    else:
+        (tmp_path / "theirs").mkdir()
+        write_bigbird(directory, tmp_path / "theirs", 1024)
+        theirs, tokens = transformers.BigBirdForMaskedLM.from_pretrained(tmp_path / "theirs").eval(), 1024
+        start = made({"model": str(directory), "compatibility": "huggingface"}, max_length=1024)
+        assert start.config.compatibility == "huggingface" and start.config.max_length == 1024
+    ids = drawn(theirs.config.vocab_size, tokens)
     with torch.inference_mode():
         expected = theirs(input_ids=ids).logits
-    start = made({"model": str(directory), "compatibility": "huggingface"}, max_length=1024)
-    assert start.config.compatibility == "huggingface" and start.config.max_length == 1024
     assert (logits(start, ids) - expected).abs().max() < TOLERANCE
     assert expected.std() > 0.5  # the comparison says something
-
-
-def test_with_full_attention_it_is_roberta_itself_where_that_has_positions(
-    roberta: Callable[..., Path],
-) -> None:
-    directory = roberta()
-    theirs = transformers.RobertaForMaskedLM.from_pretrained(directory).eval()
-    ids = torch.randint(5, theirs.config.vocab_size, (2, 128), generator=torch.Generator().manual_seed(2))
-    with torch.inference_mode():
-        expected = theirs(input_ids=ids).logits
-    start = made({"model": str(directory)}, max_length=512, attention="full")
-    assert (logits(start, ids) - expected).abs().max() < TOLERANCE
-    table = start.weights["encoder.embeddings.position.weight"]
-    assert torch.equal(table[:128], table[128:256]) and len(table) == 512
 
 
 def test_robertas_pieces_are_its_tokenizers(roberta: Callable[..., Path]) -> None:
@@ -99,7 +96,7 @@ def test_a_classifier_of_theirs_gives_its_logits(tmp_path: Path, text_tokenizer:
     shuffle_weights(network, 32)
     network.save_pretrained(tmp_path / "hf")
     text_tokenizer.save(tmp_path / "hf/tokenizer.json")
-    ids = torch.randint(5, config.vocab_size, (2, 1024), generator=torch.Generator().manual_seed(3))
+    ids = drawn(config.vocab_size, 1024)
     with torch.inference_mode():
         expected = network.eval()(input_ids=ids).logits
     start = made({"model": str(tmp_path / "hf"), "compatibility": "huggingface"})
@@ -137,27 +134,25 @@ def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
 @pytest.mark.parametrize(
     ("model", "start"),
     [
-        ("ours", {"tokenizer": "x.json"}),
-        ("ours", {"vocabulary": 2000}),
-        ("ours", {"compatibility": "none"}),
-        ("theirs", {"vocabulary": 500}),
+        *(("ours", {"tokenizer": "x.json"}), ("ours", {"vocabulary": 2000})),
+        *(("ours", {"compatibility": "none"}), ("theirs", {"vocabulary": 500})),
         ("none", {"vocabulary": 500, "tokenizer": "x.json"}),
         ("none", {"compatibility": "huggingface"}),
     ],
 )
 def test_keys_without_an_effect_are_refused(
-    roberta: Callable[..., Path],
+    request: pytest.FixtureRequest,
     tmp_path: Path,
     text_tokenizer: JsonTokenizer,
     model: str,
     start: dict[str, Any],
 ) -> None:
+    key = next(iter(start))
     if model == "ours":
         encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary)
         start = {**start, "model": own_model(tmp_path, text_tokenizer, encoder)}
     if model == "theirs":
-        start = {**start, "model": str(roberta())}
-    key = next(iter(start))
+        start = {**start, "model": str(request.getfixturevalue("roberta")())}
     with fails(ConfigError, f"start.{key} {start[key]}"):
         made(start, max_length=512)
 

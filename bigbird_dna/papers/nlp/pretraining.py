@@ -88,11 +88,11 @@ class CharacterBits(NamedTuple):
 
     orders: dict[int, float]  # bits per character of the validation documents, by order
     order: int  # the best of them
-    tokens: NDArray[np.float64]  # (N,) bits of each token of the judged documents
-    per_character: float  # over all characters of the judged documents
+    tokens: NDArray[np.float64]  # (N,) bits of each token of the evaluated documents
+    per_character: float  # over all characters of the evaluated documents
 
 
-def character_ngram(train: TextTokens, valid: TextTokens, judged: TextTokens, longest: int) -> CharacterBits:
+def character_ngram(train: TextTokens, valid: TextTokens, test: TextTokens, longest: int) -> CharacterBits:
     """Fit Kneser–Ney n-grams of characters, choose the order on `valid`, and judge.
 
     Letters that the training text hasn't got are one letter more. It reads from the left: a masked-token
@@ -102,7 +102,7 @@ def character_ngram(train: TextTokens, valid: TextTokens, judged: TextTokens, lo
     model = KneserNey(longest, len(alphabet) + 1)
     learnt, chosen, asked = (
         [np.array([alphabet.get(letter, len(alphabet)) for letter in text], np.int32) for text in part.texts]
-        for part in (train, valid, judged)
+        for part in (train, valid, test)
     )
     orders: dict[int, float] = {}
     best = None
@@ -114,8 +114,8 @@ def character_ngram(train: TextTokens, valid: TextTokens, judged: TextTokens, lo
     assert best is not None
     bits = [-best.log2_probabilities(text) for text in asked]
     each = []
-    for text, (start, end) in zip(bits, pairwise(judged.sentences.tolist()), strict=True):
-        ends = np.concatenate([[0], np.cumsum(judged.widths[start:end])])
+    for text, (start, end) in zip(bits, pairwise(test.sentences.tolist()), strict=True):
+        ends = np.concatenate([[0], np.cumsum(test.widths[start:end])])
         each.append(np.diff(np.concatenate([[0.0], np.cumsum(text)])[ends]))
     return CharacterBits(orders, best.order, np.concatenate(each), float(np.concatenate(bits).mean()))
 
@@ -137,11 +137,11 @@ class TextObjective(PretrainingObjective):
 
 MEMORY = 2 << 30  # bytes for n-grams over tokens
 CHOOSING = 2000  # hidden validation tokens that orders are chosen on
-TOLD_TOKENS = 200_000  # of inputs with one hidden token each
+SINGLE_TOKENS = 200_000  # of inputs with one hidden token each
 
 
 class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
-    """Masked tokens of documents; it is the model that is judged, and nothing is predicted."""
+    """Masked tokens of documents; it is the model that is evaluated, and nothing is predicted."""
 
     kind = "pretraining"
     record_type = TextRecord
@@ -209,20 +209,20 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         """
         model = load_pretrained(predictions)
         paths = [records.with_name("train.jsonl"), records.with_name("valid.jsonl"), records]
-        train, valid, judged = (tokenize_records(path, model.tokenizer) for path in paths)
+        train, valid, test = (tokenize_records(path, model.tokenizer) for path in paths)
         length, count = self.section.training.sequence_tokens, self.section.training.evaluation_sequences
         chosen, hidden = (
             HeldOut.draw(part, model.tokenizer, length, count, pairs=False, widths=part.widths)
-            for part in (valid, judged)
+            for part in (valid, test)
         )
         device = choose_device()
         network = model.network.to(device).eval()
-        alone, of = hidden.one_at_a_time(TOLD_TOKENS)
+        alone, of = hidden.one_at_a_time(SINGLE_TOKENS)
         with torch.inference_mode():
             bits = hidden.bits(network, model.tokenizer, device)
             told = alone.bits(network, model.tokenizer, device)
-        letters = character_ngram(train, valid, judged, self.section.character_order)
-        masked, asked = hidden_in_documents(valid, chosen), hidden_in_documents(judged, hidden)
+        letters = character_ngram(train, valid, test, self.section.character_order)
+        masked, asked = hidden_in_documents(valid, chosen), hidden_in_documents(test, hidden)
         first = np.asarray(evenly(len(chosen.labels), CHOOSING / len(chosen.labels)))
         order = self.section.training.ngram_order
         models = fit_token_models(train.each(), masked, first, model.tokenizer, order, MEMORY)

@@ -238,16 +238,16 @@ def _opened(path: Path) -> IO[bytes]:
 P = TypeVar("P", bound=Record)
 
 
-def read_predictions(path: Path, kind: type[P], said: str, records: Mapping[str, Record]) -> dict[str, P]:
+def read_predictions(path: Path, kind: type[P], key: str, records: Mapping[str, Record]) -> dict[str, P]:
     """The predictions of a file by their records' ids, in the order of `records`.
 
-    No line may lack `said`, the key of what is predicted. `DataError` if a line is not such a prediction, or
+    No line may lack `key`, that of what is predicted. `DataError` if a line is not such a prediction, or
     the second one of its record; a record has no prediction, or a prediction no record.
     """
     found: dict[str, P] = {}
     for number, values in read_objects(path):
-        if values.get("id") in (None, "") or values.get(said) is None:
-            raise DataError(f"{path}: line {number}: has no id or no {said}")
+        if values.get("id") in (None, "") or values.get(key) is None:
+            raise DataError(f"{path}: line {number}: has no id or no {key}")
         one = checked(values, kind, number, path)
         if one.id in found:
             raise DataError(f"{path}: line {number}: record {one.id!r} is predicted twice")

@@ -175,15 +175,16 @@ def natural_metrics(pairs: Pairs) -> dict[str, float]:
     is of the answers that were given, recall of the questions that have one. Besides, the best F1 that a
     threshold on the scores gives, as the official script finds it.
     """
-    judged: dict[str, list[AnswerEvaluation]] = {"long": [], "short": []}
+    evaluated: dict[str, list[AnswerEvaluation]] = {"long": [], "short": []}
     for record, said in pairs:
         known = record.annotations or (record,)
         given = None if said.get("type") == "null" else said.get("long_answer")
-        judged["long"].append(_judged(given, [one.long_answer for one in known], said.get("long_score")))
+        longs = [one.long_answer for one in known]
+        evaluated["long"].append(_evaluated(given, longs, said.get("long_score")))
         shorts = [_short(one.type, one.answers) for one in known]
-        judged["short"].append(_judged(_said_short(said), shorts, said.get("score")))
+        evaluated["short"].append(_evaluated(_said_short(said), shorts, said.get("score")))
     figures: dict[str, float] = {}
-    for word, found in judged.items():
+    for word, found in evaluated.items():
         precision, recall, f1 = precision_recall(found)
         figures |= {f"{word}_f1": f1, f"{word}_precision": precision, f"{word}_recall": recall}
         figures[f"{word}_best_f1"] = best_f1(found)
@@ -191,7 +192,7 @@ def natural_metrics(pairs: Pairs) -> dict[str, float]:
 
 
 def precision_recall(found: Sequence[AnswerEvaluation]) -> tuple[float, float, float]:
-    """Precision, recall and F1 of judged answers; 0 where there is nothing to count."""
+    """Precision, recall and F1 of evaluated answers; 0 where there is nothing to count."""
     right = sum(one.right and one.has and one.said for one in found)
     said, has = sum(one.said for one in found), sum(one.has for one in found)
     precision, recall = (right / said if said else 0.0), (right / has if has else 0.0)
@@ -210,7 +211,7 @@ def best_f1(found: Sequence[AnswerEvaluation]) -> float:
     return best
 
 
-def _judged(given: Any, known: Sequence[Any], score: object) -> AnswerEvaluation:
+def _evaluated(given: Any, known: Sequence[Any], score: object) -> AnswerEvaluation:
     enough = min(ENOUGH, len(known))
     has = sum(one is not None for one in known) >= enough > 0
     value = float(score) if isinstance(score, int | float) else 0.0
