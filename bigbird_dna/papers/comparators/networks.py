@@ -231,7 +231,9 @@ class NetworkObjective:
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         chances = _probabilities(network, self.judged, self.device, both_strands=False).astype(np.float64)
-        loss = loss_of(self.judged_labels, chances, self.judged_weight)
+        right = np.where(self.judged_labels == 1, chances, 1 - chances)
+        counted = np.where(self.judged_labels == 1, self.judged_weight, 1.0)
+        loss = float(-(counted * np.log(right.clip(1e-7, 1))).mean())
         return {"loss": loss, "auroc": _median_auroc(self.judged_labels, chances)}
 
 
@@ -248,13 +250,6 @@ def _weights(positives: NDArray[np.int64], rows: int, balanced: bool) -> NDArray
     negatives = rows - positives
     both = (positives > 0) & (negatives > 0)
     return np.where(both & balanced, negatives / positives.clip(1), 1.0)
-
-
-def loss_of(labels: NDArray[np.uint8], chances: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
-    """Mean cross-entropy of probabilities (n, T), positives counted by the weight of their label (T,)."""
-    right = np.where(labels == 1, chances, 1 - chances)
-    counted = np.where(labels == 1, weight, 1.0)
-    return float(-(counted * np.log(right.clip(1e-7, 1))).mean())
 
 
 def _median_auroc(labels: NDArray[np.uint8], chances: NDArray[np.float64]) -> float:

@@ -117,8 +117,13 @@ class EncoderProbe(Comparator):
         x_valid = self._of(held_out, chosen[1])
         best = -np.inf
         for layer in range(x.shape[1]):
-            read = self._fitted(x[:, layer], y, x_valid[:, layer], y_valid)
-            if (area := _mean_auroc(y_valid, _read(read, x_valid[:, layer]))) > best:
+            own, own_valid = x[:, layer], x_valid[:, layer]
+            if y.shape[1] == 1:
+                read: Probe | KmerTracks = fit_probe(own, y[:, 0], own_valid, y_valid[:, 0])
+            else:
+                contiguous = np.ascontiguousarray
+                read = KmerTracks().fit(contiguous(own), y, contiguous(own_valid), y_valid)
+            if (area := _mean_auroc(y_valid, _read(read, own_valid))) > best:
                 best, self.layer, self._read = area, layer, read
         return self
 
@@ -138,13 +143,6 @@ class EncoderProbe(Comparator):
         if isinstance(self._read, Probe):
             chosen["inverse_penalty"] = self._read.penalty
         return chosen
-
-    def _fitted(
-        self, x: Features, y: NDArray[np.uint8], x_valid: Features, y_valid: NDArray[np.uint8]
-    ) -> Probe | KmerTracks:
-        if y.shape[1] == 1:
-            return fit_probe(x, y[:, 0], x_valid, y_valid[:, 0])
-        return KmerTracks().fit(np.ascontiguousarray(x), y, np.ascontiguousarray(x_valid), y_valid)
 
     def _of(self, windows: LabeledWindows, rows: NDArray[np.intp]) -> Features:
         parts = [rows[part] for part in blocks(len(rows), _AT_ONCE)]

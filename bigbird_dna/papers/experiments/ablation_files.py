@@ -150,10 +150,8 @@ def _read_bits(path: Path) -> Bits:
         reading(path, "damaged, or not what experiment score-masked writes", Exception),
         open_npz(path) as file,
     ):
-        texts, bits, seconds = (file.read(key) for key in ("names", "bits", "seconds"))
-        steps, bases, blocks, tokens = (
-            file.read(key) for key in ("steps", "bases", "blocks", "sequence_tokens")
-        )
+        keys = ("names", "bits", "seconds", "steps", "bases", "blocks", "sequence_tokens")
+        texts, bits, seconds, steps, bases, blocks, tokens = map(file.read, keys)
     if texts.dtype.kind != "U" or texts.ndim != 1:
         raise DataError(f"{path}: names is not a row of texts")
     names = tuple(map(str, texts))

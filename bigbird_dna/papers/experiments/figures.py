@@ -225,6 +225,13 @@ _LINES_APART = 0.16  # of a line: two points of one mechanism
 _BELOW = -0.42  # inches: legends under the labels of the axis, however many lines there are
 
 
+_LINES: Sequence[Mapping[str, Any]] = [
+    {"color": colour, "marker": marker, "linestyle": line, "markersize": 4}
+    for line, marker in (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
+    for colour in SERIES
+] * 5
+
+
 def mechanism_figure(found: AblationResult, path: Path) -> None:
     """A line a mechanism: bits per base at the same steps and time, speed, memory, AUROC of tracks."""
     names = found.names
@@ -258,7 +265,7 @@ def length_figure(found: AblationResult, path: Path) -> None:
     """Bits per base, seconds a step of as many tokens, and memory, against the tokens of an input."""
     lengths = found.lengths
     with panels(1, 3, 4.2, 4.4) as (figure, axes):
-        for name, looks in zip(found.names, _looks(), strict=False):
+        for name, looks in zip(found.names, _LINES, strict=False):
             reached = [(tokens, of[name].value.value) for tokens, of in lengths.items() if name in of]
             axes[0].plot(*zip(*reached, strict=True), label=name, **looks)
             if name not in found.costs:
@@ -279,14 +286,6 @@ def length_figure(found: AblationResult, path: Path) -> None:
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=5)
         save_figure(figure, path)
-
-
-def _looks() -> Sequence[Mapping[str, Any]]:
-    return [
-        {"color": colour, "marker": marker, "linestyle": line, "markersize": 4}
-        for line, marker in (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
-        for colour in SERIES
-    ] * 5
 
 
 def _points(

@@ -125,8 +125,11 @@ def probe_promoters(
     }
     chosen = _windows(config, negative_set, windows, reference)
     found = [probed for name, frozen in encoders.items() for probed in _probed(name, frozen, chosen)]
-    found.append(_kmers(config, chosen))
-    return probe_report(chosen.labels[chosen.parts[2]], found, output)
+    kmers = KmerLogistic(config.promoters.evaluation.baseline_kmer, config.promoters.evaluation.seed)
+    learnt, _, evaluated = chosen.parts
+    kmers.fit(chosen.sequences[learnt], chosen.labels[learnt])
+    found.append(Probed(KMERS, None, kmers.penalty, kmers.predict(chosen.sequences[evaluated])))
+    return probe_report(chosen.labels[evaluated], found, output)
 
 
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
@@ -166,14 +169,6 @@ def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Pr
             found.append(Probed(name, layer, probe.penalty, probe.predict(x[evaluated])))
     log(f"{name} weights: {frozen.layers} layers probed")
     return found
-
-
-def _kmers(config: Config, windows: ProbedWindows) -> Probed:
-    settings = config.promoters.evaluation
-    model = KmerLogistic(settings.baseline_kmer, settings.seed)
-    learnt, _, evaluated = windows.parts
-    model.fit(windows.sequences[learnt], windows.labels[learnt])
-    return Probed(KMERS, None, model.penalty, model.predict(windows.sequences[evaluated]))
 
 
 class Probed(NamedTuple):

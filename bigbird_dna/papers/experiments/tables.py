@@ -167,6 +167,8 @@ def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
     rows = []
     for (size, negative_set), predictors in groups.items():
         evaluated, labels, scores = evaluate_windows([one.predictions for one in predictors], negative_set)
+        true, called = labels == 1, scores >= THRESHOLD
+        f1 = 2 * (true & called).sum(axis=1) / np.maximum(called.sum(axis=1) + true.sum(), 1)
         for arm, models in _arms(predictors).items():
             numbers = list(models.values())
             alike = negative_set == "substituted" and _as_published(arm)
@@ -178,7 +180,7 @@ def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
                     **_named(arm, len(models)),
                     "windows": len(labels),
                     **evaluated.mean(numbers).columns("auroc"),
-                    "f1": float(np.mean([_f1(labels, scores[number]) for number in numbers])),
+                    "f1": float(f1[numbers].mean()),
                     "published_f1": np.nan if published is None else published,
                 }
             )
@@ -285,12 +287,6 @@ def _as_published(arm: ArmKey) -> bool:
 
 def _arms(predictors: Sequence[TablePredictor]) -> dict[ArmKey, dict[int, int]]:
     return by_arm(((one.arm, one.seed) for one in predictors), [one.path for one in predictors])
-
-
-def _f1(labels: NDArray[np.int64], scores: Floats) -> float:
-    called, true = scores >= THRESHOLD, labels == 1
-    right = int((called & true).sum())
-    return 2 * right / max(int(called.sum() + true.sum()), 1)
 
 
 def _evaluate(predictors: Sequence[TablePredictor], labels: Path, tracks: Sequence[Track]) -> _Tracks:

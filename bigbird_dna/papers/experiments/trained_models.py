@@ -230,21 +230,22 @@ class TablePredictor:
 def read_predictors(paths: Sequence[Path], task: str) -> list[TablePredictor]:
     """The predictors of a table in the order of `paths`; `DataError` where a directory holds none of this
     task."""
-    found = [_read(path) for path in paths]
+    found = []
+    for path in paths:
+        description = path / "comparator.json"
+        if description.is_file():
+            predictor = _comparator(path, description)
+        else:
+            model = read_model(path)
+            attention = str(model.settings.get("encoder.attention", "bigbird"))
+            window = model.settings.get("chromatin.data.window") if model.task == "chromatin" else None
+            arm = ArmKey(attention, model.start, FINE_TUNED, window)
+            predictor = TablePredictor(path, model.task, arm, model.seed)
+        found.append(predictor)
     for predictor in found:
         if predictor.task != task:
             raise DataError(f"{predictor.path}: is of {predictor.task}, the table is of {task}")
     return found
-
-
-def _read(path: Path) -> TablePredictor:
-    description = path / "comparator.json"
-    if description.is_file():
-        return _comparator(path, description)
-    model = read_model(path)
-    attention = str(model.settings.get("encoder.attention", "bigbird"))
-    window = model.settings.get("chromatin.data.window") if model.task == "chromatin" else None
-    return TablePredictor(path, model.task, ArmKey(attention, model.start, FINE_TUNED, window), model.seed)
 
 
 def _comparator(path: Path, description: Path) -> TablePredictor:

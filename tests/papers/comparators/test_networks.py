@@ -157,11 +157,9 @@ def test_the_best_weights_on_held_out_windows_stay(make: Make, monkeypatch: pyte
 
     def evaluate(self, network):
         seen.append(network.inner.output.bias.detach().clone())
-        return original(self, network)
+        return {"loss": next(losses), "auroc": 0.5}
 
-    original = networks.NetworkObjective.evaluate
     monkeypatch.setattr(networks.NetworkObjective, "evaluate", evaluate)
-    monkeypatch.setattr(networks, "loss_of", lambda *_: next(losses))
     settings = NetworkSettings(steps=4, batch_size=8)
     model = make(settings).fit(*WINDOWS)
     assert len(seen) == 4

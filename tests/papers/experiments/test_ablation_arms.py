@@ -146,42 +146,31 @@ def settings_of(**encoder: Any) -> Config:
     return parse_config({"pretraining": SETTINGS, "encoder": encoder})
 
 
-@pytest.mark.parametrize("changes", [{"clock": "wall"}, {"device": "cuda"}, {"threads": 2}])
-def test_times_that_were_taken_otherwise_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
-    own = write_cost(tmp_path / "own.json", 0.5)
-    other = write_cost(tmp_path / "other.json", 0.5, **changes)
-    with fails(DataError, own, other, *changes):
-        steps_in_time(settings_of(), own, other)
+@pytest.mark.parametrize(
+    ("own", "other", "seconds"),
+    [
+        *(({}, changes, None) for changes in ({"clock": "wall"}, {"device": "cuda"}, {"threads": 2})),
+        *((changes, None, 10) for changes in ({"tokens": 128}, {"sequences": 8}, {"attention": "full"})),
+        *(({}, None, more_steps_than_there_can_be) for more_steps_than_there_can_be in (1e10, 1e308)),
+    ],
+)
+def test_measurements_of_other_steps_are_refused(
+    own: dict[str, Any], other: dict[str, Any] | None, seconds: float | None, tmp_path: Path
+) -> None:
+    files = [write_cost(tmp_path / "own.json", 0.05, **own)]
+    files += [] if other is None else [write_cost(tmp_path / "other.json", 0.5, **other)]
+    with fails(DataError, *files, *(other or {})):
+        steps_in_time(settings_of(), *files, seconds=seconds)
 
 
-@pytest.mark.parametrize("changes", [{"tokens": 128}, {"sequences": 8}])
-def test_measurements_of_other_steps_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
-    cost = write_cost(tmp_path / "a.json", 0.5, **changes)
-    with fails(DataError, cost):
-        steps_in_time(settings_of(), cost, seconds=10)
-
-
-def test_the_measurement_is_of_the_configuration_s_attention(tmp_path: Path) -> None:
-    own = write_cost(tmp_path / "own.json", 0.5, attention="full")
-    with fails(DataError):
-        steps_in_time(settings_of(), own, seconds=9)
+def test_the_measurement_is_of_the_configuration_s_options(tmp_path: Path) -> None:
     config = settings_of(attention="performer", attention_options={"features": 16})
     options = dict(config.encoder.attention_options)
-    assert options["features"] == 16
-    other = write_cost(
-        tmp_path / "options.json", 0.5, attention="performer", attention_options=options | {"features": 32}
-    )
-    with fails(DataError):
-        steps_in_time(config, other, seconds=9)
-    write_cost(other, 0.5, attention="performer", attention_options=options)
-    assert steps_in_time(config, other, seconds=9) == 18
-
-
-def test_more_steps_than_there_can_be_are_refused(tmp_path: Path) -> None:
-    own = write_cost(tmp_path / "own.json", 1e-3)
-    for seconds in (1e9, 1e308):
-        with fails(DataError):
-            steps_in_time(settings_of(), own, seconds=seconds)
+    path, values = tmp_path / "options.json", {"attention": "performer"}
+    with fails(DataError, path, "features"):
+        write_cost(path, 0.5, **values, attention_options=options | {"features": 32})
+        steps_in_time(config, path, seconds=9)
+    assert steps_in_time(config, write_cost(path, 0.5, **values, attention_options=options), seconds=9) == 18
 
 
 # Steps of the same time

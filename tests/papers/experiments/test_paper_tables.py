@@ -25,6 +25,9 @@ TRACK_COLUMNS += ["predictor", "weights", "training", "seeds", "window", "auroc"
 TRACKS = [Track(name, group) for name, group in zip("abcd", ["TF", "TF", "TF", "DHS"], strict=True)]
 
 
+HEAD = "split\tpredictor\tbits_per_base\tlow\thigh\tdifference\tdifference_low\tdifference_high\tnote\n"
+
+
 def describe(path: Path, name: str, seed: int) -> None:
     (path / "comparator.json").write_text(json.dumps({"comparator": name, "settings": {"seed": seed}}))
 
@@ -204,10 +207,9 @@ def test_a_probe_is_a_row_of_the_model_that_it_reads(promoters: list[Path], tmp_
 
 
 def test_bits_per_base(tmp_path: Path) -> None:
-    head = "split\tpredictor\tbits_per_base\tlow\thigh\tdifference\tdifference_low\tdifference_high\tnote\n"
     rows = ["valid\tmodel\t1.8\t1.7\t1.9\t\t\t\t", "test\tmodel\t1.7\t1.6\t1.8\t\t\t\t"]
     rows.append("test\tuniform\t2\t2\t2\t-0.3\t-0.4\t-0.2\t2 bits a base")
-    (tmp_path / "bits.tsv").write_text(head + "\n".join(rows) + "\n")
+    (tmp_path / "bits.tsv").write_text(HEAD + "\n".join(rows) + "\n")
     table = table_report("table5", [tmp_path / "bits.tsv"], tmp_path / "report")
     assert table[["predictor", "bits_per_base"]].values.tolist() == [["model", 1.7], ["uniform", 2.0]]
     assert table["published"].tolist() == pytest.approx([1.12, np.nan], nan_ok=True)
@@ -215,7 +217,7 @@ def test_bits_per_base(tmp_path: Path) -> None:
     assert "| test | model | 1.700 [1.600, 1.800] |" in page
     assert "Intervals are of 95 %, over blocks of 10 kb of sequence." in page
     # Of a further model its own row alone.
-    (tmp_path / "other.tsv").write_text(head + "\n".join(rows).replace("1.7\t", "1.75\t") + "\n")
+    (tmp_path / "other.tsv").write_text(HEAD + "\n".join(rows).replace("1.7\t", "1.75\t") + "\n")
     further = {"bert-512": tmp_path / "other.tsv"}
     table = table_report("table5", [tmp_path / "bits.tsv"], tmp_path / "report", bits=further)
     assert table["predictor"].tolist() == ["model", "model bert-512", "uniform"]
@@ -311,9 +313,8 @@ def test_a_table_of_one_predictor_has_a_figure_in_words(tmp_path: Path) -> None:
 
 
 def test_bits_per_base_are_of_one_split_which_is_said(tmp_path: Path) -> None:
-    head = "split\tpredictor\tbits_per_base\tlow\thigh\tdifference\tdifference_low\tdifference_high\tnote\n"
     for split in ("valid", "test"):
-        (tmp_path / f"{split}.tsv").write_text(f"{head}{split}\tmodel\t1.8\t1.7\t1.9\t\t\t\t\n")
+        (tmp_path / f"{split}.tsv").write_text(f"{HEAD}{split}\tmodel\t1.8\t1.7\t1.9\t\t\t\t\n")
     out = tmp_path / "report"
     table = table_report("table5", [tmp_path / "valid.tsv"], out, bits={"b": tmp_path / "valid.tsv"})
     assert table["split"].tolist() == ["valid"] * 2
