@@ -5,7 +5,9 @@ this software and keeps its traceback.
 """
 
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from operator import index
+from typing import Any
 
 _LONGEST = 1200
 """Characters of a message: more comes of a file that holds rubbish where a name or a number should be."""
@@ -74,6 +76,15 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     """`UsageError` if the value of an argument is not one of its choices."""
     if value not in choices:
         raise UsageError(f"{name} {value!r}: choose one of {', '.join(choices)}")
+
+
+def check_import(name: str, value: str) -> Any:
+    """What the value `MODULE:NAME` of an argument names; `UsageError` where it can't be imported."""
+    module, _, own = value.partition(":")
+    try:
+        return getattr(import_module(module), own)
+    except Exception as error:  # whatever is wrong with a user's own file
+        raise UsageError(f"{name} {value!r}: can't be imported: {error_text(error)}") from error
 
 
 def check_fraction(name: str, value: float, *, ends: bool = True) -> None:

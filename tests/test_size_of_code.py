@@ -15,7 +15,7 @@ PACKAGE = REPOSITORY / "bigbird_dna"
 LONGEST_MODULE, SHORTEST_MODULE = 400, 40
 LONGEST_FUNCTION = 50  # lines; of a function without its docstring
 MOST_FILES, MOST_LINES = 309, 59_950  # of the package; these only ever go down
-MOST_RULES = 1_725  # lines of the workflow
+MOST_RULES = 1_683  # lines of the workflow
 # Found by its name and no import: the application, which documentation and tests open as well.
 REGISTERED = {"bigbird_dna.cli.app"}
 

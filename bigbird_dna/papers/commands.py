@@ -25,7 +25,7 @@ from bigbird_dna.papers.experiments.experiment import EXPERIMENTS
 
 Part = Literal["model", "predictions", "cost", "data"]
 PARTS: tuple[Part, ...] = get_args(Part)
-Name = Annotated[str, argument(f"One of {', '.join(EXPERIMENTS)}.", "EXPERIMENT")]
+Name = Annotated[str, argument(f"One of {', '.join(EXPERIMENTS)}; or your own, MODULE:CLASS.", "EXPERIMENT")]
 
 
 def plan_experiment(

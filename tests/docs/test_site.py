@@ -27,7 +27,7 @@ def pages(site: Path) -> dict[str, HtmlPage]:
 
 def test_the_menu_has_every_page(pages: dict[str, HtmlPage]) -> None:
     folders = {
-        "": "index tutorial notebook formats glossary results paper attention design reliability "
+        "": "index tutorial notebook formats glossary results paper attention design extending reliability "
         "contributing security changelog cluster nlp theory",
         "howto/": "genome sequences peaks notebook workflow streams probabilities pretraining generation",
         "results/": "tables mechanisms",

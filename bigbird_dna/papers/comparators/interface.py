@@ -7,7 +7,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Self, get_args
 
@@ -18,6 +17,7 @@ from bigbird_dna.baselines.windows import LabeledWindows, Probabilities
 from bigbird_dna.calibration.fitting import fit_line
 from bigbird_dna.config import PRETRAINED, OptimizerConfig, TrainingConfig
 from bigbird_dna.config.experiments import NetworkComparator as NetworkName
+from bigbird_dna.errors import check_import
 
 # Axes: N windows, T labels of each: its tracks, or one of promoters.
 
@@ -136,7 +136,9 @@ class ComparatorRequest:
 
 
 def make_comparator(request: ComparatorRequest) -> Comparator:
-    """A comparator that is to be fitted."""
-    module = import_module(f"bigbird_dna.papers.comparators.{_MODULES[request.name]}")
-    made: Comparator = module.make(request)
+    """A comparator that is to be fitted, by its name or by `MODULE:FUNCTION`, which makes a user's own;
+    `UsageError` where there is none."""
+    module = _MODULES.get(request.name)
+    name = request.name if module is None else f"bigbird_dna.papers.comparators.{module}:make"
+    made: Comparator = check_import("comparator", name)(request)
     return made

@@ -11,22 +11,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from bigbird_dna.config import Config, parse_config, stage_text, stage_values
-from bigbird_dna.errors import ConfigError, check_choice
+from bigbird_dna.errors import ConfigError, check_choice, check_import
 
 EXPERIMENTS: Mapping[str, str] = {
-    "pretraining_study": "pretraining_study.PretrainingStudy",
-    "layer_probes": "layer_probes.LayerProbes",
-    "table5": "table_arms.Table5",
-    "table6": "table_arms.Table6",
-    "table7": "table_arms.Table7",
-    "ablation": "ablation_arms.Ablation",
-    "long_range_arena": "long_range_arena.LongRangeArena",
-    "byte_lm": "long_range_arena.ByteLm",
+    "pretraining_study": "pretraining_study:PretrainingStudy",
+    "layer_probes": "layer_probes:LayerProbes",
+    "table5": "table_arms:Table5",
+    "table6": "table_arms:Table6",
+    "table7": "table_arms:Table7",
+    "ablation": "ablation_arms:Ablation",
+    "long_range_arena": "long_range_arena:LongRangeArena",
+    "byte_lm": "long_range_arena:ByteLm",
 }
 """Name → module and class, which are imported when an experiment is asked for."""
 
@@ -200,10 +199,11 @@ class Experiment(ABC):
 
 
 def find_experiment(name: str) -> Experiment:
-    """An experiment by its name; `UsageError` where there is no such one."""
-    check_choice("experiment", name, EXPERIMENTS)
-    module, _, experiment = EXPERIMENTS[name].partition(".")
-    found = getattr(import_module(f"bigbird_dna.papers.experiments.{module}"), experiment)()
+    """An experiment by its name, or `MODULE:CLASS` of a user's own; `UsageError` where there is none."""
+    if ":" not in name:
+        check_choice("experiment", name, EXPERIMENTS)
+        name = f"bigbird_dna.papers.experiments.{EXPERIMENTS[name]}"
+    found = check_import("experiment", name)()
     assert isinstance(found, Experiment)
     return found
 

@@ -1,0 +1,108 @@
+"""What can be added, as the documentation shows it: a file in an empty folder, which runs."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bigbird_dna.errors import UsageError
+from bigbird_dna.papers.experiments.experiment import find_experiment
+from tests.cli.command import words_of_command
+from tests.conftest import REPOSITORY
+from tests.docs.blocks import blocks
+from tests.golden.messages import fails
+from tests.test_public_api import home as home
+from tests.toys import random_dna
+
+PAGE = "docs/extending.md"
+COMMAND = ("-m", "bigbird_dna.cli.main")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    """A folder with the files of the page, each by the name that the text before it ends with."""
+    text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
+    names = re.findall(r"`(lab_\w+\.py)`:\n\n```py\n", text)
+    assert len(names) == 4
+    for name, block in zip(names, blocks(PAGE, "py"), strict=True):
+        (tmp_path / name).write_text(block.text)
+    return tmp_path
+
+
+def python(lab: Path, *words: object) -> str:
+    """What a process of its own prints that finds modules in the folder `lab`, where it runs."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(lab), str(REPOSITORY)])}
+    done = subprocess.run(
+        [sys.executable, *map(str, words)], cwd=lab, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_mechanism(lab: Path) -> None:
+    """In a copy of the package, as its folder is what finds it."""
+    copy = lab / "bigbird_dna"
+    subprocess.run(["cp", "-r", REPOSITORY / "bigbird_dna", copy], check=True)
+    (block,) = blocks("docs/attention.md", "py")
+    (copy / "attention/mechanisms/lab.py").write_text(block.text)
+    (lab / "run.yaml").write_text(
+        "encoder: {attention: decaying, attention_options: {reach: 20}, layers: 2}\n"
+    )
+    command = words_of_command("experiment receptive-field", "run.yaml", "--tokens", 64, "-o", "reach.tsv")
+    python(lab, *COMMAND, *command)
+    assert (lab / "reach.tsv").read_text().splitlines()[1:] == ["1\t1\tyes"]
+
+
+def test_a_format(lab: Path, home: Path) -> None:
+    source = blocks(PAGE, "python")[0].text
+    for name in ("regions.bed", "genome.fa.gz"):
+        source = source.replace(f'"{name}"', repr(str(home / name)))
+    (lab / "use.py").write_text(source.replace('"model"', repr(str(home / "chromatin"))))
+    python(lab, "use.py")
+    first, *rows = (lab / "regions.gff").read_text().splitlines()
+    assert first == "##gff-version 3"
+    places = [row.split("\t") for row in rows]
+    assert {(contig, start, end) for contig, _, _, start, end, *_ in places} == {
+        ("a", "101", "120"),
+        ("a", "301", "371"),
+    }
+    assert all(0 < float(score) < 1 for *_, score, _, _, _ in places)
+
+
+def test_a_task(lab: Path) -> None:
+    sequences = [random_dna(60, seed) for seed in range(200)]
+    table = "".join(f"{sequence}\t{sequence.count('G') / 30}\n" for sequence in sequences)
+    (lab / "activity.tsv").write_text(table)
+    source = blocks(PAGE, "python")[1].text
+    assert "steps=500" in source
+    (lab / "use.py").write_text(source.replace("steps=500", "steps=200"))
+    python(lab, "use.py")
+    values = [sequence.count("G") / 30 for sequence in sequences[160:]]
+    mean = sum(values) / len(values)
+    spread = sum((value - mean) ** 2 for value in values) / len(values)
+    assert json.loads((lab / "model/metrics.json").read_text())["loss"] < spread / 2
+
+
+def test_a_baseline_and_an_experiment(lab: Path, tiny_config: Path) -> None:
+    shutil.copytree(tiny_config.parent, lab, dirs_exist_ok=True)
+    config = tiny_config.read_text().replace(str(tiny_config.parent), str(lab))
+    (lab / "run.yaml").write_text(config)
+    experiment = ("run.yaml", "lab_experiment:Signals")
+    for arm in ("gc", "tata"):
+        python(lab, *COMMAND, *words_of_command("experiment run", *experiment, arm))
+    python(lab, *COMMAND, *words_of_command("experiment compare", *experiment, "-o", "report"))
+    _, *rows = (lab / "report/signals.tsv").read_text().splitlines()
+    table = (row.split("\t") for row in rows)
+    found = {arm: float(auroc) for arm, auroc in table}
+    assert list(found) == ["gc", "tata"] and found["tata"] > 0.7  # each promoter of the run has TATAAA
+
+
+def test_what_cannot_be_imported_is_named() -> None:
+    for name in ("nothing_of_this_name:Signals", "json:Signals"):
+        with fails(UsageError, name):
+            find_experiment(name)
