@@ -1,8 +1,8 @@
 """What the bases of a reference are for: to train, validate or test a model, or nothing.
 
 A named region is a segment of it as samtools writes it, counted from 1 with both ends: `22` is a whole
-contig, `22:18,000,001-19,000,000` a part of it (commas are allowed), and `22:18000001-` or `22:18000001` goes to the
-contig's end.
+contig, `22:18,000,001-19,000,000` a part of it (commas are allowed), and `22:18000001-`
+or `22:18000001` goes to the contig's end.
 """
 
 import re

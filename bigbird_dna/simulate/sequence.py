@@ -4,8 +4,8 @@ Bases are coded A 0, C 1, G 2, T 3, N 4. A consensus is written in IUPAC letters
 positions, lower case weak ones. The motifs resemble known families but are inventions of this simulation.
 
 The sequence under everything planted has isochores, CpG depletion, CpG islands and interspersed repeats. It
-is a chain of order two: the chance of base c after a, b is proportional to pi(c) · dinucleotide(b, c) · run(a,
-b, c), with pi chosen so that the chain's stationary GC is the one asked for. Repeats are families of
+is a chain of order two: the chance of base c after a, b is proportional to pi(c) · dinucleotide(b, c) ·
+run(a, b, c), with pi chosen so that the chain's stationary GC is the one asked for. Repeats are families of
 consensus sequences and their diverged copies on either strand.
 """
 
