@@ -37,9 +37,9 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import check_writable, write_json
 from bigbird_dna.errors import BigBirdDnaError, DataError
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
+from bigbird_dna.genome.intervals import find_places
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.genome.region_filter import find_places
 from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference

@@ -14,11 +14,10 @@ import numpy as np
 import pandas as pd
 
 from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.genome.regions import NamedRegion, parse_named_region
 from bigbird_dna.genome.sequence import Interval, reverse_complement
-from bigbird_dna.simulate.motifs import Motif
+from bigbird_dna.genome.splits import NamedRegion, RegionSplits, parse_named_region
+from bigbird_dna.simulate.sequence import Motif
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -194,7 +193,7 @@ def label_bins(
 ) -> "ChromatinData":
     """The data set `home/data`, bins of 40 bp, of `home/reference.fa.gz` and a BED file for each track."""
     from bigbird_dna.genome.assembly import load_assembly
-    from bigbird_dna.genome.chromatin.building import build_dataset
+    from bigbird_dna.genome.chromatin.dataset import build_dataset
     from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
     from bigbird_dna.genome.chromatin.tracks import Track
     from bigbird_dna.genome.reference import Reference

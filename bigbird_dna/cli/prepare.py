@@ -188,7 +188,7 @@ def extract(
     written.
     """
     from bigbird_dna.genome.assembly import open_assembly
-    from bigbird_dna.genome.sources.extract import extract_contig
+    from bigbird_dna.genome.reference import extract_contig
 
     extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, exclude)
 

@@ -10,15 +10,13 @@ from bigbird_dna.config import DEEPSEA, ChromatinTrainingConfig, Config
 from bigbird_dna.console import log
 from bigbird_dna.disk.shards import find_shard
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.genome.chromatin.building import build_dataset, write_label_shard
-from bigbird_dna.genome.chromatin.dataset import ChromatinData
-from bigbird_dna.genome.chromatin.deepsea_dataset import build_deepsea
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, build_dataset, write_label_shard
+from bigbird_dna.genome.chromatin.deepsea import build_deepsea
 from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
-from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import read_tracks, tracks_from_folder
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sources.inputs import chromatin_files, deepsea_sources, find_assembly
-from bigbird_dna.genome.splits import find_named
+from bigbird_dna.genome.splits import RegionSplits, find_named
 
 # Axes: N windows, T tracks.
 

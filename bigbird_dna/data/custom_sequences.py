@@ -22,22 +22,20 @@ from bigbird_dna.data.promoter_windows import COLUMNS, write_windows
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.chromatin.dataset import source_entry
-from bigbird_dna.genome.record_splits import (
-    check_splits,
-    divide,
-    look_up,
-    read_splits,
-    similar_groups,
-    write_splits,
-)
 from bigbird_dna.genome.records import (
     Records,
     check_names,
+    check_splits,
     common_length,
     counted,
+    divide,
     find_copies,
     listed,
+    look_up,
     read_records,
+    read_splits,
+    similar_groups,
+    write_splits,
 )
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import fraction_n

@@ -8,7 +8,7 @@ lines that begin with `#` are passed over. UCSC's `chromAlias.txt` of today is o
 (`*_assembly_report.txt`) are read too, and give lengths.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -136,6 +136,35 @@ def load_assembly(name: str) -> Assembly:
             for contig, length, *aliases in rows
         ),
     )
+
+
+def contig_finder(contigs: Mapping[str, int], names: Assembly | None) -> Callable[[str], str | None]:
+    """A function that gives the reference's name of a contig under any name, or None.
+
+    Names of the reference's alias file come before known assemblies. The assembly is found from the
+    reference: it is one that knows a contig of it, with a length that is not below the reference's (a part
+    from a contig's start is allowed), and if lengths are found exactly, one where they are. Where several
+    assemblies are left, a name counts if they agree on it.
+    """
+    possible: list[Assembly] = []
+    exact: list[Assembly] = []
+    for assembly in map(load_assembly, ASSEMBLIES):
+        lengths = assembly.lengths
+        shared = [(contigs[name], lengths[name]) for name in contigs if name in lengths]
+        if shared and all(here <= there for here, there in shared):
+            possible.append(assembly)
+            if any(here == there for here, there in shared):
+                exact.append(assembly)
+
+    @cache
+    def find(name: str) -> str | None:
+        own = names.match(name, contigs) if names is not None else None
+        if own is not None or name in contigs:
+            return own or name
+        found = {assembly.match(name, contigs) for assembly in exact or possible}
+        return found.pop() if len(found) == 1 else None
+
+    return find
 
 
 def shown(names: Iterable[str], most: int = 4) -> str:

@@ -1,13 +1,37 @@
-"""Records of FASTA files that are windows: all of one length, each under a name of its own."""
+"""FASTA records that are windows of one length, and their splits: by a table, or similar ones kept together.
+
+Two sequences are similar if at least a share `threshold` of the distinct k-mers of each, on either strand, is
+also in the other: `shared ≥ threshold · max(n_1, n_2)`. What is linked by similar pairs, directly or through
+others, is one group. k is 16 (8 where a sequence has less than 64 bp). A threshold of 0.2 means about 90 %
+identity, or windows that overlap by a fifth. Above 32 million k-mers in all a part of them is looked at,
+chosen by their hash and so the same in every sequence: memory doesn't grow further.
+
+Not all pairs are compared. Let the k-mers of a sequence be sorted from the rarest to the most frequent, and
+let it need `a = ceil(threshold · n)` of them in a similar one. Where each loses the `a − m` most frequent of
+its own, a similar pair still shares m, the larger one of both: of the k-mers that they share, what either
+loses is the end of one list. So what is common to many, such as an adapter, isn't looked at, and pairs that
+share less than m aren't compared. Families are linked along chains first; k-mers that only one group has
+can't link anything any more.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast, get_args
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+
+from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import stream_fasta
+from bigbird_dna.genome.fields import quoted, write_rows
+from bigbird_dna.genome.seeds import batches, kmers_of, run_sizes, run_starts, within_runs
 from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.splits import Split
 
 LONGEST = 100_000
 """bp of a window; what is longer is a contig."""
@@ -127,3 +151,266 @@ def listed(texts: Sequence[str]) -> str:
     """The first of some texts, and how many more there are."""
     text = ", ".join(texts[:_LISTED])
     return text if len(texts) <= _LISTED else f"{text} and {len(texts) - _LISTED:,} more"
+
+
+Labels = npt.NDArray[np.int64]  # (N,) the group of each sequence
+Pairs = npt.NDArray[np.int64]  # (P, 2) sequences by number
+
+_LONG, _SHORT, _SHORT_BELOW = 16, 8, 64  # k, and bp
+_MOST_KMERS = 1 << 25
+BATCH = 1 << 21  # shared k-mers that are worked on at a time
+_ROUNDS = 8  # of linking along chains
+_PARTNERS = 3  # of a sequence in such a round
+_KEPT = 4  # one of so many of the needed k-mers isn't lost: m = ceil(a / 4)
+_ROUNDING = 1e-9
+
+
+class RecordKmers(NamedTuple):
+    """Distinct k-mers of N sequences, those of a sequence side by side."""
+
+    rows: npt.NDArray[np.int64]  # sequence of each k-mer, ascending
+    codes: npt.NDArray[np.uint32]
+    sizes: npt.NDArray[np.int64]  # (N,) how many each sequence has
+
+
+def similar_groups(sequences: Sequence[str], threshold: float, *, most_kmers: int = _MOST_KMERS) -> Labels:
+    """The group of each sequence of A C G T N, numbered from 0 in order of their first members.
+
+    Which sequences share a group depends neither on their order nor on their strand. A sequence without a
+    k-mer of known bases is a group of its own.
+    """
+    kmers = distinct_kmers(sequences, most_kmers)
+    needed = np.maximum(np.ceil(threshold * kmers.sizes - _ROUNDING).astype(np.int64), 1)
+    least = -(-needed // _KEPT)
+    shared, prefixes = _matrices(kmers, needed - least)
+    labels = np.arange(len(sequences))
+    compare = _RecordComparison(shared, needed)
+    for _ in range(_ROUNDS):
+        linked = compare.link(labels, _chains(prefixes, labels))
+        if linked is labels:
+            break
+        labels = linked
+        prefixes = _between(prefixes, labels)
+    for pairs in _candidates(prefixes, labels, least):
+        labels = compare.link(labels, pairs)
+    return pd.factorize(labels)[0]
+
+
+def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> RecordKmers:
+    """The k-mers of each sequence without N, each with its reverse complement taken for one."""
+    bases = sum(map(len, sequences))
+    k = _SHORT if sequences and min(map(len, sequences)) < _SHORT_BELOW else _LONG
+    parts = -(-bases // most)  # one of so many k-mers is looked at
+    keys = [_batch_keys(sequences[a:b], a, k, parts) for a, b in batches([len(one) for one in sequences])]
+    whole = np.concatenate([np.empty(0, np.uint64), *keys])
+    rows = (whole >> np.uint64(32)).astype(np.int64)
+    return RecordKmers(rows, whole.astype(np.uint32), np.bincount(rows, minlength=len(sequences)))
+
+
+def _batch_keys(sequences: Sequence[str], first: int, k: int, parts: int) -> npt.NDArray[np.uint64]:
+    """Sorted `row · 2^32 + k-mer` of some sequences, of which the first is row `first`."""
+    kmers = kmers_of(sequences, k)
+    codes, kept = kmers.codes, kmers.known
+    if parts > 1:
+        mixed = (codes ^ (codes >> np.uint32(15))) * np.uint32(0x9E3779B1)
+        kept = kept & ((mixed >> np.uint32(1)) % np.uint32(parts) == 0)
+    keys = ((kmers.rows[kept] + first).astype(np.uint64) << np.uint64(32)) | codes[kept]
+    keys.sort()
+    return np.asarray(keys[run_starts(keys)], np.uint64)
+
+
+def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matrix, csr_matrix]:
+    """Which sequence has which k-mer (N, K), of those that several have; and the same without each one's
+    `lost` (N,) most frequent.
+    """
+    count = len(kmers.sizes)
+    keys = (kmers.codes.astype(np.uint64) << np.uint64(32)) | kmers.rows.astype(np.uint64)
+    keys.sort()
+    frequencies = run_sizes(keys >> np.uint64(32))
+    several = frequencies > 1
+    rows = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)[np.repeat(several, frequencies)]
+    del keys
+    frequencies = frequencies[several]
+    # Columns are ranks: from the rarest k-mer to the most frequent.
+    ranks = np.empty(len(frequencies), np.int64)
+    ranks[np.argsort(frequencies, kind="stable")] = np.arange(len(frequencies))
+    places = (rows << 32) | np.repeat(ranks, frequencies)
+    places.sort()
+    rows, columns = places >> 32, places & 0xFFFFFFFF
+    sizes = np.bincount(rows, minlength=count)
+    shape = (count, len(frequencies))
+    shared = _rows_of_ones(columns, sizes, shape)
+    length = np.maximum(sizes - lost, 0)
+    return shared, _rows_of_ones(columns[within_runs(sizes) < np.repeat(length, sizes)], length, shape)
+
+
+def _rows_of_ones(
+    columns: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], shape: tuple[int, int]
+) -> csr_matrix:
+    """A matrix of ones, `sizes` of them in each row."""
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    return csr_matrix((np.ones(len(columns), np.int32), columns.astype(np.int32), ends), shape=shape)
+
+
+def _between(prefixes: csr_matrix, labels: Labels) -> csr_matrix:
+    """The columns of k-mers that sequences of several groups have; others are empty."""
+    coordinates = prefixes.tocoo()
+    groups = labels[coordinates.row]
+    least = np.full(prefixes.shape[1], len(labels), np.int64)
+    most = np.full(prefixes.shape[1], -1, np.int64)
+    np.minimum.at(least, coordinates.col, groups)
+    np.maximum.at(most, coordinates.col, groups)
+    kept = (least < most)[coordinates.col]
+    sizes = np.bincount(coordinates.row[kept], minlength=len(labels))
+    return _rows_of_ones(coordinates.col[kept].astype(np.int64), sizes, prefixes.shape)
+
+
+def _chains(prefixes: csr_matrix, labels: Labels) -> Pairs:
+    """Pairs of different groups that stand side by side under a k-mer: a sequence's most frequent ones."""
+    coordinates = prefixes.tocoo()
+    order = np.lexsort((labels[coordinates.row], coordinates.col))
+    rows, columns = coordinates.row[order].astype(np.int64), coordinates.col[order]
+    side = (columns[1:] == columns[:-1]) & (labels[rows[1:]] != labels[rows[:-1]])
+    pairs = np.stack([rows[:-1][side], rows[1:][side]], axis=1)
+    pairs.sort(axis=1)
+    keys, counts = np.unique((pairs[:, 0] << 32) | pairs[:, 1], return_counts=True)
+    first = keys >> 32
+    order = np.lexsort((-counts, first))
+    first, keys = first[order], keys[order]
+    keys = keys[within_runs(run_sizes(first)) < _PARTNERS]
+    return np.stack([keys >> 32, keys & 0xFFFFFFFF], axis=1)
+
+
+def _candidates(prefixes: csr_matrix, labels: Labels, least: npt.NDArray[np.int64]) -> Iterator[Pairs]:
+    """All pairs of different groups that share the `least` (N,) of both, some twice."""
+    # Pairs inside the largest group aren't asked for: its members need no rows of their own.
+    largest = np.bincount(labels).argmax() if len(labels) else 0
+    asked = np.flatnonzero((labels != largest) | (np.bincount(labels)[labels] == 1))
+    columns = prefixes.T.tocsr()
+    work = prefixes[asked] @ np.diff(columns.indptr)
+    done = np.cumsum(work)
+    first = 0
+    while first < len(asked):
+        before = done[first - 1] if first else 0
+        last = max(int(np.searchsorted(done, before + 5 * BATCH, "right")), first + 1)
+        found = (prefixes[asked[first:last]] @ columns).tocoo()
+        one, other, count = asked[first:last][found.row], found.col, found.data
+        kept = (count >= np.maximum(least[one], least[other])) & (labels[one] != labels[other])
+        yield np.stack([one[kept], other[kept].astype(np.int64)], axis=1)
+        first = last
+
+
+class _RecordComparison(NamedTuple):
+    """Whether pairs are similar, by all k-mers that they share."""
+
+    shared: csr_matrix
+    needed: npt.NDArray[np.int64]  # (N,) of a sequence's k-mers in a similar one
+
+    def link(self, labels: Labels, pairs: Pairs) -> Labels:
+        """The groups after the similar ones of some pairs are linked; `labels` itself if none is new."""
+        batch = max(BATCH // max(int(np.diff(self.shared.indptr).max(initial=1)), 1), 1)
+        for first in range(0, len(pairs), batch):
+            some = pairs[first : first + batch]
+            some = some[labels[some[:, 0]] != labels[some[:, 1]]]
+            one, other = some.T
+            overlap = np.asarray(self.shared[one].multiply(self.shared[other]).sum(axis=1)).ravel()
+            similar = some[overlap >= np.maximum(self.needed[one], self.needed[other])]
+            if len(similar):
+                shape = len(labels), len(labels)
+                edges = csr_matrix((np.ones(len(similar), np.int8), labels[similar].T), shape=shape)
+                labels = connected_components(edges, directed=False)[1][labels].astype(np.int64)
+        return labels
+
+
+SHARES: Mapping[Split, float] = {"train": 0.8, "valid": 0.1, "test": 0.1}
+_COLUMNS = ("name", "split", "group")
+
+
+def read_splits(path: Path) -> dict[str, Split]:
+    """Read a table of record and split: tab-separated, with or without the header `name split`.
+
+    Lines that begin with `#` are comments; columns after the second are not read.
+    """
+    splits: dict[str, Split] = {}
+    is_first = True
+    for number, line in read_lines(Path(path)):
+        if not line.strip() or line.startswith("#"):
+            continue
+        where, fields = f"{path}: line {number}", line.split("\t")
+        header, is_first = is_first and tuple(fields[:2]) == _COLUMNS[:2], False
+        if header:
+            continue
+        if len(fields) < 2:
+            raise DataError(f"{where}: expected a record's name, a tab and its split, found {quoted(line)}")
+        name, split = fields[:2]
+        if split not in SHARES:
+            raise DataError(f"{where}: {quoted(split)} is not a split: say train, valid or test")
+        if name in splits:
+            raise DataError(f"{where}: record {quoted(name)} is there a second time")
+        splits[name] = cast(Split, split)
+    if not splits:
+        raise DataError(f"{path}: no record in the file")
+    return splits
+
+
+def write_splits(path: Path, names: Sequence[str], splits: Sequence[Split], groups: Sequence[int]) -> None:
+    """Write what `read_splits` reads, and each record's group of similar ones."""
+    write_rows(path, [_COLUMNS, *zip(names, splits, groups, strict=True)])
+
+
+def look_up(names: Sequence[str], table: Mapping[str, Split], where: Path) -> list[Split]:
+    """The split of each record in a table of `read_splits`, which is called `where`.
+
+    Records that only one of both has are a `DataError`.
+    """
+    missing = [name for name in names if name not in table]
+    if missing:
+        raise DataError(f"{where}: {counted(len(missing), 'record')} not in the table: {named(missing)}")
+    known = set(names)
+    strange = [name for name in table if name not in known]
+    if strange:
+        raise DataError(f"{where}: {counted(len(strange), 'record')} in neither FASTA file: {named(strange)}")
+    return [table[name] for name in names]
+
+
+def divide(groups: npt.NDArray[np.int64], positive: npt.NDArray[np.bool_], seed: int) -> list[Split]:
+    """A split for each sequence (N,): a group stays whole, and the splits have about 80, 10 and 10 % of
+    either class.
+
+    The largest groups are placed first, each where most is missing: the large ones are trained on. Equal
+    input and seed give equal splits.
+    """
+    members = np.zeros((int(groups.max()) + 1, 2), np.int64)  # negatives and positives of a group
+    np.add.at(members, (groups, positive.astype(np.int64)), 1)
+    drawn = np.random.default_rng((seed, 6)).permutation(len(members))
+    order = drawn[np.argsort(-members.sum(axis=1)[drawn], kind="stable")]
+    totals = members.sum(axis=0).tolist()
+    missing = {split: [share * total for total in totals] for split, share in SHARES.items()}
+    chosen: list[Split] = ["train"] * len(members)
+    for group in order.tolist():
+        size = members[group].tolist()
+
+        def room(split: Split, size: list[int] = size) -> float:
+            return sum(
+                count * max(left, 0.0) / total if (left := missing[split][label]) else 0.0
+                for label, (count, total) in enumerate(zip(size, totals, strict=True))
+                if count
+            )
+
+        best = max(SHARES, key=room)
+        chosen[group] = best
+        missing[best] = [left - count for left, count in zip(missing[best], size, strict=True)]
+    return [chosen[group] for group in groups.tolist()]
+
+
+def check_splits(splits: Sequence[Split], positive: npt.NDArray[np.bool_], where: str) -> None:
+    """`DataError` if a split has no positive or, where there are negatives, no negative; its text begins with
+    `where`.
+    """
+    counts = Counter(zip(splits, positive.tolist(), strict=True))
+    for label, noun in ((True, "positive"), (False, "negative")):
+        if label not in positive:
+            continue
+        for split in get_args(Split):
+            if not counts[split, label]:
+                raise DataError(f"{where}: no {noun} is in split {split!r}")

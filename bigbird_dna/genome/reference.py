@@ -1,11 +1,12 @@
 """A reference genome: bases by contig and interval, and the making of its indexed file."""
 
+import math
 import os
 import struct
 import threading
 import warnings
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +16,20 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, scratch_directory
 from bigbird_dna.disk.compression import compression_of, open_handle, require_end_block
 from bigbird_dna.errors import DataError, UsageError, error_text
-from bigbird_dna.genome.assembly import CUSTOM, Assembly, load_assembly, open_assembly
-from bigbird_dna.genome.contig_fragments import ContigFragments
+from bigbird_dna.genome.assembly import (
+    ALIAS_HINT,
+    CUSTOM,
+    Assembly,
+    contig_finder,
+    load_assembly,
+    open_assembly,
+    shown,
+)
+from bigbird_dna.genome.contig_records import ContigFragments, flat_format, stream_flat_file
 from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
 from bigbird_dna.genome.fasta_index import FastaIndex, Identity, index_fasta, recall, remember, settle
-from bigbird_dna.genome.flat_files import flat_format, stream_flat_file
 from bigbird_dna.genome.sequence import Interval, clean, reverse_complement
+from bigbird_dna.genome.splits import find_named_region, fitting_contigs
 
 FAULTS = (OSError, ValueError, LookupError, ArithmeticError, RuntimeError, struct.error, zlib.error)
 """What pyfaidx raises for files that are damaged."""
@@ -320,3 +329,67 @@ def _write_chunks(
     if settle(found) and found[:-1] == read[:-1]:  # taking its place was a change
         remember(path, found, index)
     return Prepared(contigs, unknown, ambiguous)
+
+
+_SEGMENT = 1_000_000  # bp looked at together
+
+
+def extract_contig(
+    reference: Path,
+    contig: str,
+    output: Path,
+    assembly: Assembly,
+    megabases: float | None = None,
+    but: Sequence[str] = (),
+) -> None:
+    """Write one contig, or a part of it so that coordinates stay its own, as bgzip FASTA with indices.
+
+    `contig` is any name that `assembly` knows; or a region of it, before which N stands; or a shell pattern
+    that fits a contig: the first such one that `but` doesn't name. `megabases` is how much of its start, from
+    its first base that isn't N on.
+    """
+    if megabases is not None and not 0 < megabases < math.inf:
+        raise UsageError(f"--megabases {megabases:g}: must be above 0")
+    if reference.exists() and output.exists() and output.samefile(reference):
+        raise UsageError(f"{output}: is the input")
+    with Reference(reference) as genome:
+        place = find_named_region(contig, genome.contigs, assembly, "extract")
+        if place is None:
+            passed = {other for text in but for other in fitting_contigs(text, genome.contigs, assembly)}
+            fitting = fitting_contigs(contig, genome.contigs, assembly)
+            name = next((other for other in fitting if other not in passed), None)
+            place = None if name is None else Interval(name, 0, genome.contigs[name])
+        if place is None:
+            raise DataError(
+                f"{reference}: no contig {contig!r} in the reference, which has {shown(genome.contigs)} "
+                f"(names are looked up in {assembly.name}); {ALIAS_HINT}"
+            )
+        end = place.end
+        if megabases is not None:
+            end = min(end, _first_base(genome, place) + max(1, round(megabases * 1e6)))
+        known = genome.fetch(Interval(place.contig, place.start, end))
+        write_fasta(output, [(place.contig, "N" * place.start + known)])
+
+
+def _first_base(genome: Reference, place: Interval) -> int:
+    """Where a place begins that may have N in front, as before a fragment; its start if it is all N."""
+    for start in range(place.start, place.end, _SEGMENT):
+        known = genome.fetch(Interval(place.contig, start, min(start + _SEGMENT, place.end))).lstrip("N")
+        if known:
+            return min(start + _SEGMENT, place.end) - len(known)
+    return place.start
+
+
+def find_contigs(names: Iterable[str], reference: Reference) -> list[str]:
+    """A reference's own names of contigs that are asked for, each once, by any names that are known.
+
+    `DataError` names the first that it hasn't got.
+    """
+    find = contig_finder(reference.contigs, reference.names)
+    found = {}
+    for name in names:
+        own = find(name)
+        if own is None:
+            raise DataError(f"{reference.path}: has no contig {name!r}; it has {shown(reference.contigs)}")
+        found[own] = name
+    return [*found]

@@ -1,19 +1,104 @@
-"""What the bases of a reference are for: to train, validate or test a model, or nothing."""
+"""What the bases of a reference are for: to train, validate or test a model, or nothing.
+
+A named region is a segment of it as samtools writes it, counted from 1 with both ends: `22` is a whole
+contig, `22:18,000,001-19,000,000` a part of it (commas are allowed), and `22:18000001-`
+or `22:18000001` goes to the contig's end.
+"""
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import Literal, NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from bigbird_dna.config import GenomeConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown
-from bigbird_dna.genome.regions import NamedRegion, find_named_region, find_overlap, parse_named_region
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.sequence import Interval, Intervals, Positions
+
+_REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,30})(?:-(?P<last>[0-9,]{0,30}))?")
+_WRITTEN = re.compile(r"(?P<contig>.+):(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,18})", re.ASCII)
+
+
+class NamedRegion(NamedTuple):
+    """An entry of the configuration, and what of the reference it names."""
+
+    key: str  # of the configuration
+    kind: str  # valid, test or exclude
+    text: str
+    interval: Interval
+
+
+def parse_named_region(
+    text: str, contigs: Mapping[str, int], assembly: Assembly, where: str = "region"
+) -> Interval:
+    """A named region on a reference; `ConfigError` for an unknown contig, or ends beyond it."""
+    found = find_named_region(text, contigs, assembly, where)
+    if found is None:
+        raise ConfigError(
+            f"{where}: {text!r} is not a contig or region (as 22:1,001-2,000) of the reference "
+            f"({assembly.name}; it has {shown(contigs)}); {ALIAS_HINT}"
+        )
+    return found
+
+
+def find_named_region(
+    text: str, contigs: Mapping[str, int], assembly: Assembly, where: str = "region"
+) -> Interval | None:
+    """As `parse_named_region`, but None where the text is not a contig of the reference or part of one."""
+    whole = assembly.match(text, contigs)
+    if whole is not None:
+        return Interval(whole, 0, contigs[whole])
+    match = _REGION.fullmatch(text.strip())
+    contig = assembly.match(match["contig"], contigs) if match else None
+    if contig is None or match is None:
+        return None
+    length = contigs[contig]
+    first = int(match["first"].replace(",", "") or 0)
+    last = int((match["last"] or "").replace(",", "") or length)
+    if not 1 <= first <= last <= length:
+        raise ConfigError(f"{where}: {text!r}: a region of {contig} goes from 1 to at most {length:,}")
+    return Interval(contig, first - 1, last)
+
+
+def format_named_region(region: Interval) -> str:
+    """A named region with both ends, without commas."""
+    return f"{region.contig}:{region.start + 1}-{region.end}"
+
+
+def read_named_region(text: str) -> Interval:
+    """What `format_named_region` wrote, where no reference is at hand; ValueError for another text."""
+    match = _WRITTEN.fullmatch(text)
+    if match is None or not 1 <= int(match["first"]) <= int(match["last"]):
+        raise ValueError(f"{text!r} is not a region as 22:1001-2000")
+    return Interval(match["contig"], int(match["first"]) - 1, int(match["last"]))
+
+
+def name_parts(segments: Sequence[Interval], lengths: Mapping[str, int]) -> list[str]:
+    """The named regions of those segments that are not a whole contig, in their order."""
+    return [format_named_region(segment) for segment in segments if len(segment) < lengths[segment.contig]]
+
+
+def find_overlap(regions: Iterable[NamedRegion]) -> tuple[NamedRegion, NamedRegion] | None:
+    """Two regions of different kinds that share a base, first the one that starts before; None: none do."""
+    furthest: dict[str, NamedRegion] = {}  # of each kind the one that reaches furthest on the contig
+    for region in sorted(regions, key=lambda named: named.interval):
+        contig, start = region.interval.contig, region.interval.start
+        here = {kind: other for kind, other in furthest.items() if other.interval.contig == contig}
+        for kind, other in here.items():
+            if kind != region.kind and other.interval.end > start:
+                return other, region
+        before = here.get(region.kind)
+        if before is None or before.interval.end < region.interval.end:
+            furthest[region.kind] = region
+    return None
+
 
 Split = Literal["train", "valid", "test"]
 
@@ -191,3 +276,78 @@ def _cut(contig: str, length: int, named: Sequence[NamedRegion]) -> tuple[Segmen
         segments.append(Segment(Interval(contig, edge, end), split))
         edge = end
     return tuple(segments)
+
+
+# Bin i of a contig is `[i * stride, i * stride + size)`; those that the contig's end would cut are not made.
+# Between training and held-out bins lies a gap, so that no window of the one overlaps a window of the other,
+# or its named region.
+
+
+def window_start(starts: Positions, size: int, window: int) -> Positions:
+    """Where the model's window around each bin starts: window and bin have the same centre base.
+
+    Negative near a contig's start. DeepSEA: 200-bp bins, 1000-bp windows from 400 bp before the bin.
+    """
+    return np.asarray(starts + size // 2 - window // 2)
+
+
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+KINDS = ("valid", "test", "exclude")
+EXCLUDED, GAP = -1, -2
+"""What stands for a split's number at bins that take no part: they overlap an excluded named region, or are
+too near to a held-out one, or only partly in it."""
+
+
+@dataclass(frozen=True)
+class RegionSplits:
+    """Named regions by kind (valid, test, exclude) and contig of a reference; all else is for training."""
+
+    regions: Mapping[str, Mapping[str, Intervals]]
+
+    @classmethod
+    def from_regions(cls, named: Sequence[NamedRegion]) -> Self:
+        """Regions that were read already; those of two kinds don't overlap."""
+        kinds = {kind: [one.interval for one in named if one.kind == kind] for kind in KINDS}
+        return cls(
+            {
+                kind: Intervals.joined(
+                    (one.contig, Intervals(np.array([one.start]), np.array([one.end]))) for one in regions
+                )
+                for kind, regions in kinds.items()
+            }
+        )
+
+    def assign(self, contig: str, starts: Positions, size: int, window: int) -> npt.NDArray[np.int8]:
+        """The splits of the bins `[starts[i], starts[i] + size)` of a contig: indices of `SPLITS`, (N,).
+
+        A bin is held out if it lies wholly in a held-out named region. A bin for training is dropped (`GAP`)
+        if its window of `window` bp (the widest that a model will see) could overlap that of a held-out bin,
+        or the region; bins for validation likewise near regions for testing. Bins that overlap excluded
+        regions are dropped (`EXCLUDED`).
+        """
+        splits = np.zeros(len(starts), np.int8)
+        opens = window_start(starts, size, window)
+        # How far the window of a bin that ends at a region's edge reaches beyond it.
+        before, after = size // 2 - window // 2, window - size - (window // 2 - size // 2)
+        for number, kind in enumerate(SPLITS[1:], start=1):
+            regions = self.regions[kind].get(contig)
+            if regions is None:
+                continue
+            wide = Intervals.union(regions.starts + min(before, 0), regions.ends + max(after, 0))
+            near = wide.overlap(np.minimum(opens, starts), np.maximum(opens + window, starts + size))
+            splits[near] = GAP
+            splits[regions.hold(starts, starts + size)] = number
+        if excluded := self.regions["exclude"].get(contig):
+            splits[excluded.overlap(starts, starts + size)] = EXCLUDED
+        return splits
+
+    def describe(self) -> dict[str, list[str]]:
+        """The named regions of each kind as text."""
+        return {
+            kind: [
+                format_named_region(Interval(contig, *ends))
+                for contig, regions in found.items()
+                for ends in zip(regions.starts.tolist(), regions.ends.tolist(), strict=True)
+            ]
+            for kind, found in self.regions.items()
+        }

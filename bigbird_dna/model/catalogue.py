@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from bigbird_dna.config import Section
 from bigbird_dna.config.safe_yaml import shown, unfit
 from bigbird_dna.errors import ConfigError, ModelError, UsageError
-from bigbird_dna.genome.sources.catalogue import check_addresses, check_entry, read_entries
+from bigbird_dna.genome.sources.inputs import check_addresses, check_entry, read_entries
 from bigbird_dna.model.settings import Task
 
 LIST, FOLDER = "models.yaml", "models"

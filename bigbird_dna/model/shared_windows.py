@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.genome.chromatin.regions import window_start
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, inside
+from bigbird_dna.genome.splits import window_start
 
 # Axes: n bins, W windows, K bins in the middle of a window, T tracks.
 

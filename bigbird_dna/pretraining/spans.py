@@ -38,9 +38,8 @@ from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.assembly import shown
-from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.reference import Reference, find_contigs
 from bigbird_dna.genome.sequence import UNKNOWN, Interval
-from bigbird_dna.genome.variants import find_contigs
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.batching import run_rows
 from bigbird_dna.model.directory import load_pretrained

@@ -22,10 +22,10 @@ from bigbird_dna.disk.atomic import atomic_path, scratch_directory
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import ModelError, UsageError, shortened
-from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import download_any
 from bigbird_dna.genome.sources.http_request import LIMITS, Limits
-from bigbird_dna.genome.sources.partial_file import open_part
+from bigbird_dna.genome.sources.inputs import Source
+from bigbird_dna.genome.sources.transfer import open_part
 from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.catalogue import FOLDER, NAME_RULE, PublishedModel, find_model, is_name, open_published
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load

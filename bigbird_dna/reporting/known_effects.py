@@ -15,7 +15,7 @@ from bigbird_dna.disk.compression import control_character
 from bigbird_dna.disk.tables import open_lines
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.fields import check_name, decimal, quoted
-from bigbird_dna.genome.vcf import PREFIX, VcfRecord, open_vcf
+from bigbird_dna.genome.variants import PREFIX, VcfRecord, open_vcf
 
 TABLES = (".tsv", ".txt", ".tsv.gz", ".txt.gz")
 _KEY_COLUMNS = ("contig", "position", "ref", "alt")

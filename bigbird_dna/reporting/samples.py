@@ -18,9 +18,8 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, columns, write_table
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one
 from bigbird_dna.genome.fasta import stream_fasta
-from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.reference import Reference, find_contigs
 from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes
-from bigbird_dna.genome.variants import find_contigs
 from bigbird_dna.metrics.auroc import Estimate
 from bigbird_dna.metrics.curves import Counts, Floats
 from bigbird_dna.metrics.resampling import percentile_interval

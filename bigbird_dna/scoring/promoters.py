@@ -13,7 +13,7 @@ import numpy as np
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
-from bigbird_dna.genome.region_filter import Places, contig_names, find_places
+from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.genome.sequence import Intervals, Strand
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.model import LoadedModel, check_calibrated

@@ -13,15 +13,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.errors import DataError, UsageError, shortened
-from bigbird_dna.genome.assembly import ALIAS_HINT, shown
-from bigbird_dna.genome.chromatin.peaks import read_bed, strand_column
+from bigbird_dna.genome.assembly import ALIAS_HINT, contig_finder, shown
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.fields import FURTHEST, check_name, whole_number
+from bigbird_dna.genome.intervals import Places, read_bed, strand_column, warn_of_absent
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.region_filter import Places, warn_of_absent
 from bigbird_dna.genome.sequence import OPPOSITE, Strand
-from bigbird_dna.genome.variants import contig_finder
-from bigbird_dna.genome.vcf import VcfRecord, open_vcf
+from bigbird_dna.genome.variants import VcfRecord, open_vcf
 from bigbird_dna.scoring.variant_effects import ScoredRecord
 from bigbird_dna.scoring.variant_sites import TssSites
 

@@ -55,7 +55,7 @@ _MERGED = {
     "predicted regions": ("scoring.tracks", "TrackScorer"),
     "effects of variants": ("scoring.variants", "VariantScorer"),
     "predicted bins": ("finetuning.evaluation", None),
-    "labelled bins": ("genome.chromatin.building", None),
+    "labelled bins": ("genome.chromatin.dataset", None),
 }
 """What shards are of → the module, and the scorer if they are rows, whose `merge` makes the whole result."""
 

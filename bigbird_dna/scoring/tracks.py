@@ -15,8 +15,8 @@ import numpy as np
 from bigbird_dna.console import progress
 from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import UsageError, check_choice, check_fraction
+from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.region_filter import contig_names, find_places
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.model import LoadedModel

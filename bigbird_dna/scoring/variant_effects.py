@@ -21,18 +21,19 @@ from numpy.typing import NDArray
 from bigbird_dna.calibration.stored import Finish
 from bigbird_dna.disk.outputs import provenance_lines
 from bigbird_dna.errors import ModelError, UsageError, check_whole
+from bigbird_dna.genome.assembly import contig_finder
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import (
     OFFSET_SPAN,
+    PREFIX,
     Change,
     Note,
+    VcfRecord,
     allele_windows,
-    contig_finder,
     find_change,
     window_offsets,
 )
-from bigbird_dna.genome.vcf import PREFIX, VcfRecord
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import calibration_of
 from bigbird_dna.model.shared_windows import Predictor

@@ -15,10 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
+from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.region_filter import contig_names, find_places
-from bigbird_dna.genome.variants import Note
-from bigbird_dna.genome.vcf import Keep, VcfRecord, contig_lines, open_vcf, scan_vcf
+from bigbird_dna.genome.variants import Keep, Note, VcfRecord, contig_lines, open_vcf, scan_vcf
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated

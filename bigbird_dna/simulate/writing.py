@@ -14,7 +14,25 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import bgzip_writer, quiet_htslib, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import UsageError
-from bigbird_dna.simulate.motifs import (
+from bigbird_dna.simulate.plan import (
+    KINDS,
+    LONE_FACTORS,
+    OFFSETS,
+    PRESENCE,
+    PlacedLoci,
+    Plan,
+    decoys,
+    distal,
+    enhancers,
+    gaps,
+    jitter,
+    join,
+    lone_sites,
+    place,
+    plant,
+    promoters,
+)
+from bigbird_dna.simulate.sequence import (
     CORE,
     INDEX,
     LETTERS,
@@ -24,26 +42,22 @@ from bigbird_dna.simulate.motifs import (
     Codes,
     Flags,
     Parameters,
+    background,
     contig_lengths,
+    families,
+    lay_islands,
+    lay_repeats,
     weights,
 )
-from bigbird_dna.simulate.plan import (
-    KINDS,
-    LONE_FACTORS,
-    PlacedLoci,
-    Plan,
-    distal,
-    enhancers,
-    gaps,
-    join,
-    lone_sites,
-    place,
-    plant,
+from bigbird_dna.simulate.truth import (
+    TRACKS,
+    SimulatedPeaks,
+    Variant,
+    all_sites,
+    chromatin_peaks,
+    draw_variants,
+    factor_peaks,
 )
-from bigbird_dna.simulate.promoters import OFFSETS, PRESENCE, decoys, jitter, promoters
-from bigbird_dna.simulate.sequence import background, families, lay_islands, lay_repeats
-from bigbird_dna.simulate.tracks import TRACKS, SimulatedPeaks, all_sites, chromatin_peaks, factor_peaks
-from bigbird_dna.simulate.variants import Variant, draw_variants
 
 
 class SimulatedContig(NamedTuple):

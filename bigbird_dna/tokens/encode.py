@@ -19,10 +19,9 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.regions import format_named_region
 from bigbird_dna.genome.sequence import Interval, Locus, inside, reverse_complement, window_around
 from bigbird_dna.genome.sources.inputs import find_assembly
-from bigbird_dna.genome.splits import Segment, Split, Splits
+from bigbird_dna.genome.splits import Segment, Split, Splits, format_named_region
 from bigbird_dna.tokens.corpus import DocumentPlan, sample_sentences
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer

@@ -36,8 +36,8 @@ from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.errors import BigBirdDnaError, DataError, shortened
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.regions import name_parts
 from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement
+from bigbird_dna.genome.splits import name_parts
 from bigbird_dna.tokens.corpus import MAX_N, Document, DocumentPlan, iter_documents
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 from bigbird_dna.tokens.store_writer import (

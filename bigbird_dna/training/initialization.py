@@ -13,8 +13,8 @@ from bigbird_dna.config import EncoderConfig, StartConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError, UsageError
-from bigbird_dna.genome.regions import format_named_region, read_named_region
 from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.splits import format_named_region, read_named_region
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, encoder_for, load_pretrained
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork

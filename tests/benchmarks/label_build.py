@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.building import build_dataset
+from bigbird_dna.genome.chromatin.dataset import build_dataset
 from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
 from bigbird_dna.genome.chromatin.tracks import Track
 from tests.toys import region_splits

@@ -13,7 +13,7 @@ from bigbird_dna.config import load_config
 from bigbird_dna.data.promoter_windows import MAX_N, POSITIVE, read_origin, read_windows, window_sequences
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.genome.record_splits import read_splits
+from bigbird_dna.genome.records import read_splits
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import load_promoter_model

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bigbird_dna.genome.sources import inputs as public
-from bigbird_dna.genome.sources.catalogue import Source
+from bigbird_dna.genome.sources.inputs import Source
 from tests.faults.downloads import CONTENT, use
 from tests.faults.server import FaultyServer, Site, running
 from tests.faults.world import World, make_world

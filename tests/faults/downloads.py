@@ -10,8 +10,8 @@ import pytest
 from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
 from bigbird_dna.genome.sources import inputs as public
-from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.http_request import Limits
+from bigbird_dna.genome.sources.inputs import Source
 from tests.faults.server import FaultyServer
 
 CONTENT = bytes(range(256)) * 400  # of the one file of some tests

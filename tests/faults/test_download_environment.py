@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.sources import partial_file as part_module
-from bigbird_dna.genome.sources.catalogue import Source
+from bigbird_dna.genome.sources import transfer as part_module
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import Limits
-from bigbird_dna.genome.sources.partial_file import SUFFIX, open_part, read_marks
+from bigbird_dna.genome.sources.inputs import Source
+from bigbird_dna.genome.sources.transfer import SUFFIX, open_part, read_marks
 from tests.faults.downloads import CONTENT
 from tests.faults.server import Exchange, FaultyServer, Site
 from tests.golden.messages import fails
@@ -29,7 +29,7 @@ import json, sys
 from pathlib import Path
 from bigbird_dna.cli import main
 from bigbird_dna.genome.sources import inputs as public
-from bigbird_dna.genome.sources.catalogue import Source
+from bigbird_dna.genome.sources.inputs import Source
 url, checksum, output = sys.argv[1:]
 source = Source("one", "file.txt", "demo", (url,), checksum or None, 1, "free", "us")
 public.load_sources = lambda: {"one": source}

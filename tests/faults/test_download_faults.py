@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import DownloadError, Limits, redirected
+from bigbird_dna.genome.sources.inputs import Source
 from tests.faults.downloads import LIMITS, described, one_line, plain, tar
 from tests.faults.server import Fault, FaultyServer, Site
 from tests.golden.messages import fails

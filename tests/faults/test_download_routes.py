@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import Limits, proxy_of
+from bigbird_dna.genome.sources.inputs import Source
 from tests.faults.downloads import CONTENT, use
 from tests.faults.server import FaultyServer, Site, running
 from tests.golden.messages import fails

@@ -12,8 +12,8 @@ from random import Random
 import pytest
 
 from bigbird_dna.errors import BigBirdDnaError
-from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
+from bigbird_dna.genome.sources.inputs import Source
 from tests.faults.downloads import LIMITS, bgzip, described, one_line, plain, tar
 from tests.faults.server import FAULTS, LIES, FaultyServer, Site
 

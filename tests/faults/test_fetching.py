@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sources import fetching
-from bigbird_dna.genome.sources.catalogue import Source, load_sources
 from bigbird_dna.genome.sources.http_request import Limits
-from bigbird_dna.genome.sources.http_response import Version
-from bigbird_dna.genome.sources.partial_file import open_part
+from bigbird_dna.genome.sources.inputs import Source, load_sources
+from bigbird_dna.genome.sources.transfer import Version, open_part
 from tests.faults.downloads import use
 from tests.faults.server import Exchange, FaultyServer, Site
 from tests.golden.messages import fails

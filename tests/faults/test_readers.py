@@ -9,14 +9,14 @@ import pytest
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, DataError
 from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.assembly import open_assembly
-from bigbird_dna.genome.chromatin.peaks import read_peaks
 from bigbird_dna.genome.chromatin.tracks import read_tracks
+from bigbird_dna.genome.intervals import read_peaks
 from bigbird_dna.genome.promoters import lift, read_loci, read_promoters
-from bigbird_dna.genome.record_splits import read_splits
+from bigbird_dna.genome.records import read_splits
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import Locus
-from bigbird_dna.genome.sources.catalogue import read_sources
-from bigbird_dna.genome.vcf import scan_vcf
+from bigbird_dna.genome.sources.inputs import read_sources
+from bigbird_dna.genome.variants import scan_vcf
 from tests.genome.formats import (
     CHAIN,
     DEEPSEA,

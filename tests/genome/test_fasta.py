@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome import fasta
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
-from bigbird_dna.genome.contig_fragments import ContigFragments, parse_fragment
+from bigbird_dna.genome.contig_records import ContigFragments, flat_format, parse_fragment, stream_flat_file
 from bigbird_dna.genome.fasta import scan_fasta, spool_stdin, stream_fasta
-from bigbird_dna.genome.flat_files import flat_format, stream_flat_file
 from bigbird_dna.genome.reference import Prepared, Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, clean
 from tests.genome.formats import EMBL, GENBANK

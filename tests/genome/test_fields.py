@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from bigbird_dna.disk import compression
 from bigbird_dna.disk.compression import numbered_lines, open_bytes, read_lines
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome import vcf
+from bigbird_dna.genome import variants
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.peaks import read_intervals, read_peaks
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder, write_tracks
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
+from bigbird_dna.genome.intervals import read_intervals, read_peaks
 from bigbird_dna.genome.promoters import read_loci, read_promoters
-from bigbird_dna.genome.regions import parse_named_region
-from bigbird_dna.genome.vcf import scan_vcf
+from bigbird_dna.genome.splits import parse_named_region
+from bigbird_dna.genome.variants import scan_vcf
 from bigbird_dna.scoring.regions import bed_regions
 from tests.golden.messages import fails
 from tests.toys import texts, written
@@ -207,7 +207,7 @@ def test_lines_up_to_the_longest_are_read(lengths, block, ends):
 )
 @pytest.mark.parametrize("letter", [b"\0", b"x"])
 def test_a_line_without_an_end_takes_little_memory(tmp_path, monkeypatch, read, suffix, start, letter):
-    monkeypatch.setattr(vcf, "LONGEST_LINE", 1 << 24)
+    monkeypatch.setattr(variants, "LONGEST_LINE", 1 << 24)
     path = tmp_path / f"bomb{suffix}"
     with gzip.open(path, "wb", compresslevel=1) as stream:
         stream.write(start)

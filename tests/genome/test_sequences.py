@@ -9,17 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome import record_splits as similarity
-from bigbird_dna.genome.record_splits import (
+from bigbird_dna.genome import records as similarity
+from bigbird_dna.genome.records import (
+    check_names,
     check_splits,
+    common_length,
     distinct_kmers,
     divide,
+    find_copies,
     look_up,
+    read_records,
     read_splits,
     similar_groups,
     write_splits,
 )
-from bigbird_dna.genome.records import check_names, common_length, find_copies, read_records
 from bigbird_dna.genome.sequence import reverse_complement
 from tests.golden.messages import fails
 from tests.toys import random_dna

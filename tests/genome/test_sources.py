@@ -10,8 +10,6 @@ import yaml
 
 from bigbird_dna.config import ChromatinConfig, ChromatinDataConfig, Config, parse_config
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.sources.catalogue import load_sources, read_sources
-from bigbird_dna.genome.sources.http_response import find_fault
 from bigbird_dna.genome.sources.inputs import (
     annotation_file,
     check_sources,
@@ -19,9 +17,12 @@ from bigbird_dna.genome.sources.inputs import (
     find_inputs,
     is_directory,
     is_file,
+    load_sources,
     locate,
     own_files,
+    read_sources,
 )
+from bigbird_dna.genome.sources.transfer import find_fault
 from tests.faults.downloads import bgzip, tar
 from tests.golden.messages import fails, message
 from tests.toys import written

@@ -10,16 +10,19 @@ from hypothesis import strategies as st
 from bigbird_dna.config import GenomeConfig, load_config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.regions import (
+from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.splits import (
     NamedRegion,
+    Segment,
+    Split,
+    Splits,
     find_overlap,
+    fitting_contigs,
     format_named_region,
     name_parts,
     parse_named_region,
     read_named_region,
 )
-from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.splits import Segment, Split, Splits, fitting_contigs
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 

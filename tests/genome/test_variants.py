@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.assembly import contig_finder, load_assembly
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.variants import (
@@ -18,12 +18,14 @@ from bigbird_dna.genome.variants import (
     AlleleWindows,
     Change,
     Note,
+    VcfRecord,
+    VcfSummary,
     allele_windows,
-    contig_finder,
     find_change,
+    open_vcf,
+    scan_vcf,
     window_offsets,
 )
-from bigbird_dna.genome.vcf import VcfRecord, VcfSummary, open_vcf, scan_vcf
 from tests.genome.formats import VCF_COLUMNS as COLUMNS
 from tests.genome.formats import vcf_text
 from tests.golden.messages import fails

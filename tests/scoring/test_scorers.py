@@ -21,8 +21,8 @@ import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.shards import Shard
 from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.intervals import find_places
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.genome.region_filter import find_places
 from bigbird_dna.genome.sequence import centred_tiles, count_tiles
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.promoter import LoadedPromoterModel

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Strand, reverse_complement
-from bigbird_dna.genome.variants import Note, window_offsets
-from bigbird_dna.genome.vcf import VcfRecord, open_vcf
+from bigbird_dna.genome.variants import Note, VcfRecord, open_vcf, window_offsets
 from bigbird_dna.scoring.formats import write_index, write_lines
 from bigbird_dna.scoring.variant_effects import (
     LAYOUTS,
@@ -30,7 +29,7 @@ from bigbird_dna.scoring.variant_effects import (
     score_records,
 )
 from bigbird_dna.scoring.variant_sites import NO_SITE, PromoterEffect, SiteEffects, TssSites
-from bigbird_dna.simulate.motifs import FACTORS, find_sites
+from bigbird_dna.simulate.sequence import FACTORS, find_sites
 from bigbird_dna.simulate.writing import simulate
 from tests.golden.messages import fails
 from tests.toys import random_dna, texts

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.promoters import read_promoters
-from bigbird_dna.simulate.motifs import (
+from bigbird_dna.simulate.plan import OFFSETS, PRESENCE, decoys, draw_cores, gaps, jitter, place
+from bigbird_dna.simulate.sequence import (
     COMPLEMENT,
     CORE,
     FACTORS,
@@ -21,13 +22,13 @@ from bigbird_dna.simulate.motifs import (
     Codes,
     Motif,
     Parameters,
+    chain,
     contig_lengths,
+    diverge,
     find_sites,
+    sample_chains,
     weights,
 )
-from bigbird_dna.simulate.plan import gaps, place
-from bigbird_dna.simulate.promoters import OFFSETS, PRESENCE, decoys, draw_cores, jitter
-from bigbird_dna.simulate.sequence import chain, diverge, sample_chains
 from bigbird_dna.simulate.writing import simulate
 from tests.golden.messages import fails
 from tests.toys import MEGABASES, Demo, encode, lines, regex_sites, turned

@@ -9,7 +9,7 @@ from bigbird_dna.config import load_config, parse_config
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.building import build_dataset
+from bigbird_dna.genome.chromatin.dataset import build_dataset
 from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference

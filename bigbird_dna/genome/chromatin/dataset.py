@@ -5,27 +5,39 @@
 `tracks.tsv`     the tracks in the order of the labels, with their positives in each split
 `dataset.json`   how it was made, counts, sources with their checksums, tracks left out and why
 
-Sequences are not stored: a window comes from the reference when it is needed.
+Sequences are not stored: a window comes from the reference when it is needed. A data set is built from peak
+files, whole or in shards.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.disk.atomic import checksum, read_json, write_json
-from bigbird_dna.disk.directories import atomic_directory
+from bigbird_dna.console import log, progress
+from bigbird_dna.disk.atomic import check_writable, checksum, read_json, write_json
+from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.foreign import check_cells, read_frame
+from bigbird_dna.disk.shards import Shard, ShardFile, write_shard
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.chromatin.regions import SPLITS, window_start
+from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
+from bigbird_dna.genome.chromatin.labels import (
+    DROPPED,
+    BinSource,
+    LabeledBins,
+    Labelling,
+    PackedLabels,
+    label_contigs,
+)
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, write_tracks
-from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.splits import Split
+from bigbird_dna.genome.intervals import place_peaks, read_peaks
+from bigbird_dna.genome.sequence import Interval, Intervals
+from bigbird_dna.genome.splits import SPLITS, Split, window_start
 
 COLUMNS = ["contig", "start", "end", "split"]
 FORMAT = 1
@@ -148,3 +160,199 @@ def read_dataset(directory: Path) -> ChromatinData:
             f"{labels.shape[1]:,} tracks, {len(bins):,} bins, {len(tracks):,} tracks"
         )
     return ChromatinData(bins, labels, tracks, info)
+
+
+KIND = "labelled bins"
+_TYPES = [np.dtype(kind) for kind in ("int64", "int64", "int8", "bool", "uint8", "int64")]
+_SHOWN = 5  # tracks left out that the log names
+
+_MEANING = {
+    "absent": "are on contigs, or ends of contigs, that the reference leaves out: not used",
+    "clipped": "reach beyond their contig's end: cut there",
+}
+
+
+class LabelJob(NamedTuple):
+    """What a data set is made of, beside its bins: what `dataset.json` says, and the reference's contigs."""
+
+    sources: dict[str, Any]
+    labelling: Labelling
+    assembly: str
+    regions: dict[str, list[str]]
+    contigs: Sequence[str]
+    tracks: Sequence[Track]
+
+
+def build_dataset(out: Path, source: BinSource) -> ChromatinData:
+    """Label the bins of a reference with the peaks of tracks, and write the data set `out`.
+
+    Rows are in the reference's order of contigs, then by start. The bytes depend on the contents of the files
+    and the arguments alone. `DataError`: no track, or no bin for training, is left.
+    """
+    files = source.reference.path, source.blacklist
+    check_directory(out, [path for path in files if path is not None])
+    return _write(out, *_label(source))
+
+
+def write_label_shard(output: Path, shard: Shard, source: BinSource) -> int:
+    """Label the bins of a shard, a run of their numbers over all contigs, as `build_dataset` does."""
+    check_writable(output)
+    bins = map(source.labelling.bins, source.reference.contigs.values())
+    job, labeled = _label(source, shard.rows(sum(bins)))
+    with write_shard(output, KIND, shard, _stored(job)) as writer:
+        for name, array in labeled._asdict().items():
+            writer.write_array(name, array)
+    return len(labeled.starts)
+
+
+def merge(shards: Sequence[ShardFile], output: Path) -> int:
+    """Write the data set `output` from all shards, as `build_dataset` would; gives the number of bins."""
+    check_directory(output, [shard.path for shard in shards])
+    job = shards[0].described(_job)
+    parts = [_read_shard(shard, len(job.contigs), len(job.tracks)) for shard in shards]
+    return len(_write(output, job, LabeledBins.joined(parts, len(job.tracks))))
+
+
+def _read_shard(shard: ShardFile, contigs: int, tracks: int) -> LabeledBins:
+    found = LabeledBins(*shard.arrays(*LabeledBins._fields))
+    rows = (len(found.owners) if found.owners.ndim else 0,)
+    shapes = [*[rows] * 4, (*rows, -(-tracks // 8)), (len(DROPPED),)]
+    fits = [array.dtype for array in found] == _TYPES and [array.shape for array in found] == shapes
+    for numbers, count in ((found.owners, contigs), (found.splits, len(SPLITS))):
+        fits = fits and bool(((numbers >= 0) & (numbers < count)).all())
+    if not fits:
+        raise DataError(f"{shard.path}: damaged: its arrays are not those of labeled bins")
+    PackedLabels(found.packed, tracks)
+    return found
+
+
+def _stored(job: LabelJob) -> dict[str, Any]:
+    # Where peak files lie decides nothing: `sources` has their checksums.
+    tracks = [asdict(replace(track, file=None, extra=dict(track.extra))) for track in job.tracks]
+    return job._asdict() | {"labelling": asdict(job.labelling), "tracks": tracks}
+
+
+def _job(stored: dict[str, Any]) -> LabelJob:
+    job = LabelJob(**stored)
+    return job._replace(
+        tracks=[Track(**track) for track in stored["tracks"]], labelling=Labelling(**stored["labelling"])
+    )
+
+
+def _label(source: BinSource, numbers: range | None = None) -> tuple[LabelJob, LabeledBins]:
+    """What the data set is made of, and all bins, or those of some numbers, that may be kept."""
+    reference, assembly, tracks, splits, labelling, blacklist = source
+    if not tracks:
+        raise DataError("no tracks to label bins with")
+    contigs = reference.contigs
+    peaks, sources = _place_tracks(tracks, contigs, assembly, labelling.widen)
+    if not any(peaks):
+        raise DataError(f"{reference.path}: no peak of any track lies on it ({shown(contigs)})")
+    banned: Mapping[str, Intervals] = {}
+    if blacklist is not None:
+        found = place_peaks(read_peaks(blacklist), contigs, assembly)
+        banned = found.contigs
+        sources["blacklist"] = {**source_entry(blacklist), **found.counts}
+    sources = {"reference": source_entry(reference.path), **sources}
+    job = LabelJob(sources, labelling, assembly.name, splits.describe(), list(contigs), tracks)
+    labeled = label_contigs(source, peaks, banned, numbers)
+    return job, LabeledBins.joined(labeled, len(tracks))
+
+
+def _write(out: Path, job: LabelJob, labeled: LabeledBins) -> ChromatinData:
+    """Write the data set of the bins that are sampled, or positive in a track that is left."""
+    labelling = job.labelling
+    bins = make_bins(job.contigs, labeled.owners, labeled.starts, labeled.splits, labelling.bin_size)
+    labels = PackedLabels(labeled.packed, len(job.tracks))
+    kept, left_out = _choose_tracks(job, split_counts(bins, labels))
+    labels = labels.select(kept)
+    rows = labels.any() | labeled.sampled
+    bins = bins[rows].reset_index(drop=True)
+    if not (bins["split"] == "train").any():
+        raise DataError("no bin is left for training: held-out regions and gaps take all of them")
+    info = {
+        **asdict(job.labelling),
+        "assembly": job.assembly,
+        "regions": job.regions,
+        "dropped_bins": dict(zip(DROPPED, labeled.dropped.tolist(), strict=True)),
+        "left_out": left_out,
+        "sources": job.sources,
+    }
+    data = write_dataset(out, bins, labels.take(rows), [job.tracks[number] for number in kept], info)
+    _report(data)
+    return data
+
+
+def _place_tracks(
+    tracks: Sequence[Track], contigs: Mapping[str, int], assembly: Assembly, widen: int
+) -> tuple[list[dict[str, Intervals]], dict[str, Any]]:
+    """The peaks of each track by contig, and where they come from."""
+    placed = []
+    sources: dict[str, Any] = {}
+    unknown: Counter[str] = Counter()
+    for track in progress(tracks, "reading peaks", len(tracks)):
+        path = track.peak_file()
+        found = place_peaks(read_peaks(path), contigs, assembly, widen=widen)
+        sources[track.name] = {**source_entry(path), **found.counts}
+        placed.append(found.contigs)
+        unknown.update(found.unknown_contigs)
+    if unknown:
+        total = sum(source["peaks"] for source in sources.values())
+        log(
+            f"warning: {unknown.total():,} of {total:,} peaks ({unknown.total() / total:.1%}) are on contigs "
+            f"that neither reference nor assembly knows: {shown_counts(unknown)}; {ALIAS_HINT}"
+        )
+    for what, meaning in _MEANING.items():
+        count = sum(source[what] for source in sources.values())
+        if count:
+            log(f"{count:,} peaks {meaning}")
+    twins: dict[str, str] = {}
+    for name, source in sources.items():
+        other = twins.setdefault(source["sha256"], name)
+        if other != name and source["peaks"]:
+            log(f"warning: tracks {other} and {name} have the same file of peaks")
+    return placed, {"tracks": sources}
+
+
+def _choose_tracks(
+    job: LabelJob, counts: Mapping[Split, npt.NDArray[np.int64]]
+) -> tuple[npt.NDArray[np.intp], list[dict[str, Any]]]:
+    """Numbers of the tracks that have positives enough, and the others with the reason."""
+    least = dict.fromkeys(SPLITS, job.labelling.min_held_out) | {"train": job.labelling.min_positives}
+    used = [split for split in SPLITS if split == "train" or counts[split].any()]
+    kept, left_out = [], []
+    for number, track in enumerate(job.tracks):
+        short = [split for split in used if counts[split][number] < least[split]]
+        if not short:
+            kept.append(number)
+            continue
+        found = {f"positives_{split}": int(counts[split][number]) for split in SPLITS}
+        if not job.sources["tracks"][track.name]["peaks"]:
+            reason = "no peaks in its file"
+        else:
+            reason = "; ".join(
+                f"{counts[split][number]} positive bins in {split}, {least[split]} needed" for split in short
+            )
+        left_out.append({"track": track.name, "group": track.group, **found, "reason": reason})
+    if not kept:
+        raise DataError(
+            f"no track has {least['train']} positive bins for training"
+            + (f" and {least['test']} in each held-out split" if least["test"] else "")
+        )
+    return np.array(kept, np.intp), left_out
+
+
+def _report(data: ChromatinData) -> None:
+    info = data.info
+    sizes = ", ".join(f"{info['bins'][split]:,} {split}" for split in SPLITS)
+    log(f"{len(data):,} bins of {len(data.tracks):,} tracks ({sizes})")
+    for split in ("valid", "test"):
+        if info["regions"][split] and not info["bins"][split]:
+            log(f"warning: no bin for {split} is left in its regions")
+    for reason, count in info["dropped_bins"].items():
+        if count:
+            log(f"{count:,} bins dropped: {reason}")
+    for track in info["left_out"][:_SHOWN]:
+        log(f"track {track['track']} is left out: {track['reason']}")
+    if len(info["left_out"]) > _SHOWN:
+        log(f"{len(info['left_out']):,} tracks are left out in all; dataset.json lists them")

@@ -17,10 +17,10 @@ from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.chromatin.regions import EXCLUDED, GAP, RegionSplits, window_start
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, Positions, unknown_runs
+from bigbird_dna.genome.splits import EXCLUDED, GAP, RegionSplits, window_start
 
 Bytes = npt.NDArray[np.uint8]
 

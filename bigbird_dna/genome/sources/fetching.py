@@ -13,7 +13,6 @@ from pathlib import Path
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import atomic_path, check_writable
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.http_request import (
     CHUNK,
     LIMITS,
@@ -23,15 +22,17 @@ from bigbird_dna.genome.sources.http_request import (
     Limits,
     ask,
 )
-from bigbird_dna.genome.sources.http_response import (
+from bigbird_dna.genome.sources.inputs import Source, find_source, is_file
+from bigbird_dna.genome.sources.transfer import (
     OtherVersion,
+    Part,
+    check_room,
     is_complete,
     is_page,
+    open_part,
     read_answer,
     shows_its_end,
 )
-from bigbird_dna.genome.sources.inputs import find_source, is_file
-from bigbird_dna.genome.sources.partial_file import Part, check_room, open_part
 
 _OVERSIZE = 4  # times what is expected, and
 _SLACK = 1 << 20  # bytes, are taken at most

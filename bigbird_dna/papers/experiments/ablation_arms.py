@@ -11,7 +11,7 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.papers.experiments.ablation import AblationTracks, ablation_report
 from bigbird_dna.papers.experiments.ablation_files import Cost, read_cost
 from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, with_keys
-from bigbird_dna.simulate.tracks import TRACKS
+from bigbird_dna.simulate.truth import TRACKS
 
 Keys = dict[str, Any]
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.sources.catalogue import read_sources
-from bigbird_dna.genome.sources.http_response import find_fault
-from bigbird_dna.genome.sources.partial_file import read_marks
+from bigbird_dna.genome.sources.inputs import read_sources
+from bigbird_dna.genome.sources.transfer import find_fault, read_marks
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers.arrays import file_bytes
 

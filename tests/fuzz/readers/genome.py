@@ -10,16 +10,14 @@ from unittest.mock import patch
 from bigbird_dna.data.coding import open_coding
 from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
-from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
+from bigbird_dna.genome.intervals import place_peaks, read_peaks
 from bigbird_dna.genome.promoters import lift, place, read_loci, read_promoters
-from bigbird_dna.genome.record_splits import read_splits, similar_groups
-from bigbird_dna.genome.records import common_length, find_copies, read_records
+from bigbird_dna.genome.records import common_length, find_copies, read_records, read_splits, similar_groups
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Locus
-from bigbird_dna.genome.variants import find_change
-from bigbird_dna.genome.vcf import open_vcf, scan_vcf
+from bigbird_dna.genome.variants import find_change, open_vcf, scan_vcf
 from bigbird_dna.reporting.known_effects import read_known_effects
 from bigbird_dna.scoring.regions import bed_regions
 from tests.fuzz.containers import GZIP

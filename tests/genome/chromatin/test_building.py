@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin import labels as module
-from bigbird_dna.genome.chromatin.building import build_dataset
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, build_dataset, read_dataset
 from bigbird_dna.genome.chromatin.labels import BinSource, LabelBuilder, Labelling, PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.reference import Reference, write_fasta

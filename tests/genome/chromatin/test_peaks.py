@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.labels import Labelling
-from bigbird_dna.genome.chromatin.peaks import Peaks, place_peaks, read_peaks
-from bigbird_dna.genome.chromatin.regions import GAP, window_start
+from bigbird_dna.genome.intervals import Peaks, place_peaks, read_peaks
 from bigbird_dna.genome.sequence import Intervals
+from bigbird_dna.genome.splits import GAP, window_start
 from tests.golden.messages import fails
 from tests.toys import region_splits, written
 

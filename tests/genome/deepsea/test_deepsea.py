@@ -11,8 +11,7 @@ import pytest
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.dataset import read_dataset
-from bigbird_dna.genome.chromatin.deepsea import one_hot, unpack_bundle
-from bigbird_dna.genome.chromatin.deepsea_dataset import build_deepsea
+from bigbird_dna.genome.chromatin.deepsea import build_deepsea, one_hot, unpack_bundle
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference, write_fasta
 from tests.genome.deepsea import small_bundle
