@@ -17,10 +17,9 @@ from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import UsageError, check_choice, check_fraction
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.region_filter import contig_names, find_places
-from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.formats import (
     PLACE,
     TRACK_FORMATS,

@@ -33,9 +33,8 @@ from bigbird_dna.genome.variants import (
     window_offsets,
 )
 from bigbird_dna.genome.vcf import PREFIX, VcfRecord
-from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.model import calibration_of
-from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.scan import growing_batches
 
 LOWEST = 1e-6

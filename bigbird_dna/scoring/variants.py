@@ -19,11 +19,10 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.region_filter import contig_names, find_places
 from bigbird_dna.genome.variants import Note
 from bigbird_dna.genome.vcf import Keep, VcfRecord, contig_lines, open_vcf, scan_vcf
-from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.formats import (
     VARIANT_FORMATS,
     Formats,

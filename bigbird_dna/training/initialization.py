@@ -15,10 +15,16 @@ from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError, UsageError
 from bigbird_dna.genome.regions import format_named_region, read_named_region
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.model.directory import CONFIG, WEIGHTS, encoder_for, load_pretrained
+from bigbird_dna.model.directory import (
+    CONFIG,
+    WEIGHTS,
+    Extension,
+    encoder_for,
+    extend_positions,
+    load_pretrained,
+)
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
-from bigbird_dna.model.longer_inputs import Extension, extend_positions
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
