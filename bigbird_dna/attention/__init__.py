@@ -19,8 +19,8 @@ from bigbird_dna.attention.backends import (
     full_attention,
     routes_logged,
 )
+from bigbird_dna.attention.call import RelativeKeys, label_count
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.relative import RelativeKeys, label_count
 from bigbird_dna.config.mechanisms import OF_PATTERNS, Mechanism, known_mechanisms
 
 __all__ = [

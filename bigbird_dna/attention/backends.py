@@ -20,11 +20,18 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from bigbird_dna.attention import flex, native
 from bigbird_dna.attention.blocked import is_short, masked_attention
-from bigbird_dna.attention.call import Call, RouteRequest, checked_call, numbers_on, real_positions
+from bigbird_dna.attention.call import (
+    Call,
+    RelativeKeys,
+    RouteRequest,
+    checked_call,
+    dense_attention,
+    label_count,
+    numbers_on,
+    real_positions,
+)
 from bigbird_dna.attention.chunked import blocked_attention
-from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.relative import RelativeKeys, label_count
 
 # Axes: B batch, H heads, L tokens, K head width.
 

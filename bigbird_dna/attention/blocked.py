@@ -28,9 +28,15 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention.call import Call, numbers_on, real_positions
+from bigbird_dna.attention.call import (
+    Call,
+    RelativeKeys,
+    label_ids,
+    numbers_on,
+    real_positions,
+    relative_scores,
+)
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.relative import RelativeKeys, label_ids, relative_scores
 
 # Axes: B batch, H heads, L tokens as given, N tokens in whole blocks (under a mask: of the longest sequence),
 # K head width, Q blocks of a sequence, W block size, F full query blocks, M query blocks of a class, S key

@@ -1,20 +1,85 @@
-"""A call of an attention function, checked: what every route is given.
+"""A call of an attention function, checked: what every route is given; relative positions, and the reference.
 
 A route is a function of a `Call`. It gives softmax(QKᵀ / √K) V over the call's pattern, (B, H, L, K): equal
 to `dense_attention` up to rounding, and zero at positions from a row's length on. Those that go by the
 pattern's blocks ("blocked", "native", "flex") take rows of equally many blocks only.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
 
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.relative import RelativeKeys
+
+# Relative position labels of the ETC paper: what stands where, learned, as a part of the scores. That of
+# query i and key j becomes q_i · (k_j + a_label(i, j)) / √K. Two tokens of the sequence, and two extra
+# globals, have their clipped distance as label; a token and an extra global have one for whether the token is
+# among those that the global stands for. Each of the four cases has labels of its own.
+# Axes: B batch, H heads, M queries, N keys, R labels, K head width, L tokens.
+
+
+class RelativeKeys(NamedTuple):
+    """What `bigbird_attention` needs to know about relative positions.
+
+    `table` (H, R, K) holds a key vector for each label, R = `label_count(radius)`; distances beyond `radius`
+    tokens share the label of the radius. `owners` (B, L) has for each position which extra global stands for
+    it (-1: none, and at the extra globals themselves); none: no token has one.
+    """
+
+    table: Tensor
+    radius: int
+    owners: Tensor | None = None
+
+
+def label_count(radius: int) -> int:
+    """Number of labels: distances among tokens, among extra globals, and twice (own, other) between."""
+    return 2 * (2 * radius + 1) + 4
+
+
+def label_ids(
+    queries: Tensor, keys: Tensor, radius: int, num_global_tokens: int, owners: Tensor | None
+) -> Tensor:
+    """Labels (B or 1, …, M, N) of positions `queries` (…, M) against `keys` (…, N), of which those below
+    `num_global_tokens` are extra globals; the leading dimension is that of `owners`."""
+    distances = 2 * radius + 1
+    query, key = queries[..., :, None], keys[..., None, :]
+    labels = (key - query).clamp(-radius, radius) + radius
+    if not num_global_tokens:
+        return labels[None]
+    query_extra, key_extra = query < num_global_tokens, key < num_global_tokens
+    labels = torch.where(query_extra & key_extra, labels + distances, labels)[None]
+    if owners is None:
+        owned_key = owned_query = labels.new_zeros((), dtype=torch.bool)
+    else:
+        owned_key = owners[:, queries][..., :, None] == key  # the query's global is the key
+        owned_query = owners[:, keys][..., None, :] == query
+    labels = torch.where(~query_extra & key_extra, 2 * distances + owned_key.long(), labels)
+    return torch.where(query_extra & ~key_extra, 2 * distances + 2 + owned_query.long(), labels)
+
+
+def relative_scores(query: Tensor, table: Tensor, labels: Tensor) -> Tensor:
+    """q · a, not yet divided by √K: (B, H, …, M, K), (H, R, K) and labels (B or 1, H or 1, …, M, N) →
+    (B, H, …, M, N)."""
+    batch, heads = query.shape[:2]
+    by_label = torch.matmul(query.flatten(2, -2), table.transpose(1, 2))  # (B, H, …·M, R)
+    by_label = by_label.view(*query.shape[:-1], table.shape[1])
+    labels = labels.expand(batch, heads, *labels.shape[2:])
+    return by_label.gather(-1, labels)
+
+
+def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) -> Tensor:
+    """Which of `extra` globals, among which a sequence is divided evenly, in order, stands for each token:
+    (B, extra + L), -1 for extra globals and padding."""
+    ends = torch.full((batch,), tokens) if lengths is None else lengths
+    places = torch.arange(tokens).expand(batch, -1)
+    owners = (places * extra // ends[:, None]).masked_fill(places >= ends[:, None], -1)
+    return pad(owners, (extra, 0), value=-1)
+
 
 # Axes: B batch, H heads, L tokens as given, N tokens of the longest sequence, K head width.
 
@@ -157,3 +222,50 @@ def _counts(lengths: Tensor | Sequence[int] | None, batch: int, tokens: int) -> 
     if len(counts) != batch or not all(1 <= length <= tokens for length in counts):
         raise ValueError(f"lengths must be {batch} integers from 1 to {tokens}, got {list(counts)}")
     return counts
+
+
+# The reference implementation: all scores, a mask and an explicit softmax, one sequence at a time. Nothing
+# here is fast; every other route must agree with it in value and in gradient.
+
+
+def dense_attention(call: Call) -> Tensor:
+    """softmax(QKᵀ / √K + ln counts) V over the pairs that the pattern allows, (B, H, L, K).
+
+    Each row of the batch is cut to its true length first, so that it can't depend on padding or on other
+    rows. The softmax is taken in the precision of `q`. Dropout acts on the probabilities and draws from
+    torch's global generator.
+    """
+    q, k, v, pattern, lengths, layer, dropout, relative = call
+    heads, tokens, width = q.shape[1:]
+    rows = []
+    for row, length in enumerate(lengths):
+        query, key, value = (x[row, :, :length] for x in (q, k, v))
+        # HuggingFace's graph is that of the padded length; its padded keys are hidden all the same.
+        graph = tokens if pattern.huggingface else length
+        counts = torch.from_numpy(pattern.counts(graph, heads, layer)[:, :length, :length])
+        scores = query @ key.transpose(1, 2)  # (H, L, L)
+        if relative is not None:
+            places = torch.arange(length, device=q.device)
+            owners = None if relative.owners is None else relative.owners[row : row + 1]
+            labels = label_ids(places, places, relative.radius, pattern.num_global_tokens, owners)
+            scores = scores + relative_scores(query[None], relative.table, labels[:, None])[0]
+        scores = scores * width**-0.5 + counts.to(q).log()
+        weights = drop(torch.softmax(scores, dim=-1), p=dropout)
+        rows.append(pad(weights.to(value.dtype) @ value, (0, 0, 0, tokens - length)))
+    return torch.stack(rows)
+
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def effective_matrix(attend: Attend, q: Tensor, k: Tensor) -> Tensor:
+    """A with out = A v, (B, H, L, K) twice → (B, H, L, L), for an attention that is linear in v; it takes the
+    room of all pairs, and ⌈L / K⌉ calls with columns of the identity matrix."""
+    tokens, width = q.shape[2:]
+    columns = []
+    for start in range(0, tokens, width):
+        v = torch.zeros_like(q)
+        count = min(width, tokens - start)
+        v[:, :, torch.arange(start, start + count), torch.arange(count)] = 1
+        columns.append(attend(q, k, v)[..., :count])
+    return torch.cat(columns, -1)

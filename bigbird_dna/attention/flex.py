@@ -29,9 +29,8 @@ from torch.nn.attention.flex_attention import BlockMask
 from torch.nn.attention.flex_attention import flex_attention as torch_flex_attention
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.call import Call, RouteRequest, numbers_on
+from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, numbers_on
 from bigbird_dna.attention.chunked import blocked_attention
-from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.attention.tiles import Tiles, aligned, list_bytes, make_tiles, mask_function, score_function
 

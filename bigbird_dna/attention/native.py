@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from bigbird_dna.attention.call import Call, RouteRequest, empty_output
-from bigbird_dna.attention.dense import dense_attention
+from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, empty_output
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, layer_agrees
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log

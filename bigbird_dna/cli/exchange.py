@@ -25,7 +25,7 @@ def _imported(model: "LoadedModel", given: dict[str, Any]) -> list[str]:
     return [f"{given['output']}: a {model.task} model of {model.parameters:,} parameters"]
 
 
-@runs("huggingface.importing.import_huggingface", choices=("compatibility",), report=_imported)
+@runs("huggingface.exchange.import_huggingface", choices=("compatibility",), report=_imported)
 def import_hf(
     directory: Annotated[Path, argument("Checkpoint directory of a HuggingFace BigBird.")],
     output: opt.NewModelArgument,
@@ -47,7 +47,7 @@ def import_hf(
     """
 
 
-@runs("huggingface.exporting.export_huggingface", report=lambda said, given: [f"{given['output']}: {said}"])
+@runs("huggingface.exchange.export_huggingface", report=lambda said, given: [f"{given['output']}: {said}"])
 def export_hf(
     path: opt.ModelDirectory, output: Annotated[Path, argument("Checkpoint directory to write.")]
 ) -> None:

@@ -291,7 +291,7 @@ def draw_attention(
     from bigbird_dna.config import load_config
     from bigbird_dna.config.mechanisms import OF_PATTERNS
     from bigbird_dna.model.directory import read_encoder_config
-    from bigbird_dna.model.graph import attention_graph, attention_weights
+    from bigbird_dna.model.mechanism import attention_graph, attention_weights
     from bigbird_dna.reporting.attention import save_attention_figure, save_weights_figure
     from bigbird_dna.reporting.style import check_format
 

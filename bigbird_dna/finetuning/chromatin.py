@@ -24,7 +24,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.batching import bin_rows, bins_shown, centered_bins, pad, whole_bins
 from bigbird_dna.model.chromatin import row_logits
-from bigbird_dna.model.chromatin_network import ChromatinEnsemble, ChromatinNetwork
+from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch, Epochs, take_rows

@@ -31,10 +31,9 @@ from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.binary import binary_metrics
-from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.chromatin import WINDOWS_AT_ONCE, LoadedChromatinModel, share_windows
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.inference import choose_device, inference
-from bigbird_dna.model.shared_windows import WINDOWS_AT_ONCE, share_windows
 from bigbird_dna.training.initialization import model_files
 
 # Axes: n bins, T tracks.

@@ -9,7 +9,9 @@ nothing is allocated on its word, which `torch.load(weights_only=True)` does for
 
 import io
 import math
+import pickle
 import pickletools
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -169,13 +171,6 @@ class _PickledTensor(NamedTuple):
     strides: tuple[int, ...]
 
 
-class _Name(NamedTuple):
-    """Something in a module, by name only."""
-
-    module: str
-    name: str
-
-
 _Found = tuple[dict[str, _PickledTensor], Callable[[_Storage], bytes]]
 
 
@@ -245,71 +240,29 @@ def _only_tensors(values: Any) -> dict[str, _PickledTensor]:
     return values
 
 
-def _read_pickle(stream: io.BytesIO) -> Any:
-    """The value of the pickle that begins here, of which tensors are only described; leaves its end.
+class _Name(NamedTuple):
+    """Something in a module, by name only."""
 
-    `_OtherThing`: it asks for anything but tensors; `ValueError`: it is damaged.
-    """
-    stack: list[Any] = []
-    marks: list[list[Any]] = []
-    memo: dict[int | None, Any] = {}
-    try:
-        for step, argument, _ in pickletools.genops(stream):
-            name = step.name
-            if name == "STOP":
-                return stack.pop()
-            if name == "MARK":
-                marks.append(stack)
-                stack = []
-            elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
-                memo[len(memo) if argument is None else argument] = stack[-1]
-            elif name in ("BINGET", "LONG_BINGET"):
-                stack.append(memo[argument])
-            elif name in _ARGUMENTS:
-                stack.append(argument)
-            elif name in _STEPS:
-                count, make = _STEPS[name]
-                if count is None:
-                    values, stack = stack, marks.pop()
-                else:
-                    values = [stack.pop() for _ in range(count)][::-1]
-                if name in _CHANGING:
-                    make(stack[-1], values)
-                else:
-                    stack.append(make(*values) if argument is None else make(*argument.split(" ", 1)))
-            elif name not in ("PROTO", "FRAME"):
-                raise _OtherThing(f"instruction {name}")
-    except (IndexError, KeyError, TypeError):
-        pass
-    raise ValueError(f"its pickle is damaged before byte {stream.tell()}")
+    module: str
+    name: str
+
+    def __call__(self, *_: Any) -> Any:
+        raise _OtherThing(f"a call of {self.module}.{self.name}")
 
 
-def _name(module: Any, name: Any) -> _Name:
-    if not isinstance(module, str) or not isinstance(name, str):
-        raise ValueError("its pickle names something by no name")
-    return _Name(module, name)
+class _Dictionary(dict[str, Any]):
+    """Of names; what attributes it is given, versions of modules, nothing needs."""
 
+    def __init__(self) -> None:
+        super().__init__()
 
-def _call(function: Any, arguments: Any) -> Any:
-    if not isinstance(function, _Name) or not isinstance(arguments, tuple):
-        raise _OtherThing("a call of what is not a function")
-    make = _CALLS.get(function)
-    if make is None:
-        raise _OtherThing(f"a call of {function.module}.{function.name}")
-    return make(*arguments)
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, str):
+            raise _OtherThing("a dictionary whose keys are not names")
+        super().__setitem__(key, value)
 
-
-def _storage(found: Any) -> _Storage:
-    if not isinstance(found, tuple) or len(found) < 5 or any(each is not None for each in found[5:]):
-        raise _OtherThing("an unknown storage")
-    kind, dtype, key, _, numbers = found[:5]
-    if kind != "storage" or not isinstance(dtype, _Name) or dtype.module != "torch":
-        raise _OtherThing("an unknown storage")
-    if not isinstance(key, str) or type(numbers) is not int or numbers < 0:
-        raise ValueError("its pickle has a damaged storage")
-    if dtype.name not in _STORAGES:
-        raise _OtherThing(f"a storage of the type {dtype.name}")
-    return _Storage(_STORAGES[dtype.name], key, numbers)
+    def __setstate__(self, _: Any) -> None:
+        return
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _PickledTensor:
@@ -332,62 +285,60 @@ def _parameter(tensor: Any, *_: Any) -> _PickledTensor:
     return tensor
 
 
-def _dictionary(*pairs: Any) -> dict[str, Any]:
-    if pairs:
-        raise _OtherThing("a dictionary made of something")
-    return {}
-
-
-def _set_items(into: Any, values: list[Any]) -> None:
-    keys = values[::2]
-    if not isinstance(into, dict) or not all(isinstance(key, str) for key in keys) or len(values) % 2:
-        raise _OtherThing("a dictionary whose keys are not names")
-    into.update(zip(keys, values[1::2], strict=True))
-
-
-def _append(into: Any, values: list[Any]) -> None:
-    if not isinstance(into, list):
-        raise ValueError("its pickle appends to what is not a list")
-    into.extend(values)
-
-
-def _set_attributes(into: Any, _: list[Any]) -> None:
-    """Of a dictionary: versions of modules, which nothing needs."""
-    if not isinstance(into, dict):
-        raise _OtherThing("an object with attributes")
-
-
-_CALLS: dict[_Name, Callable[..., Any]] = {
-    _Name("collections", "OrderedDict"): _dictionary,
-    _Name("torch._utils", "_rebuild_tensor"): _tensor,
-    _Name("torch._utils", "_rebuild_tensor_v2"): _tensor,
-    _Name("torch._utils", "_rebuild_parameter"): _parameter,
+_CALLS: dict[tuple[str, str], Callable[..., Any]] = {
+    ("collections", "OrderedDict"): _Dictionary,
+    ("torch._utils", "_rebuild_tensor"): _tensor,
+    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+    ("torch._utils", "_rebuild_parameter"): _parameter,
 }
-# Instructions that push what is written behind them; and those that take so many values, or all up to a mark:
-# they push what they make of these, or change the value below.
-_ARGUMENTS = {
-    *("BINUNICODE", "SHORT_BINUNICODE", "BINSTRING", "SHORT_BINSTRING"),
-    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+_INSTRUCTIONS = {ord(step.code): step.name for step in pickletools.opcodes}
+_FOLLOWED = {
+    *("PROTO", "FRAME", "STOP", "MARK", "BINPUT", "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINSTRING", "SHORT_BINSTRING", "BININT", "BININT1", "BININT2"),
+    *("LONG1", "BINFLOAT", "EMPTY_LIST", "EMPTY_TUPLE", "NONE", "NEWTRUE", "NEWFALSE"),
+    *("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE"),
+    *("SETITEM", "SETITEMS", "APPEND", "APPENDS", "BUILD"),
 }
-_STEPS: dict[str, tuple[int | None, Callable[..., Any]]] = {
-    "EMPTY_DICT": (0, dict),
-    "EMPTY_LIST": (0, list),
-    "EMPTY_TUPLE": (0, tuple),
-    "NONE": (0, lambda: None),
-    "NEWTRUE": (0, lambda: True),
-    "NEWFALSE": (0, lambda: False),
-    "TUPLE": (None, lambda *values: values),
-    "TUPLE1": (1, lambda *values: values),
-    "TUPLE2": (2, lambda *values: values),
-    "TUPLE3": (3, lambda *values: values),
-    "GLOBAL": (0, _name),
-    "STACK_GLOBAL": (2, _name),
-    "BINPERSID": (1, _storage),
-    "REDUCE": (2, _call),
-    "SETITEM": (2, _set_items),
-    "SETITEMS": (None, _set_items),
-    "APPEND": (1, _append),
-    "APPENDS": (None, _append),
-    "BUILD": (1, _set_attributes),
-}
-_CHANGING = {"SETITEM", "SETITEMS", "APPEND", "APPENDS", "BUILD"}
+
+
+class _Reader(pickle._Unpickler):
+    """Python's own reader (that in C sizes its memory by the pickle's word), of which names lead nowhere."""
+
+    dispatch = {  # noqa: RUF012 (as the class that it is of has it)
+        **{
+            code: step
+            for code, step in pickle._Unpickler.dispatch.items()
+            if _INSTRUCTIONS[code] in _FOLLOWED
+        },
+        pickle.EMPTY_DICT[0]: lambda self: self.append(_Dictionary()),  # type: ignore[attr-defined]
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        return _CALLS.get((module, name), _Name(module, name))
+
+    def persistent_load(self, found: Any) -> _Storage:
+        if not isinstance(found, tuple) or len(found) < 5 or any(each is not None for each in found[5:]):
+            raise _OtherThing("an unknown storage")
+        kind, dtype, key, _, numbers = found[:5]
+        if kind != "storage" or not isinstance(dtype, _Name) or dtype.module != "torch":
+            raise _OtherThing("an unknown storage")
+        if not isinstance(key, str) or type(numbers) is not int or numbers < 0:
+            raise ValueError("its pickle has a damaged storage")
+        if dtype.name not in _STORAGES:
+            raise _OtherThing(f"a storage of the type {dtype.name}")
+        return _Storage(_STORAGES[dtype.name], key, numbers)
+
+
+def _read_pickle(stream: io.BytesIO) -> Any:
+    """The value of the pickle that begins here, of which tensors are only described; leaves its end.
+
+    `_OtherThing`: it asks for anything but tensors; `ValueError`: it is damaged.
+    """
+    try:
+        return _Reader(stream).load()
+    except KeyError as error:
+        if name := _INSTRUCTIONS.get(error.args[0]):
+            raise _OtherThing(f"instruction {name}") from None
+    except (pickle.UnpicklingError, AttributeError, EOFError, IndexError, TypeError, struct.error):
+        pass
+    raise ValueError(f"its pickle is damaged before byte {stream.tell()}")

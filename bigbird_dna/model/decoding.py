@@ -21,8 +21,8 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.encoder import Layer
 from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.model.input_embeddings import Rotation
 from bigbird_dna.model.mechanism import goes_by_pattern
-from bigbird_dna.model.rotary import Rotation
 
 Floats = NDArray[np.float64]
 

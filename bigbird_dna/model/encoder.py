@@ -16,22 +16,31 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import PATTERN_ATTENTIONS, PatternAttention, RelativeKeys, label_count
+from bigbird_dna.attention.call import token_owners
 from bigbird_dna.attention.recompute import both_times
-from bigbird_dna.attention.relative import token_owners
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.input_embeddings import (
     Embeddings,
     Globals,
     HiddenStates,
+    Rotation,
+    init_local_heads,
     initial_deviation,
     initialize,
     initialize_positions,
+    rotate,
+    rotation,
+    split_heads,
 )
-from bigbird_dna.model.kernels import ACTIVATIONS, Dropout, infer_activation, inner_bound, inner_tiles
+from bigbird_dna.model.kernels import (
+    ACTIVATIONS,
+    Dropout,
+    infer_activation,
+    inner_bound,
+    inner_tiles,
+    reversible_layers,
+)
 from bigbird_dna.model.mechanism import attention_pattern, build_mechanism, goes_by_pattern, has_keys
-from bigbird_dna.model.reversible import reversible_layers
-from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
-from bigbird_dna.model.weight_init import init_local_heads
 
 # What a layer does before attention, and after it: see `Layer`.
 Projected = tuple[Tensor, Tensor, Tensor, torch.dtype]

@@ -39,8 +39,8 @@ from bigbird_dna.genome.sequence import clean
 from bigbird_dna.model.batching import LONG, each_alone, run_rows
 from bigbird_dna.model.decoding import CachedDecoder, Floats, RecomputingDecoder, Sampling, keeps_keys
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
+from bigbird_dna.model.inference import prepared
 from bigbird_dna.model.model import MADE_FOR, LoadedModel
-from bigbird_dna.model.packed_layers import prepared
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tokens.interface import BASES, require_dna
 

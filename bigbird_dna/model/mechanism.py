@@ -1,12 +1,17 @@
 """What a layer attends by: a function of a block pattern, or a module of its own."""
 
-from typing import cast
+from typing import NamedTuple, cast
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from torch import nn
 
-from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.attention.call import effective_matrix
+from bigbird_dna.attention.pattern import GLOBAL, Pattern
 from bigbird_dna.config import EncoderConfig, LayerShape, find_mechanism
 from bigbird_dna.config.mechanisms import OF_PATTERNS
+from bigbird_dna.errors import UsageError
 
 
 def attention_pattern(config: EncoderConfig) -> Pattern:
@@ -43,3 +48,82 @@ def build_mechanism(config: EncoderConfig, layer: int) -> nn.Module | None:
 def has_keys(config: EncoderConfig) -> bool:
     """Whether layers have a projection of keys; without one the queries are the keys."""
     return goes_by_pattern(config) or not find_mechanism(config.attention).shares_keys
+
+
+# What an encoder's tokens attend to, for figures and comparisons: block by block, or token by token
+
+
+MOST_TOKENS = 256
+"""Of a matrix of weights, unless more are asked for: a token is a pixel or two."""
+
+
+class AttentionGraph(NamedTuple):
+    """Which key blocks each query block sees, and what to call it.
+
+    `kinds` is (H, Q, Q) int8: 0 not seen, 1 global, 2 window, 3 random; with extra globals the blocks that
+    these fill stand in front.
+    """
+
+    kinds: npt.NDArray[np.int8]
+    title: str
+
+
+def attention_graph(encoder: EncoderConfig, layer: int = 0, tokens: int | None = None) -> AttentionGraph:
+    """The graph of one layer for an input of `tokens` tokens (None: the encoder's longest).
+
+    `UsageError`: the encoder has no such layer.
+    """
+    _check_layer(encoder, layer)
+    tokens = tokens or encoder.max_length
+    pattern = attention_pattern(encoder)
+    blocks = pattern.blocks(tokens + encoder.num_global_tokens)
+    front = -(-encoder.num_global_tokens // encoder.block_size)
+    kinds = np.full((encoder.heads, front + blocks, front + blocks), GLOBAL, dtype=np.int8)
+    if encoder.attention != "full":
+        kinds[:, front:, front:] = pattern.kinds(blocks, encoder.heads, layer)
+    elif encoder.causal:
+        kinds = np.tril(kinds)
+    name = {"full": "Full", "bigbird": "BigBird", "bigbird_etc": "BigBird-ETC"}.get(encoder.attention)
+    name = name or encoder.attention.replace("_", " and ").capitalize()
+    return AttentionGraph(kinds, f"{name} attention, layer {layer}, {tokens:,} tokens")
+
+
+class AttentionWeights(NamedTuple):
+    """How much of each key's value a query takes, (H, L, L) float32 whose rows sum to 1, and its name."""
+
+    weights: npt.NDArray[np.float32]
+    title: str
+
+
+def attention_weights(encoder: EncoderConfig, layer: int = 0, tokens: int | None = None) -> AttentionWeights:
+    """The effective matrix of a mechanism that goes by no pattern of blocks, in one layer.
+
+    Queries and keys are random, each component of unit variance, and so is what the mechanism learns; always
+    the same. `tokens`: None: the encoder's longest input, at most `MOST_TOKENS`.
+    """
+    _check_layer(encoder, layer)
+    tokens = tokens or min(encoder.max_length, MOST_TOKENS)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(layer)
+        mechanism = build_mechanism(encoder, layer)
+        assert mechanism is not None
+        mechanism.eval()
+        heads, width = encoder.heads, encoder.hidden // encoder.heads
+        q, k = torch.randn(2, 1, heads, tokens, width)
+        hidden = torch.randn(1, tokens, encoder.hidden)
+        if find_mechanism(encoder.attention).shares_keys:
+            k = q
+        of_its_own = getattr(mechanism, "matrix", None)
+        if of_its_own is not None:
+            matrix = of_its_own(q, k, hidden)
+        else:
+            matrix = effective_matrix(
+                lambda q, k, v: mechanism(q, k, v, lengths=None, dropout=0.0, hidden=hidden), q, k
+            )
+    title = f"{encoder.attention}, layer {layer}, {tokens:,} tokens"
+    return AttentionWeights(matrix[0].numpy(), title)
+
+
+def _check_layer(encoder: EncoderConfig, layer: int) -> None:
+    if not 0 <= layer < encoder.layers:
+        raise UsageError(f"layer {layer}: the encoder has layers 0 to {encoder.layers - 1}")

@@ -3,6 +3,8 @@
 Axes: N sequences, S bp of one, D hidden width.
 """
 
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,19 +13,136 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from bigbird_dna.calibration.stored import FILE, Calibration, Finish, read_calibration
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_fraction, shortened
+from bigbird_dna.model.batching import (
+    GivenSequences,
+    Ids,
+    Run,
+    Sequences,
+    read_sequences,
+    run_rows,
+    window_rows,
+)
 from bigbird_dna.model.catalogue import is_name
-from bigbird_dna.model.embeddings import base_vectors, sequence_vectors
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.heads import mean_over_tokens
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.model.sequences import Sequences, read_sequences
 from bigbird_dna.model.settings import ChromatinSettings, Pooling, Settings, Task
 from bigbird_dna.tokens.interface import Tokenizer
+
+Vectors = npt.NDArray[np.float32]
+
+
+def sequence_vectors(
+    encoder: Encoder, given: GivenSequences, tokenizer: Tokenizer, pooling: Pooling, batch_size: int
+) -> Vectors:
+    """A vector per sequence, (N, D); of those with too many tokens the ones around the middle count."""
+
+    def run(ids: Tensor, lengths: Tensor, _: npt.NDArray[np.intp]) -> Tensor:
+        hidden: Tensor = encoder(ids, lengths)  # (B, L, D)
+        return hidden[:, 0] if pooling == "cls" else mean_over_tokens(hidden, lengths)
+
+    rows = window_rows(tokenizer, given.texts, encoder.config.max_length, 0.5)
+    return _run(encoder, rows, run, tokenizer, batch_size)
+
+
+def base_vectors(
+    encoder: Encoder, given: GivenSequences, tokenizer: Tokenizer, batch_size: int
+) -> list[Vectors]:
+    """For each sequence the vectors (S, D) of its bases: each has that of the token which covers it.
+
+    `UsageError`: a sequence has more tokens than the encoder takes.
+    """
+    rows = window_rows(tokenizer, given.texts, encoder.config.max_length, 0.5)
+    covered = [tokenizer.piece_lengths[row[1:-1]] for row in rows]
+    for text, name, lengths in zip(given.texts, given.names, covered, strict=True):
+        if lengths.sum() != len(text):
+            raise UsageError(
+                f"{name}: {len(text):,} bp are more than the {encoder.config.max_length:,} tokens that the "
+                "encoder takes: give shorter pieces for a vector a base"
+            )
+    vectors: dict[int, Vectors] = {}
+
+    def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
+        hidden = encoder(ids, lengths).float().cpu().numpy()  # (B, L, D)
+        for number, row in zip(chosen.tolist(), hidden, strict=True):
+            own = covered[number]
+            vectors[number] = np.repeat(row[1 : 1 + len(own)], own, axis=0)
+        return ids[:, :0]  # rows differ in length: nothing that one array could hold
+
+    _run(encoder, rows, run, tokenizer, batch_size)
+    return [vectors[number] for number in range(len(rows))]
+
+
+def _run(encoder: Encoder, rows: list[Ids], run: Run, tokenizer: Tokenizer, batch_size: int) -> Vectors:
+    device, empty = encoder.embeddings.token.weight.device, (encoder.config.hidden,)
+    return run_rows(
+        encoder, rows, run, pad_id=tokenizer.pad_id, batch_size=batch_size, device=device, empty=empty
+    )
+
+
+def layer_means(
+    encoder: Encoder,
+    rows: Sequence[Ids],
+    *,
+    pad_id: int,
+    batch_size: int,
+    device: torch.device,
+    parts: npt.NDArray[np.integer] | None = None,
+) -> npt.NDArray[np.float32]:
+    """Means over the tokens of rows after the embeddings and after each layer, (N, 1 + layers, D).
+
+    Hidden states are held of one layer and call at a time. With `parts`, (N, 2), the first token of a part of
+    each row and the one after its last, the means over these follow: (N, 1 + layers, 2 D). `ModelError`: the
+    layers are reversible, whose streams aren't hidden states.
+    """
+    if encoder.config.reversible:
+        raise ModelError(
+            "encoder.reversible true: a reversible encoder has no hidden states of single layers"
+        )
+    here = threading.local()  # on a CPU rows run side by side
+    extra, config = encoder.config.num_global_tokens, encoder.config
+
+    def keep(_module: Any, _inputs: Any, hidden: Tensor) -> None:
+        own = hidden[:, extra:]
+        means = [mean_over_tokens(own, here.lengths)]
+        if here.parts is not None:
+            means.append(_mean_of_parts(own, here.parts))
+        here.means.append(torch.cat(means, dim=1))
+
+    def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
+        here.lengths, here.means = lengths, []
+        here.parts = None if parts is None else parts[chosen].tolist()
+        encoder(ids, lengths)
+        return torch.stack(here.means, dim=1)
+
+    hooks = [part.register_forward_hook(keep) for part in (encoder.embeddings, *encoder.layers)]
+    try:
+        return run_rows(
+            encoder,
+            rows,
+            run,
+            pad_id=pad_id,
+            batch_size=batch_size,
+            device=device,
+            empty=(1 + config.layers, config.hidden * (1 if parts is None else 2)),
+        )
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _mean_of_parts(hidden: Tensor, parts: Sequence[Sequence[int]]) -> Tensor:
+    """Means over tokens first … last of each row: (B, L, D) → (B, D)."""
+    own = [row[first:last].float().mean(dim=0) for row, (first, last) in zip(hidden, parts, strict=True)]
+    return torch.stack(own)
+
 
 CARD = "MODEL_CARD.md"
 METRICS = "metrics.json"

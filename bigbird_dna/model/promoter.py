@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from bigbird_dna.errors import check_at_least_one, check_fraction
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, TokenBases
-from bigbird_dna.model.batching import Ids, placed_rows, run_rows
+from bigbird_dna.model.batching import Ids, Sequences, fit_windows, placed_rows, read_sequences, run_rows
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.inference import ahead, choose_device, cpu_threads, sent
 from bigbird_dna.model.kernels import row_sigmoid
 from bigbird_dna.model.model import LoadedModel, finish_of
-from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.interface import Tokenizer
 

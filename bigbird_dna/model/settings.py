@@ -31,7 +31,7 @@ BinPooling = Literal["cls", "bin"]
 class Settings(BaseModel):
     """Of any task; by itself the settings of a bare encoder.
 
-    `huggingface` is what an imported model remembers of its checkpoint, see `huggingface.importing`.
+    `huggingface` is what an imported model remembers of its checkpoint, see `huggingface.exchange`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

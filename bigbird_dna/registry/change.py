@@ -14,17 +14,17 @@ from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.chromatin import LoadedChromatinModel
-from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import (
     CONFIG,
     WEIGHTS,
+    Extension,
     build_network,
     load,
     load_chromatin_model,
     save,
     write_model,
 )
-from bigbird_dna.model.longer_inputs import Extension
+from bigbird_dna.model.heads import ChromatinEnsemble
 from bigbird_dna.model.model import CARD, METRICS, LoadedModel, calibration_file, calibration_of, list_files
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import ChromatinSettings

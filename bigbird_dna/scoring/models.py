@@ -12,9 +12,9 @@ import pandas as pd
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice, check_fraction, shortened
 from bigbird_dna.model import chromatin, directory, model, promoter
 from bigbird_dna.model.decoding import Sampling
+from bigbird_dna.model.directory import Extension
 from bigbird_dna.model.generation import Flanks, generate
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.model.longer_inputs import Extension
 from bigbird_dna.scoring.region_scores import Summary, predict_regions, score_regions
 from bigbird_dna.scoring.regions import (
     Genome,

@@ -15,10 +15,10 @@ from bigbird_dna.errors import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
 from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.genome.sequence import Intervals, Strand
+from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.formats import (
     SCORE_FORMATS,
     STRANDS,

@@ -23,7 +23,7 @@ from bigbird_dna.genome.sequence import (
     inside,
     window_around,
 )
-from bigbird_dna.model.shared_windows import Predictor, share_windows
+from bigbird_dna.model.chromatin import Predictor, share_windows
 from bigbird_dna.scoring.regions import Region
 from bigbird_dna.scoring.scan import BOTH_STRANDS, growing_batches
 

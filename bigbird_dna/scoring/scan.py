@@ -21,8 +21,8 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
 from bigbird_dna.genome.intervals import Places
 from bigbird_dna.genome.sequence import Strand, centred_tiles, count_tiles, reverse_complement
+from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.promoter import filled
-from bigbird_dna.model.shared_windows import Predictor
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
 SHORT = "short"

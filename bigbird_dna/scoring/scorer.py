@@ -31,11 +31,10 @@ from bigbird_dna.disk.outputs import (
 from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, contents, find_shard, read_shards, write_shard
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.fasta import readable
-from bigbird_dna.model.chromatin import LoadedChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, said_precision
 from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.formats import (
     BINARY_FORMATS,
     Formats,

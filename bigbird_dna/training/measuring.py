@@ -16,7 +16,7 @@ from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.model.packed_layers import compiled_layers
+from bigbird_dna.model.inference import compiled_layers
 from bigbird_dna.training.distributed import World
 
 STRICT = ("cuda",)

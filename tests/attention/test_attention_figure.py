@@ -7,7 +7,7 @@ import pytest
 
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig, known_mechanisms
-from bigbird_dna.model.graph import attention_graph
+from bigbird_dna.model.mechanism import attention_graph
 from bigbird_dna.reporting.attention import COLORS, save_attention_figure, save_weights_figure
 from tests.attention.reference_implementations import quick
 from tests.cli.command import Run, invoke, refused

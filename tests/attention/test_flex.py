@@ -15,8 +15,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import backends, bigbird_attention, flex, tiles
-from bigbird_dna.attention.call import Call, RouteRequest
-from bigbird_dna.attention.dense import dense_attention
+from bigbird_dna.attention.call import Call, RouteRequest, dense_attention
 from bigbird_dna.attention.pattern import Pattern
 from tests.attention.problems import inputs, patterns, value_and_gradients
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bigbird_dna.attention import mechanism as shared
-from bigbird_dna.attention.dense import effective_matrix
+from bigbird_dna.attention.call import effective_matrix
 from bigbird_dna.attention.mechanisms import combiner_routing, performer
 from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
 from tests.attention.problems import inputs

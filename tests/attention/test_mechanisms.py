@@ -26,12 +26,11 @@ from bigbird_dna.config import (
 )
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import ConfigError, ModelError
-from bigbird_dna.huggingface.exporting import export_huggingface
+from bigbird_dna.huggingface.exchange import export_huggingface
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.inference import cpu_threads
+from bigbird_dna.model.inference import cpu_threads, prepared
 from bigbird_dna.model.mechanism import attention_pattern
-from bigbird_dna.model.packed_layers import prepared
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.training.batches import Batch

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from bigbird_dna.attention import native, native_kernel
 from bigbird_dna.attention.backends import bigbird_attention
-from bigbird_dna.attention.call import Call, RouteRequest
-from bigbird_dna.attention.dense import dense_attention
+from bigbird_dna.attention.call import Call, RouteRequest, dense_attention
 from bigbird_dna.attention.native import native_attention
 from bigbird_dna.attention.native_kernel import Kernel
 from bigbird_dna.attention.pattern import Pattern

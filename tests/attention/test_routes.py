@@ -32,10 +32,8 @@ from bigbird_dna.attention.blocked import (
     make_layout,
     masked_attention,
 )
-from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.call import Call, dense_attention, label_ids
 from bigbird_dna.attention.chunked import blocked_attention
-from bigbird_dna.attention.dense import dense_attention
-from bigbird_dna.attention.relative import label_ids
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from tests.attention.problems import Made, inputs, patterns, results, value_and_gradients
 from tests.golden.messages import fails

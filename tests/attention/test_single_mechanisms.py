@@ -14,8 +14,8 @@ from torch.nn.functional import normalize, scaled_dot_product_attention
 
 from bigbird_dna.attention import Pattern, bigbird_attention
 from bigbird_dna.attention.backends import Route
-from bigbird_dna.attention.clusters import make_chunks
-from bigbird_dna.attention.dense import effective_matrix
+from bigbird_dna.attention.call import effective_matrix
+from bigbird_dna.attention.mechanism import make_chunks
 from bigbird_dna.attention.mechanisms.reformer import ITSELF
 from tests.attention.problems import inputs, value_and_gradients
 from tests.attention.reference_implementations import HEADS, WIDTH, build, cluster_numbers, small

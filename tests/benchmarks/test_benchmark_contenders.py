@@ -17,8 +17,7 @@ from benchmarks.encoder import EncoderBenchmark, logits, make_network
 from benchmarks.options import AttentionOptions, EncoderOptions
 from benchmarks.runner import run
 from bigbird_dna.attention import Pattern
-from bigbird_dna.attention.call import Call
-from bigbird_dna.attention.dense import dense_attention
+from bigbird_dna.attention.call import Call, dense_attention
 from tests.golden.messages import fails
 
 TINY: dict[str, Any] = {"lengths": "256", "heads": 2, "pattern": (16, 2, 3, 3), "repeats": 2, "memory": False}

@@ -10,7 +10,7 @@ import pysam
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.huggingface.exporting import export_huggingface
+from bigbird_dna.huggingface.exchange import export_huggingface
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
 from tests.toys import random_dna, random_model, small_tokenizer

@@ -21,8 +21,8 @@ from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.batching import bin_rows
-from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import load_chromatin_model
+from bigbird_dna.model.heads import ChromatinEnsemble
 from bigbird_dna.registry.change import combine_models
 from bigbird_dna.scoring.region_scores import bins_of, predict_regions
 from bigbird_dna.scoring.regions import Region, bed_regions

@@ -18,10 +18,9 @@ from torch import Tensor
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import BigBirdDnaError, ModelError
-from bigbird_dna.huggingface import importing
-from bigbird_dna.huggingface import names as shapes
-from bigbird_dna.huggingface.exporting import export_huggingface
-from bigbird_dna.huggingface.importing import import_huggingface
+from bigbird_dna.huggingface import configuration as shapes
+from bigbird_dna.huggingface import exchange
+from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.huggingface.tensors import read_tensor_file
 from bigbird_dna.model.directory import build_network, save
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
@@ -89,7 +88,7 @@ def test_a_configuration_is_compared_with_the_tensors_before_anything_is_built(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any
 ) -> None:
     update_json(checkpoint / "config.json", **{key: value})
-    monkeypatch.setattr(importing, "build_network", lambda *_: pytest.fail("a network was built"))
+    monkeypatch.setattr(exchange, "build_network", lambda *_: pytest.fail("a network was built"))
     built = build_network
 
     def build(config: EncoderConfig, *rest: Any) -> Any:

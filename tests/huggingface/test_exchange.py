@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
-from bigbird_dna.huggingface.exporting import export_huggingface
-from bigbird_dna.huggingface.importing import import_huggingface
+from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.heads import question_lengths

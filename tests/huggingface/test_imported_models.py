@@ -10,8 +10,7 @@ import torch
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
-from bigbird_dna.huggingface.exporting import export_huggingface
-from bigbird_dna.huggingface.importing import import_huggingface
+from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load, load_promoter_model, make_model
 from bigbird_dna.model.heads import Classifier

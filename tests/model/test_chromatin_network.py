@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from benchmarks.plain_batches import plain_bin_rows, sentencepiece_of
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.batching import bin_rows
-from bigbird_dna.model.chromatin_network import BinLayers, ChromatinNetwork, pool_bins
+from bigbird_dna.model.heads import BinLayers, ChromatinNetwork, pool_bins
 from bigbird_dna.model.settings import BinPooling
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.toys import random_dna

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-from bigbird_dna.attention.relative import token_owners
+from bigbird_dna.attention.call import token_owners
 from bigbird_dna.config import EncoderConfig, parse_config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder

@@ -12,9 +12,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from bigbird_dna.attention import native
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.inference import cpu_threads
+from bigbird_dna.model.inference import cpu_threads, prepared
 from bigbird_dna.model.kernels import Dropout
-from bigbird_dna.model.packed_layers import prepared
 from tests.model.test_encoder import SMALL
 
 SHAPE = EncoderConfig(vocabulary=40, layers=2, hidden=48, heads=3, max_length=700, block_size=16)

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError
-from bigbird_dna.model.directory import load, save
+from bigbird_dna.model.directory import Extension, extend_positions, extended_table, load, save
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.longer_inputs import Extension, extend_positions, extended_table
-from bigbird_dna.model.rotary import rotation
+from bigbird_dna.model.input_embeddings import rotation
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import invoke

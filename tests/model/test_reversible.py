@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from bigbird_dna.attention.recompute import selected
 from bigbird_dna.config import EncoderConfig, known_mechanisms
 from bigbird_dna.errors import ModelError
-from bigbird_dna.model import reversible
-from bigbird_dna.model.embeddings import layer_means
+from bigbird_dna.model import kernels
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.packed_layers import prepared
-from bigbird_dna.model.rotary import rotate
+from bigbird_dna.model.inference import prepared
+from bigbird_dna.model.input_embeddings import rotate
+from bigbird_dna.model.model import layer_means
 from tests.attention.reference_implementations import SMALL as SIZES
 from tests.attention.reference_implementations import quick
 from tests.golden.messages import fails
@@ -40,7 +40,7 @@ def stored(layers: Any, x: Tensor, arguments: Any) -> Tensor:
     """The same function of the same layers, by their definition, all of it kept by autograd."""
     x1, x2 = x, x
     for layer in layers:
-        for part in reversible.halves(layer, arguments):
+        for part in kernels.halves(layer, arguments):
             x1, x2 = x2, x1 + part.change(x2)
     return (x1 + x2) / 2
 
@@ -107,7 +107,7 @@ def test_what_was_picked_the_first_time_stands(name: str, monkeypatch: pytest.Mo
         chosen.append(selected(choose, count))
         return chosen[-1]
 
-    for module in ("clusters", "mechanisms.reformer"):
+    for module in ("mechanism", "mechanisms.reformer"):
         monkeypatch.setattr(f"bigbird_dna.attention.{module}.selected", noting)
     out = encoder(IDS, LENGTHS)
     first = len(chosen)

@@ -7,11 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model import rotary
+from bigbird_dna.model import input_embeddings
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.input_embeddings import initial_deviation
-from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
-from bigbird_dna.model.weight_init import MARGIN, offsets
+from bigbird_dna.model.input_embeddings import (
+    MARGIN,
+    Rotation,
+    initial_deviation,
+    offsets,
+    rotate,
+    rotation,
+    split_heads,
+)
 from tests.golden.messages import fails
 from tests.model.test_encoder import SMALL
 
@@ -90,7 +96,7 @@ def test_heads_are_split_and_turned_in_one_pass(
     compiled: bool, width: int, turned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not compiled:
-        monkeypatch.setattr(rotary, "pointwise", lambda *_: None)
+        monkeypatch.setattr(input_embeddings, "pointwise", lambda *_: None)
     heads, tokens = 3, 131
     generator = torch.Generator().manual_seed(width)
     exact = torch.randn(2, tokens, 3 * heads * width, generator=generator, dtype=torch.float64)

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 import bigbird_dna
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ModelError, UsageError
-from bigbird_dna.huggingface.exporting import export_huggingface
-from bigbird_dna.huggingface.importing import import_huggingface
+from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.weights import HALF_LOSS, fits_half

@@ -11,7 +11,7 @@ from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
-from bigbird_dna.model.shared_windows import share_windows
+from bigbird_dna.model.chromatin import share_windows
 from bigbird_dna.scoring.region_scores import predict_regions
 from bigbird_dna.scoring.regions import Region
 

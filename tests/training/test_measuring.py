@@ -14,7 +14,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from bigbird_dna.attention import native
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.model import packed_layers as compiled
+from bigbird_dna.model import inference as compiled
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.training import measuring
 from bigbird_dna.training.batches import Batch, take_rows

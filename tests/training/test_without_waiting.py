@@ -18,8 +18,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.finetuning.chromatin import ChromatinObjective
 from bigbird_dna.finetuning.promoters import PromoterObjective
 from bigbird_dna.model.base_positions import BaseOffsets
-from bigbird_dna.model.chromatin_network import ChromatinEnsemble
-from bigbird_dna.model.heads import Classifier, PretrainingNetwork
+from bigbird_dna.model.heads import ChromatinEnsemble, Classifier, PretrainingNetwork
 from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.training import loop
 from bigbird_dna.training.batches import Batch

@@ -2,7 +2,7 @@
 
 Ren et al. 2021, arXiv 2107.05768; `combiner` has the equations. Clusters are those of the nearest of learned
 directions; one of more than `span` tokens is cut into chunks, in the order of its tokens, so that the cost
-holds whatever the clusters are. Tokens of a chunk stand side by side, see `attention.clusters`.
+holds whatever the clusters are. Tokens of a chunk stand side by side, see `attention.mechanism`.
 
 Axes: B batch, H heads, L tokens, P chunks, S tokens of a chunk, N blocks of M queries, K head width. Time for
 a head is P S (S + P) K, causal P S² K + L (S + P + M) K, and P is at most clusters + L / S.
@@ -12,19 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.clusters import (
+from bigbird_dna.attention.mechanism import (
     Centroids,
     ClusterChunks,
     ClusterOptions,
-    in_chunks,
-    plan_of_clusters,
-)
-from bigbird_dna.attention.mechanism import (
     Heads,
     attended,
     hide,
     in_blocks,
+    in_chunks,
     joined,
+    plan_of_clusters,
     recomputed,
     scores,
     triangle,

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.dense import effective_matrix
+from bigbird_dna.attention.call import effective_matrix
 from bigbird_dna.attention.mechanism import (
     Heads,
     PlannedAttention,

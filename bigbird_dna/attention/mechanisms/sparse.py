@@ -28,14 +28,17 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.clusters import Centroids, ClusterOptions, in_chunks, plan_of_clusters
 from bigbird_dna.attention.mechanism import (
+    Centroids,
+    ClusterOptions,
     Heads,
     PlannedAttention,
     PlannedLayer,
     hide,
+    in_chunks,
     others,
     plan_of_blocks,
+    plan_of_clusters,
     recomputed,
     scores,
     triangle,

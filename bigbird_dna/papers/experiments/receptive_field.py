@@ -16,8 +16,7 @@ from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
-from bigbird_dna.model.graph import attention_weights
-from bigbird_dna.model.mechanism import attention_pattern
+from bigbird_dna.model.mechanism import attention_pattern, attention_weights
 
 # Axes: L tokens, N vectors, K width.
 
@@ -68,7 +67,7 @@ def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
     """Who sees whom in a layer, by any of its heads, (L, L); ETC's extra globals are the first positions.
 
     Of a mechanism that goes by no block pattern: which weights are above 0, for the random queries and keys
-    of `model.graph.attention_weights`. Where a token's vector decides what it sees, that is one example.
+    of `model.mechanism.attention_weights`. Where a token's vector decides what it sees, that is one example.
     """
     length = tokens + encoder.num_global_tokens
     if encoder.attention == "full":

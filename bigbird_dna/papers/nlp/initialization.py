@@ -23,11 +23,10 @@ from bigbird_dna.disk.atomic import scratch_directory, write_json
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, DataError, ModelError, shortened
 from bigbird_dna.huggingface.configuration import MODEL_TYPE as BIGBIRD
-from bigbird_dna.huggingface.importing import import_huggingface
+from bigbird_dna.huggingface.exchange import import_huggingface
 from bigbird_dna.huggingface.tensors import read_tensors
-from bigbird_dna.model.directory import encoder_for, load
+from bigbird_dna.model.directory import Extension, encoder_for, extend_positions, extended_table, load
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.longer_inputs import Extension, extend_positions, extended_table
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.config import TextStartConfig
 from bigbird_dna.papers.nlp.loading import extra

@@ -11,8 +11,7 @@ from safetensors.torch import load, save
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import BigBirdDnaError
-from bigbird_dna.huggingface.exporting import export_huggingface
-from bigbird_dna.huggingface.importing import import_huggingface
+from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.huggingface.tokenizer_files import bpe_description
 from bigbird_dna.model.directory import save as save_model
 from bigbird_dna.model.settings import PromoterSettings

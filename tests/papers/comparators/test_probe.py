@@ -10,8 +10,8 @@ from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError, ModelError
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.model import layer_means
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.papers.comparators.probe import EncoderProbe
 from tests.golden.messages import fails

@@ -11,8 +11,8 @@ import torch
 from bigbird_dna.baselines.kmers import PROBE_PENALTIES, fit_probe
 from bigbird_dna.config import EncoderConfig, load_config
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.model import layer_means
 from bigbird_dna.papers.experiments.layer_probes import probe_promoters
 from tests.cli.command import Run
 from tests.papers.comparators.planted import write_language_model

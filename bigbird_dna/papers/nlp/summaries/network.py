@@ -20,9 +20,8 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.input_embeddings import initialize
+from bigbird_dna.model.input_embeddings import Rotation, initialize, rotate
 from bigbird_dna.model.kernels import ACTIVATIONS, Dropout
-from bigbird_dna.model.rotary import Rotation, rotate
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
 from bigbird_dna.papers.nlp.config import DecoderShape, SpecialIds, SummaryForm
 from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Cache, DecoderAttention, split

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from bigbird_dna.model.batching import LONG
-from bigbird_dna.model.packed_layers import prepared
+from bigbird_dna.model.inference import prepared
 from bigbird_dna.papers.nlp.config import SearchConfig, SpecialIds
 
 Ids = NDArray[np.int32]

@@ -1,0 +1,363 @@
+"""Reads checkpoints of HuggingFace's BigBird as models, and writes models as such.
+
+An imported model remembers in `settings.huggingface` what its network has no use for: the original
+`config.json`, the architecture, under how many names tied tensors were stored, the type of the numbers; and
+in `huggingface.safetensors` weights that no head reads. With these it is exported as it came, bit for bit.
+Buffers that follow from the configuration (position ids in old checkpoints) are left out, and so is what
+`auto_map` names: no code of a checkpoint is ever run.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import full_disk_reported, scratch_directory, write_json
+from bigbird_dna.disk.directories import atomic_directory, check_directory
+from bigbird_dna.disk.json_files import check_writable, read_mapping
+from bigbird_dna.errors import ModelError, error_text, shortened
+from bigbird_dna.huggingface.configuration import (
+    ARCHITECTURES,
+    OWN_KEY,
+    TIED,
+    UNUSED_FILE,
+    Architecture,
+    Compatibility,
+    check_sizes,
+    check_tensors,
+    encoder_config,
+    huggingface_config,
+    huggingface_name,
+    is_attention_bias,
+    is_buffer,
+    pooler_names,
+)
+from bigbird_dna.huggingface.tensors import StoredTensor, read_tensor_file, read_tensors
+from bigbird_dna.huggingface.tokenizer_files import find_tokenizer, write_tokenizer
+from bigbird_dna.model.catalogue import find_model
+from bigbird_dna.model.directory import build_network, load, make_model, save
+from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.settings import (
+    SETTINGS,
+    ClassificationSettings,
+    PretrainingSettings,
+    PromoterSettings,
+    Settings,
+)
+from bigbird_dna.model.weights import check_finite
+from bigbird_dna.tokens.interface import Tokenizer
+
+
+def import_huggingface(
+    directory: Path, output: Path, compatibility: Compatibility = "huggingface", tokenizer: Path | None = None
+) -> LoadedModel:
+    """Write the model directory `output` from a checkpoint of HuggingFace's, and return the model.
+
+    `directory` has `config.json`, weights (`model.safetensors` or `pytorch_model.bin`, whole or in shards)
+    and a tokenizer, unless a file `tokenizer` is given. `compatibility` as of `encoder_config`. `ModelError`:
+    a file is missing or damaged; architecture or a key of the configuration has no counterpart; a tensor is
+    missing, unexpected or of another shape; or the tokenizer's ids go beyond the model's.
+    """
+    check_directory(output, [directory] if tokenizer is None else [directory, tokenizer])
+    path = directory / "config.json"
+    if not directory.is_dir():
+        raise ModelError(f"{directory}: no such checkpoint directory")
+    if not path.is_file():
+        raise ModelError(f"{directory}: not a checkpoint directory: config.json is missing")
+    values = read_mapping(path)
+    if "auto_map" in values:
+        log(f"{path}: auto_map is ignored: no code of a checkpoint is run")
+    config = encoder_config(values, compatibility, str(path))
+    architecture = _architecture(values, path)
+    pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
+    tensors = {name: t for name, t in read_tensors(directory).items() if not is_buffer(name)}
+    tied = join_tied(tensors, TIED, directory)
+    # Nothing is built on the word of config.json: its sizes are compared with the tensors' first.
+    check_sizes(tensors, config, architecture, directory)
+    settings, config = _head(architecture, values, config, pieces, tensors, path)
+    biases = bool(values.get("use_bias", True))
+    expected = check_tensors(tensors, config, settings, architecture, directory, biases=biases)
+    kinds = {str(t.dtype).removeprefix("torch.") for t in tensors.values()}
+    unused = {name: tensors[name].read() for name in sorted(tensors.keys() - expected)}
+    with torch.random.fork_rng(devices=[]):
+        network = build_network(config, settings)
+    network.load_state_dict(_weights(tensors, network.state_dict(), architecture, directory))
+    remembered = {
+        "architecture": architecture.name,
+        "config": values,
+        "tied": tied,
+        "unused": sorted(unused),
+        "dtype": kinds.pop() if len(kinds) == 1 else "float32",
+    }
+    settings = settings.model_copy(update={"huggingface": remembered})
+    model = make_model(network.eval(), pieces, config, settings, output)
+    provenance = {"imported_from": directory.name, "compatibility": config.compatibility}
+    with scratch_directory() as spool, full_disk_reported(spool, spool):
+        extra = {}
+        if unused:
+            extra[UNUSED_FILE] = Path(spool, UNUSED_FILE)
+            save_file({name: t.contiguous() for name, t in unused.items()}, extra[UNUSED_FILE])
+        save(output, model, provenance, {}, extra)
+    return model
+
+
+def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:
+    named = values.get("architectures")
+    names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    for name in names:
+        if name in ARCHITECTURES:
+            return ARCHITECTURES[name]
+    found = shortened(repr(names[0])) if names else "(none named)"
+    raise ModelError(
+        f"{path}: architecture {found} has no counterpart; these have: {', '.join(ARCHITECTURES)}"
+    )
+
+
+def _head(
+    architecture: Architecture,
+    values: Mapping[str, Any],
+    config: EncoderConfig,
+    tokenizer: Tokenizer,
+    tensors: Mapping[str, StoredTensor],
+    path: Path,
+) -> tuple[Settings, EncoderConfig]:
+    """Settings of the head, and the encoder's: for an exported model, as they were before its export."""
+    settings: dict[str, Any] = {}
+    if architecture.task == "pretraining":
+        settings["next_sentence"] = architecture.name == "BigBirdForPreTraining"
+    elif architecture.task == "question-answering":
+        # The end of the question is found by it, there as here.
+        sep_id = values.get("sep_token_id", 66)
+        if sep_id != tokenizer.sep_id:
+            found = shortened(repr(sep_id))
+            raise ModelError(f"{path}: sep_token_id {found}, the tokenizer's is {tokenizer.sep_id}")
+    elif architecture.task == "classification":
+        settings |= {**_labels(values, config, tensors, path), "pooling": "cls"}
+    task = architecture.task
+    own = values.get(OWN_KEY)
+    try:
+        if isinstance(own, dict):
+            config = EncoderConfig(**{**config.model_dump(), "random_seed": own["random_seed"]})
+            if own["task"] == "promoter" and settings.get("outputs") == 1:
+                task, settings = "promoter", {**own["settings"], "pooling": "cls"}
+                settings |= {"head": "dense"} if "head" in settings else {}
+        return SETTINGS[task].model_validate(settings), config
+    except (KeyError, TypeError, ValueError) as error:
+        reason = shortened(" ".join(repr(error).split()), 200)
+        raise ModelError(f"{path}: {OWN_KEY}: damaged: {reason}") from None
+
+
+def _labels(
+    values: Mapping[str, Any], config: EncoderConfig, tensors: Mapping[str, StoredTensor], path: Path
+) -> dict[str, Any]:
+    """How many outputs a classifier has, by its weights, and what they are called."""
+    weight = tensors.get("classifier.out_proj.weight")
+    shape = weight.shape if weight else (0, config.hidden)
+    names = values.get("id2label") or {}
+    if not isinstance(names, dict) or not all(isinstance(name, str | int) for name in names.values()):
+        raise ModelError(f"{path}: id2label doesn't map numbers to names")
+    if len(shape) != 2 or shape[1] != config.hidden or not shape[0] or len(names) not in (0, shape[0]):
+        found = shortened(str(shape))
+        raise ModelError(f"{path}: {len(names)} labels, classifier.out_proj.weight has shape {found}")
+    labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(shape[0])]
+    return {"outputs": shape[0], "labels": labels}
+
+
+def join_tied(
+    tensors: dict[str, StoredTensor], tied: Iterable[Sequence[str]], directory: Path
+) -> dict[str, list[str]]:
+    """Keep one name of each tied tensor; returns the names under which it was stored."""
+    stored = {}
+    for group in tied:
+        names = [name for name in group if name in tensors]
+        if not names:
+            continue
+        tensor = tensors[names[0]]
+        for name in names[1:]:
+            other = tensors[name]
+            like = tensor.dtype and (other.shape, other.dtype) == (tensor.shape, tensor.dtype)
+            if not like or not torch.equal(other.read(), tensor.read()):
+                raise ModelError(
+                    f"{directory}: {name!r} differs from {names[0]!r}: only tied weights have a counterpart"
+                )
+        for name in names:
+            del tensors[name]
+        tensors[group[0]] = tensor
+        stored[group[0]] = names
+    return stored
+
+
+def _weights(
+    tensors: Mapping[str, StoredTensor],
+    network: Mapping[str, Tensor],
+    architecture: Architecture,
+    directory: Path,
+) -> dict[str, Tensor]:
+    """The checked tensors by their names here; biases that are missing are zero."""
+    weights = {}
+    for name, like in network.items():
+        theirs = huggingface_name(name, architecture)
+        assert theirs is not None, name
+        weights[name] = tensors[theirs].read().float() if theirs in tensors else torch.zeros_like(like)
+        check_finite(weights[name], theirs, directory)
+    return weights
+
+
+_NUMBERS = {
+    str(t).removeprefix("torch."): t for t in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+}
+
+
+def export_huggingface(path: Path, output: Path) -> str:
+    """Write the model directory `path` as a checkpoint of HuggingFace's to `output`; returns its class.
+
+    A promoter model becomes a `BigBirdForSequenceClassification` with one output, the logit of a promoter.
+    The tokenizer goes with it, in files that `AutoTokenizer` reads. `ModelError`: HuggingFace's BigBird lacks
+    something that the model has.
+    """
+    path = find_model(path)
+    check_directory(output, [path])
+    model = load(path)
+    remembered = _remembered(model, path)
+    architecture = _exported_architecture(model, remembered, path)
+    values = huggingface_config(model.config, remembered.get("config"), str(path))
+    if not remembered:
+        values |= _fresh_values(model)
+    values["architectures"] = [architecture.name]
+    check_writable(values, path / "config.json")
+    tensors = _exported_tensors(model, architecture, remembered, path)
+    # The type of its numbers, if that holds each of them, as it does in a model that was only imported.
+    kind = _NUMBERS[remembered.get("dtype", "float32")]
+    if not all(torch.equal(t.float(), t.to(kind).float()) for t in tensors.values()):
+        kind = torch.float32
+    key = next((key for key in ("dtype", "torch_dtype") if key in values), "dtype")
+    if key in values or not remembered:
+        values[key] = str(kind).removeprefix("torch.")
+    # Copies: safetensors refuses tensors that share memory.
+    tensors = {name: t.to(kind).clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    with atomic_directory(output) as temporary:
+        write_json(temporary / "config.json", values)
+        save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
+        (temporary / "model.safetensors").chmod(0o644)
+        write_tokenizer(model.tokenizer, temporary, model.config.max_length)
+    if model.config.attention == "bigbird" and model.config.compatibility == "none":
+        full = (5 + 2 * model.config.random_blocks) * model.config.block_size
+        log(
+            f"{output}: HuggingFace's evaluation draws no random blocks: above {full:,} tokens its outputs "
+            "differ from this model's"
+        )
+    return architecture.name
+
+
+def _remembered(model: LoadedModel, path: Path) -> Mapping[str, Any]:
+    """What the model remembers of the checkpoint that it was imported from; {} if it wasn't."""
+    if not model.settings.huggingface:
+        return {}
+    try:
+        found = _Remembered.model_validate(model.settings.huggingface).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        raise ModelError(f"{path}/config.json: settings.huggingface: {error_text(error)}") from None
+    for first, names in found.get("tied", {}).items():
+        if not any(first == group[0] and {*names} <= {*group} for group in TIED):
+            raise ModelError(f"{path}/config.json: settings.huggingface: tied weights that no checkpoint has")
+    return found
+
+
+class _Remembered(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    architecture: Literal[tuple(ARCHITECTURES)]  # type: ignore[valid-type]
+    config: dict[str, Any]
+    tied: dict[str, list[str]] = {}
+    unused: list[str] = []
+    dtype: Literal[tuple(_NUMBERS)] = "float32"  # type: ignore[valid-type]
+
+
+def _exported_architecture(model: LoadedModel, remembered: Mapping[str, Any], path: Path) -> Architecture:
+    if remembered:
+        return ARCHITECTURES[remembered["architecture"]]
+    settings = model.settings
+    if isinstance(settings, PromoterSettings) and settings.pooling != "cls":
+        raise ModelError(
+            f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird classifies by [CLS] only"
+        )
+    if isinstance(settings, PromoterSettings) and settings.offsets is not None:
+        raise ModelError(
+            f"{path}: reads base positions, which HuggingFace's BigBird lacks: to export a promoter model, "
+            "train it with promoters.model.base_positions: false and promoters.model.ensemble: false"
+        )
+    if isinstance(settings, PromoterSettings | ClassificationSettings) and settings.head != "dense":
+        raise ModelError(f"{path}: head {settings.head!r}: HuggingFace's BigBird classifies by two layers")
+    if isinstance(settings, PretrainingSettings):
+        trained = settings.next_sentence
+        return ARCHITECTURES["BigBirdForPreTraining" if trained else "BigBirdForMaskedLM"]
+    task = "classification" if model.task == "promoter" else model.task
+    for found in ARCHITECTURES.values():
+        if found.task == task:
+            return found
+    raise ModelError(f"{path}: HuggingFace's BigBird has nothing like a {model.task} model")
+
+
+def _fresh_values(model: LoadedModel) -> dict[str, Any]:
+    """The part of config.json that heads and tokenizer decide, for a model that was never imported."""
+    tokenizer = model.tokenizer
+    values: dict[str, Any] = {
+        "pad_token_id": tokenizer.pad_id,
+        "bos_token_id": tokenizer.cls_id,
+        "eos_token_id": tokenizer.sep_id,
+        "sep_token_id": tokenizer.sep_id,
+        OWN_KEY: {
+            "task": model.task,
+            "settings": model.settings.as_json(),
+            "random_seed": model.config.random_seed,
+        },
+    }
+    names: tuple[str, ...] | None = ("promoter",) if model.task == "promoter" else None
+    if isinstance(model.settings, ClassificationSettings):
+        names = model.settings.labels
+    if names is not None:
+        values["id2label"] = {str(index): name for index, name in enumerate(names)}
+        values["label2id"] = {name: index for index, name in enumerate(names)}
+    if model.task == "promoter":
+        # One output means regression there unless this says that it is a logit.
+        values["problem_type"] = "multi_label_classification"
+    return values
+
+
+def _exported_tensors(
+    model: LoadedModel, architecture: Architecture, remembered: Mapping[str, Any], path: Path
+) -> dict[str, Tensor]:
+    has_biases = remembered.get("config", {}).get("use_bias", True)
+    tensors = {}
+    for name, tensor in model.network.state_dict().items():
+        if is_attention_bias(name) and not has_biases:
+            if tensor.any():
+                raise ModelError(f"{path}: {name} isn't zero, though its config.json had no biases")
+            continue
+        theirs = huggingface_name(name, architecture)
+        if theirs is None:
+            raise ModelError(f"{path}: {name!r} has no counterpart in {architecture.name}")
+        tensors[theirs] = tensor
+    hidden, unused = model.config.hidden, path / UNUSED_FILE
+    shapes = dict(zip(pooler_names(architecture), ((hidden, hidden), (hidden,)), strict=True))
+    if unused.is_file():  # weights that no head reads, as they were imported
+        for name, stored in read_tensor_file(unused).items():
+            if stored.shape != shapes.get(name) or stored.dtype is None:
+                raise ModelError(
+                    f"{unused}: tensor {shortened(repr(name))} is not one of {architecture.name}'s"
+                )
+            tensors[name] = stored.read()
+    elif remembered.get("unused", architecture.name != "BigBirdForQuestionAnswering"):
+        # Nothing reads it, but HuggingFace would draw it at random and warn.
+        for name, shape in shapes.items():
+            tensors.setdefault(name, torch.zeros(shape))
+    for first, names in remembered.get("tied", {}).items():
+        tensor = tensors.pop(first)
+        tensors |= dict.fromkeys(names, tensor)
+    return tensors
