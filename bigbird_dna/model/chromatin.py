@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
-from bigbird_dna.genome.chromatin.regions import window_start
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, inside, reverse_complement
+from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import (
     BinRows,
     Sequences,

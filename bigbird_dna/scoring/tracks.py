@@ -9,12 +9,15 @@ from functools import cache, partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast, get_args
+
 import numpy as np
+
 from bigbird_dna.console import progress
 from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import UsageError, check_choice, check_fraction
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.scoring.formats import (
@@ -37,8 +40,6 @@ from bigbird_dna.scoring.region_scores import (
 )
 from bigbird_dna.scoring.regions import Region, bed_regions
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
-from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
-
 
 _GROUP_VALUES = 1 << 22  # of a Parquet row group, the part of the result that its writer holds
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
+
 from bigbird_dna.calibration.stored import Finish
 from bigbird_dna.disk.outputs import provenance_lines
 from bigbird_dna.errors import ModelError, UsageError, check_whole
@@ -32,10 +34,9 @@ from bigbird_dna.genome.variants import (
     find_change,
     window_offsets,
 )
+from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.model import calibration_of
 from bigbird_dna.scoring.scan import growing_batches
-from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
-
 
 LOWEST = 1e-6
 """Log-odds are those of a probability from here to 1 less this."""

@@ -11,12 +11,14 @@ from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
+
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import Keep, Note, VcfRecord, contig_lines, open_vcf, scan_vcf
+from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
@@ -39,8 +41,6 @@ from bigbird_dna.scoring.variant_effects import (
     track_effects,
 )
 from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEffects
-from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
-
 
 OFFSETS = 4
 """Windows that effects on tracks are averaged over."""

@@ -5,7 +5,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
 import pandas as pd
+
 from bigbird_dna.calibration.stored import FILE as CALIBRATION
 from bigbird_dna.config import EncoderConfig, StartConfig
 from bigbird_dna.console import log
@@ -13,12 +15,6 @@ from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError, UsageError
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import format_named_region, read_named_region
-from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.heads import PretrainingNetwork
-from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
-from bigbird_dna.training.task import M, ModelTask
 from bigbird_dna.model.directory import (
     CONFIG,
     WEIGHTS,
@@ -27,7 +23,12 @@ from bigbird_dna.model.directory import (
     extend_positions,
     load_pretrained,
 )
-
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
+from bigbird_dna.training.task import M, ModelTask
 
 PROVENANCE = "provenance.json"
 # What may differ between a checkpoint's encoder and the one that takes its weights: it isn't the network.
