@@ -30,7 +30,7 @@ from bigbird_dna.disk.shards import ShardFile, contents, find_shard, write_shard
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.metrics.binary import binary_metrics
+from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.inference import choose_device, inference

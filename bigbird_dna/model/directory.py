@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 from torch import nn
 
-from bigbird_dna.calibration.stored import FILE as CALIBRATION
-from bigbird_dna.calibration.stored import Calibration, write_calibration
+from bigbird_dna.calibration.maps import FILE as CALIBRATION
+from bigbird_dna.calibration.maps import Calibration, write_calibration
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.config.network import read_stored_encoder, stored_encoder

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.calibration.stored import FILE, CalibratedTrack, Calibration, read_calibration
+from bigbird_dna.calibration.maps import FILE, CalibratedTrack, Calibration, read_calibration
 from bigbird_dna.console import progress
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.tables import Schema, columns
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.metrics.auroc import Z95
-from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.auroc import Z95, Floats
 from bigbird_dna.metrics.reliability import calibration_metrics, reliability, rising_curve
-from bigbird_dna.reporting.style import BLUE, ORANGE, PALE, interval, panels, save_figure, square_panel
+from bigbird_dna.reporting.result import BLUE, ORANGE, PALE, interval, panels, save_figure, square_panel
 from bigbird_dna.reporting.track_array import TrackArray
 from bigbird_dna.reporting.track_evaluation import read_slice, slice_bounds
 

@@ -21,11 +21,10 @@ from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes
 from bigbird_dna.genome.variants import find_contigs
-from bigbird_dna.metrics.auroc import Estimate
-from bigbird_dna.metrics.curves import Counts, Floats
+from bigbird_dna.metrics.auroc import Counts, Estimate, Floats
 from bigbird_dna.metrics.resampling import percentile_interval
-from bigbird_dna.reporting.language_model import apart
-from bigbird_dna.reporting.style import BLUE, GREEN, GREY, panels, save_figure
+from bigbird_dna.reporting.result import BLUE, GREEN, GREY, panels, save_figure
+from bigbird_dna.reporting.training import apart
 
 DIVERGENCES = Schema(columns("text sequence", "count k", "metric divergence low high"), key=["sequence", "k"])
 CONTENTS = Schema(columns("text sequence", "count bases", "metric gc gc_deviation"), key=["sequence"])

@@ -21,9 +21,9 @@ from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.disk.tables import Schema, columns, read_table, write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
-from bigbird_dna.metrics.binary import binary_metrics
+from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.reporting.arrays import open_array
-from bigbird_dna.reporting.style import GREY, PALE, SERIES, panels, save_figure
+from bigbird_dna.reporting.result import GREY, PALE, SERIES, panels, save_figure
 from bigbird_dna.reporting.track_array import TrackArray, Values
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks, groups_table, tracks_table
 

@@ -20,8 +20,17 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.disk.tables import Schema, columns
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_difference, auroc_note, auroc_of
-from bigbird_dna.metrics.curves import Counts, Steps, average_precision, thin_curve
+from bigbird_dna.metrics.auroc import (
+    UNDEFINED,
+    Counts,
+    Estimate,
+    Steps,
+    auroc_difference,
+    auroc_note,
+    auroc_of,
+    average_precision,
+    thin_curve,
+)
 from bigbird_dna.reporting.track_array import TrackArray
 
 if TYPE_CHECKING:

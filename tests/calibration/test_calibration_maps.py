@@ -5,17 +5,21 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sklearn.linear_model import LogisticRegression
 
-from bigbird_dna.calibration.fitting import (
+from bigbird_dna.calibration.maps import (
     LEAST,
     LEAST_SLOPE,
     MANY,
+    Isotonic,
+    Platt,
     fit_isotonic,
     fit_map,
     fit_platt,
     fit_tracks,
+    from_log_odds,
+    log_odds,
+    shift_prior,
     smoothed,
 )
-from bigbird_dna.calibration.maps import Isotonic, Platt, from_log_odds, log_odds, shift_prior
 from tests.calibration.sources import mixture
 
 SHARES = st.floats(1e-6, 1 - 1e-6)

@@ -7,16 +7,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigbird_dna.calibration.fitting import Fitted, fit_map
-from bigbird_dna.calibration.maps import Isotonic, Platt, shift_prior
-from bigbird_dna.calibration.stored import FILE, Calibration, own_digest, read_calibration, write_calibration
+from bigbird_dna.calibration.maps import (
+    FILE,
+    CalibratedTrack,
+    Calibration,
+    Isotonic,
+    Platt,
+    fit_map,
+    own_digest,
+    read_calibration,
+    shift_prior,
+    write_calibration,
+)
 from bigbird_dna.errors import ModelError, UsageError
 from tests.calibration.sources import mixture
 from tests.golden.messages import fails
 
 WEIGHTS = "ab" * 32
-LINE = Fitted(Platt(slope=0.7, intercept=-0.25), 30, 70)
-CURVE = Fitted(Isotonic(scores=(0.25, 0.5), probabilities=(0.125, 0.75)), 0, 100, shared=True)
+LINE = CalibratedTrack(map=Platt(slope=0.7, intercept=-0.25), positives=30, negatives=70)
+CURVE = CalibratedTrack(
+    map=Isotonic(scores=(0.25, 0.5), probabilities=(0.125, 0.75)), positives=0, negatives=100, shared=True
+)
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.calibration.fitting import Fitted, fit_map, fit_platt
-from bigbird_dna.calibration.maps import Isotonic
-from bigbird_dna.calibration.stored import Calibration
+from bigbird_dna.calibration.maps import CalibratedTrack, Calibration, Isotonic, fit_map, fit_platt
 from bigbird_dna.calibration.thresholds import Threshold, threshold_curve
 from tests.calibration.sources import mixture
 
@@ -99,21 +97,22 @@ def test_scores_that_are_nearly_equal(scores: list[float]) -> None:
         _check(curve.at(place), labels, values)
 
 
-def _fitted(method: str, labels: np.ndarray, raw: np.ndarray, rng: np.random.Generator) -> Fitted:
+def _fitted(method: str, labels: np.ndarray, raw: np.ndarray, rng: np.random.Generator) -> CalibratedTrack:
     """By fitting; or a curve of steep and of level parts, such as no fit gives."""
     positives = int(labels.sum())
     if method == "curve":
         x = np.unique(rng.random(8))
         y = np.sort(np.clip(rng.choice(np.round(rng.random(8), rng.integers(1, 9)), len(x)), 1e-7, 1 - 1e-7))
         curve = Isotonic(scores=tuple(x.tolist()), probabilities=tuple(y.tolist()))
-        return Fitted(curve, positives, len(labels) - positives)
+        return CalibratedTrack(map=curve, positives=positives, negatives=len(labels) - positives)
     found = fit_map(labels, raw, "isotonic") if method == "isotonic" else None
     if found is not None:
         return found
-    return Fitted(fit_platt(labels.astype(bool), raw.astype(float)), positives, len(labels) - positives)
+    line = fit_platt(labels.astype(bool), raw.astype(float))
+    return CalibratedTrack(map=line, positives=positives, negatives=len(labels) - positives)
 
 
-def _scores(fitted: Fitted, raw: np.ndarray, prior: float | None) -> np.ndarray:
+def _scores(fitted: CalibratedTrack, raw: np.ndarray, prior: float | None) -> np.ndarray:
     """What `score-promoters --calibrated` gives, float32."""
     return Calibration.of({None: fitted}, {}).finish(prior)(raw)
 

@@ -10,8 +10,7 @@ from scipy.special import expit, logit
 from scipy.stats import binomtest, norm, rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from bigbird_dna.metrics.auroc import Z95, auroc, auroc_difference, auroc_note
-from bigbird_dna.metrics.curves import Steps, average_precision
+from bigbird_dna.metrics.auroc import Z95, Steps, auroc, auroc_difference, auroc_note, average_precision
 from tests.golden.messages import fails
 
 # Few distinct scores, so that ties are common.

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score, matthews_corrcoef, roc_auc_score
 
-from bigbird_dna.metrics.auroc import UNDEFINED, auroc, auroc_note
-from bigbird_dna.metrics.binary import binary_metrics, weighted_metrics
-from bigbird_dna.metrics.curves import Steps, WeightedRows
+from bigbird_dna.metrics.auroc import UNDEFINED, Steps, WeightedRows, auroc, auroc_note
+from bigbird_dna.metrics.resampling import binary_metrics, weighted_metrics
 from tests.golden.messages import fails
 
 # Few distinct scores, so that ties are common.

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from bigbird_dna.metrics.curves import Steps, precision_recall, thin_curve
+from bigbird_dna.metrics.auroc import Steps, precision_recall, thin_curve
 
 LABELS_AND_SCORES = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 9)), min_size=2, max_size=60).filter(
     lambda rows: {label for label, _ in rows} == {0, 1}

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.calibration.fitting import fit_map, fit_tracks
-from bigbird_dna.calibration.stored import FILE, Calibration, write_calibration
+from bigbird_dna.calibration.maps import FILE, Calibration, fit_map, fit_tracks, write_calibration
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ModelError

@@ -12,16 +12,16 @@ from bigbird_dna.data.bits_per_base import language_model_table
 from bigbird_dna.data.predictions import AlignedPredictions
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.sequence import Locus
-from bigbird_dna.reporting import language_model, promoters, score_track, training_log
-from bigbird_dna.reporting.score_track import ScoreTrack
-from bigbird_dna.reporting.style import interval
-from bigbird_dna.reporting.training_log import LogCurve, TrainingCurves
+from bigbird_dna.reporting import promoters, training
+from bigbird_dna.reporting.promoters import ScoreTrack
+from bigbird_dna.reporting.result import interval
+from bigbird_dna.reporting.training import LogCurve, TrainingCurves
 from tests.golden.messages import fails
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 9))
 def test_running_mean_agrees_with_slices(values, width):
-    found = training_log.running_mean(np.array(values), width)
+    found = training.running_mean(np.array(values), width)
     for i, value in enumerate(found):
         around = values[max(i - width // 2, 0) : i + (width + 1) // 2]
         assert value == pytest.approx(np.mean(around), abs=1e-9)
@@ -31,8 +31,8 @@ def test_condensing_keeps_peaks_and_gaps():
     scores = np.zeros(40_000)
     scores[12_345] = 0.9
     scores[20_000:30_000] = np.nan
-    x, y = score_track.condensed(np.arange(40_000.0), scores)
-    assert len(x) == score_track.LARGEST_TRACK
+    x, y = promoters.condensed(np.arange(40_000.0), scores)
+    assert len(x) == promoters.LARGEST_TRACK
     assert 12_345 in x and np.nanmax(y) == 0.9
     assert np.isnan(y[(x > 20_100) & (x < 29_900)]).all() and np.isnan(y).mean() < 0.26
 
@@ -40,7 +40,7 @@ def test_condensing_keeps_peaks_and_gaps():
 @given(st.lists(st.floats(0, 1), max_size=12).map(sorted), st.floats(0.001, 0.2))
 def test_labels_are_apart_and_near(places, gap):
     places = np.array(places)
-    found = language_model.apart(places, gap)
+    found = training.apart(places, gap)
     assert found.shape == places.shape
     assert (np.diff(found) >= gap * (1 - 1e-6)).all()
     if len(places) and (np.diff(places) > gap * (1 + 1e-9)).all():
@@ -71,7 +71,7 @@ def draw_scores(path):
     x = np.arange(0, 20_000, 100.0)
     track = ScoreTrack("chrIV", 0, 20_000, {"+": (x, x / 20_000)})
     places = [("chrIV", 500, "+"), ("chrIV", 900, "-"), ("chrIV", 30_000, "+"), ("chrV", 700, "+")]
-    score_track.score_figure(track, [Locus(*place, "TSS") for place in places], path)
+    promoters.score_figure(track, [Locus(*place, "TSS") for place in places], path)
 
 
 RATES = {"model": 1.88, "uniform": 2.0, "n-gram": 1.95, "Markov": 1.93, "Markov, both sides": 1.929}
@@ -101,18 +101,16 @@ DRAWINGS = {
     "roc": partial(draw_curves, "auroc"),
     "precision-recall": partial(draw_curves, "auprc"),
     "histogram": lambda path: promoters.histogram_figure([comparison()], path),
-    "loss": lambda path: training_log.loss_figure({"a": curves("bits_per_base"), "b": curves("auroc")}, path),
+    "loss": lambda path: training.loss_figure({"a": curves("bits_per_base"), "b": curves("auroc")}, path),
     "scores": draw_scores,
-    "bits": lambda path: language_model.bits_per_base_figure(bits_table(), path),
-    "bits, one block": lambda path: language_model.bits_per_base_figure(bits_table(1), path),
-    "bits, alone": lambda path: language_model.bits_per_base_figure(ALONE, path),
-    "held out": lambda path: language_model.held_out_figure(run(), bits_table(), path),
-    "held out, hours": lambda path: language_model.held_out_figure(run(points=80), bits_table(), path),
-    "held out, no time": lambda path: language_model.held_out_figure(run(timed=False), bits_table(), path),
-    "held out, no curve": lambda path: language_model.held_out_figure(run(points=0), bits_table(), path),
-    "held out, alone": lambda path: language_model.held_out_figure(
-        run(), bits_table(9, {"model": 1.9}), path
-    ),
+    "bits": lambda path: training.bits_per_base_figure(bits_table(), path),
+    "bits, one block": lambda path: training.bits_per_base_figure(bits_table(1), path),
+    "bits, alone": lambda path: training.bits_per_base_figure(ALONE, path),
+    "held out": lambda path: training.held_out_figure(run(), bits_table(), path),
+    "held out, hours": lambda path: training.held_out_figure(run(points=80), bits_table(), path),
+    "held out, no time": lambda path: training.held_out_figure(run(timed=False), bits_table(), path),
+    "held out, no curve": lambda path: training.held_out_figure(run(points=0), bits_table(), path),
+    "held out, alone": lambda path: training.held_out_figure(run(), bits_table(9, {"model": 1.9}), path),
 }
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.score_track import read_score_track
-from bigbird_dna.reporting.training_log import read_training_log
+from bigbird_dna.reporting.promoters import read_score_track
+from bigbird_dna.reporting.training import read_training_log
 from tests.golden.messages import fails
 
 HEADER = "## bigbird-dna 1\n## command x\n#contig\tstart\tend\tname\tscore\tstrand\tnote\n"

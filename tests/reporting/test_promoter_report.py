@@ -17,7 +17,7 @@ from bigbird_dna.data.predictions import (
 )
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.metrics.auroc import auroc_difference
-from bigbird_dna.metrics.binary import binary_metrics
+from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.reporting.promoters import DIFFERENCES, promoter_report
 from bigbird_dna.reporting.run_page import shown_table
 from bigbird_dna.reporting.summary import promoter_rows

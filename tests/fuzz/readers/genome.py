@@ -20,7 +20,7 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.variants import find_change
 from bigbird_dna.genome.vcf import open_vcf, scan_vcf
-from bigbird_dna.reporting.known_effects import read_known_effects
+from bigbird_dna.reporting.variants import read_known_effects
 from bigbird_dna.scoring.regions import bed_regions
 from tests.fuzz.containers import GZIP
 from tests.fuzz.reader import Container, Reader
