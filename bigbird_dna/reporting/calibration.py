@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.calibration.maps import FILE, CalibratedTrack, Calibration, read_calibration
@@ -24,7 +25,6 @@ from bigbird_dna.reporting.track_array import TrackArray
 from bigbird_dna.reporting.track_evaluation import read_slice, slice_bounds
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 
@@ -81,8 +81,6 @@ def read_probabilities(negative_set: str, predictions: Path) -> SetProbabilities
 
 def promoter_calibration_table(held: Sequence[SetProbabilities]) -> pd.DataFrame:
     """A row for each negative set and kind of probabilities, with `calibration_metrics`."""
-    import pandas as pd
-
     rows = []
     for one in held:
         weighting: dict[str, Any] = {"groups": one.pairs, "negative_weight": one.negative_weight}
@@ -137,8 +135,6 @@ def track_calibration_table(
 
     `DataError`: the calibration is of other tracks, a prediction isn't from 0 to 1, or as of `read_slice`.
     """
-    import pandas as pd
-
     names = tuple(track.name for track in tracks)
     for column, (one, name) in enumerate(zip(calibration.tracks, names, strict=False)):
         if one.track != name:

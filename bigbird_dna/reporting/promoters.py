@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.data.predictions import (
@@ -58,7 +59,6 @@ from bigbird_dna.reporting.result import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 
@@ -114,8 +114,6 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
     Where it is known how much of the windows is coding, the rows of all windows of a negative set are
     followed by those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together.
     """
-    import pandas as pd
-
     strata = [part for one in comparisons for part in ((one, ALL), (one.noncoding(), NONCODING))]
     parts = [_table_rows(rows, stratum, seed) for rows, stratum in strata if rows is not None]
     return pd.DataFrame([row for part in parts for row in part])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.disk.atomic import write_json
@@ -59,8 +60,6 @@ def report_samples(
     that are known for them; Markov chains learn from all others but those of `exclude`. k goes from 1 to
     `longest`. Too little known sequence to compare, or to learn from, is a `DataError`.
     """
-    import pandas as pd
-
     check_at_least_one({"longest": longest})
     if longest > LONGEST:
         raise UsageError(f"longest {longest}: must be at most {LONGEST}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
@@ -30,7 +31,6 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.result import BLUE, GREY, INK, PALE, SERIES, interval, panels, save_figure
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 

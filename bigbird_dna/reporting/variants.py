@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.disk.compression import control_character
@@ -27,7 +28,6 @@ from bigbird_dna.metrics.auroc import Floats, auroc
 from bigbird_dna.reporting.result import BLUE, GREY, INK, ORANGE, panels, save_figure
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 
@@ -292,8 +292,6 @@ def variant_table(
     whose change has that sign, for a place of its own variants. A place or track of no or of all variants has
     no row.
     """
-    import pandas as pd
-
     has = has_effect(variants, no_effect)
     known = pd.DataFrame(variants, columns=list(KnownEffect._fields))
     scopes = [("", ALL, np.ones(len(has), bool))]
