@@ -38,11 +38,6 @@ def toy(sequences: Sequence[str]) -> np.ndarray:
     return np.array(values, dtype=np.float32) / np.float32(9973)
 
 
-def motif(sequences: Sequence[str]) -> np.ndarray:
-    """1 for windows with TATA at base 2, else 0."""
-    return np.array([sequence[2:6] == "TATA" for sequence in sequences], dtype=np.float32)
-
-
 def write(path: Path, records: dict[str, str], width: int = 7) -> Path:
     lines = []
     for name, sequence in records.items():
@@ -167,28 +162,6 @@ def test_order_of_records_only_orders_the_rows(records: dict[str, str], data: st
     assert sorted(map(repr, rows)) == sorted(map(repr, scan(records)))
 
 
-def test_motif_is_seen_on_its_strand_and_at_its_place() -> None:
-    # 0123456789012345; TATA is its own reverse complement, so the place tells the strands apart.
-    sequence = "GGGGGTATAGGGGGGG"
-    rows = scan({"c": sequence}, window=10, stride=1, predict=motif)
-    hits = [(row.start, row.end, row.strand) for row in rows if row.score == 1]
-    # "+": start 3 puts TATA at base 2. "-": end 11 does so, counted from the right.
-    assert hits == [(1, 11, "-"), (3, 13, "+")]
-
-
-def test_short_record_is_centred_and_noted() -> None:
-    seen: list[str] = []
-
-    def predict(sequences: Sequence[str]) -> np.ndarray:
-        seen.extend(sequences)
-        return toy(sequences)
-
-    rows = scan({"even": "ACGA", "odd": "ACG"}, window=8, predict=predict)
-    assert seen == ["NNACGANN", "NNTCGTNN", "NNACGNN", "NNCGTNN"]
-    assert [(r.start, r.end, r.note) for r in rows] == [(0, 4, "short")] * 2 + [(0, 3, "short")] * 2
-    assert all(row.score is not None for row in rows)
-
-
 @pytest.mark.parametrize("kept_bases", [1, 1 << 24])
 def test_a_window_that_comes_again_is_not_predicted_again(kept_bases: int) -> None:
     rng = np.random.default_rng(0)
@@ -205,18 +178,6 @@ def test_a_window_that_comes_again_is_not_predicted_again(kept_bases: int) -> No
     assert [tuple(row) for row in rows] == expected(records, 8, 8, 0.25, "+-")
     # 64 records differ, and so do the windows of `full` on both strands.
     assert (len(seen) <= 66) == (kept_bases > 1)
-
-
-def test_windows_full_of_n_are_listed_without_a_score() -> None:
-    rows = scan({"c": "NNNNNACGTACG"}, window=6, stride=6, max_n=0.5)
-    assert [(r.start, r.score is None, r.note) for r in rows] == [
-        (0, True, "n_fraction=0.8333"),
-        (0, True, "n_fraction=0.8333"),
-        (6, False, ""),
-        (6, False, ""),
-    ]
-    short = scan({"c": "NNN"}, window=6)
-    assert [(r.score, r.note) for r in short] == [(None, "short;n_fraction=1")] * 2
 
 
 @pytest.mark.parametrize("contigs", [{"other": 12}, {"c": 13}])
@@ -356,9 +317,10 @@ INFO = OutputHeader(
 HEAD = "## bigbird-dna 1\n## model ab\n"
 
 
-def test_tsv(tmp_path: Path) -> None:
-    WRITERS["tsv"](tmp_path / "x.tsv", ROWS, INFO)
-    assert (tmp_path / "x.tsv").read_text() == HEAD + (
+# "+" has its TSS bases at 4 and 6 of c, "-" at 1 and 3; the second window has no score.
+SIGNAL = [("c", 0, 2, 1.0), ("c", 3, 6, 0.25), ("d", 0, 3, 0.5)]
+TEXTS = {
+    "tsv": (
         "#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
         "c\t0\t6\tc:0-6(+)\t0.250000\t+\t.\n"
         "c\t0\t6\tc:0-6(-)\t1.000000\t-\t.\n"
@@ -366,33 +328,27 @@ def test_tsv(tmp_path: Path) -> None:
         "c\t2\t8\tc:2-8(-)\tNA\t-\tn_fraction=0.5\n"
         "d\t0\t3\td:0-3(+)\t0.500000\t+\tshort\n"
         "d\t0\t3\td:0-3(-)\t0.000000\t-\tshort\n"
-    )
+    ),
+    "bed": (
+        "#contig\tstart\tend\tname\tscore\tstrand\tprobability\tnote\n"
+        "c\t0\t6\tc:0-6(+)\t250\t+\t0.250000\t.\n"
+        "c\t0\t6\tc:0-6(-)\t1000\t-\t1.000000\t.\n"
+        "c\t2\t8\tc:2-8(+)\t0\t+\tNA\tn_fraction=0.5\n"
+        "c\t2\t8\tc:2-8(-)\t0\t-\tNA\tn_fraction=0.5\n"
+        "d\t0\t3\td:0-3(+)\t500\t+\t0.500000\tshort\n"
+        "d\t0\t3\td:0-3(-)\t0\t-\t0.000000\tshort\n"
+    ),
+    "bedgraph": "".join(f"{c}\t{s}\t{e}\t{v:.6f}\n" for c, s, e, v in SIGNAL),
+}
 
 
-def test_bed_has_whole_scores_up_to_1000(tmp_path: Path) -> None:
-    WRITERS["bed"](tmp_path / "x.bed", ROWS, INFO)
-    lines = (tmp_path / "x.bed").read_text().removeprefix(HEAD).splitlines()
-    assert lines[1:5] == [
-        "c\t0\t6\tc:0-6(+)\t250\t+\t0.250000\t.",
-        "c\t0\t6\tc:0-6(-)\t1000\t-\t1.000000\t.",
-        "c\t2\t8\tc:2-8(+)\t0\t+\tNA\tn_fraction=0.5",
-        "c\t2\t8\tc:2-8(-)\t0\t-\tNA\tn_fraction=0.5",
-    ]
-
-
-# "+" has its TSS bases at 4 and 6 of c, "-" at 1 and 3; the second window has no score.
-SIGNAL = [("c", 0, 2, 1.0), ("c", 3, 6, 0.25), ("d", 0, 3, 0.5)]
-
-
-def test_bedgraph(tmp_path: Path) -> None:
-    WRITERS["bedgraph"](tmp_path / "x.bedgraph", ROWS, INFO)
-    text = (tmp_path / "x.bedgraph").read_text()
-    assert text == HEAD + "".join(f"{c}\t{s}\t{e}\t{v:.6f}\n" for c, s, e, v in SIGNAL)
+@pytest.mark.parametrize("format", TEXTS)
+def test_text(tmp_path: Path, format: str) -> None:
+    WRITERS[format](tmp_path / "x", ROWS, INFO)
+    assert (tmp_path / "x").read_text() == HEAD + TEXTS[format]
 
 
 def test_bigwig_reads_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    import pybigtools
-
     WRITERS["bigwig"](tmp_path / "x.bw", ROWS, INFO)
     with pybigtools.open(str(tmp_path / "x.bw")) as stored:
         assert stored.chroms() == INFO.contigs
@@ -411,12 +367,9 @@ def test_parquet_reads_back_in_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
     assert stored.schema_arrow.metadata == {b"bigbird-dna": b"1", b"model": b"ab"}
     table = stored.read().to_pylist()
     assert list(table[0]) == ["contig", "start", "end", "name", "score", "strand", "note"]
-    for row, stored_row in zip(ROWS, table, strict=True):
-        assert stored_row["name"] == row.name
-        assert (stored_row["contig"], stored_row["start"], stored_row["end"]) == row[:3]
-        assert stored_row["strand"] == row.strand
-        assert stored_row["note"] == (row.note or None)
-        assert stored_row["score"] == pytest.approx(row.score, abs=1e-7)
+    for (contig, start, end, strand, score, note), found in zip(ROWS, table, strict=True):
+        name = f"{contig}:{start}-{end}({strand})"
+        assert [*found.values()] == [contig, start, end, name, pytest.approx(score), strand, note or None]
 
 
 # Disks with little room
