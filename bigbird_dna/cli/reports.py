@@ -180,8 +180,7 @@ def report_variants(
     track, with DeLong's interval, and of log-odds, and the share of right signs; for all variants, by place
     and by track. Alleles that were not scored, or whose effect is unknown, are counted and left out.
     """
-    from bigbird_dna.reporting.known_effects import Fields
-    from bigbird_dna.reporting.variants import variant_report
+    from bigbird_dna.reporting.variants import Fields, variant_report
 
     made = variant_report(
         scored,
@@ -196,7 +195,7 @@ def report_variants(
 
 
 def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
-    from bigbird_dna.reporting.style import interval
+    from bigbird_dna.reporting.result import interval
     from bigbird_dna.reporting.variants import ALL, HELD_OUT
 
     effects = Counter(variant.effect for variant in made.variants)
@@ -215,7 +214,7 @@ def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
         log(f"{row['subset']}: AUROC {area} of {row['variants']:,} variants{signs}")
 
 
-@runs("reporting.language_model.pretraining_report")
+@runs("reporting.training.pretraining_report")
 def report_pretraining(
     model_dir: Annotated[Path, argument("Pretrained model: training.jsonl is read.")],
     bits: Annotated[Path, option("TSV", "Table of evaluate pretraining.", "", "--bits-per-base")],
@@ -234,7 +233,7 @@ def draw_loss(
     logs: Annotated[list[str], argument("Logs (training.jsonl).", "LABEL=FILE...")], output: Figure
 ) -> None:
     """Draw the loss of one or more runs over their steps, with what was measured on held-out data."""
-    from bigbird_dna.reporting.training_log import loss_figure, read_training_log
+    from bigbird_dna.reporting.training import loss_figure, read_training_log
 
     named = opt.named_files("LABEL=FILE", logs)
     loss_figure({label: read_training_log(path) for label, path in named.items()}, output)
@@ -256,7 +255,7 @@ def draw_scores(
 ) -> None:
     """Draw scores along a contig, both strands, with known transcription start sites."""
     from bigbird_dna.genome.promoters import read_loci
-    from bigbird_dna.reporting.score_track import read_score_track, score_figure
+    from bigbird_dna.reporting.promoters import read_score_track, score_figure
 
     if start is not None and end is not None and end <= start:
         raise UsageError(f"--end {end} is not above --start {start}")
@@ -293,7 +292,7 @@ def draw_attention(
     from bigbird_dna.model.directory import read_encoder_config
     from bigbird_dna.model.mechanism import attention_graph, attention_weights
     from bigbird_dna.reporting.attention import save_attention_figure, save_weights_figure
-    from bigbird_dna.reporting.style import check_format
+    from bigbird_dna.reporting.result import check_format
 
     check_format(output)
     if matrix is not None and matrix.suffix != ".npy":

@@ -7,9 +7,16 @@ from typing import Any
 
 import pandas as pd
 
-from bigbird_dna.calibration.fitting import LEAST, fit_map, fit_tracks
-from bigbird_dna.calibration.maps import Floats
-from bigbird_dna.calibration.stored import FILE, Calibration, Finish, write_calibration
+from bigbird_dna.calibration.maps import (
+    FILE,
+    LEAST,
+    Calibration,
+    Finish,
+    Floats,
+    fit_map,
+    fit_tracks,
+    write_calibration,
+)
 from bigbird_dna.calibration.thresholds import FEW, Threshold, ThresholdCurve, threshold_curve
 from bigbird_dna.config import CalibrationMethod, ChromatinConfig
 from bigbird_dna.console import log

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmers import PositionLogistic, balanced_log_loss
-from bigbird_dna.calibration.fitting import LEAST
-from bigbird_dna.calibration.maps import log_odds
+from bigbird_dna.calibration.maps import LEAST, log_odds
 from bigbird_dna.config import Config, PromoterConfig, PromoterTrainingConfig, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.promoter_windows import (

@@ -36,8 +36,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bigbird_dna.metrics.auroc import Z95, Estimate
-from bigbird_dna.metrics.curves import Counts, Floats
+from bigbird_dna.metrics.auroc import Z95, Counts, Estimate, Floats
 
 BINS = 15
 FEWEST = 2

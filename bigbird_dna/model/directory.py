@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from bigbird_dna.calibration.stored import FILE as CALIBRATION
-from bigbird_dna.calibration.stored import Calibration, write_calibration
+from bigbird_dna.calibration.maps import FILE as CALIBRATION
+from bigbird_dna.calibration.maps import Calibration, write_calibration
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.config.network import read_stored_encoder, stored_encoder

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.calibration.stored import FILE, Calibration, Finish, read_calibration
+from bigbird_dna.calibration.maps import FILE, Calibration, Finish, read_calibration
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_fraction, shortened

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.calibration.stored import FILE as CALIBRATION
+from bigbird_dna.calibration.maps import FILE as CALIBRATION
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, UsageError

@@ -11,9 +11,10 @@ import csv
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
@@ -30,10 +31,6 @@ from bigbird_dna.reporting.track_array import (
     open_archive,
     row_step,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 REGION_COLUMNS = ("contig", "start", "end", "name", "strand", "split")
 NOTE = "note"
@@ -138,8 +135,6 @@ def _text_array(path: Path, delimiter: str) -> TrackArray:
     What pandas writes unasked is passed over, with a line in the log: a first column without a name that
     numbers the rows, and a header that numbers the columns.
     """
-    import pandas as pd
-
     with reading(path, "not readable as a table", Exception):
         cells, skipped = _first_line(path, delimiter)
         named = not all(_is_number(text) for text in cells)
@@ -247,8 +242,6 @@ def _without_dots(column: Any) -> NDArray[np.float64] | None:
 
 def _refuse_text(path: Path, name: str, cells: pd.Series[Any], first_line: int) -> NoReturn:
     """Raise for the first cell that is not a number."""
-    import pandas as pd
-
     bad = cells.notna() & (cells != _DOT) & pd.to_numeric(cells, errors="coerce").isna()
     row = int(bad.to_numpy().argmax())
     raise DataError(

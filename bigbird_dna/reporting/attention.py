@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.reporting.style import save_figure
+from bigbird_dna.reporting.result import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,24 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.calibration.stored import FILE, CalibratedTrack, Calibration, read_calibration
+from bigbird_dna.calibration.maps import FILE, CalibratedTrack, Calibration, read_calibration
 from bigbird_dna.console import progress
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.tables import Schema, columns
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.metrics.auroc import Z95
-from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.auroc import Z95, Floats
 from bigbird_dna.metrics.reliability import calibration_metrics, reliability, rising_curve
-from bigbird_dna.reporting.style import BLUE, ORANGE, PALE, interval, panels, save_figure, square_panel
+from bigbird_dna.reporting.result import BLUE, ORANGE, PALE, interval, panels, save_figure, square_panel
 from bigbird_dna.reporting.track_array import TrackArray
 from bigbird_dna.reporting.track_evaluation import read_slice, slice_bounds
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 
@@ -82,8 +81,6 @@ def read_probabilities(negative_set: str, predictions: Path) -> SetProbabilities
 
 def promoter_calibration_table(held: Sequence[SetProbabilities]) -> pd.DataFrame:
     """A row for each negative set and kind of probabilities, with `calibration_metrics`."""
-    import pandas as pd
-
     rows = []
     for one in held:
         weighting: dict[str, Any] = {"groups": one.pairs, "negative_weight": one.negative_weight}
@@ -138,8 +135,6 @@ def track_calibration_table(
 
     `DataError`: the calibration is of other tracks, a prediction isn't from 0 to 1, or as of `read_slice`.
     """
-    import pandas as pd
-
     names = tuple(track.name for track in tracks)
     for column, (one, name) in enumerate(zip(calibration.tracks, names, strict=False)):
         if one.track != name:

@@ -5,13 +5,11 @@ classes are in every stratum in like numbers, and the one of the least similar h
 training data in either class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.data.predictions import KEY, compare, read_predictions
@@ -21,15 +19,11 @@ from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.disk.tables import Schema, columns, read_table, write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
-from bigbird_dna.metrics.binary import binary_metrics
+from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.reporting.arrays import open_array
-from bigbird_dna.reporting.style import GREY, PALE, SERIES, panels, save_figure
+from bigbird_dna.reporting.result import GREY, PALE, SERIES, panels, save_figure
 from bigbird_dna.reporting.track_array import TrackArray, Values
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks, groups_table, tracks_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 TABLE, FIGURE = "similarity.tsv", "similarity.svg"
 SCHEMA = Schema(
@@ -86,8 +80,6 @@ def _of_pairs(similarities: NDArray[np.float64], pairs: NDArray[np.int64]) -> ND
 def _promoter_table(
     predictions: Mapping[str, Mapping[str, Path]], nearest: Mapping[str, Path], strata: Strata
 ) -> pd.DataFrame:
-    import pandas as pd
-
     rows = []
     for negative_set, files in predictions.items():
         compared = compare(negative_set, files)
@@ -132,8 +124,6 @@ def bin_similarity_report(
     otherwise. Medians are over the tracks with `min_positives` among the bins of a stratum, the same for all
     predictors.
     """
-    import pandas as pd
-
     strata = Strata(bounds)
     check_output(output, [labels, nearest, tracks, *predictions.values()])
     similarities = read_similarities(nearest, BIN_KEY)[SIMILARITY].to_numpy()

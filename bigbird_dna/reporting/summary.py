@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from bigbird_dna.data.bits_per_base import MODELS, ONE_AT_A_TIME, SPLIT, of_split, read_bits
 from bigbird_dna.data.predictions import ALL as EVERY
 from bigbird_dna.data.predictions import CONTROL, KMER, MODEL, NONCODING, POSITION
@@ -65,8 +67,6 @@ def summarize(
     `statistics.json`, `pretraining` the model's `metrics.json`, `bits` the table of `evaluate pretraining`;
     others are tables of the reports. The text names `report`, where the run's report is, in the last line.
     """
-    import pandas as pd
-
     sources = (
         (loci, locus_rows),
         (statistics, token_rows),

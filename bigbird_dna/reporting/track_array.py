@@ -3,14 +3,13 @@
 N rows, T tracks. Strings called `tracks`, beside the values or an attribute of them, are the columns' names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.disk.atomic import reading
@@ -25,10 +24,6 @@ from bigbird_dna.disk.foreign import (
 )
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # Values of this many bytes are read at a time: they stay in a processor's cache while they are spread.
 CHUNK = 2 << 20

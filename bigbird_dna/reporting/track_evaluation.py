@@ -4,29 +4,33 @@ N rows, C tracks of a slice. A file in row order is read once per slice: single 
 each cost the time of reading it all.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.tables import Schema, columns
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_difference, auroc_note, auroc_of
-from bigbird_dna.metrics.curves import Counts, Steps, average_precision, thin_curve
+from bigbird_dna.metrics.auroc import (
+    UNDEFINED,
+    Counts,
+    Estimate,
+    Steps,
+    auroc_difference,
+    auroc_note,
+    auroc_of,
+    average_precision,
+    thin_curve,
+)
 from bigbird_dna.reporting.track_array import TrackArray
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # Sorting, copying and counting leave Python's lock, but more threads find nothing more to do.
 _THREADS = 4
@@ -262,8 +266,6 @@ def tracks_table(
     "published"). A further column, `counted`, is true of tracks that take part in their group's metrics, with
     both classes and at least `min_positives` positives.
     """
-    import pandas as pd
-
     rows = []
     for place, (track, j) in enumerate(zip(tracks, evaluated, strict=True)):
         few = j.defined and j.positives < min_positives
@@ -292,8 +294,6 @@ def tracks_table(
 
 def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFrame:
     """Medians and means over the counted tracks by group, and of several groups over all tracks at last."""
-    import pandas as pd
-
     groups = list(dict.fromkeys(table["group"]))
     parts: list[tuple[str, pd.DataFrame]] = [(g, table[table["group"] == g]) for g in groups]
     if len(groups) > 1 and ALL not in groups:

@@ -15,14 +15,14 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from bigbird_dna.disk.tables import json_rows
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.metrics.curves import Counts
+from bigbird_dna.metrics.auroc import Counts
 from bigbird_dna.reporting.track_evaluation import ALL, CURVE_POINTS, PUBLISHED, excluded_tracks, other_auroc
 
 if TYPE_CHECKING:
-    import pandas as pd
     from markupsafe import Markup
 
 

@@ -1,7 +1,5 @@
 """A report of AUROC and AUPRC by track and group: `tracks.tsv`, `groups.tsv` and `report.html`."""
 
-from __future__ import annotations
-
 import base64
 import math
 import re
@@ -9,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.calibration.stored import read_calibration
+from bigbird_dna.calibration.maps import read_calibration
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import atomic_directory, check_directory
@@ -38,10 +37,6 @@ from bigbird_dna.reporting.track_evaluation import (
     tracks_table,
 )
 from bigbird_dna.reporting.track_page import SourceFile, TrackPage, report_page
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # Of the figures in the tables, so that others can compute with them.
 _DIGITS = 12

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.calibration.stored import Finish
+from bigbird_dna.calibration.maps import Finish
 from bigbird_dna.disk.outputs import provenance_lines
 from bigbird_dna.errors import ModelError, UsageError, check_whole
 from bigbird_dna.genome.assembly import contig_finder

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from bigbird_dna.calibration.stored import FILE as CALIBRATION
+from bigbird_dna.calibration.maps import FILE as CALIBRATION
 from bigbird_dna.config import EncoderConfig, StartConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.json_files import read_mapping

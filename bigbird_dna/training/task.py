@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from bigbird_dna.calibration.stored import Calibration
+from bigbird_dna.calibration.maps import Calibration
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json

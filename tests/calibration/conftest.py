@@ -5,21 +5,30 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.calibration.fitting import Fitted
-from bigbird_dna.calibration.maps import Isotonic, Platt
-from bigbird_dna.calibration.stored import FILE, Calibration, write_calibration
+from bigbird_dna.calibration.maps import (
+    FILE,
+    CalibratedTrack,
+    Calibration,
+    Isotonic,
+    Platt,
+    write_calibration,
+)
 from bigbird_dna.disk.atomic import checksum
 from tests.test_public_api import home as home
 
-LINE = Fitted(Platt(slope=0.6, intercept=-0.8), 40, 60)
-CURVE = Fitted(Isotonic(scores=(0.2, 0.45, 0.55, 0.8), probabilities=(0.01, 0.1, 0.3, 0.9)), 20, 180)
+LINE = CalibratedTrack(map=Platt(slope=0.6, intercept=-0.8), positives=40, negatives=60)
+CURVE = CalibratedTrack(
+    map=Isotonic(scores=(0.2, 0.45, 0.55, 0.8), probabilities=(0.01, 0.1, 0.3, 0.9)),
+    positives=20,
+    negatives=180,
+)
 
 
 @pytest.fixture(scope="module")
 def calibrated(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`promoter` and `chromatin`: the models of `home`, with calibrations."""
     directory = tmp_path_factory.mktemp("calibrated")
-    maps: dict[str, dict[str | None, Fitted]] = {
+    maps: dict[str, dict[str | None, CalibratedTrack]] = {
         "promoter": {None: LINE},
         "chromatin": {"one": LINE, "two": CURVE},
     }

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 import bigbird_dna
-from bigbird_dna.calibration.maps import shift_prior
-from bigbird_dna.calibration.stored import FILE
+from bigbird_dna.calibration.maps import FILE, shift_prior
 from bigbird_dna.errors import ModelError, UsageError
 from tests.calibration.conftest import CURVE, LINE
 from tests.cli.command import Run, refused

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.calibration.stored import FILE, read_calibration
+from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import check_directory

@@ -1,22 +1,42 @@
+import json
+from collections.abc import Callable
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from sklearn.linear_model import LogisticRegression
 
-from bigbird_dna.calibration.fitting import (
+from bigbird_dna.calibration.maps import (
+    FILE,
     LEAST,
     LEAST_SLOPE,
     MANY,
+    CalibratedTrack,
+    Calibration,
+    Isotonic,
+    Platt,
     fit_isotonic,
     fit_map,
     fit_platt,
     fit_tracks,
+    from_log_odds,
+    log_odds,
+    own_digest,
+    read_calibration,
+    shift_prior,
     smoothed,
+    write_calibration,
 )
-from bigbird_dna.calibration.maps import Isotonic, Platt, from_log_odds, log_odds, shift_prior
+from bigbird_dna.calibration.thresholds import Threshold, threshold_curve
+from bigbird_dna.errors import ModelError, UsageError
 from tests.calibration.sources import mixture
+from tests.golden.messages import fails
 
 SHARES = st.floats(1e-6, 1 - 1e-6)
 
@@ -30,19 +50,6 @@ def test_platts_line_finds_the_distortion_of_a_known_source() -> None:
     assert np.abs(found(rows.raw) - rows.true).mean() < 0.01
 
 
-def test_platts_line_is_that_of_a_logistic_regression_on_smoothed_labels() -> None:
-    rows = mixture(400, 0.3, seed=2)
-    labels = rows.labels.astype(bool)
-    found = fit_platt(labels, rows.raw.astype(float))
-    # A smoothed label t is a positive of weight t and a negative of weight 1 − t.
-    x, t = log_odds(rows.raw)[:, None], smoothed(labels)
-    oracle = LogisticRegression(C=1e12, tol=1e-10, max_iter=10_000)
-    oracle.fit(np.concatenate([x, x]), np.repeat([1, 0], len(x)), np.concatenate([t, 1 - t]))
-    assert (found.slope, found.intercept) == pytest.approx(
-        (oracle.coef_[0, 0], oracle.intercept_[0]), rel=1e-4
-    )
-
-
 def test_negatives_of_less_weight_stand_for_a_source_with_fewer() -> None:
     """Four negatives for each positive of the source, which has as many of both."""
     rows = mixture(20_000, 0.2, seed=3)
@@ -50,12 +57,17 @@ def test_negatives_of_less_weight_stand_for_a_source_with_fewer() -> None:
     weight = labels.sum() / (~labels).sum()
     even = mixture(20_000, 0.5, seed=4)
     for method in ("platt", "isotonic"):
-        found = fit_map(labels, rows.raw, method, weight)  # type: ignore[arg-type]
+        found = fit_map(labels, rows.raw, method, weight)
         assert found is not None and found.prior == pytest.approx(0.5, abs=0.001)
         assert np.abs(found.map(even.raw) - even.true).mean() < 0.015
-    # Each of the line's negatives counts like a part of one row.
-    x, t = log_odds(rows.raw)[:, None], smoothed(labels, weight)
-    each = np.where(labels, 1, weight)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+def test_platts_line_is_that_of_a_logistic_regression_on_smoothed_labels(weight: float) -> None:
+    """A smoothed label t is a positive of weight t and a negative of weight 1 − t, or parts of these."""
+    rows = mixture(2000, 0.25, seed=2)
+    labels = rows.labels.astype(bool)
+    x, t, each = log_odds(rows.raw)[:, None], smoothed(labels, weight), np.where(labels, 1, weight)
     oracle = LogisticRegression(C=1e12, tol=1e-10, max_iter=10_000)
     both = np.concatenate([each * t, each * (1 - t)])
     oracle.fit(np.concatenate([x, x]), np.repeat([1, 0], len(x)), both)
@@ -138,7 +150,7 @@ def test_the_method_depends_on_the_rarer_class() -> None:
         chosen = np.concatenate(
             [np.flatnonzero(rows.labels == 1)[:positives], np.flatnonzero(rows.labels == 0)[:negatives]]
         )
-        found = fit_map(rows.labels[chosen], rows.raw[chosen], asked)  # type: ignore[arg-type]
+        found = fit_map(rows.labels[chosen], rows.raw[chosen], asked)
         return None if found is None else found.map.method
 
     assert method(MANY, MANY, "auto") == "isotonic"
@@ -162,15 +174,6 @@ def test_tracks_with_few_positives_share_a_line() -> None:
     assert fit_tracks(np.zeros_like(labels), raw) is None
 
 
-@given(SHARES, SHARES, SHARES)
-@example(0.5, 1.0000000000000002e-06, 0.999999)
-def test_a_shift_there_and_back_changes_nothing(p: float, one: float, two: float) -> None:
-    shifted = float(shift_prior(p, one, two))
-    # Next to 1 a probability has few digits of its distance from it, and no more come back.
-    lost = p * (1 - p) * 2**-53 / (1 - shifted)
-    assert shift_prior(shifted, two, one) == pytest.approx(p, rel=1e-6, abs=lost)
-
-
 @given(SHARES, st.floats(0.01, 0.99), st.floats(0.01, 0.99))
 def test_a_shift_is_bayes_rule(p: float, one: float, two: float) -> None:
     # Likelihoods of the evidence under either class, of which only the ratio counts.
@@ -191,3 +194,195 @@ def test_shifted_probabilities_hold_in_a_mixture_with_fewer_positives(prior: flo
     called = values > 0.5
     assert rare.labels[called].mean() == pytest.approx(values[called].mean(), abs=0.03)
     assert np.abs(values - rare.true).mean() < 0.15 * prior
+
+
+# As files
+
+
+WEIGHTS = "ab" * 32
+LINE = CalibratedTrack(map=Platt(slope=0.7, intercept=-0.25), positives=30, negatives=70)
+CURVE = CalibratedTrack(
+    map=Isotonic(scores=(0.25, 0.5), probabilities=(0.125, 0.75)), positives=0, negatives=100, shared=True
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_calibration(tmp_path / FILE, Calibration.of({"a": LINE, "b": CURVE}, {"split": "valid"}), WEIGHTS)
+    return tmp_path / FILE
+
+
+def test_a_calibration_comes_back_to_the_last_bit(tmp_path: Path) -> None:
+    rows = mixture(3000, 0.5, seed=1)
+    for method in ("platt", "isotonic"):
+        fitted = fit_map(rows.labels, rows.raw, method)
+        assert fitted is not None
+        calibration = Calibration.of({None: fitted}, {"windows": 3000})
+        write_calibration(tmp_path / FILE, calibration, WEIGHTS)
+        found = read_calibration(tmp_path / FILE, WEIGHTS)
+        assert found == calibration
+        assert (found(rows.raw) == calibration(rows.raw)).all()
+
+
+def test_each_track_has_its_own_map(path: Path) -> None:
+    found = read_calibration(path)
+    values = np.array([[0.3, 0.3], [0.9, 0.9]], np.float32)
+    expected = np.stack([LINE.map(values[:, 0]), CURVE.map(values[:, 1])], 1).astype(np.float32)
+    assert found(values).dtype == np.float32
+    assert (found(values) == expected).all()
+    assert (found(values[:, None, :]) == expected[:, None, :]).all()  # (N, K, T)
+    assert (found.only([1])(values[:, 1:]) == expected[:, 1:]).all()
+
+
+def test_a_prior_is_of_promoter_models_and_a_share() -> None:
+    found = Calibration.of({None: LINE}, {})
+    values = np.array([0.2, 0.8], np.float32)
+    shifted = found.finish(0.01)(values)
+    assert shifted == pytest.approx(shift_prior(LINE.map(values), 0.3, 0.01), rel=1e-6)
+    assert found.finish(0.3)(values) == pytest.approx(found(values), rel=1e-6)
+    for prior in (0.0, 1.0, -1.0, float("nan")):
+        with fails(UsageError):
+            found.finish(prior)
+    with fails(UsageError):
+        Calibration.of({"a": LINE}, {}).finish(0.1)
+
+
+def _written(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+def _edited(*keys: str | int, **fields: object) -> Callable[[Path], None]:
+    """Fields changed below these keys; the file's own checksum is right, as of another version's file."""
+
+    def edit(path: Path) -> None:
+        values = json.loads(path.read_text())
+        del values["sha256"]
+        reduce(getitem, keys, values).update(fields)
+        path.write_text(json.dumps({**values, "sha256": own_digest(values)}))
+
+    return edit
+
+
+FIRST = ("tracks", 0)
+SPOILED: list[Callable[[Path], object]] = [
+    Path.unlink,
+    *(_written(text) for text in (b"{", b"\xff", b"[]", b'{"format": 1, "format": 1}')),
+    lambda path: path.write_text(path.read_text().replace("0.7", "0.8")),
+    *(_edited(format=2), _edited(tracks=[]), _edited(more=1), _edited(weights_sha256="0" * 64)),
+    *(_edited(*FIRST, "map", slope=slope) for slope in (-1, 1e300)),
+    _edited(*FIRST, "map", method="pickle"),
+    *(_edited(*FIRST, positives=10**400), _edited(*FIRST, positives=0, negatives=0)),
+]
+
+
+@pytest.mark.parametrize("spoil", SPOILED, ids=range(len(SPOILED)))
+def test_a_bad_file_is_refused_in_a_sentence(path: Path, spoil: Callable[[Path], None]) -> None:
+    spoil(path)
+    with fails(ModelError, path) as caught:
+        read_calibration(path, WEIGHTS)
+    assert "\n" not in str(caught.value)
+
+
+# Thresholds
+
+
+@pytest.mark.parametrize("prior", [0.5, 0.05, 0.005])
+@pytest.mark.parametrize("rate", [0.05, 0.2])
+def test_a_threshold_has_the_wanted_rate_in_a_population_of_known_truth(prior: float, rate: float) -> None:
+    valid = mixture(8000, 0.5, seed=1)
+    fitted = fit_map(valid.labels, valid.raw, "platt")
+    assert fitted is not None
+    curve = threshold_curve(valid.labels, fitted.map(valid.raw), fitted.prior, prior)
+    chosen = curve.choose(rate)
+    assert chosen is not None and chosen.expected <= rate
+    scan = mixture(2_000_000, prior, seed=2)
+    called = _scores(fitted, scan.raw, prior) >= chosen.threshold
+    false = 1 - scan.labels[called].mean()
+    assert false == pytest.approx(rate, rel=0.25)
+    assert scan.labels[called].sum() / scan.labels.sum() == pytest.approx(chosen.recall, abs=0.03)
+    assert chosen.empirical_low <= false <= chosen.empirical_high
+
+
+def test_the_rates_by_hand() -> None:
+    # Probabilities at one half; a tie of a positive and a negative; no shift.
+    curve = threshold_curve([1, 1, 0, 0], [0.9, 0.6, 0.6, 0.1], 0.5)
+    assert curve.thresholds.tolist() == [0.899999, 0.6, 0.1]  # 0.9 is below 0.9 in float32
+    assert curve.expected == pytest.approx([0.1, (0.1 + 0.4 + 0.4) / 3, (0.1 + 0.4 + 0.4 + 0.9) / 4])
+    first, second, last = (curve.at(place) for place in range(3))
+    assert (first.positives, first.negatives, first.recall, first.empirical) == (1, 0, 0.5, 0.0)
+    assert (second.positives, second.negatives, second.recall) == (2, 1, 1.0)
+    assert second.empirical == pytest.approx(0.5 * 0.5 / (0.5 * 0.5 + 0.5))
+    assert last.empirical == pytest.approx(0.5)
+    assert first.empirical_low == 0 < first.empirical_high < 1
+    assert curve.choose(0.05) is None
+    assert curve.choose(0.1) == first
+    assert curve.choose(0.31) == second
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["platt", "isotonic", "curve"]), st.integers(30, 800))
+def test_a_threshold_selects_the_rows_that_it_speaks_of(seed: int, method: str, rows: int) -> None:
+    """In Python and Parquet, which have float32, and in text, which has six digits; as printed, too."""
+    rng = np.random.default_rng(seed)
+    some = mixture(rows, 0.5, seed, apart=rng.uniform(0.3, 2), slope=rng.uniform(0.2, 4))
+    labels = np.where(np.arange(rows) < 2, [0, 1] * (rows // 2) + [0] * (rows % 2), some.labels)
+    raw = some.raw if rng.random() < 0.5 else np.round(some.raw, 2)
+    fitted = _fitted(method, labels, raw, rng)
+    # Rare positives have scores of few digits, common ones scores that are nearly 1.
+    prior = [None, fitted.prior, 10 ** -rng.uniform(0.1, 6), 1 - 10 ** -rng.uniform(0.1, 6)][seed % 4]
+    curve = threshold_curve(labels, fitted.map(raw), fitted.prior, prior)
+    scores = _scores(fitted, raw, prior)
+    assert (np.diff(curve.thresholds) < 0).all() and (np.diff(curve.expected) >= 0).all()
+    for place in range(len(curve.thresholds)):
+        _check(curve.at(place), labels, scores)
+    # No step is lost but those that six digits don't show.
+    assert len(curve.thresholds) == len({f"{score:.6f}" for score in scores.tolist()})
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [0.0078125, np.nextafter(np.float32(0.0078125), 1)],  # a tie of six digits, which goes down; the next
+        [0.5000005, 0.5000004],
+        [np.nextafter(np.float32(1), 0), 0.9999995, 0.999999],
+        [4e-7, 6e-7, 1.4e-6, 1.5e-6, 0.0],
+        [1e-30, 1e-9],
+    ],
+)
+def test_scores_that_are_nearly_equal(scores: list[float]) -> None:
+    values = np.array([*scores, 0.5], np.float32)
+    labels = np.arange(len(values)) % 2
+    curve = threshold_curve(labels, values, 0.5)
+    for place in range(len(curve.thresholds)):
+        _check(curve.at(place), labels, values)
+
+
+def _fitted(method: str, labels: np.ndarray, raw: np.ndarray, rng: np.random.Generator) -> CalibratedTrack:
+    """By fitting; or a curve of steep and of level parts, such as no fit gives."""
+    positives = int(labels.sum())
+    if method == "curve":
+        x = np.unique(rng.random(8))
+        y = np.sort(np.clip(rng.choice(np.round(rng.random(8), rng.integers(1, 9)), len(x)), 1e-7, 1 - 1e-7))
+        curve = Isotonic(scores=tuple(x.tolist()), probabilities=tuple(y.tolist()))
+        return CalibratedTrack(map=curve, positives=positives, negatives=len(labels) - positives)
+    found = fit_map(labels, raw, "isotonic") if method == "isotonic" else None
+    if found is not None:
+        return found
+    line = fit_platt(labels.astype(bool), raw.astype(float))
+    return CalibratedTrack(map=line, positives=positives, negatives=len(labels) - positives)
+
+
+def _scores(fitted: CalibratedTrack, raw: np.ndarray, prior: float | None) -> np.ndarray:
+    """What `score-promoters --calibrated` gives, float32."""
+    return Calibration.of({None: fitted}, {}).finish(prior)(raw)
+
+
+def _check(chosen: Threshold, labels: np.ndarray, scores: np.ndarray) -> None:
+    expected = [chosen.positives, chosen.negatives]
+    text = np.array([float(f"{score:.6f}") for score in scores.tolist()])
+    printed = float(chosen.printed)
+    whole: tuple[Any, ...] = (scores, scores.astype(np.float64), text, text.astype(np.float32))
+    for values in whole:
+        for threshold in (chosen.threshold, printed):
+            called = labels[values >= threshold]
+            assert [called.sum(), (1 - called).sum()] == expected, (chosen, threshold, values.dtype)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.calibration.stored import FILE, read_calibration
+from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import ChromatinConfig, Config, EncoderConfig, parse_config
 from bigbird_dna.data.chromatin import training_bins
 from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.baselines.kmers import KmerLogistic, PositionLogistic
-from bigbird_dna.calibration.stored import FILE, read_calibration
+from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import EncoderConfig, PromoterTrainingConfig, load_config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences

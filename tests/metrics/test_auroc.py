@@ -1,6 +1,7 @@
-"""AUROC, its interval and differences of two, against their definitions, pair by pair, and samples."""
+"""AUROC and its interval by definition, pair by pair; curves and other metrics against scikit-learn."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,11 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import binomtest, norm, rankdata
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    f1_score,
+    matthews_corrcoef,
+    precision_recall_curve,
+    roc_auc_score,
+    roc_curve,
+)
 
-from bigbird_dna.metrics.auroc import Z95, auroc, auroc_difference, auroc_note
-from bigbird_dna.metrics.curves import Steps, average_precision
-from tests.golden.messages import fails
+from bigbird_dna.metrics.auroc import (
+    UNDEFINED,
+    Z95,
+    Steps,
+    WeightedRows,
+    auroc,
+    auroc_difference,
+    auroc_note,
+    average_precision,
+    precision_recall,
+    thin_curve,
+)
+from bigbird_dna.metrics.resampling import binary_metrics, weighted_metrics
+from tests.golden.messages import fails, message
 
 # Few distinct scores, so that ties are common.
 ROWS = st.lists(
@@ -112,24 +131,6 @@ def test_order_scale_and_direction(rows):
     assert auroc_difference(labels, scores, scores).value == 0
 
 
-@pytest.mark.parametrize(("m", "n", "area"), [(60, 400, 0.8), (150, 1000, 0.95), (200, 200, 0.58)])
-def test_intervals_agree_with_a_bootstrap(m, n, area):
-    rng = np.random.default_rng(7)
-    labels, first = binormal(rng, m, n, area)
-    second = first + rng.normal(size=m + n)
-    samples = []
-    for _ in range(1500):
-        # Classes resampled apart, as DeLong's variance takes their sizes as fixed.
-        rows = np.concatenate([rng.choice(np.flatnonzero(labels == y), (m, n)[1 - y]) for y in (1, 0)])
-        areas = [auroc(labels[rows], scores[rows]).value for scores in (first, second)]
-        samples.append((areas[0], areas[0] - areas[1]))
-    lows, highs = np.percentile(samples, [2.5, 97.5], axis=0)
-    found = auroc(labels, first), auroc_difference(labels, first, second)
-    for estimate, low, high in zip(found, lows, highs, strict=True):
-        assert estimate.low == pytest.approx(low, abs=0.12 * (high - low))
-        assert estimate.high == pytest.approx(high, abs=0.12 * (high - low))
-
-
 @pytest.mark.parametrize(
     ("m", "n", "area", "least", "most_plain"),
     [(60, 60, 0.76, 0.93, 1), (10, 200, 0.99, 0.91, 0.72), (5, 500, 0.95, 0.74, 0.72)],
@@ -148,28 +149,33 @@ def test_interval_covers_the_truth_more_often_than_the_plain_one(m, n, area, lea
 
 
 @pytest.mark.parametrize(
-    ("labels", "scores", "expected", "note"),
+    ("labels", "scores", "expected"),
     [
-        ([1, 1, 0, 0], [3, 4, 1, 2], (1, math.sqrt(0.025), 1), "fully separated"),
-        ([1, 1, 0, 0, 0], [1, 2, 3, 4, 5], (0, 0, 1 - math.sqrt(0.025)), "fully separated"),
-        ([1, 1, 0, 0], [5, 5, 5, 5], (0.5, math.nan, math.nan), "all scores are equal"),
-        ([1, 0, 0], [2, 3, 1], (0.5, math.nan, math.nan), "only one positive"),
-        ([1, 1, 0], [2, 3, 1], (1, math.nan, math.nan), "only one negative"),
-        ([1, 1], [2, 3], (math.nan,) * 3, "no negatives"),
-        ([0, 0], [2, 3], (math.nan,) * 3, "no positives"),
-        ([], [], (math.nan,) * 3, "no measured row"),
-        ([1, 0, 1, 0], [2, 1, 0, 3], None, ""),
+        ([1, 1, 0, 0], [3, 4, 1, 2], (1, math.sqrt(0.025), 1)),
+        ([1, 1, 0, 0, 0], [1, 2, 3, 4, 5], (0, 0, 1 - math.sqrt(0.025))),
+        ([1, 1, 0, 0], [5, 5, 5, 5], (0.5, math.nan, math.nan)),
+        ([1, 0, 0], [2, 3, 1], (0.5, math.nan, math.nan)),
+        ([1, 1, 0], [2, 3, 1], (1, math.nan, math.nan)),
+        ([1, 1], [2, 3], UNDEFINED),
+        ([0, 0], [2, 3], UNDEFINED),
+        ([], [], UNDEFINED),
+        ([1, 0, 1, 0], [2, 1, 0, 3], None),
     ],
 )
-def test_where_the_variance_says_nothing(labels, scores, expected, note):
+def test_where_the_variance_says_nothing_a_note_does(labels, scores, expected):
+    """Also of `binary_metrics`, without resamples, which its others need for an interval."""
     found = auroc(labels, scores)
     if expected:
         assert found == pytest.approx(expected, nan_ok=True)
     else:
         assert found.low < found.value < found.high
-    text = auroc_note(sum(labels), len(labels) - sum(labels), found)
-    assert text.startswith(note) if note != "fully separated" else note in text
-    assert bool(text) == bool(note)
+    n, positives = len(labels), sum(labels)
+    text = auroc_note(positives, n - positives, found)
+    assert bool(text) == bool(expected) and (not text or message(text))
+    metrics = binary_metrics(labels, scores, resamples=0)
+    assert metrics[:2] == (n, positives) and metrics.note == text and math.isnan(metrics.f1_low)
+    assert metrics[2:5] == pytest.approx(found, nan_ok=True)
+    assert math.isnan(metrics.mcc) == math.isnan(metrics.auprc) == math.isnan(found.value)
 
 
 @pytest.mark.parametrize(
@@ -195,9 +201,121 @@ def test_infinite_scores_are_ranked():
 
 
 @pytest.mark.parametrize(
-    ("labels", "scores"), [([0, 1], [0.1, math.nan]), ([0, 1], [0.1]), ([[0, 1]], [[0.1, 0.2]])]
+    ("labels", "scores", "groups"),
+    [
+        ([0, 1], [0.1, math.nan], None),
+        ([0, 1], [0.1], None),
+        ([[0, 1]], [[0.1, 0.2]], None),
+        ([0, 2], [0.1, 0.2], None),
+        ([0, 1], [0.1, 0.2], [1]),
+    ],
 )
-def test_bad_rows(labels, scores):
-    for call in (auroc, lambda y, x: auroc_difference(y, x, x)):
+def test_bad_rows(labels, scores, groups):
+    calls = [partial(binary_metrics, groups=groups)]
+    if groups is None and 2 not in labels:
+        calls += [auroc, lambda y, x: auroc_difference(y, x, x)]
+    for call in calls:
         with fails(ValueError):
             call(labels, scores)
+
+
+@given(ROWS)
+def test_short_curves_are_whole(rows):
+    """Scikit-learn's corners lie on the ROC curve, and hold those of the other; areas are the same."""
+    labels, scores, _ = columns(rows)
+    curve = thin_curve(Steps.of_rows(labels, scores), 100)
+    x, y = curve.T / curve[-1][:, None]
+    false, true, _ = roc_curve(labels, scores, drop_intermediate=False)
+    np.testing.assert_allclose(np.interp(false + true, x + y, y), true, atol=1e-12)
+    assert np.trapezoid(y, x) == pytest.approx(roc_auc_score(labels, scores))
+    recall, precision = precision_recall(curve)
+    expected = precision_recall_curve(labels, scores)
+    points = {*zip(expected[1].round(9), expected[0].round(9), strict=True)}
+    assert {*zip(recall[1:].round(9), precision[1:].round(9), strict=True)} <= points
+    assert recall[0] == 0 and recall[-1] == 1 and (np.diff(recall) > 0).all()
+    area = average_precision_score(labels, scores)
+    assert np.diff(recall) @ precision[1:] == pytest.approx(area)
+
+
+@pytest.mark.parametrize(("m", "n", "digits"), [(5, 8, 9), (900, 30_000, 9), (20_000, 500, 1), (3, 9_000, 0)])
+def test_thinned_curve_stays_close(m, n, digits):
+    y = np.repeat([1, 0], [m, n])
+    x = np.round(np.random.default_rng(5).normal(size=m + n) + 1.5 * y, digits)
+    steps = Steps.of_rows(y, x)
+    points = 50
+    curve = thin_curve(steps, points)
+    assert len(curve) <= 6 * points
+    assert curve[0].tolist() == [0, 0] and curve[-1].tolist() == [n, m]
+    assert (np.diff(curve, axis=0) >= 0).all()
+    # Every corner of the whole curve lies near the thinned one, measured along the diagonal.
+    false, true, _ = roc_curve(y, x, drop_intermediate=False)
+    rates = curve / (n, m)
+    at = np.interp(false + true, rates.sum(axis=1), rates[:, 1])
+    assert np.abs(at - true).max() <= 2 / points
+    # Kept corners are corners of the whole curve.
+    whole = set(zip(np.rint(false * n).astype(int), np.rint(true * m).astype(int), strict=True))
+    assert {tuple(corner) for corner in curve[1:-1:]} - whole == set()
+    # Precision where a corner first reaches its recall is that of the whole curve there.
+    first = np.append(False, curve[1:, 1] > curve[:-1, 1])
+    order = np.sort(x[y == 0])
+    ranked = np.sort(x[y == 1])[::-1]
+    for f, t in curve[first]:
+        assert f == n - np.searchsorted(order, ranked[t - 1], "left")
+
+
+def simulated(rng, n):
+    """`n` pairs whose positives score one deviation above the negatives, as probabilities."""
+    labels = np.tile([0, 1], n)
+    return labels, 1 / (1 + np.exp(0.5 - rng.normal(size=2 * n) - labels))
+
+
+@settings(deadline=None)
+@given(ROWS, st.randoms(use_true_random=False))
+def test_metrics_are_those_of_scikit_learn_and_under_weights_of_repeated_rows(rows, random):
+    labels, scores, _ = columns(rows)
+    scores = scores / 6
+    weights = np.array([random.randint(0, 3) for _ in rows])
+    weights[[labels.argmax(), labels.argmin()]] += 1
+
+    def expected(y, p):
+        rates = roc_auc_score(y, p), average_precision_score(y, p)
+        return *rates, f1_score(y, p >= 0.5, zero_division=0), matthews_corrcoef(y, p >= 0.5)
+
+    found = binary_metrics(labels, scores, resamples=20)
+    assert (found.n, found.positives) == (len(rows), labels.sum())
+    assert (found.auroc, found.auprc, found.f1, found.mcc) == pytest.approx(expected(labels, scores))
+    counted = WeightedRows.of(labels, scores, Steps.of_rows(labels, scores))
+    some = np.stack([weights, 0 * weights, 1 - labels]).astype(float)
+    found = [counted.aurocs(some), *weighted_metrics(counted, scores >= 0.5, some)]
+    repeated = expected(np.repeat(labels, weights), np.repeat(scores, weights))
+    assert [row[0] for row in found] == pytest.approx(repeated)
+    assert np.isnan([row[1:] for row in found]).all()
+
+
+def test_bootstrap_agrees_with_a_slow_one():
+    rng = np.random.default_rng(4)
+    labels, scores = simulated(rng, n=100)
+    found = binary_metrics(labels, scores)
+    slow = []
+    for _ in range(400):
+        rows = rng.integers(len(labels), size=len(labels))
+        y, p = labels[rows], scores[rows]
+        slow.append((average_precision_score(y, p), f1_score(y, p >= 0.5), matthews_corrcoef(y, p >= 0.5)))
+    lows, highs = np.percentile(slow, [2.5, 97.5], axis=0)
+    np.testing.assert_allclose((found.auprc_low, found.f1_low, found.mcc_low), lows, atol=0.025)
+    np.testing.assert_allclose((found.auprc_high, found.f1_high, found.mcc_high), highs, atol=0.025)
+
+
+def test_groups_are_drawn_together():
+    """Every row twice, the copies in one group: the same figures and intervals as every row once."""
+    labels, scores = simulated(np.random.default_rng(1), n=40)
+    groups = np.tile([f"pair {i}" for i in range(len(labels))], 2)
+    order = np.unique(groups[: len(labels)], return_inverse=True)[1]
+    once = binary_metrics(labels, scores, seed=3, groups=order)
+    twice = binary_metrics(np.tile(labels, 2), np.tile(scores, 2), seed=3, groups=groups)
+    apart = binary_metrics(np.tile(labels, 2), np.tile(scores, 2), seed=3)
+    for name in ("auprc", "f1", "mcc"):
+        for end in ("", "_low", "_high"):
+            assert getattr(twice, name + end) == pytest.approx(getattr(once, name + end))
+        widths = [getattr(m, f"{name}_high") - getattr(m, f"{name}_low") for m in (twice, apart)]
+        assert widths[0] > 1.15 * widths[1]

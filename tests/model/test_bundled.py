@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import bigbird_dna
-from bigbird_dna.calibration.stored import FILE, read_calibration
+from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import load_config
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum

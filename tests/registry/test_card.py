@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from bigbird_dna.calibration.fitting import Fitted
-from bigbird_dna.calibration.maps import Platt
-from bigbird_dna.calibration.stored import FILE, Calibration, write_calibration
+from bigbird_dna.calibration.maps import FILE, CalibratedTrack, Calibration, Platt, write_calibration
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.directory import load
@@ -47,7 +45,10 @@ def test_it_has_what_the_files_have(tmp_path: Path, task: str) -> None:
 def test_it_says_what_a_calibration_was_fitted_on(tmp_path: Path) -> None:
     model = make_toy(tmp_path / "toy", "promoter")
     assert "Calibrated" not in card(model)
-    fitted, weights = Fitted(Platt(slope=0.6, intercept=-0.8), 40, 60), checksum(model / "model.safetensors")
+    fitted, weights = (
+        CalibratedTrack(map=Platt(slope=0.6, intercept=-0.8), positives=40, negatives=60),
+        checksum(model / "model.safetensors"),
+    )
     known = {"split": "valid", "windows": 1100, "contigs": ["c_1", "d"], "further_negatives": 20}
     for on in (known, {}, {"windows": None, "contigs": 70}):
         write_calibration(model / FILE, Calibration.of({None: fitted}, on), weights)

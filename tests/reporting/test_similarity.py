@@ -13,7 +13,7 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.metrics.binary import binary_metrics
+from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.reporting.similarity import bin_similarity_report, promoter_similarity_report
 from tests.cli.command import Result, Run, refused
 from tests.golden.messages import fails

@@ -8,8 +8,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.reporting.known_effects import KnownEffect
-from bigbird_dna.reporting.variants import MOST_POINTS, VARIANTS, variant_figure, variant_table
+from bigbird_dna.reporting.variants import MOST_POINTS, VARIANTS, KnownEffect, variant_figure, variant_table
 
 EFFECTS = {"strong": ["loss"], "repair": ["gain"], "weak": ["none"], "flank": ["none"]}
 EFFECTS["mixed"] = ["none", "loss"]

@@ -15,10 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.chromatin.regions import window_start
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.genome.sequence import centred_tiles, clean, reverse_complement
+from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.genome.sequence import Interval, centred_tiles, clean, reverse_complement
+from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
+from bigbird_dna.model.shared_windows import share_windows
 from bigbird_dna.scoring.formats import OutputHeader, write_bigwig
 from bigbird_dna.scoring.promoters import WRITERS
+from bigbird_dna.scoring.region_scores import predict_regions
+from bigbird_dna.scoring.regions import Region
 from bigbird_dna.scoring.scan import ScoredWindow, SignalSpan, count_windows, scan_promoters, signal_spans
 from tests.golden.messages import fails
 
@@ -30,11 +36,6 @@ def toy(sequences: Sequence[str]) -> np.ndarray:
         for sequence in sequences
     ]
     return np.array(values, dtype=np.float32) / np.float32(9973)
-
-
-def motif(sequences: Sequence[str]) -> np.ndarray:
-    """1 for windows with TATA at base 2, else 0."""
-    return np.array([sequence[2:6] == "TATA" for sequence in sequences], dtype=np.float32)
 
 
 def write(path: Path, records: dict[str, str], width: int = 7) -> Path:
@@ -161,28 +162,6 @@ def test_order_of_records_only_orders_the_rows(records: dict[str, str], data: st
     assert sorted(map(repr, rows)) == sorted(map(repr, scan(records)))
 
 
-def test_motif_is_seen_on_its_strand_and_at_its_place() -> None:
-    # 0123456789012345; TATA is its own reverse complement, so the place tells the strands apart.
-    sequence = "GGGGGTATAGGGGGGG"
-    rows = scan({"c": sequence}, window=10, stride=1, predict=motif)
-    hits = [(row.start, row.end, row.strand) for row in rows if row.score == 1]
-    # "+": start 3 puts TATA at base 2. "-": end 11 does so, counted from the right.
-    assert hits == [(1, 11, "-"), (3, 13, "+")]
-
-
-def test_short_record_is_centred_and_noted() -> None:
-    seen: list[str] = []
-
-    def predict(sequences: Sequence[str]) -> np.ndarray:
-        seen.extend(sequences)
-        return toy(sequences)
-
-    rows = scan({"even": "ACGA", "odd": "ACG"}, window=8, predict=predict)
-    assert seen == ["NNACGANN", "NNTCGTNN", "NNACGNN", "NNCGTNN"]
-    assert [(r.start, r.end, r.note) for r in rows] == [(0, 4, "short")] * 2 + [(0, 3, "short")] * 2
-    assert all(row.score is not None for row in rows)
-
-
 @pytest.mark.parametrize("kept_bases", [1, 1 << 24])
 def test_a_window_that_comes_again_is_not_predicted_again(kept_bases: int) -> None:
     rng = np.random.default_rng(0)
@@ -199,18 +178,6 @@ def test_a_window_that_comes_again_is_not_predicted_again(kept_bases: int) -> No
     assert [tuple(row) for row in rows] == expected(records, 8, 8, 0.25, "+-")
     # 64 records differ, and so do the windows of `full` on both strands.
     assert (len(seen) <= 66) == (kept_bases > 1)
-
-
-def test_windows_full_of_n_are_listed_without_a_score() -> None:
-    rows = scan({"c": "NNNNNACGTACG"}, window=6, stride=6, max_n=0.5)
-    assert [(r.start, r.score is None, r.note) for r in rows] == [
-        (0, True, "n_fraction=0.8333"),
-        (0, True, "n_fraction=0.8333"),
-        (6, False, ""),
-        (6, False, ""),
-    ]
-    short = scan({"c": "NNN"}, window=6)
-    assert [(r.score, r.note) for r in short] == [(None, "short;n_fraction=1")] * 2
 
 
 @pytest.mark.parametrize("contigs", [{"other": 12}, {"c": 13}])
@@ -350,9 +317,10 @@ INFO = OutputHeader(
 HEAD = "## bigbird-dna 1\n## model ab\n"
 
 
-def test_tsv(tmp_path: Path) -> None:
-    WRITERS["tsv"](tmp_path / "x.tsv", ROWS, INFO)
-    assert (tmp_path / "x.tsv").read_text() == HEAD + (
+# "+" has its TSS bases at 4 and 6 of c, "-" at 1 and 3; the second window has no score.
+SIGNAL = [("c", 0, 2, 1.0), ("c", 3, 6, 0.25), ("d", 0, 3, 0.5)]
+TEXTS = {
+    "tsv": (
         "#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
         "c\t0\t6\tc:0-6(+)\t0.250000\t+\t.\n"
         "c\t0\t6\tc:0-6(-)\t1.000000\t-\t.\n"
@@ -360,33 +328,27 @@ def test_tsv(tmp_path: Path) -> None:
         "c\t2\t8\tc:2-8(-)\tNA\t-\tn_fraction=0.5\n"
         "d\t0\t3\td:0-3(+)\t0.500000\t+\tshort\n"
         "d\t0\t3\td:0-3(-)\t0.000000\t-\tshort\n"
-    )
+    ),
+    "bed": (
+        "#contig\tstart\tend\tname\tscore\tstrand\tprobability\tnote\n"
+        "c\t0\t6\tc:0-6(+)\t250\t+\t0.250000\t.\n"
+        "c\t0\t6\tc:0-6(-)\t1000\t-\t1.000000\t.\n"
+        "c\t2\t8\tc:2-8(+)\t0\t+\tNA\tn_fraction=0.5\n"
+        "c\t2\t8\tc:2-8(-)\t0\t-\tNA\tn_fraction=0.5\n"
+        "d\t0\t3\td:0-3(+)\t500\t+\t0.500000\tshort\n"
+        "d\t0\t3\td:0-3(-)\t0\t-\t0.000000\tshort\n"
+    ),
+    "bedgraph": "".join(f"{c}\t{s}\t{e}\t{v:.6f}\n" for c, s, e, v in SIGNAL),
+}
 
 
-def test_bed_has_whole_scores_up_to_1000(tmp_path: Path) -> None:
-    WRITERS["bed"](tmp_path / "x.bed", ROWS, INFO)
-    lines = (tmp_path / "x.bed").read_text().removeprefix(HEAD).splitlines()
-    assert lines[1:5] == [
-        "c\t0\t6\tc:0-6(+)\t250\t+\t0.250000\t.",
-        "c\t0\t6\tc:0-6(-)\t1000\t-\t1.000000\t.",
-        "c\t2\t8\tc:2-8(+)\t0\t+\tNA\tn_fraction=0.5",
-        "c\t2\t8\tc:2-8(-)\t0\t-\tNA\tn_fraction=0.5",
-    ]
-
-
-# "+" has its TSS bases at 4 and 6 of c, "-" at 1 and 3; the second window has no score.
-SIGNAL = [("c", 0, 2, 1.0), ("c", 3, 6, 0.25), ("d", 0, 3, 0.5)]
-
-
-def test_bedgraph(tmp_path: Path) -> None:
-    WRITERS["bedgraph"](tmp_path / "x.bedgraph", ROWS, INFO)
-    text = (tmp_path / "x.bedgraph").read_text()
-    assert text == HEAD + "".join(f"{c}\t{s}\t{e}\t{v:.6f}\n" for c, s, e, v in SIGNAL)
+@pytest.mark.parametrize("format", TEXTS)
+def test_text(tmp_path: Path, format: str) -> None:
+    WRITERS[format](tmp_path / "x", ROWS, INFO)
+    assert (tmp_path / "x").read_text() == HEAD + TEXTS[format]
 
 
 def test_bigwig_reads_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    import pybigtools
-
     WRITERS["bigwig"](tmp_path / "x.bw", ROWS, INFO)
     with pybigtools.open(str(tmp_path / "x.bw")) as stored:
         assert stored.chroms() == INFO.contigs
@@ -405,12 +367,9 @@ def test_parquet_reads_back_in_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
     assert stored.schema_arrow.metadata == {b"bigbird-dna": b"1", b"model": b"ab"}
     table = stored.read().to_pylist()
     assert list(table[0]) == ["contig", "start", "end", "name", "score", "strand", "note"]
-    for row, stored_row in zip(ROWS, table, strict=True):
-        assert stored_row["name"] == row.name
-        assert (stored_row["contig"], stored_row["start"], stored_row["end"]) == row[:3]
-        assert stored_row["strand"] == row.strand
-        assert stored_row["note"] == (row.note or None)
-        assert stored_row["score"] == pytest.approx(row.score, abs=1e-7)
+    for (contig, start, end, strand, score, note), found in zip(ROWS, table, strict=True):
+        name = f"{contig}:{start}-{end}({strand})"
+        assert [*found.values()] == [contig, start, end, name, pytest.approx(score), strand, note or None]
 
 
 # Disks with little room
@@ -440,3 +399,112 @@ def test_a_disk_with_little_room_is_told_of_before_anything_is_lost(
     assert caught.value.errno == errno.ENOSPC and not [*path.parent.iterdir()]
     write_bigwig(path, VALUES, {"one": 5000}, "window")
     assert [*pybigtools.open(str(path)).records("one")] == [value[1:] for value in VALUES]
+
+
+# Bins that share windows, against each bin's own bases
+
+
+SIZE, WINDOW = 20, 140  # seven bins
+
+
+def bases(sequences: Sequence[str], count: int) -> np.ndarray:
+    """What a predictor of `count` bins would give that counts A and C in each: (W, K, 2)."""
+    starts = centered_bins(WINDOW, SIZE, count)
+    texts = [[sequence[start : start + SIZE] for start in starts] for sequence in sequences]
+    counts = [[[text.count("A"), text.count("C")] for text in row] for row in texts]
+    return np.array(counts, np.float32) / SIZE
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    path = tmp_path_factory.mktemp("reference") / "genome.fa.gz"
+    rng = np.random.default_rng(0)
+    first, second = ("".join(rng.choice(list("ACGT"), length)) for length in (3000, 1210))
+    write_fasta(path, [("a", first), ("b", second[:700] + "N" * 200 + second[900:])])
+    return Reference(path)
+
+
+bins = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 1190)), min_size=1, max_size=40)
+
+
+@given(bins, st.sampled_from([1, 3, 5, 7]))
+def test_every_bin_gets_its_own_prediction(
+    reference: Reference, chosen: list[tuple[str, int]], count: int
+) -> None:
+    contigs, starts = [contig for contig, _ in chosen], np.array([start for _, start in chosen])
+    shared = share_windows(contigs, starts, SIZE, WINDOW, count)
+    assert len(set(shared.windows)) == len(shared.windows) <= len(set(chosen))
+    found = np.full((len(chosen), 2), np.nan)
+    for numbers, values in shared.predicted(reference, lambda texts: bases(texts, count)):
+        assert np.isnan(found[numbers]).all()
+        found[numbers] = values
+    for (contig, start), row in zip(chosen, found, strict=True):
+        text = reference.fetch(Interval(contig, start, start + SIZE))
+        np.testing.assert_allclose(row, [text.count("A") / SIZE, text.count("C") / SIZE])
+    # The window of a bin is the same whichever others are asked for.
+    alone = share_windows(contigs[:1], starts[:1], SIZE, WINDOW, count)
+    assert alone.windows[0] == shared.windows[shared.owner[0]]
+    assert alone.place[0] == shared.place[0]
+    if count == 1:
+        middle = window_start(starts, SIZE, WINDOW)
+        assert [shared.windows[owner].start for owner in shared.owner] == middle.tolist()
+
+
+def test_side_by_side_bins_need_few_windows() -> None:
+    starts = np.arange(0, 1400, SIZE)
+    assert len(share_windows(["a"] * 70, starts, SIZE, WINDOW, 7).windows) == 10
+    assert len(share_windows(["a"] * 70, starts + 3, SIZE, WINDOW, 7).windows) == 10
+    assert len(share_windows(["a"] * 70, starts, SIZE, WINDOW, 1).windows) == 70
+
+
+@pytest.mark.parametrize("summary", ["max", "mean"])
+@pytest.mark.parametrize("at_once", [1, 5, 1000])
+def test_regions_that_share_windows(reference: Reference, summary: str, at_once: int) -> None:
+    regions = [
+        Region("a", 40, 60, "bin"),
+        Region("a", 0, 400, "many"),
+        Region("b", 640, 960, "gap"),
+        Region("a", 47, 60, "off the grid"),
+        Region("b", 760, 780, "inside the gap"),
+        Region("b", 1190, 1210, "at the end"),
+    ]
+
+    def run(some: Sequence[Region], count: int) -> list[tuple[str, list[float] | None, str]]:
+        found = predict_regions(
+            some,
+            reference,
+            lambda texts: bases(texts, count),
+            window=WINDOW,
+            bin_size=SIZE,
+            together=count,
+            summary=summary,  # type: ignore[arg-type]
+            max_n=0.5,
+            bins_at_once=at_once,
+        )
+        return [
+            (region.name, None if values is None else values.tolist(), note) for region, values, note in found
+        ]
+
+    rows = run(regions, 5)
+    assert [name for name, _, _ in rows] == [region.name for region in regions]
+    plain = run(regions, 1)
+    # Without N about, a bin's bases are the same in whatever window.
+    for shared, own in zip(rows[:2], plain[:2], strict=True):
+        np.testing.assert_allclose(shared[1], own[1], rtol=1e-6)
+    assert rows[4] == ("inside the gap", None, "too_many_n")
+    assert rows[2][2].startswith("too_many_n=") and rows[5][2] == "contig_edge"
+    # Each as it is alone.
+    for region, row in zip(regions, rows, strict=True):
+        assert run([region], 5) == [row]
+    assert run(regions[::-1], 5) == rows[::-1]
+
+
+def test_bins_of_the_middle() -> None:
+    assert [middle_bins(8000, 200, part) for part in (0, 0.01, 0.25, 0.5, 1)] == [1, 1, 9, 19, 39]
+    assert middle_bins(1000, 200, 1) == whole_bins(1000, 200) == 5
+    assert middle_bins(2000, 200, 0.3) == 3
+    for window in range(200, 3000, 100):
+        for part in np.linspace(0, 1, 21):
+            count = middle_bins(window, 200, part)
+            assert count % 2 == 1 and (count == 1 or count * 200 <= part * window + 1e-6)
+            assert count + 2 > part * window / 200 - 1e-6 or count == 1

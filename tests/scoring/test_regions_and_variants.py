@@ -14,7 +14,7 @@ from bigbird_dna.errors import BigBirdDnaError, UsageError
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from tests.cli.command import Run, refused
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 from tests.toys import random_dna
 
 UP, DOWN = 40, 20
@@ -78,6 +78,11 @@ def test_a_region_as_long_as_the_window_has_the_score_of_score_promoters(
     written = pd.read_parquet(tmp_path / "x.parquet")
     found = promoter.predict_regions(written[["contig", "start", "end", "strand"]], genome)
     np.testing.assert_array_equal(found["score"], written["score"].astype(np.float32))
+    with Reference(genome) as opened:
+        columns = (written[name] for name in ("contig", "start", "end", "strand"))
+        windows = [opened.fetch(Interval(*place)) for place in zip(*columns, strict=True)]
+    assert len(windows) == 2 * 13
+    np.testing.assert_array_equal(promoter.predict(windows), found["score"])
     assert found["strand"].tolist() == written["strand"].tolist()
     places = zip(found["start"], found["strand"], strict=True)
     assert found["site"].tolist() == [start + (UP if strand == "+" else DOWN - 1) for start, strand in places]
@@ -125,29 +130,28 @@ def test_what_cannot_be_scored_is_missing_and_says_why(promoter: Any, chromatin:
     assert effects["one"].isna().tolist() == (effects["note"] != ".").tolist()
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        None,
-        3,
-        ["a:1-5"],
-        [("a", 1)],
-        [("zz", 1, 5)],
-        [("a", 5, 5)],
-        [("a", -1, 5)],
-        [("a", 1.5, 9)],
-        [("a", 1, True)],
-        [(1, 1, 9)],
-        [("a", 1, 9, "x")],
+WRONG: dict[str, list[Any]] = {
+    "predict_regions": [
+        *(None, 3, "missing.bed"),
+        *([row] for row in ("a:1-5", ("a", 1), ("zz", 1, 5), ("a", 5, 5), ("a", -1, 5), ("a", 1.5, 9))),
+        *([row] for row in (("a", 1, True), (1, 1, 9), ("a", 1, 9, "x"))),
         pd.DataFrame({"contig": ["a"], "start": [1]}),
         pd.DataFrame({"chrom": ["a"], "start": [1], "end": [0]}, index=["r"]),
-        "missing.bed",
     ],
-)
-def test_wrong_regions_are_one_sentence(promoter: Any, chromatin: Any, genome: Path, given: Any) -> None:
-    for model in (promoter, chromatin):
+    "variant_effects": [
+        *(None, "missing.vcf"),
+        *([row] for row in ("a:450", ("a", 450, "A"), ("a", 0, "A", "C"), ("a", "x", "A", "C"))),
+        *([row] for row in (("a", 5, None, "C"), ("a", 5, "A", ""), ("a", 5, "A", "C,"))),
+        pd.DataFrame({"contig": ["a"], "pos": [5], "ref": ["A"]}),
+    ],
+}
+
+
+@pytest.mark.parametrize("method", WRONG)
+def test_what_is_no_region_or_variant_is_one_sentence(model: Any, genome: Path, method: str) -> None:
+    for given in WRONG[method]:
         with fails(BigBirdDnaError) as caught:
-            model.predict_regions(given, genome)
+            getattr(model, method)(given, genome)
         assert "\n" not in str(caught.value)
 
 
@@ -286,29 +290,7 @@ def test_sites_beside_the_reference_are_counted(
     variant = f"a:450:{sequence[449]}:{other(sequence[449])}"
     sites = [("a", 440, 441), ("zz", 5, 6), ("zz", 7, 8), ("a", 899, 901)]
     assert promoter.variant_effects(variant, genome, sites=sites)["site"].tolist() == [441]
-    said = capsys.readouterr().err
-    assert f"warning: sites: 2 sites on contigs that {genome} has not got (zz)" in said
-    assert f"warning: sites: 1 sites reach beyond their contigs in {genome} (a)" in said
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        None,
-        ["a:450"],
-        [("a", 450, "A")],
-        [("a", 0, "A", "C")],
-        [("a", "x", "A", "C")],
-        [("a", 5, None, "C")],
-        [("a", 5, "A", "")],
-        [("a", 5, "A", "C,")],
-        pd.DataFrame({"contig": ["a"], "pos": [5], "ref": ["A"]}),
-        "missing.vcf",
-    ],
-)
-def test_wrong_variants_are_one_sentence(promoter: Any, genome: Path, given: Any) -> None:
-    with fails(BigBirdDnaError):
-        promoter.variant_effects(given, genome)
+    message(capsys.readouterr().err, "(zz)", "(a)", genome)
 
 
 def test_faults_of_a_bed_file_have_its_line(promoter: Any, genome: Path, tmp_path: Path) -> None:
@@ -337,13 +319,9 @@ OWN = ("PROMOTER_REF", "PROMOTER_ALT", "PROMOTER_DELTA", "PROMOTER_SITE", "PROMO
 
 
 @pytest.fixture(scope="module")
-def vcf(home: Path) -> Path:
+def vcf(home: Path, sequence: str) -> Path:
     """An SNV with two ALTs, a deletion, an insertion, and what can't be scored."""
-    path = home / "several.vcf"
-    with Reference(home / "genome.fa.gz") as genome:
-        from bigbird_dna.genome.sequence import Interval
-
-        bases = genome.fetch(Interval("a", 0, 900))
+    path, bases = home / "several.vcf", sequence
     others = [base for base in "ACGT" if base != bases[299]]
     rows = [
         (300, bases[299], f"{others[0]},{others[1]}"),
@@ -404,9 +382,8 @@ def test_sites_and_stride_are_kept_to(run: Run, home: Path, vcf: Path, tmp_path:
     )
     result = run(*words, "--tss", tmp_path / "sites.bed")
     assert result.code == 0
-    off = f"warning: {tmp_path / 'sites.bed'}: "
-    assert f"{off}1 sites on contigs that {genome} has not got (nowhere)" in result.err
-    assert f"{off}2 sites reach beyond their contigs in {genome} (a)" in result.err
+    warned = [line.partition("warning: ")[2] for line in result.err.splitlines() if "warning: " in line]
+    message("\n".join(warned), tmp_path / "sites.bed", genome, "(nowhere)", "(a)")
     lines = output.read_text().splitlines()
     assert "--tss" in lines[2] and "--stride" not in lines[2] and "--offsets" not in lines[2]
     found = pd.read_csv(output, sep="\t", skiprows=3)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -52,18 +51,8 @@ OTHERWISE = {"auc-report": ("--threads", 1)}
 """Options that decide nothing about a command's result."""
 
 
-class Home(NamedTuple):
-    """Models of random weights, and what they score."""
-
-    path: Path
-
-    @property
-    def genome(self) -> Path:
-        return self.path / "genome.fa.gz"
-
-
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("same-bytes")
     tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 48)
     sizes = {"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 48, "heads": 3}
@@ -72,7 +61,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
         save(home / name, random_model(tokenizer, config, settings, scale=2.0), {}, {}, {})
     (home / "genome.fa").write_text("".join(f">{name}\n{one}\n" for name, one in RECORDS.items()))
     prepare_reference(home / "genome.fa", home / "genome.fa.gz")
-    return Home(home)
+    return home
 
 
 def windows(count: int, seed: int = 0) -> list[str]:
@@ -86,8 +75,8 @@ def windows(count: int, seed: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["promoter", "chromatin"])
-def test_a_window_has_the_same_bits_in_any_company(home: Home, name: str) -> None:
-    model = bigbird_dna.load(home.path / name)
+def test_a_window_has_the_same_bits_in_any_company(home: Path, name: str) -> None:
+    model = bigbird_dna.load(home / name)
     assert isinstance(model, LoadedPromoterModel | LoadedChromatinModel)
     some = windows(24)
     methods: list[Callable[..., np.ndarray]] = [model.window_probabilities]
@@ -109,8 +98,8 @@ def test_a_window_has_the_same_bits_in_any_company(home: Home, name: str) -> Non
             np.testing.assert_array_equal(found, alone[chosen])
 
 
-def test_long_rows_too(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = bigbird_dna.load(home.path / "promoter")
+def test_long_rows_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = bigbird_dna.load(home / "promoter")
     assert isinstance(model, LoadedPromoterModel)
     some = windows(9)
     with cpu_threads(2):
@@ -152,21 +141,6 @@ def test_shapes_of_a_gpus_calls_are_by_the_rows_own_length(
     assert all(len(seen) == 1 for seen in shapes.values()) and len(shapes) == 10
 
 
-@pytest.mark.parametrize("format", ["tsv", "bed", "bedgraph", "bigwig", "parquet"])
-def test_scores_of_any_batch_size_and_threads_are_one_file(
-    run: Run, home: Home, tmp_path: Path, format: str
-) -> None:
-    found = set()
-    for number, words in enumerate(((), ("--batch-size", 1), ("--batch-size", 7, "--threads", 1))):
-        path = tmp_path / f"{number}.{format}"
-        outcome = run(
-            "score-promoters", home.path / "promoter", home.genome, "--stride", 9, "-o", path, *words
-        )
-        assert outcome.code == 0, outcome.err
-        found.add(path.read_bytes())
-    assert len(found) == 1
-
-
 FORMS = [("--tracks", "*", "--format", form) for form in ("vcf", "tsv")]
 KINDS: dict[str, tuple[str, str, list[tuple[object, ...]]]] = {
     "fa": ("score-promoters", "promoter", [("--stride", 7)]),
@@ -192,7 +166,7 @@ def items(ending: str, rng: np.random.Generator) -> dict[str, str]:
 
 @pytest.mark.parametrize("ending", KINDS)
 def test_an_item_has_the_same_lines_whatever_the_file_holds_besides(
-    run: Run, home: Home, tmp_path: Path, ending: str
+    run: Run, home: Path, tmp_path: Path, ending: str
 ) -> None:
     rng, path = np.random.default_rng(0), tmp_path / f"some.{ending}"
     command, model, variants = KINDS[ending]
@@ -200,8 +174,8 @@ def test_an_item_has_the_same_lines_whatever_the_file_holds_besides(
 
     def scored(names: Iterable[str], *words: object) -> list[list[str]]:
         path.write_text(VCF * (ending == "vcf") + "".join(known[name] for name in names))
-        reference = () if ending == "fa" else ("--reference", home.genome)
-        outcome = run(command, home.path / model, path, *reference, *words)
+        reference = () if ending == "fa" else ("--reference", home / "genome.fa.gz")
+        outcome = run(command, home / model, path, *reference, *words)
         assert outcome.code == 0, outcome.err
         cells = [line.split("\t") for line in outcome.out.splitlines()]
         return [line for line in cells if not known.keys().isdisjoint(line[:4])]
@@ -223,7 +197,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def inputs(run: Run, home: Home, tmp_path: Path) -> Path:
+def inputs(run: Run, home: Path, tmp_path: Path) -> Path:
     """Directory of a file of every kind that commands read."""
     inputs = tmp_path / "inputs"
     inputs.mkdir()
@@ -246,9 +220,9 @@ def inputs(run: Run, home: Home, tmp_path: Path) -> Path:
     )
     lines = [("split", *COLUMNS), *(("valid", *row) for row in rows)]
     (inputs / "bits.tsv").write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
-    variants = ("score-variants", home.path / "chromatin", inputs / "v.vcf", "--reference", home.genome)
+    variants = ("score-variants", home / "chromatin", inputs / "v.vcf", "--reference", home / "genome.fa.gz")
     for name, words in {
-        "scores.tsv": ("score-promoters", home.path / "promoter", home.genome),
+        "scores.tsv": ("score-promoters", home / "promoter", home / "genome.fa.gz"),
         "scored.vcf": (*variants, "--tracks", "*"),
     }.items():
         outcome = run(*words, "-o", inputs / name)
@@ -257,10 +231,10 @@ def inputs(run: Run, home: Home, tmp_path: Path) -> Path:
 
 
 def test_a_result_does_not_say_where_it_was_written(
-    run: Run, home: Home, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, home: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scores = ("score-promoters", home.path / "promoter", home.genome)
-    chromatin, reference = home.path / "chromatin", ("--reference", home.genome)
+    scores = ("score-promoters", home / "promoter", home / "genome.fa.gz")
+    chromatin, reference = home / "chromatin", ("--reference", home / "genome.fa.gz")
     variants = ("score-variants", chromatin, inputs / "v.vcf", *reference, "--tracks", "*")
     loss = ("report plot-loss", f"one={inputs / 'training.jsonl'}")
     commands = {
@@ -273,7 +247,7 @@ def test_a_result_does_not_say_where_it_was_written(
         "pretraining": ("report pretraining", inputs, "--bits-per-base", inputs / "bits.tsv"),
         **{f"loss.{ending}": loss for ending in ("svg", "png", "pdf")},
         "scores.svg": ("report plot-scores", inputs / "scores.tsv"),
-        "attention.svg": ("report plot-attention", home.path / "promoter"),
+        "attention.svg": ("report plot-attention", home / "promoter"),
         "summary.tsv": ("report summary", "--pretraining", inputs / "metrics.json"),
     }
     (tmp_path / "other/deeper").mkdir(parents=True)

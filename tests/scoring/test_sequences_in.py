@@ -11,8 +11,7 @@ from Bio.SeqRecord import SeqRecord
 
 import bigbird_dna
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, reverse_complement
+from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.settings import PretrainingSettings
 from tests.golden.messages import fails
 from tests.toys import random_dna, random_model, small_tokenizer
@@ -22,15 +21,6 @@ WINDOWS = {"promoter": 60, "chromatin": 120}
 
 def window(model: Any, seed: int = 0) -> str:
     return random_dna(WINDOWS[model.task], seed)
-
-
-def test_a_bare_text_is_one_sequence(model: Any) -> None:
-    text = window(model)
-    score = model.predict(text)
-    assert len(score) == 1
-    np.testing.assert_array_equal(score, model.predict([text]))
-    assert model.embed(text).shape == (1, 16)
-    np.testing.assert_array_equal(model.predict(np.array(text)), score)
 
 
 def test_every_form_gives_the_same_bits(model: Any) -> None:
@@ -44,16 +34,14 @@ def test_every_form_gives_the_same_bits(model: Any) -> None:
         (text for text in texts),
         [Seq(text) for text in texts],
         [MutableSeq(text) for text in texts],
-        [
-            SeqRecord(Seq(text), id=f"r{number}", description="no letters")
-            for number, text in enumerate(texts)
-        ],
+        [SeqRecord(Seq(text), id="r", description="no letters") for text in texts],
         [text.lower() for text in texts],
         pd.array(texts, dtype="string"),
     ]
     for form in forms:
         np.testing.assert_array_equal(model.predict(form), expected)
-    for single in (Seq(texts[0]), SeqRecord(Seq(texts[0]), id="r")):
+    assert model.embed(texts[0]).shape == (1, 16)
+    for single in (texts[0], np.array(texts[0]), Seq(texts[0]), SeqRecord(Seq(texts[0]), id="r")):
         np.testing.assert_array_equal(model.predict(single), expected[:1])
         np.testing.assert_array_equal(model.embed(single), model.embed(texts[0]))
 
@@ -84,44 +72,25 @@ def test_nothing_in_gives_nothing_out(promoter: Any, chromatin: Any) -> None:
     assert promoter.predict(empty).shape == (0,) and chromatin.predict(empty).shape == (0, 2)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        None,
-        7,
-        b"ACGT",
-        {"a": "ACGT"},
-        {"ACGT"},
-        pd.DataFrame({"dna": ["ACGT"]}),
-        np.array([["ACGT"]]),
-        ["ACGT", None],
-        [b"ACGT"],
-        np.array([b"ACGT"]),
-        [1, 2],
-        [["ACGT"]],
-        pd.Series(["ACGT", np.nan], index=["x", "y"]),
-        pd.Series(["ACGT", None], dtype="string"),
-        "",
-        ["ACGT", ""],
-        Seq(None, length=4),
-    ],
-)
-def test_what_is_not_sequences_is_one_sentence(model: Any, given: Any) -> None:
-    for method in (model.predict, model.embed):
+WRONG: list[Any] = [
+    *(None, 7, b"ACGT", {"a": "ACGT"}, {"ACGT"}, "", Seq(None, length=4)),
+    *(["ACGT", None], [b"ACGT"], [1, 2], [["ACGT"]], ["ACGT", ""]),
+    *(pd.DataFrame({"dna": ["ACGT"]}), np.array([["ACGT"]]), np.array([b"ACGT"])),
+    *(pd.Series(["ACGT", np.nan], index=["x", "y"]), pd.Series(["ACGT", None], dtype="string")),
+]
+
+
+@pytest.mark.parametrize("method", ["predict", "embed"])
+def test_what_is_not_sequences_is_one_sentence(model: Any, method: str) -> None:
+    for given in WRONG:
         with fails(UsageError) as caught:
-            method(given)
+            getattr(model, method)(given)
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
 
 
 def test_other_letters_are_named_with_index_and_position(model: Any) -> None:
     text = window(model)
-    for letter, hint in (
-        ("U", "RNA"),
-        ("E", "protein"),
-        ("é", "'é' is not a DNA letter"),
-        ("-", "'-'"),
-        ("\n", "0x0a"),
-    ):
+    for letter, hint in (("U", "RNA"), ("E", "protein"), ("é", "'é'"), ("-", "'-'"), ("\n", "0x0a")):
         wrong = text[:9] + letter + text[10:]
         for method in (model.predict, model.embed):
             with fails(DataError, hint):
@@ -139,12 +108,13 @@ def test_codes_for_several_bases_are_n(model: Any) -> None:
 
 def test_other_lengths_are_refused_by_name(model: Any) -> None:
     text, size = window(model), WINDOWS[model.task]
-    with fails(UsageError, "sequences[1]", size - 1, size):
-        model.predict([text, text[1:]])
-    with fails(UsageError, size + 3):
-        model.predict(text + "ACG")
-    with fails(UsageError, size + 1):
-        model.predict(pd.Series([text + "A"], index=["a"]))
+    for given, *named in (
+        ([text, text[1:]], "sequences[1]", size - 1, size),
+        (text + "ACG", size + 3),
+        (pd.Series([text + "A"], index=["a"]), size + 1),
+    ):
+        with fails(UsageError, *named):
+            model.predict(given)
 
 
 @pytest.mark.parametrize("missing", [1, 2, 7, 20])
@@ -157,16 +127,6 @@ def test_a_short_sequence_scores_as_the_command_line_has_it(
     scores = pd.read_parquet(tmp_path / "x.parquet")["score"].to_numpy()
     found = promoter.predict([text, reverse_complement(text)], pad=True)
     np.testing.assert_array_equal(found, scores.astype(np.float32))
-
-
-def test_windows_score_as_the_command_line_has_them(promoter: Any, home: Path, tmp_path: Path) -> None:
-    bigbird_dna.score_promoters(promoter, home / "genome.fa.gz", tmp_path / "x.parquet", stride=70)
-    table = pd.read_parquet(tmp_path / "x.parquet")
-    with Reference(home / "genome.fa.gz") as genome:
-        places = zip(*(table[name] for name in ("contig", "start", "end", "strand")), strict=True)
-        texts = [genome.fetch(Interval(*place)) for place in places]
-    assert len(texts) == 2 * 13
-    np.testing.assert_array_equal(promoter.predict(texts), table["score"].to_numpy().astype(np.float32))
 
 
 def test_a_short_sequence_is_a_contig_of_its_own_to_a_chromatin_model(chromatin: Any, tmp_path: Path) -> None:
@@ -197,12 +157,9 @@ def test_mostly_n_has_no_score(model: Any) -> None:
     assert [bool(np.isnan(row).any()) for row in found] == [True, False, True, False]
     np.testing.assert_array_equal(found[[1, 3]], model.predict([rows[1], rows[3]]))
     assert not np.isnan(model.predict(rows, max_n=1)).any()
-    with fails(UsageError):
-        model.predict(text, max_n=1.5)
-    with fails(UsageError):
-        model.predict(text, batch_size=0)
-    with fails(UsageError):
-        model.predict(text, device="gpu")
+    for wrong in ({"max_n": 1.5}, {"batch_size": 0}, {"device": "gpu"}):
+        with fails(UsageError):
+            model.predict(text, **wrong)
 
 
 def test_each_base_has_the_vector_of_its_token(model: Any) -> None:

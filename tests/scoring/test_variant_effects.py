@@ -352,91 +352,61 @@ def example() -> tuple[list[VcfRecord], list[ScoredRecord]]:
 @pytest.mark.parametrize("per_track", [False, True])
 def test_vcf_is_read_by_htslib(tmp_path: Path, per_track: bool) -> None:
     records, scored = example()
-    path = tmp_path / "x.vcf"
+    path, keys = tmp_path / "x.vcf", ["MAX", "MAXTRACK", *["DELTA", "LOGODDS"] * per_track]
     write(path, scored, "vcf", TrackEffects(WINDOW, OFFSETS, NAMES, per_track), HEAD)
     lines = path.read_text().splitlines()
     assert [line for line in lines if line in META] == [*META[:2], *META[4:]]
-    assert lines[4:7] == [
-        "##bigbird_dna_version=1.2",
-        "##bigbird_dna_model=abcd",
-        "##bigbird_dna_command=bigbird-dna score-variants m x.vcf",
-    ]
-    keys = ["MAX", "MAXTRACK", *(["DELTA", "LOGODDS"] if per_track else []), "NOTE"]
-    assert [line.split(",")[0] for line in lines if "ID=BBD_" in line] == [
-        f"##INFO=<ID=BBD_{key}" for key in keys
-    ]
-    assert all('Source="bigbird-dna",Version="1.2">' in x for x in lines if "ID=BBD_" in x)
-    body = [line.split("\t") for line in lines if not line.startswith("##")]
-    assert "\t".join(body.pop(0)) == COLUMN_LINE
+    own = ("version=1.2", "model=abcd", f"command={COMMAND}")
+    assert lines[4:7] == [f"##bigbird_dna_{one}" for one in own]
+    described = [line for line in lines if "ID=BBD_" in line]
+    assert [line.split(",")[0] for line in described] == [f"##INFO=<ID=BBD_{key}" for key in [*keys, "NOTE"]]
+    assert all('Source="bigbird-dna",Version="1.2">' in line for line in described)
+    head, *body = (line.split("\t") for line in lines if not line.startswith("##"))
+    assert "\t".join(head) == COLUMN_LINE
     for row, fields in zip(records, body, strict=True):
         assert (*fields[:7], *fields[8:]) == (*row.columns[:7], *row.rest.split("\t"))
     assert [fields[7].split("BBD_")[0] for fields in body] == ["AF=0.5;DB;", "", "AF=1;", ""]
     with pysam.VariantFile(str(path)) as vcf:
-        order = vcf.header.info["BBD_DELTA"].description if per_track else None
+        if per_track:
+            order = vcf.header.info["BBD_DELTA"].description.strip('"').rsplit(" ", 1)[1]
+            assert tuple(map(unquote, order.split(","))) == NAMES
         for (_, effects), found in zip(scored, vcf, strict=True):
-            assert len(found.alts) == len(effects)
-            deltas = [effect.delta for effect in effects]
-            if any(effect.notes for effect in effects):
-                notes = tuple("&".join(effect.notes) or "." for effect in effects)
-                assert found.info["BBD_NOTE"] == notes
-            else:
-                assert "BBD_NOTE" not in found.info
-            if all(delta is None for delta in deltas):
-                assert not {"BBD_MAX", "BBD_MAXTRACK", "BBD_DELTA"} & set(found.info)
-                continue
-            for effect, value, name in zip(
-                effects, found.info["BBD_MAX"], found.info["BBD_MAXTRACK"], strict=True
-            ):
+            notes = tuple("&".join(effect.notes) or "." for effect in effects)
+            assert found.info.get("BBD_NOTE") == (notes if {*notes} != {"."} else None)
+            shown = [key for key in keys if f"BBD_{key}" in found.info]
+            assert shown == (keys if any(effect.delta is not None for effect in effects) else [])
+            for key, field in zip(shown[2:], ("delta", "log_odds"), strict=False):
+                expected = [np.full(3, np.nan) if e.delta is None else getattr(e, field) for e in effects]
+                values = np.array(found.info[f"BBD_{key}"], np.float64)
+                np.testing.assert_allclose(values, np.concatenate(expected), rtol=1e-5)
+            largest = [found.info[f"BBD_{key}"] for key in shown[:2]]
+            for effect, value, name in zip(effects, *largest, strict=True) if shown else ():
                 if effect.delta is None:
                     assert value is None and name in (None, ".")
-                    continue
-                assert value == pytest.approx(effect.delta[effect.largest], rel=1e-5)
-                assert unquote(name) == NAMES[effect.largest]
-            assert ("BBD_DELTA" in found.info) == per_track
-            if order is not None:
-                named = order.strip('"').rsplit(" ", 1)[1].split(",")
-                assert tuple(map(unquote, named)) == NAMES
-                for key, field in (("BBD_DELTA", "delta"), ("BBD_LOGODDS", "log_odds")):
-                    expected = np.concatenate(
-                        [np.full(3, np.nan) if e.delta is None else getattr(e, field) for e in effects]
-                    )
-                    values = np.array(found.info[key], np.float64)
-                    np.testing.assert_allclose(values, expected, rtol=1e-5)
+                else:
+                    assert value == pytest.approx(effect.delta[effect.largest], rel=1e-5)
+                    assert unquote(name) == NAMES[effect.largest]
 
 
-def test_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("per_track", [False, True])
+def test_table(tmp_path: Path, per_track: bool) -> None:
     _, scored = example()
-    path = tmp_path / "x.tsv"
-    write(path, scored, "tsv", TrackEffects(WINDOW, OFFSETS, NAMES, True), HEAD)
-    lines = path.read_text().splitlines()
-    assert lines[:3] == [
-        "## bigbird-dna 1.2",
-        "## model abcd",
-        "## command bigbird-dna score-variants m x.vcf",
-    ]
-    header, *rows = (line.split("\t") for line in lines[3:])
-    assert header[:8] == [*("#contig", "position", "ref", "alt", "id", "note", "max_delta", "max_track")]
-    assert header[8:] == [f"{name}:{x}" for name in NAMES for x in ("delta", "logodds")]
-    pairs = [
-        (row.record, alt, effect)
-        for row in scored
-        for alt, effect in zip(row.record.alts, row.effects, strict=True)
-    ]
-    assert len(rows) == len(pairs) == 5
-    for fields, (row, alt, effect) in zip(rows, pairs, strict=True):
-        assert fields[:5] == [row.contig, str(row.start + 1), row.ref, alt, "."]
-        assert fields[5] == ("&".join(effect.notes) or ".")
-        if effect.delta is None or effect.log_odds is None:
-            assert fields[6:] == ["NA"] * 8
-            continue
-        assert float(fields[6]) == pytest.approx(effect.delta[effect.largest], rel=1e-5)
-        assert fields[7] == NAMES[effect.largest]
-        values = np.array(fields[8:], np.float64).reshape(3, 2)
-        np.testing.assert_allclose(values[:, 0], effect.delta, rtol=1e-5)
-        np.testing.assert_allclose(values[:, 1], effect.log_odds, rtol=1e-5)
-    write(path, scored, "tsv", TrackEffects(WINDOW, OFFSETS, NAMES, False), HEAD)
-    short = [line.split("\t") for line in path.read_text().splitlines()[3:]]
-    assert short == [fields[:8] for fields in (header, *rows)]
+    write(tmp_path / "x", scored, "tsv", TrackEffects(WINDOW, OFFSETS, NAMES, per_track), HEAD)
+    head, lines = ["## bigbird-dna 1.2", "## model abcd", f"## command {COMMAND}"], []
+    named = [f"{name}:{value}" for name in NAMES for value in ("delta", "logodds")] * per_track
+    head.append(
+        "\t".join(["#contig", "position", "ref", "alt", "id", "note", "max_delta", "max_track", *named])
+    )
+    for row in scored:
+        for alt, effect in zip(row.record.alts, row.effects, strict=True):
+            values = ["NA"] * (2 + len(named))
+            if effect.delta is not None and effect.log_odds is not None:
+                pairs = zip(effect.delta, effect.log_odds, strict=True)
+                largest = f"{effect.delta[effect.largest]:.6g}", NAMES[effect.largest]
+                values = [*largest, *[f"{value:.6g}" for pair in pairs for value in pair] * per_track]
+            place = (row.record.contig, str(row.record.start + 1), row.record.ref, alt, ".")
+            lines.append("\t".join([*place, "&".join(effect.notes) or ".", *values]))
+    assert len(lines) == 5 and (tmp_path / "x").read_text().splitlines() == [*head, *lines]
 
 
 @pytest.mark.parametrize("format", LAYOUTS)
@@ -616,29 +586,17 @@ def test_a_substitution_is_seen_from_the_other_strand_as_well() -> None:
     assert here.largest.strand != seen.largest.strand
 
 
-def test_what_cannot_be_scored_says_why() -> None:
+def test_what_cannot_be_scored_at_sites_says_why() -> None:
     sequence = random_dna(60, 2) + "N" * 30 + random_dna(60, 3)
     reference = texts(c=sequence)
-    wrong = "A" if sequence[30] != "A" else "C"
     rows = [
-        record("c", 31, sequence[30], "<DEL>"),
-        record("d", 31, "A", "C"),
-        record("c", 31, wrong, "G" if sequence[30] != "G" else "T"),
         record("c", 31, sequence[30], sequence[30] + random_dna(UP + DOWN + 1, 5)),
         record("c", 1, sequence[0], "A" if sequence[0] != "A" else "C"),
     ]
-    found = effects(rows, reference)
-    notes = [effect.notes for effect in found]
-    assert notes == [
-        (Note.SYMBOLIC,),
-        (Note.CONTIG_UNKNOWN,),
-        (Note.REF_MISMATCH,),
-        (Note.TOO_LONG,),
-        (Note.CONTIG_EDGE,),
-    ]
-    assert [effect.largest is None for effect in found] == [True] * 4 + [False]
-    base = sequence[60 - 1]
-    beside_gap = record("c", 60, base, "A" if base != "A" else "C")
+    long, edge = effects(rows, reference)
+    assert long == PromoterEffect((Note.TOO_LONG,), None)
+    assert edge.notes == (Note.CONTIG_EDGE,) and edge.largest is not None
+    beside_gap = record("c", 60, sequence[59], "A" if sequence[59] != "A" else "C")
     sites = TssSites({"c": [(60 + UP - 1, "+")]})
     assert effects([beside_gap], reference, sites, max_n=0.25) == [PromoterEffect((Note.TOO_MANY_N,), None)]
     assert effects([beside_gap], reference, max_n=0.25)[0].largest is not None

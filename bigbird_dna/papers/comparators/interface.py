@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.baselines.windows import LabeledWindows, Probabilities
-from bigbird_dna.calibration.fitting import fit_line
+from bigbird_dna.calibration.maps import fit_line
 from bigbird_dna.config import PRETRAINED, OptimizerConfig, TrainingConfig
 from bigbird_dna.config.experiments import NetworkComparator as NetworkName
 from bigbird_dna.errors import check_import

@@ -16,7 +16,7 @@ from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.disk.tables import number, read_object, whole_number
 from bigbird_dna.errors import DataError
-from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.auroc import Floats
 from bigbird_dna.papers.experiments.comparing import EvaluatedModels, ModelComparison, by_arm, compare_arms
 
 FORMAT = 1

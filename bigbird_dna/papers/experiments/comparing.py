@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.data.predictions import compare
 from bigbird_dna.errors import DataError
-from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc
-from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats, auroc
 from bigbird_dna.metrics.resampling import (
     gain,
     mean_auroc,

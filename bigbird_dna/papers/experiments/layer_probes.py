@@ -30,7 +30,7 @@ from bigbird_dna.papers.experiments.experiment import (
     with_keys,
 )
 from bigbird_dna.papers.experiments.figures import LOOKS
-from bigbird_dna.reporting.style import GREY, PALE, interval, panels, save_figure
+from bigbird_dna.reporting.result import GREY, PALE, interval, panels, save_figure
 
 if TYPE_CHECKING:
     import pandas as pd

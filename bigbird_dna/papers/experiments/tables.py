@@ -17,9 +17,8 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Column, Schema, write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
-from bigbird_dna.metrics.binary import THRESHOLD
-from bigbird_dna.metrics.curves import Floats
-from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_TRACKS
+from bigbird_dna.metrics.auroc import Floats
+from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_TRACKS, THRESHOLD
 from bigbird_dna.papers.experiments.comparing import (
     Arms,
     by_arm,

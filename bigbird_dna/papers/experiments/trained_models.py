@@ -13,10 +13,9 @@ import numpy as np
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_STARTS, StudyStart
 from bigbird_dna.disk.tables import number, read_object, whole_number
 from bigbird_dna.errors import DataError
-from bigbird_dna.metrics.auroc import Estimate
-from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.auroc import Estimate, Floats
 from bigbird_dna.papers.experiments.comparing import ModelComparison, by_arm, check_comparable
-from bigbird_dna.reporting.training_log import LogCurve, TrainingCurves, read_training_log
+from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
 
 PROBE = "probe"
 PREDICTIONS = {"promoters": "predictions.parquet", "chromatin": "predictions.npy"}

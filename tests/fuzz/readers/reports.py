@@ -7,10 +7,10 @@ from typing import Any
 
 from bigbird_dna.data.bits_per_base import of_split, read_bits
 from bigbird_dna.disk.tables import write_tsv
-from bigbird_dna.reporting.score_track import read_score_track
+from bigbird_dna.reporting.promoters import read_score_track
 from bigbird_dna.reporting.summary import summarize
 from bigbird_dna.reporting.tracks import read_published
-from bigbird_dna.reporting.training_log import read_training_log
+from bigbird_dna.reporting.training import read_training_log
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers.arrays import NAMES, TRACKS, table
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from bigbird_dna.baselines.windows import TextWindows
-from bigbird_dna.calibration.fitting import smoothed
+from bigbird_dna.calibration.maps import smoothed
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.papers.comparators.gkm_svm import GappedKmers, GkmSvm, fit_svms
