@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
 from bigbird_dna.baselines.kmers import (
     KmerLogistic,
     KmerTracks,
@@ -28,12 +30,11 @@ from bigbird_dna.disk.shards import ShardFile, contents, find_shard, write_shard
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.metrics.resampling import binary_metrics
 from bigbird_dna.model.chromatin import WINDOWS_AT_ONCE, LoadedChromatinModel, share_windows
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.inference import choose_device, inference
 from bigbird_dna.training.initialization import model_files
-from bigbird_dna.metrics.resampling import binary_metrics
-
 
 # Axes: n bins, T tracks.
 

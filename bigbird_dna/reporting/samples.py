@@ -4,12 +4,16 @@ Codes are A 0, C 1, G 2, T 3, N 4; runs with an N are not counted. Strands are a
 """
 
 from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, columns, write_table
@@ -17,12 +21,10 @@ from bigbird_dna.errors import DataError, UsageError, check_at_least_one
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import Reference, find_contigs
 from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes
-from bigbird_dna.metrics.resampling import percentile_interval
-import pandas as pd
 from bigbird_dna.metrics.auroc import Counts, Estimate, Floats
+from bigbird_dna.metrics.resampling import percentile_interval
 from bigbird_dna.reporting.result import BLUE, GREEN, GREY, panels, save_figure
 from bigbird_dna.reporting.training import apart
-
 
 DIVERGENCES = Schema(columns("text sequence", "count k", "metric divergence low high"), key=["sequence", "k"])
 CONTENTS = Schema(columns("text sequence", "count bases", "metric gc gc_deviation"), key=["sequence"])

@@ -23,7 +23,7 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, columns, open_lines, write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.fields import check_name, decimal, quoted
-from bigbird_dna.genome.vcf import PREFIX, VcfRecord, open_vcf
+from bigbird_dna.genome.variants import PREFIX, VcfRecord, open_vcf
 from bigbird_dna.metrics.auroc import Floats, auroc
 from bigbird_dna.reporting.result import BLUE, GREY, INK, ORANGE, panels, save_figure
 

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.chromatin.regions import window_start
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, centred_tiles, clean, reverse_complement
+from bigbird_dna.genome.splits import window_start
 from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
-from bigbird_dna.model.shared_windows import share_windows
+from bigbird_dna.model.chromatin import share_windows
 from bigbird_dna.scoring.formats import OutputHeader, write_bigwig
 from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.region_scores import predict_regions

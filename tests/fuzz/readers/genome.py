@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
+
 from bigbird_dna.data.coding import open_coding
 from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
@@ -17,13 +18,12 @@ from bigbird_dna.genome.records import common_length, find_copies, read_records,
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.variants import find_change, open_vcf, scan_vcf
+from bigbird_dna.reporting.variants import read_known_effects
 from bigbird_dna.scoring.regions import bed_regions
 from tests.fuzz.containers import GZIP
 from tests.fuzz.reader import Container, Reader
 from tests.genome.formats import EMBL, GENBANK
 from tests.toys import texts
-from bigbird_dna.reporting.variants import read_known_effects
-
 
 SEQUENCES = {"chr1": "ACGTTGCAGGATCCATTAGCN" * 12, "chr2": "gattacaRY" * 9}
 CONTIGS = {"chr1": 248, "chr2": 81}
