@@ -58,7 +58,7 @@ def fit_pretraining_baseline(
     would have nothing to do.
     """
     from bigbird_dna.disk.outputs import check_output
-    from bigbird_dna.pretraining.baselines import fit_baselines
+    from bigbird_dna.pretraining.evaluation import fit_baselines
 
     settings, paths = opt.read_run(config, overrides)
     tokens, output = tokens or paths.tokens, output or paths.pretraining_baselines

@@ -23,15 +23,18 @@ import pandas as pd
 from bigbird_dna.config import PLACED_SETS, Config, PromoterWindowsConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
-from bigbird_dna.data.coding import (
+from bigbird_dna.data.negatives import (
     COLUMN,
+    FURTHEST,
+    MAX_N,
     Coding,
+    PromoterGenome,
+    check_coding,
     check_fractions,
     coding_counts,
     coding_fractions,
     open_coding,
 )
-from bigbird_dna.data.negatives import FURTHEST, MAX_N, PromoterGenome, check_coding
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.similar import drop_similar
 from bigbird_dna.disk.atomic import read_json, reading, write_json

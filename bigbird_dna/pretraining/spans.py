@@ -33,7 +33,7 @@ from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, CHOOSING_BASE
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
 from bigbird_dna.baselines.tokens import evenly
 from bigbird_dna.console import log, progress
-from bigbird_dna.data.bits_per_base import SPANS, ComparedModel, comparison_table
+from bigbird_dna.data.predictions import SPANS, ComparedModel, comparison_table
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.data.bits_per_base import (
+from bigbird_dna.data.predictions import (
     BITS,
     FIGURES,
     MODEL,

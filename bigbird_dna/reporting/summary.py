@@ -7,9 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigbird_dna.data.bits_per_base import MODELS, ONE_AT_A_TIME, SPLIT, of_split, read_bits
 from bigbird_dna.data.predictions import ALL as EVERY
-from bigbird_dna.data.predictions import CONTROL, KMER, MODEL, NONCODING, POSITION
+from bigbird_dna.data.predictions import (
+    CONTROL,
+    KMER,
+    MODEL,
+    MODELS,
+    NONCODING,
+    ONE_AT_A_TIME,
+    POSITION,
+    SPLIT,
+    of_split,
+    read_bits,
+)
 from bigbird_dna.disk.tables import (
     Schema,
     columns,

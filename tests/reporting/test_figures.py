@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.data.bits_per_base import language_model_table
-from bigbird_dna.data.predictions import AlignedPredictions
+from bigbird_dna.data.predictions import AlignedPredictions, language_model_table
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.reporting import language_model, promoters, score_track, training_log

@@ -49,13 +49,13 @@ from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, p
 from bigbird_dna.papers.experiments.long_range_training import SequenceTask
 from bigbird_dna.papers.experiments.trained_models import pretraining_seconds
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
-from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import HeldOut
 from bigbird_dna.pretraining.task import PretrainingTask
-from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
+from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.training.batches import make_optimizer
 from bigbird_dna.training.distributed import World, autocast
-from bigbird_dna.training.measuring import begin_memory_peak, chosen_kernels, memory_peak
-from bigbird_dna.training.optimizers import make_optimizer
+from bigbird_dna.training.log import begin_memory_peak, chosen_kernels, memory_peak
 from bigbird_dna.training.task import Task, train
 
 ARM = "arm.json"
