@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.config import PLACED_SETS, PromoterWindowsConfig
-from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HALF, POSITIVE
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.assembly import Assembly, warn_of_dropped
 from bigbird_dna.genome.reference import Reference
@@ -39,9 +39,6 @@ from bigbird_dna.genome.sequence import (
     window_around,
 )
 from bigbird_dna.genome.splits import Split, Splits
-
-COLUMN = "coding"
-"""Of `windows.parquet`: the fraction, from 0 to 1, of the window's bases that are coding."""
 
 Coding = Mapping[str, Intervals]
 """The coding bases of a reference by contig, sorted and disjoint; contigs without any may be left out."""
@@ -99,19 +96,8 @@ def coding_counts(rows: pd.DataFrame) -> dict[str, int]:
         own = ordinary[ordinary["negative_set"] == name]
         if len(own):
             what = "promoters" if name == POSITIVE else f"{name} negatives"
-            counts[f"{what} more than half coding"] = int((own[COLUMN] > 0.5).sum())
+            counts[f"{what} more than half coding"] = int((own[CODING] > HALF).sum())
     return counts
-
-
-def check_fractions(path: Path, rows: pd.DataFrame) -> None:
-    """`DataError` where the column `coding` of a table, read from `path`, holds anything but fractions."""
-    column = rows[COLUMN]
-    if column.dtype.kind != "f":
-        raise DataError(f"{path}: column {COLUMN!r} holds {column.dtype}, not a fraction in every row")
-    wrong = ~column.between(0, 1).to_numpy()  # also true of NaN
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise DataError(f"{path}: row {row + 1:,}: {COLUMN} {column.iloc[row]} is not a fraction from 0 to 1")
 
 
 GC_BINS = 50
@@ -312,7 +298,7 @@ class PromoterGenome:
     owner_splits: Sequence[Split]  # that all of each window belongs to
     splits: Splits
     config: PromoterWindowsConfig
-    coding: Coding | None = None  # None: nobody knows it, and there are no intergenic negatives
+    coding: Coding | None = None  # which intergenic negatives need
 
     def find(
         self,
@@ -324,15 +310,14 @@ class PromoterGenome:
         """For each owner, an index of `windows`, the window of a negative; None where there is none.
 
         Sets that are made of a promoter's own sequence have its window. Genomic and intergenic windows are
-        none of `taken`; of intergenic ones neither are the same bases read on the other strand. `ConfigError`
-        where the set is `intergenic`, and nobody knows the coding bases.
+        none of `taken`; of intergenic ones neither are the same bases read on the other strand.
         """
         if negative_set == "genomic":
             return self._elsewhere(owners, seed, {*taken}.__contains__)
         if negative_set == "intergenic":
-            coding = check_coding(self.coding)
+            assert self.coding is not None
             places = {(window.contig, window.start) for window in taken if window is not None}
-            return self._elsewhere(owners, seed, lambda one: (one.contig, one.start) in places, coding)
+            return self._elsewhere(owners, seed, lambda one: (one.contig, one.start) in places, self.coding)
         if negative_set == "upstream":
             return self._upstream(owners)
         return [self.windows[pair] for pair in owners]
@@ -406,13 +391,3 @@ class PromoterGenome:
         for place, negative in zip(order.tolist(), chosen, strict=True):
             found[place] = negative
         return found
-
-
-def check_coding(coding: Coding | None) -> Coding:
-    """The coding bases, which intergenic negatives need; a `ConfigError` says how to give them."""
-    if coding is None:
-        raise ConfigError(
-            "promoters.windows.negative_sets: 'intergenic' needs the coding sequences of the genome: name a "
-            "GFF3 or GTF file in promoters.annotation, or with prepare promoter-windows --annotation FILE"
-        )
-    return coding

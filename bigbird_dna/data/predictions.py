@@ -1,31 +1,21 @@
-"""Files of predictions on promoter windows, checked, and several models aligned on the same windows."""
+"""Files of predictions on promoter windows, checked and aligned; and tables of bits per base."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.disk.foreign import read_frame
-from bigbird_dna.disk.tables import check_columns
+from bigbird_dna.disk.tables import Column, Schema, check_columns, columns, read_table
 from bigbird_dna.errors import DataError
-
-if TYPE_CHECKING:
-    import pandas as pd
-import math
-from typing import TYPE_CHECKING
-
-from numpy.typing import ArrayLike
-
-from bigbird_dna.disk.tables import Column, Schema, columns, read_table
 from bigbird_dna.metrics.resampling import bits_per_base
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = ("contig", "start", "end", "strand", "split", "negative_set", "pair", "label", "probability")
 # Optional: the fraction of the window's bases in protein-coding sequence (CDS).
@@ -102,8 +92,6 @@ def read_predictions(path: Path, split: str = "test", *, further: bool = False) 
     With `further` its extra negatives as well, of which several may be made of one window. The column
     `coding` is there if the file has it.
     """
-    import pandas as pd
-
     frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
     optional = [CODING] if CODING in frame.columns else []
@@ -192,8 +180,7 @@ def _difference(first: Path, ours: pd.DataFrame, second: Path, theirs: pd.DataFr
     )
 
 
-# Tables of bits per base: of predictors on the same masked tokens, and of models on the same spans
-
+# Bits per base
 
 SPLIT = "split"
 UNIFORM = "uniform"
@@ -232,8 +219,6 @@ def language_model_table(
     `bases` and `blocks` (M,) are the bases of each token, and the block of sequence that it is in. A negative
     `difference` is in favor of the model; it is NaN for the model itself, and intervals with one block only.
     """
-    import pandas as pd
-
     found = bits_per_base(bits, bases, blocks, model, seed=seed)
     notes = notes or {}
     rows = [
@@ -275,8 +260,6 @@ def comparison_table(
     `difference` is the row's bits per base minus those of the first row: a negative one is in the row's
     favor.
     """
-    import pandas as pd
-
     if not found:
         raise ValueError("no model to compare")
     first = next(iter(found))

@@ -1,38 +1,35 @@
-"""A pretrained model and simple predictors, evaluated on the same hidden tokens of held-out contigs."""
+"""A pretrained model and simple predictors, on the same hidden tokens of held-out contigs."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.language import MaskedTokenBits
+from bigbird_dna.baselines.language import (
+    LEFT_PREDICTORS,
+    PREDICTORS,
+    MaskedTokenBits,
+    fit_language_baselines,
+)
+from bigbird_dna.baselines.tokens import MaskedTokens as Documents
+from bigbird_dna.config import PretrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import BITS, MODEL, ONE_AT_A_TIME, SPLIT, language_model_table
-from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.atomic import atomic_path, reading
+from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.disk.tables import write_table
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.pretraining.sampling import HeldOut
-
-if TYPE_CHECKING:
-    import pandas as pd
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Self
-
-from bigbird_dna.baselines.language import LEFT_PREDICTORS, PREDICTORS, fit_language_baselines
-from bigbird_dna.baselines.tokens import MaskedTokens as Documents
-from bigbird_dna.config import PretrainingConfig
-from bigbird_dna.disk.atomic import reading
-from bigbird_dna.disk.foreign import open_npz
-from bigbird_dna.errors import DataError
-from bigbird_dna.pretraining.sampling import Tokens, document_bounds
+from bigbird_dna.pretraining.sampling import HeldOut, Tokens, document_bounds
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
@@ -180,7 +177,7 @@ def evaluate_pretraining(
     baselines: Path | None = None,
     alone: bool = False,
     device: str = "auto",
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Write bits per base of a model and of simple predictors, with intervals, as TSV; returns the table.
 
     15 % of the tokens of at most `sequences` inputs of each split are hidden from all of them, or all but the
@@ -190,8 +187,6 @@ def evaluate_pretraining(
     With no test tokens the table is of the validation contigs alone. `UsageError`: inputs are longer than the
     model takes, or there are `baselines` for a model alone; `DataError`: stores or baselines don't fit.
     """
-    import pandas as pd
-
     if alone and baselines:
         raise UsageError("--model-only goes without --baselines")
     model = load_pretrained(path)
@@ -237,7 +232,7 @@ def _model_bits(model: LoadedModel, held_out: HeldOut, split: str, device: torch
     }
 
 
-def _tables(held_out: HeldOut, found: ModelBits, baselines: MaskedTokenBits) -> Iterator["pd.DataFrame"]:
+def _tables(held_out: HeldOut, found: ModelBits, baselines: MaskedTokenBits) -> Iterator[pd.DataFrame]:
     """The model and those that see no hidden token either; then all that see the others."""
     notes = dict(baselines.notes)
     if ONE_AT_A_TIME in found:

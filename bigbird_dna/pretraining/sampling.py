@@ -1,4 +1,4 @@
-"""Inputs of pretraining, drawn from a token store: segments of a document, or pairs of them."""
+"""Inputs of pretraining, drawn from a token store, and the hidden tokens that all models are measured on."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -185,9 +185,6 @@ def document_bounds(store: Tokens) -> NDArray[np.int64]:
 def sampler(store: Tokens, tokenizer: Tokenizer, sequence_tokens: int, next_sentence: bool) -> Sampler:
     """Of pairs if next sentences are learnt, of segments if not."""
     return (PairSampler if next_sentence else SegmentSampler)(store, tokenizer, sequence_tokens)
-
-
-# What language models and their baselines are measured on: the same hidden tokens of held-out contigs
 
 
 MASKED = 0.15  # of an input's tokens, hidden: whatever training hides, so that all are measured on the same

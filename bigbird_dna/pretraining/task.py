@@ -28,8 +28,8 @@ from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.sampling import HeldOut, PairSampler, Sampler, Tokens, document_bounds, sampler
 from bigbird_dna.tokens.interface import NOT_MASKED, Masked, Tokenizer, mask_tokens, next_tokens
-from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.batches import Batch, take_rows
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import ModelTask, TrainingResult

@@ -26,8 +26,8 @@ from bigbird_dna.genome.splits import Segment, Split, Splits
 from bigbird_dna.tokens.corpus import DocumentPlan, sample_sentences
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.tokens.store import build_store, ordered_map
+from bigbird_dna.tokens.text import load_tokenizer
 
 CHUNK = 10_000  # bp encoded at a time
 FLANK = 500  # bp on either side of a TSS in the region "promoters"

@@ -1,4 +1,4 @@
-"""What the rest of the package asks of a tokenizer, and what all of them have in common."""
+"""What the rest of the package asks of a tokenizer, what all have in common; and which tokens are masked."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -224,8 +224,7 @@ def read_content(path: Path) -> bytes:
     return content
 
 
-# Which tokens of an input are masked (BERT's 80/10/10 rule; App. F.1 masks 15 %) and are predicted
-
+# Masks: BERT's 80/10/10 rule, of which App. F.1 masks 15 %
 
 NOT_MASKED = -100  # label that torch's cross entropy leaves out
 MASKED = 0.8  # of the chosen tokens

@@ -1,7 +1,7 @@
-"""Tokenizers in the format of HuggingFace's `tokenizers` library (`tokenizer.json`), checked.
+"""Tokenizer files of every kind: HuggingFace's `tokenizer.json`, SentencePiece's of ordinary text, and ours.
 
-The library follows what the file says, however long that takes: patterns that try every division of a text,
-replacements of replacements that make gigabytes of a word. Such files are refused.
+The `tokenizers` library follows what a file says, however long that takes: patterns that try every division
+of a text, replacements of replacements that make gigabytes of a word. Such files are refused.
 
 Every base of a sequence belongs to exactly one token: a letter without a piece is one unknown token of 1 bp,
 and a piece that is no letters (some vocabularies replace long runs of N by a symbol) covers the whole run of
@@ -338,9 +338,6 @@ class JsonTokenizer(Tokenizer):
         ):
             raise ModelError(f"{self.source}: its tokens don't cover the bases of a sequence")
         return Encoded(ids, self.offsets(ids))
-
-
-# Opens tokenizer files of every kind; those of ordinary text, as BigBird's own checkpoints have them
 
 
 class TextTokenizer(Tokenizer):

@@ -1,4 +1,4 @@
-"""Which examples a step has, and how a process's part of them is cut into micro-batches.
+"""What a step has: its examples, cut into a process's micro-batches, its learning rate and optimizer.
 
 Axes: N rows of a process, n those of a micro-batch, L tokens.
 """
@@ -74,9 +74,6 @@ class Epochs:
         """Those at the places `first … first + count` of all epochs in a row."""
         places = (divmod(place, self.size) for place in range(first, first + count))
         return [int(self._order(epoch)[place]) for epoch, place in places]
-
-
-# The learning rate over the steps, and the optimisers, with what decays and what they keep
 
 
 def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:

@@ -1,4 +1,4 @@
-"""Where this process runs: device, precision, and its place among the processes of `torchrun`."""
+"""Where this process runs, among those of `torchrun`; in which precision, and when it has to stop."""
 
 import math
 import os
@@ -153,9 +153,6 @@ def world(device_name: str = "auto", ends: float = math.inf) -> Iterator[World]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-
-
-# A training that ends before its time: on SIGTERM, and before the time limit of its job
 
 
 # Seconds in which further SIGTERMs are the same wish: a scheduler tells all processes of a job, and torchrun

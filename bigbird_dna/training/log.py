@@ -1,4 +1,7 @@
-"""The training log, how long a training will take, and whether it has diverged."""
+"""The training log; the time, kernels and memory of a training; whether it has diverged.
+
+Peaks are resident bytes on a CPU (Linux), allocated bytes on a GPU.
+"""
 
 import ctypes
 import gc
@@ -192,9 +195,6 @@ def check_figures(figures: Mapping[str, float], step: int) -> None:
     for name, value in figures.items():
         if name.startswith(_NUMBERS) and not math.isfinite(value):
             raise diverged(step, f"the held-out {name} is {value}")
-
-
-# By which kernels a training is computed, and how much memory it takes
 
 
 STRICT = ("cuda",)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from bigbird_dna.config import Config, load_config
 from bigbird_dna.data.negatives import (
-    check_fractions,
     coding_fractions,
     draw_candidates,
     find_free_starts,
@@ -21,7 +20,7 @@ from bigbird_dna.data.negatives import (
     open_coding,
 )
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
-from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.data.promoter_windows import check_fractions, prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.finetuning.evaluation import held_out_predictions
 from bigbird_dna.genome.assembly import load_assembly, open_assembly

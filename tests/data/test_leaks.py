@@ -25,8 +25,8 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.tokens.encode import tokenize, train_tokenizer, write_token_statistics
-from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.text import load_tokenizer
 from tests.conftest import REPOSITORY
 from tests.data.leaks import (
     by_split,

@@ -18,8 +18,8 @@ from bigbird_dna.model.directory import save as save_model
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.tokens.interface import Tokenizer, read_content
-from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
 from bigbird_dna.tokens.piece_model import read_fields, write_field
+from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
 from bigbird_dna.training.initialization import read_provenance
 from tests.fuzz.containers import SAFETENSORS, ZIP
 from tests.fuzz.reader import Container, Files, Reader, among, made, member, put
