@@ -18,7 +18,7 @@ from benchmarks.options import Options
 from benchmarks.timing import seconds_of
 from bigbird_dna.attention import RouteWarning
 from bigbird_dna.model.inference import cpu_threads
-from bigbird_dna.training.measuring import available_memory, begin_memory_peak, memory_peak
+from bigbird_dna.training.log import available_memory, begin_memory_peak, memory_peak
 
 START_SECONDS = 300  # for a process to start, load everything and make its inputs
 EXIT_SECONDS = 10  # to end by itself

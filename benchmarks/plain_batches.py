@@ -13,7 +13,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.model.batching import BinRows, pad
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model
+from bigbird_dna.tokens.piece_model import encode_rows, open_model
 from bigbird_dna.training.batches import Batch
 
 # Axes: N windows, K bins of a window.

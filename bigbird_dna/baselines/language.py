@@ -32,7 +32,7 @@ from bigbird_dna.baselines.tokens import (
     token_bits,
 )
 from bigbird_dna.console import log, progress
-from bigbird_dna.data.bits_per_base import ONE_AT_A_TIME, UNIFORM
+from bigbird_dna.data.predictions import ONE_AT_A_TIME, UNIFORM
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.tokens.interface import Tokenizer
 

@@ -58,7 +58,7 @@ def fit_pretraining_baseline(
     would have nothing to do.
     """
     from bigbird_dna.disk.outputs import check_output
-    from bigbird_dna.pretraining.baselines import fit_baselines
+    from bigbird_dna.pretraining.evaluation import fit_baselines
 
     settings, paths = opt.read_run(config, overrides)
     tokens, output = tokens or paths.tokens, output or paths.pretraining_baselines
@@ -172,12 +172,12 @@ def finetune_promoter(
     with training(config, overrides, device, threads, time_limit) as (settings, paths, here):
         task = PromoterTask(
             settings,
-            negative_set,
-            shuffle_labels,
             windows or paths.windows,
             Reference(reference or opt.promoter_reference(settings)),
             tokenizer or paths.tokenizer,
             pretrained or paths.pretrained,
+            negative_set,
+            shuffle_labels,
         )
         usual = paths.promoter_model("control" if shuffle_labels else negative_set)
         train(task, output or usual, checkpoints or paths.checkpoints, here)

@@ -9,20 +9,23 @@ promoter's split.
 """
 
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from operator import itemgetter
+from pathlib import Path
 from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.config import PromoterWindowsConfig
-from bigbird_dna.data.coding import Coding
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.config import PLACED_SETS, PromoterWindowsConfig
+from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HALF, POSITIVE
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.annotation import read_coding
+from bigbird_dna.genome.assembly import Assembly, warn_of_dropped
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
     NO_INTERVALS,
@@ -36,6 +39,66 @@ from bigbird_dna.genome.sequence import (
     window_around,
 )
 from bigbird_dna.genome.splits import Split, Splits
+
+Coding = Mapping[str, Intervals]
+"""The coding bases of a reference by contig, sorted and disjoint; contigs without any may be left out."""
+
+
+def coding_fractions(coding: Coding, rows: pd.DataFrame) -> npt.NDArray[np.float32]:
+    """The coding fraction (N,) of each row of a table with columns contig, start and end."""
+    found = np.zeros(len(rows), np.float32)
+    starts, ends = (rows[name].to_numpy(np.int64) for name in ("start", "end"))
+    for contig, places in rows.groupby("contig", observed=True).indices.items():
+        start, end = starts[places], ends[places]
+        found[places] = coding.get(str(contig), NO_INTERVALS).covered(start, end) / (end - start)
+    return found
+
+
+def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> Coding:
+    """The coding bases of an annotation, placed on a reference.
+
+    The annotation is GFF3 or GTF, plain or gzip; `contigs` are the lengths of the reference's in bp. CDS on
+    contigs that the reference doesn't have, and what reaches beyond the end of a contig, are left out; a
+    warning counts them.
+    """
+    path = Path(path)
+    parts: list[tuple[str, Intervals]] = []
+    absent: Counter[str] = Counter()
+    beyond: Counter[str] = Counter()
+    read = read_coding(path)
+    for name, (starts, ends) in read.items():
+        contig = assembly.match(name, contigs)
+        if contig is None:
+            absent[name] += len(starts)
+            continue
+        length = contigs[contig]
+        if outside := int(np.count_nonzero(ends > length)):
+            beyond[name] += outside
+        on_contig = starts < length
+        if on_contig.any():
+            parts.append((contig, Intervals(starts[on_contig], np.minimum(ends[on_contig], length))))
+    if not parts:
+        raise DataError(f"{path}: no CDS lies on the reference: {assembly.explain_none(read, contigs)}")
+    where = str(path), "CDS", sum(len(starts) for starts, _ in read.values())
+    warn_of_dropped(*where, absent, "are on contigs that the reference doesn't have: left out")
+    warn_of_dropped(*where, beyond, "reach beyond the end of their contig: what lies there is left out")
+    return Intervals.joined(parts)
+
+
+def coding_counts(rows: pd.DataFrame) -> dict[str, int]:
+    """How many promoters, and negatives of each set that has places of its own, are more than half coding.
+
+    Further negatives, which are for the calibration alone, are not counted.
+    """
+    counts = {}
+    ordinary = rows[~rows["split"].isin(EXTRA_NEGATIVES.values())]
+    for name in (POSITIVE, *PLACED_SETS):
+        own = ordinary[ordinary["negative_set"] == name]
+        if len(own):
+            what = "promoters" if name == POSITIVE else f"{name} negatives"
+            counts[f"{what} more than half coding"] = int((own[CODING] > HALF).sum())
+    return counts
+
 
 GC_BINS = 50
 CANDIDATES_PER_NEGATIVE = 20
@@ -235,7 +298,7 @@ class PromoterGenome:
     owner_splits: Sequence[Split]  # that all of each window belongs to
     splits: Splits
     config: PromoterWindowsConfig
-    coding: Coding | None = None  # None: nobody knows it, and there are no intergenic negatives
+    coding: Coding | None = None  # which intergenic negatives need
 
     def find(
         self,
@@ -247,15 +310,14 @@ class PromoterGenome:
         """For each owner, an index of `windows`, the window of a negative; None where there is none.
 
         Sets that are made of a promoter's own sequence have its window. Genomic and intergenic windows are
-        none of `taken`; of intergenic ones neither are the same bases read on the other strand. `ConfigError`
-        where the set is `intergenic`, and nobody knows the coding bases.
+        none of `taken`; of intergenic ones neither are the same bases read on the other strand.
         """
         if negative_set == "genomic":
             return self._elsewhere(owners, seed, {*taken}.__contains__)
         if negative_set == "intergenic":
-            coding = check_coding(self.coding)
+            assert self.coding is not None
             places = {(window.contig, window.start) for window in taken if window is not None}
-            return self._elsewhere(owners, seed, lambda one: (one.contig, one.start) in places, coding)
+            return self._elsewhere(owners, seed, lambda one: (one.contig, one.start) in places, self.coding)
         if negative_set == "upstream":
             return self._upstream(owners)
         return [self.windows[pair] for pair in owners]
@@ -329,13 +391,3 @@ class PromoterGenome:
         for place, negative in zip(order.tolist(), chosen, strict=True):
             found[place] = negative
         return found
-
-
-def check_coding(coding: Coding | None) -> Coding:
-    """The coding bases, which intergenic negatives need; a `ConfigError` says how to give them."""
-    if coding is None:
-        raise ConfigError(
-            "promoters.windows.negative_sets: 'intergenic' needs the coding sequences of the genome: name a "
-            "GFF3 or GTF file in promoters.annotation, or with prepare promoter-windows --annotation FILE"
-        )
-    return coding

@@ -23,16 +23,16 @@ import pandas as pd
 from bigbird_dna.config import PLACED_SETS, Config, PromoterWindowsConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
-from bigbird_dna.data.coding import (
-    COLUMN,
+from bigbird_dna.data.negatives import (
+    FURTHEST,
+    MAX_N,
     Coding,
-    check_fractions,
+    PromoterGenome,
     coding_counts,
     coding_fractions,
     open_coding,
 )
-from bigbird_dna.data.negatives import FURTHEST, MAX_N, PromoterGenome, check_coding
-from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
+from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.similar import drop_similar
 from bigbird_dna.disk.atomic import read_json, reading, write_json
 from bigbird_dna.disk.directories import into_directory
@@ -84,8 +84,11 @@ def prepare_windows(
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
     assembly = find_assembly(config)
     coding = None if annotation is None else open_coding(annotation, genome.contigs, assembly)
-    if "intergenic" in settings.negative_sets:
-        check_coding(coding)
+    if "intergenic" in settings.negative_sets and coding is None:
+        raise ConfigError(
+            "promoters.windows.negative_sets: 'intergenic' needs the coding sequences of the genome: name a "
+            "GFF3 or GTF file in promoters.annotation, or with prepare promoter-windows --annotation FILE"
+        )
     splits = Splits.from_config(config.genome, genome.contigs, assembly)
     positives, names, counts = _positives(genome, loci, splits, settings, coding)
     training = [split == "train" for split in positives.owner_splits]
@@ -116,7 +119,7 @@ def prepare_windows(
         table, dropped = drop_similar(table, sequences, threshold)
         info |= dropped
     if annotation is not None and coding is not None:
-        table[COLUMN] = coding_fractions(coding, table)
+        table[CODING] = coding_fractions(coding, table)
         info |= coding_counts(table)
         info["annotation"] = source_entry(Path(annotation))
     with into_directory(output) as files:
@@ -343,6 +346,17 @@ def read_origin(directory: Path) -> Origin | None:
     return Origin(up, down, sources if isinstance(sources, dict) else {}, info.get("aligned") is not False)
 
 
+def check_fractions(path: Path, rows: pd.DataFrame) -> None:
+    """`DataError` where the column `coding` of a table, read from `path`, holds anything but fractions."""
+    column = rows[CODING]
+    if column.dtype.kind != "f":
+        raise DataError(f"{path}: column {CODING!r} holds {column.dtype}, not a fraction in every row")
+    wrong = ~column.between(0, 1).to_numpy()  # also true of NaN
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(f"{path}: row {row + 1:,}: {CODING} {column.iloc[row]} is not a fraction from 0 to 1")
+
+
 def read_windows(directory: Path, negative_set: str, *, further: bool = False) -> WindowSet:
     """Positives and the negatives of one set, in file order; rows have the column `coding` if the file has.
 
@@ -361,9 +375,9 @@ def read_windows(directory: Path, negative_set: str, *, further: bool = False) -
     ):
         fitting = stored.header("packed").shape == (len(rows), 1)
         labels = np.unpackbits(stored.read("packed"), axis=1)[:, 0] if fitting else np.zeros(0, np.uint8)
-    if list(rows.columns) not in (COLUMNS, [*COLUMNS, COLUMN]) or not fitting:
+    if list(rows.columns) not in (COLUMNS, [*COLUMNS, CODING]) or not fitting:
         raise DataError(f"{path}: not a file of promoter windows, or labels.npz belongs to another one")
-    if COLUMN in rows:
+    if CODING in rows:
         check_fractions(path, rows)
     check_cells(path, rows, ("contig", "strand", "split", "negative_set", "name"), ("start", "end", "pair"))
     if negative_set not in set(rows["negative_set"]):

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.config import DERIVED_SETS
@@ -16,9 +17,6 @@ from bigbird_dna.data.predictions import POSITIVE
 from bigbird_dna.disk.tables import Column, Schema
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SIMILARITY = "similarity"
 BOUNDS = (0.3, 0.5, 0.8)

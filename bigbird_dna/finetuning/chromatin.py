@@ -1,11 +1,10 @@
 """Training of chromatin models (App. F.3)."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import ChromatinConfig, ChromatinTrainingConfig, Config, stage_values
+from bigbird_dna.config import ChromatinConfig, stage_values
 from bigbird_dna.data.chromatin import sample, training_bins
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError
@@ -29,7 +28,7 @@ from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.initialization import FinetuningTask, Initialization, read_initialization
+from bigbird_dna.training.initialization import FinetuningTask
 from bigbird_dna.training.task import TrainingResult
 
 # Axes: N windows, K bins of a window, T tracks.
@@ -182,18 +181,9 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
     of everything drawn in training.
     """
 
-    run: Config
+    name: ClassVar = "chromatin"
     window: int
     member: int
-    data: Path
-    reference: Reference
-    tokenizer_path: Path
-    pretrained: Path | None
-
-    @cached_property
-    def inputs(self) -> Sequence[Path]:
-        read = [self.data, self.reference.path, self.tokenizer_path]
-        return [*read, self.pretrained] if self.pretrained else read
 
     @cached_property
     def section(self) -> ChromatinConfig:
@@ -203,22 +193,12 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
         return section
 
     @cached_property
-    def config(self) -> ChromatinTrainingConfig:
-        return self.section.training
-
-    @cached_property
     def bins(self) -> ChromatinData:
         """The data set; `ConfigError` if nothing of it is to be learned from."""
         bins = read_dataset(self.data)
         if not len(bins.rows("train")):
             raise ConfigError(f"{self.data}: no bins for training")
         return bins
-
-    @cached_property
-    def start(self) -> Initialization:
-        return read_initialization(
-            self.run.encoder, self.section.model, self.pretrained, self.tokenizer_path, "chromatin.model"
-        )
 
     @cached_property
     def settings(self) -> ChromatinSettings:
@@ -236,7 +216,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
     @cached_property
     def learned(self) -> npt.NDArray[np.intp]:
         """The rows of the training bins."""
-        return training_bins(self.bins, self.config)
+        return training_bins(self.bins, self.section.training)
 
     @cached_property
     def labels_sha256(self) -> str:
@@ -272,7 +252,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
         """The pretrained encoder, and the best constant prediction: training is for what sequences tell."""
         assert isinstance(network, ChromatinEnsemble)
         share = self.bins.labels.positives(self.learned) / len(self.learned)
-        odds = self.config.positive_weight * share / (1 - share).clip(1e-6)
+        odds = self.section.training.positive_weight * share / (1 - share).clip(1e-6)
         for member in network.members:
             assert isinstance(member, ChromatinNetwork)
             self.start.apply(member.encoder)

@@ -5,18 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
 from bigbird_dna.baselines.kmers import PositionLogistic, balanced_log_loss
 from bigbird_dna.calibration.maps import LEAST, log_odds
-from bigbird_dna.config import Config, PromoterConfig, PromoterTrainingConfig, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.promoter_windows import (
     Origin,
@@ -30,7 +26,6 @@ from bigbird_dna.data.promoter_windows import (
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_metrics_of, fit_predictions, too_few
 from bigbird_dna.finetuning.evaluation import held_out_predictions, split_metrics, write_predictions
-from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.base_positions import PaddedBases
 from bigbird_dna.model.batching import pad
@@ -45,8 +40,11 @@ from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.initialization import FinetuningTask, Initialization, read_initialization
 from bigbird_dna.training.task import TrainingResult
+from typing import Any, ClassVar, NamedTuple, Self
+from bigbird_dna.config import PromoterConfig, PromoterTrainingConfig, stage_values
+from bigbird_dna.training.initialization import FinetuningTask
+
 
 VALIDATION_WINDOWS = 2000
 
@@ -160,27 +158,14 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
     out at random: the control, which must end at chance on the true labels of the held-out contigs.
     """
 
-    run: Config
+    name: ClassVar = "promoters"
     negative_set: str
     shuffle_labels: bool
-    windows: Path
-    reference: Reference
-    tokenizer_path: Path
-    pretrained: Path | None
-
-    @cached_property
-    def inputs(self) -> Sequence[Path]:
-        read = [self.windows, self.reference.path, self.tokenizer_path]
-        return [*read, self.pretrained] if self.pretrained else read
-
-    @cached_property
-    def config(self) -> PromoterTrainingConfig:
-        return self.section.training
 
     @cached_property
     def origin(self) -> Origin | None:
         """Where the windows come from, if they are sequences of one's own."""
-        return read_origin(self.windows)
+        return read_origin(self.data)
 
     @cached_property
     def section(self) -> PromoterConfig:
@@ -190,7 +175,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         if self.origin is None:
             return section
         sides = self.origin.upstream, self.origin.downstream
-        section, model = section.with_sides(*sides, str(self.windows)), section.model
+        section, model = section.with_sides(*sides, str(self.data)), section.model
         if self.origin.aligned or not (model.base_positions or model.ensemble):
             return section
         log("the promoter sequences differ in length, so the TSS is not at one offset: no base positions")
@@ -198,26 +183,20 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         return section.model_copy(update={"model": model})
 
     @cached_property
-    def data(self) -> WindowSet:
+    def windows(self) -> WindowSet:
         """All windows."""
         further = self.section.calibration.negatives > 0
-        return read_windows(self.windows, self.negative_set, further=further)
+        return read_windows(self.data, self.negative_set, further=further)
 
     @cached_property
     def learned(self) -> npt.NDArray[np.intp]:
         """The rows of the training windows."""
-        return training_windows(self.data, self.config.train_fraction, self.config.seed)
+        return training_windows(self.windows, self.section.training.train_fraction, self.config.seed)
 
     @cached_property
     def sequences(self) -> list[str]:
         """Of all windows."""
-        return window_sequences(self.reference, self.data.rows, self.run.seed)
-
-    @cached_property
-    def start(self) -> Initialization:
-        return read_initialization(
-            self.run.encoder, self.section.model, self.pretrained, self.tokenizer_path, "promoters.model"
-        )
+        return window_sequences(self.reference, self.windows.rows, self.run.seed)
 
     @cached_property
     def settings(self) -> PromoterSettings:
@@ -228,7 +207,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
             downstream=downstream,
             pooling=model.pooling,
             head=model.head,
-            jitter=self.config.crop_jitter_bp,
+            jitter=self.section.training.crop_jitter_bp,
             views=model.views,
             negative_set=self.negative_set,
             shuffled_labels=self.shuffle_labels,
@@ -239,11 +218,11 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
     @cached_property
     def windows_sha256(self) -> str:
         """Checksum of the table of windows."""
-        return checksum(self.windows / "windows.parquet")
+        return checksum(self.data / "windows.parquet")
 
     @property
     def held_out(self) -> pd.DataFrame:
-        return self.data.rows[self.data.rows["split"] != "train"]
+        return self.windows.rows[self.windows.rows["split"] != "train"]
 
     def identity(self) -> dict[str, Any]:
         """Settings, windows and the sequence that they are places of."""
@@ -272,16 +251,16 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
             held_out = held_out.take(kept)
         positions = self.encoder.max_length
         return PromoterObjective(
-            self.tokenizer, learned, held_out, self.config, self.settings, positions, world
+            self.tokenizer, learned, held_out, self.section.training, self.settings, positions, world
         )
 
     def _windows(self, split: str | None = None) -> SplitWindows:
         """The windows of a split, None: of all, with their true labels."""
-        labels = self.data.labels
-        windows = SplitWindows(self.sequences, labels, labels == 1, variants(self.data.rows))
+        labels, rows = self.windows.labels, self.windows.rows
+        windows = SplitWindows(self.sequences, labels, labels == 1, variants(rows))
         if split is None:
             return windows
-        return windows.take(np.flatnonzero(self.data.rows["split"].to_numpy() == split))
+        return windows.take(np.flatnonzero(rows["split"].to_numpy() == split))
 
     def describe(self, network: nn.Module) -> str:
         return f"{len(self.learned):,} training windows, {self.negative_set} negatives"
@@ -300,7 +279,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
             # The control never sees a true label.
             valid = None if self.shuffle_labels else self._windows("valid")
             members = add_position_member(model, trained.objective.windows, valid, predict, self.config.seed)
-        return held_out_predictions(self.data, self.sequences, predict), members
+        return held_out_predictions(self.windows, self.sequences, predict), members
 
     def write(
         self,
@@ -314,7 +293,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         metrics["training"] = {
             "steps": trained.progress.step,
             "tokens_seen": trained.progress.tokens,
-            "examples": int(self.data.labels[self.learned].sum()),
+            "examples": int(self.windows.labels[self.learned].sum()),
         }
         if members is not None:
             metrics["ensemble"] = members._asdict()

@@ -14,8 +14,7 @@ from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError
 from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
-from bigbird_dna.tokens.text import TextTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 
 OWN_FILE = "bigbird_dna.model"  # a DnaTokenizer's own file beside its tokenizer.json
 _TEXT_FILE = "spiece.model"

@@ -84,8 +84,7 @@ def run_experiment(
     """
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.experiments.running import find_job, make_data, measure_cost, predict, run_job
-    from bigbird_dna.training.distributed import world
-    from bigbird_dna.training.stopping import time_of_end
+    from bigbird_dna.training.distributed import time_of_end, world
 
     check_choice("part", part, PARTS)
     ends = time_of_end(time_limit)

@@ -53,8 +53,7 @@ def _trainer(name: str, other: str, purpose: str) -> Callable[..., None]:
         from bigbird_dna.errors import UsageError
         from bigbird_dna.model.inference import cpu_threads
         from bigbird_dna.papers.nlp.task import open_task
-        from bigbird_dna.training.distributed import world
-        from bigbird_dna.training.stopping import time_of_end
+        from bigbird_dna.training.distributed import time_of_end, world
         from bigbird_dna.training.task import train
 
         ends = time_of_end(time_limit)

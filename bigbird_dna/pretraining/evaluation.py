@@ -1,28 +1,163 @@
-"""A pretrained model and simple predictors, evaluated on the same hidden tokens of held-out contigs."""
+"""A pretrained model and simple predictors, on the same hidden tokens of held-out contigs."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.language import MaskedTokenBits
+from bigbird_dna.baselines.language import (
+    LEFT_PREDICTORS,
+    PREDICTORS,
+    MaskedTokenBits,
+    fit_language_baselines,
+)
+from bigbird_dna.baselines.tokens import MaskedTokens as Documents
+from bigbird_dna.config import PretrainingConfig
 from bigbird_dna.console import log
-from bigbird_dna.data.bits_per_base import BITS, MODEL, ONE_AT_A_TIME, SPLIT, language_model_table
-from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.data.predictions import BITS, MODEL, ONE_AT_A_TIME, SPLIT, language_model_table
+from bigbird_dna.disk.atomic import atomic_path, reading
+from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.disk.tables import write_table
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.pretraining.baselines import EvaluatedTokens
-from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import HeldOut, Tokens, document_bounds
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.text import load_tokenizer
 
-if TYPE_CHECKING:
-    import pandas as pd
+SPLITS = ("valid", "test")
+CHOSEN_ON = "valid"
+
+
+@dataclass(frozen=True)
+class EvaluatedTokens:
+    """The hidden tokens of each split that has any, or what a causal model predicts, and their stores."""
+
+    stores: Mapping[str, TokenStore]
+    tokenizer: Tokenizer
+    hidden: Mapping[str, HeldOut]
+    causal: bool
+
+    @classmethod
+    def open(
+        cls, tokens: Path, tokenizer: Tokenizer, length: int, sequences: int, *, pairs: bool, causal: bool
+    ) -> Self:
+        """Draw them from the stores of a directory; `DataError` if one is missing, damaged or of another
+        tokenizer, or there are no validation tokens."""
+        stores = {split: TokenStore.open(tokens / split, tokenizer) for split in ("train", *SPLITS)}
+        if not len(stores[CHOSEN_ON].tokens):
+            raise DataError(
+                f"{stores[CHOSEN_ON].directory}: holds no tokens, and predictors are chosen on them"
+            )
+        hidden = {
+            split: HeldOut.draw(stores[split], tokenizer, length, sequences, pairs=pairs, causal=causal)
+            for split in SPLITS
+            if len(stores[split].tokens)
+        }
+        return cls(stores, tokenizer, hidden, causal)
+
+    @property
+    def predictors(self) -> tuple[str, ...]:
+        """Those beside a causal model, or beside one of masked tokens."""
+        return LEFT_PREDICTORS if self.causal else PREDICTORS
+
+    def fit_baselines(self, token_order: int) -> dict[str, MaskedTokenBits]:
+        """Fit the predictors to the training tokens and evaluate them on the hidden ones of each split."""
+        documents = {
+            split: hidden_in_documents(self.stores[split], own) for split, own in self.hidden.items()
+        }
+        train = self.stores["train"]
+        baselines = fit_language_baselines(
+            training_documents(train),
+            documents[CHOSEN_ON],
+            self.tokenizer,
+            token_order=token_order,
+            both_strands=train.info["strands"] == "both",
+            causal=self.causal,
+        )
+        return {split: baselines.evaluate(own) for split, own in documents.items()}
+
+    def read_baselines(self, path: Path) -> dict[str, MaskedTokenBits]:
+        """What `fit_baselines` has written; `DataError` if it is damaged or of other hidden tokens."""
+        found = {}
+        with (
+            reading(path, "damaged, or not what train baseline-language writes", Exception),
+            open_npz(path) as file,
+        ):
+            names = tuple(map(str, file.read("predictors")))
+            if names != self.predictors:
+                of = " for a causal model" if self.causal else ""
+                raise DataError(f"{path}: has other predictors than those of this version{of}: make it again")
+            notes = dict(zip(names, map(str, file.read("notes")), strict=True))
+            for split, held_out in self.hidden.items():
+                own, shape = f"{split}.tokens", (len(names), len(held_out.tokens))
+                if own not in file.names or not np.array_equal(file.read(own), held_out.tokens):
+                    raise DataError(
+                        f"{path}: is of other hidden {split} tokens: make it of the same tokens, with as "
+                        "many inputs of the same length, and with next sentences if the model has them"
+                    )
+                bits = file.read(f"{split}.bits")
+                if bits.shape != shape or bits.dtype != np.float64 or not np.isfinite(bits).all():
+                    raise DataError(f"{path}: {split}.bits are not {shape[0]} × {shape[1]} numbers")
+                found[split] = MaskedTokenBits(dict(zip(names, bits, strict=True)), held_out.bases, notes)
+        return found
+
+
+def fit_baselines(
+    config: PretrainingConfig,
+    tokens: Path,
+    tokenizer_path: Path,
+    output: Path,
+    *,
+    sequences: int = 1000,
+    causal: bool = False,
+) -> None:
+    """Write what simple predictors make of the hidden tokens that `evaluate_pretraining` looks at.
+
+    The file (.npz) has `predictors` and their `notes`, and for each split `SPLIT.tokens`, the places of the
+    hidden tokens in its store, and `SPLIT.bits`, predictors × tokens. `DataError` as of `EvaluatedTokens`.
+    """
+    pairs, length = config.next_sentence, config.sequence_tokens
+    tokenizer = load_tokenizer(tokenizer_path)
+    evaluated = EvaluatedTokens.open(tokens, tokenizer, length, sequences, pairs=pairs, causal=causal)
+    baselines, names = evaluated.fit_baselines(config.ngram_order), evaluated.predictors
+    arrays: dict[str, NDArray[np.generic]] = {
+        "predictors": np.array(names),
+        "notes": np.array([baselines[CHOSEN_ON].notes[name] for name in names]),
+    }
+    for split, held_out in evaluated.hidden.items():
+        arrays[f"{split}.tokens"] = held_out.tokens
+        arrays[f"{split}.bits"] = np.stack([baselines[split].bits[name] for name in names])
+    with atomic_path(output) as temporary, temporary.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
+
+
+def hidden_in_documents(store: Tokens, held_out: HeldOut) -> Documents:
+    """The documents that hold hidden tokens, and where these are in them."""
+    bounds = document_bounds(store)
+    own = np.searchsorted(bounds, held_out.tokens, side="right") - 1
+    documents = np.unique(own)
+    return Documents(
+        [np.asarray(store.tokens[bounds[document] : bounds[document + 1]]) for document in documents],
+        [held_out.tokens[own == document] - bounds[document] for document in documents],
+    )
+
+
+def training_documents(store: TokenStore) -> list[NDArray[np.integer]]:
+    """The documents of a store's first pass, of both strands if it has both: later passes have the same
+    bases."""
+    bounds = document_bounds(store)[: store.info["first_documents"] + 1]
+    return [store.tokens[start:end] for start, end in pairwise(bounds.tolist())]
+
 
 ONE_AT_A_TIME_TOKENS = 1_000_000
 """Of inputs with one hidden token each: a small model takes a quarter of a minute of one core."""
@@ -42,7 +177,7 @@ def evaluate_pretraining(
     baselines: Path | None = None,
     alone: bool = False,
     device: str = "auto",
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Write bits per base of a model and of simple predictors, with intervals, as TSV; returns the table.
 
     15 % of the tokens of at most `sequences` inputs of each split are hidden from all of them, or all but the
@@ -52,8 +187,6 @@ def evaluate_pretraining(
     With no test tokens the table is of the validation contigs alone. `UsageError`: inputs are longer than the
     model takes, or there are `baselines` for a model alone; `DataError`: stores or baselines don't fit.
     """
-    import pandas as pd
-
     if alone and baselines:
         raise UsageError("--model-only goes without --baselines")
     model = load_pretrained(path)
@@ -99,7 +232,7 @@ def _model_bits(model: LoadedModel, held_out: HeldOut, split: str, device: torch
     }
 
 
-def _tables(held_out: HeldOut, found: ModelBits, baselines: MaskedTokenBits) -> Iterator["pd.DataFrame"]:
+def _tables(held_out: HeldOut, found: ModelBits, baselines: MaskedTokenBits) -> Iterator[pd.DataFrame]:
     """The model and those that see no hidden token either; then all that see the others."""
     notes = dict(baselines.notes)
     if ONE_AT_A_TIME in found:

@@ -22,9 +22,10 @@ Shapes: N spans, 4 ** L windows of each, n hidden tokens of a window, R inputs, 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -33,7 +34,7 @@ from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, CHOOSING_BASE
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
 from bigbird_dna.baselines.tokens import evenly
 from bigbird_dna.console import log, progress
-from bigbird_dna.data.bits_per_base import SPANS, ComparedModel, comparison_table
+from bigbird_dna.data.predictions import SPANS, ComparedModel, comparison_table
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
@@ -46,9 +47,6 @@ from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import BASES, Tokenizer, require_dna
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CHOOSING = 4000  # spans of other contigs that orders of Markov models are chosen on
 CHOOSING_SEGMENT, CHOOSING_SHARE = 10_000, 10  # bp; each tenth one chooses
@@ -76,7 +74,7 @@ def compare_pretraining(
     spans: int = 1000,
     seed: int = 1,
     device: str = "auto",
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Write bits per base of models and of Markov models on the same spans, as TSV; returns the table.
 
     Spans of `span` bp are drawn on the forward strand of `contigs`, with `context` known bp on both sides;

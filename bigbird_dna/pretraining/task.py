@@ -26,10 +26,8 @@ from bigbird_dna.model.directory import encoder_for
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.pretraining.sampling import PairSampler, Sampler, Tokens, document_bounds, sampler
-from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.masking import NOT_MASKED, Masked, mask_tokens, next_tokens
+from bigbird_dna.pretraining.sampling import HeldOut, PairSampler, Sampler, Tokens, document_bounds, sampler
+from bigbird_dna.tokens.interface import NOT_MASKED, Masked, Tokenizer, mask_tokens, next_tokens
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.batches import Batch, take_rows

@@ -27,10 +27,12 @@ from numpy.typing import NDArray
 from bigbird_dna.disk import native as native_build
 from bigbird_dna.errors import ConfigError, DataError, ModelError, shortened
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
-from bigbird_dna.tokens.piece_model import ModelType, PieceModel, PieceType
-from bigbird_dna.tokens.sentence_pieces import (
+from bigbird_dna.tokens.piece_model import (
     LONGEST_LINE,
     LONGEST_PIECE,
+    ModelType,
+    PieceModel,
+    PieceType,
     encode_rows,
     learn_model,
     open_model,

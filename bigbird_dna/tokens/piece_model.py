@@ -1,4 +1,4 @@
-"""SentencePiece models, checked in every byte that the library will read.
+"""SentencePiece models as bytes, checked in every byte that the library will read; opened, applied, learned.
 
 The library trusts some of what it reads, and ends the process over the rest. It therefore gets a model put
 together here: the pieces, each of them checked, and of the specifications what encoding and decoding need.
@@ -10,17 +10,20 @@ what stands in its place, each text ended by a zero byte. The libraries that rea
 count the rules that fit on their stack.
 """
 
+import io
 import math
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import sentencepiece as spm
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import shortened
+from bigbird_dna.errors import ModelError, error_text, shortened
+from bigbird_dna.tokens.interface import TextPieces
 
 NUMBER, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # wire types; groups (3 and 4) are refused
 _WIDTHS = {EIGHT_BYTES: 8, FOUR_BYTES: 4}
@@ -94,9 +97,7 @@ def write_field(number: int, value: int | bytes) -> bytes:
 
 LONGEST_RULE = 32  # bytes that are replaced; SentencePiece has room for as many rules that begin alike
 LONGEST_REPLACEMENT = 256  # bytes
-
-_LEAF = 0x8000_0000  # marks a unit that holds a value
-_HAS_LEAF = 0x100
+_LEAF, _HAS_LEAF = 0x8000_0000, 0x100  # mark a unit that holds a value; that has such a unit
 
 
 def check_character_map(content: bytes) -> None:
@@ -132,8 +133,7 @@ def _check_texts(texts: bytes) -> NDArray[np.bool_]:
     letters = np.frombuffer(texts, np.uint8)
     if np.diff(np.flatnonzero(letters == 0), prepend=-1).max() > LONGEST_REPLACEMENT:
         raise ValueError(f"a rule of normalisation puts in more than {LONGEST_REPLACEMENT} bytes")
-    begin: NDArray[np.bool_] = (letters & 0xC0) != 0x80
-    return begin
+    return np.asarray((letters & 0xC0) != 0x80)
 
 
 def _check_depth(labels: NDArray[np.uint32], bases: NDArray[np.int64], inner: NDArray[np.bool_]) -> None:
@@ -167,13 +167,10 @@ _TRAINER_FIELDS = {_MODEL_TYPE: NUMBER, 24: NUMBER, 26: NUMBER, 35: NUMBER} | di
 )
 _NORMALIZER_FIELDS = {2: BYTES, 3: NUMBER, 4: NUMBER, 5: NUMBER}
 _CHARACTER_MAP, _DUMMY_PREFIX = 2, 3
-
 _Specification = dict[int, int | bytes]
 
-
 PieceType = IntEnum("PieceType", ["NORMAL", "UNKNOWN", "CONTROL", "USER_DEFINED", "UNUSED", "BYTE"])
-ModelType = IntEnum("ModelType", ["UNIGRAM", "BPE", "WORD", "CHAR"])
-"""How a model cuts a text into pieces."""
+ModelType = IntEnum("ModelType", ["UNIGRAM", "BPE", "WORD", "CHAR"])  # how a model cuts a text into pieces
 
 
 class PieceModel(NamedTuple):
@@ -211,9 +208,8 @@ def read_piece_model(content: bytes) -> PieceModel:
         parts.append(write_field(number, b"".join(write_field(*pair) for pair in values.items())))
     trainer, normalizer = (specifications.get(number, {}) for number in (_TRAINER, _NORMALIZER))
     plain = not normalizer.get(_CHARACTER_MAP) and not normalizer.get(_DUMMY_PREFIX, 1)
-    model_type = trainer.get(_MODEL_TYPE, ModelType.UNIGRAM)
-    assert isinstance(model_type, int)
-    return PieceModel(pieces, types, scores, ModelType(model_type), plain, b"".join(parts))
+    model_type = ModelType(int(trainer.get(_MODEL_TYPE, ModelType.UNIGRAM)))
+    return PieceModel(pieces, types, scores, model_type, plain, b"".join(parts))
 
 
 def _read_usual_pieces(content: bytes) -> tuple[list[str], list[int], list[float], int]:
@@ -326,3 +322,79 @@ def _check_pieces(pieces: list[str], types: list[int], scores: list[float]) -> N
         nested.append(piece)
         if len(nested) > MOST_NESTED:
             raise ValueError(f"more than {MOST_NESTED} pieces of the user's begin with one another")
+
+
+LONGEST_LINE = 50_000  # SentencePiece drops or refuses training lines above 65,535 letters
+LONGEST_PIECE = 512  # of SentencePiece
+_SPANS, _ID_BEGIN_END = 2, (2, 4, 5)  # fields of a `SentencePieceText`
+
+
+def open_model(content: bytes, source: str) -> tuple[Any, PieceModel]:
+    """SentencePiece's processor of a serialized model, and what the model holds, all of which is checked, as
+    damage could end the process; `ModelError` names `source`."""
+    if not content:
+        raise ModelError(f"{source}: empty, not a SentencePiece model")
+    try:
+        model = read_piece_model(content)
+        return spm.SentencePieceProcessor(model_proto=model.serialized), model
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(f"{source}: not a SentencePiece model, or damaged: {error_text(error)}") from None
+
+
+def encode_rows(processor: Any, texts: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
+    """Token ids (n,) of every text, without specials; `threads` don't change them."""
+    if not texts:
+        return []
+    rows = processor.encode(list(texts), num_threads=threads)
+    return [np.array(row, np.int32) for row in rows]
+
+
+def encode_with_places(processor: Any, text: str) -> TextPieces:
+    """Token ids of a text, without specials, and the characters that each stands for: SentencePiece counts
+    bytes of UTF-8, in a message `SentencePieceText`, whose form is the same in all its versions."""
+    message = processor.encode(text, out_type="serialized_proto")
+    spans = (field.value for field in read_fields(message) if field.number == _SPANS)
+    found = (
+        {one.number: one.value for one in read_fields(span)} for span in spans if isinstance(span, bytes)
+    )
+    columns = [[int(span.get(number, 0)) for number in _ID_BEGIN_END] for span in found]
+    ids, *sides = np.array(columns, np.int64).reshape(-1, 3).T
+    leads = np.frombuffer(text.encode(), np.uint8) & 0xC0 != 0x80  # first bytes of characters
+    before = np.concatenate([[0], np.cumsum(leads)])
+    return TextPieces(ids.astype(np.int32), *(before[side] for side in sides))
+
+
+def learn_model(
+    lines: Iterable[str],
+    vocabulary: int,
+    specials: tuple[str, ...],
+    symbols: list[str],
+    max_piece_length: int,
+) -> bytes:
+    """A serialized model of byte-pair encoding, learned from lines of up to `LONGEST_LINE` letters.
+
+    Ids begin with the special pieces and the symbols, which stand for themselves and are never merged.
+    `RuntimeError` says why SentencePiece couldn't.
+    """
+    model = io.BytesIO()
+    plain = ("add_dummy_prefix", "remove_extra_whitespaces", "split_by_number", "split_by_whitespace")
+    options: dict[str, Any] = dict.fromkeys(plain, False)
+    for number, role in enumerate(("pad", "unk", "bos", "eos")):
+        options |= {f"{role}_id": number, f"{role}_piece": specials[number]}
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=vocabulary,
+        max_sentencepiece_length=max_piece_length,
+        max_sentence_length=LONGEST_LINE + 1,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        split_by_unicode_script=False,
+        control_symbols=[*specials[4:]],
+        user_defined_symbols=symbols,
+        num_threads=1,
+        minloglevel=2,
+        **options,
+    )
+    return model.getvalue()

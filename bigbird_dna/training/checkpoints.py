@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, make_parent
 from bigbird_dna.errors import ModelError, UsageError, error_text, shortened
+from bigbird_dna.training.batches import fresh_moments
 from bigbird_dna.training.log import LOG, Progress
-from bigbird_dna.training.optimizers import fresh_moments
 
 _NAME = b"bigbird-dna checkpoint, SHA-256 "
 _LINE = len(_NAME) + 64 + 1  # bytes

@@ -4,12 +4,8 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
 import pandas as pd
-
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
-from bigbird_dna.config import EncoderConfig, StartConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError, UsageError
@@ -29,6 +25,19 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 from bigbird_dna.training.task import M, ModelTask
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+from bigbird_dna.config import (
+    ChromatinConfig,
+    Config,
+    EncoderConfig,
+    PromoterConfig,
+    StartConfig,
+    TrainingConfig,
+)
+from bigbird_dna.genome.reference import Reference
+
 
 PROVENANCE = "provenance.json"
 # What may differ between a checkpoint's encoder and the one that takes its weights: it isn't the network.
@@ -87,16 +96,53 @@ class Initialization(NamedTuple):
         return leaked
 
 
+@dataclass(eq=False)
 class FinetuningTask(ModelTask[M]):
-    """A task whose encoder starts as a pretrained one, or with fresh weights."""
+    """A task on the data set in the directory `data`, whose encoder starts as a pretrained one, or with fresh
+    weights."""
 
-    leaked: Sequence[str] = ()
-    """What the pretrained model has seen of what is held out, once `check` was called."""
+    name: ClassVar[str]  # of its section of the configuration
+    run: Config
+    data: Path
+    reference: Reference
+    tokenizer_path: Path
+    pretrained: Path | None
+    # What the pretrained model has seen of what is held out, once `check` was called.
+    leaked: Sequence[str] = field(default=(), init=False)
 
     @property
     @abstractmethod
+    def section(self) -> PromoterConfig | ChromatinConfig:
+        """The run's, as the data are."""
+
+    @property
+    def config(self) -> TrainingConfig:
+        return self.section.training
+
+    @property
+    def inputs(self) -> Sequence[Path]:
+        read = [self.data, self.reference.path, self.tokenizer_path]
+        return [*read, self.pretrained] if self.pretrained else read
+
+    @cached_property
     def start(self) -> Initialization:
-        """What the encoder starts from."""
+        """What the encoder starts from: `pretrained` with its tokenizer, or where `initial` is "random" fresh
+        weights and the tokenizer of `tokenizer_path`.
+
+        `ConfigError`: there is no pretrained model, or its encoder is another one.
+        """
+        section, settings = f"{self.name}.model", self.section.model
+        random = settings.initial == "random"
+        if not random and self.pretrained is None:
+            raise ConfigError(f"{section}.initial is 'pretrained', but no pretrained model was given")
+        start = None if random or self.pretrained is None else load_pretrained(self.pretrained)
+        reader = start.tokenizer if start else load_tokenizer(self.tokenizer_path)
+        encoder = encoder_for(self.run.encoder, reader)
+        if settings.dropout is not None:
+            encoder = encoder.model_copy(update={"dropout": settings.dropout})
+        if start:
+            encoder = _fitted(start, encoder, settings.extend_positions, section)
+        return Initialization(encoder, reader, start, settings)
 
     @property
     @abstractmethod
@@ -118,28 +164,6 @@ class FinetuningTask(ModelTask[M]):
     def check(self) -> None:
         """Look for held-out sequence that the pretrained model has seen."""
         self.leaked = self.start.seen(self.held_out)
-
-
-def read_initialization(
-    config: EncoderConfig, settings: StartConfig, pretrained: Path | None, tokenizer: Path, section: str
-) -> Initialization:
-    """Read what fine-tuning starts from; `settings` is the configuration's section of that name.
-
-    The model directory `pretrained`, with its tokenizer, is not read where `initial` is "random", and
-    `tokenizer` only then. `ConfigError`: it is needed and not given, or its encoder is another one.
-    """
-    if settings.initial == "random":
-        pretrained = None
-    elif pretrained is None:
-        raise ConfigError(f"{section}.initial is 'pretrained', but no pretrained model was given")
-    start = load_pretrained(pretrained) if pretrained else None
-    reader = start.tokenizer if start else load_tokenizer(tokenizer)
-    encoder = encoder_for(config, reader)
-    if settings.dropout is not None:
-        encoder = encoder.model_copy(update={"dropout": settings.dropout})
-    if start:
-        encoder = _fitted(start, encoder, settings.extend_positions, section)
-    return Initialization(encoder, reader, start, settings)
 
 
 def _fitted(

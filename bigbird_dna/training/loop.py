@@ -18,20 +18,27 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.errors import ConfigError, Stopped
-from bigbird_dna.training.batches import Batch, by_length, on_device, pinned
+from bigbird_dna.training.batches import (
+    Batch,
+    by_length,
+    fresh_moments,
+    learning_rate,
+    make_optimizer,
+    on_device,
+    pinned,
+)
 from bigbird_dna.training.checkpoints import CheckpointStore
-from bigbird_dna.training.distributed import World, autocast
+from bigbird_dna.training.distributed import Stopping, World, autocast
 from bigbird_dna.training.log import (
     Progress,
     TrainingLog,
     check_figures,
     check_weights,
+    chosen_kernels,
     diverged,
+    freed_memory_kept,
     log_duration,
 )
-from bigbird_dna.training.measuring import chosen_kernels, freed_memory_kept
-from bigbird_dna.training.optimizers import fresh_moments, learning_rate, make_optimizer
-from bigbird_dna.training.stopping import Stopping
 
 LOG_STEPS = 10
 

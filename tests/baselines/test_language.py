@@ -20,7 +20,7 @@ from bigbird_dna.baselines.language import (
 from bigbird_dna.baselines.markov import Markov
 from bigbird_dna.baselines.ngram import KneserNey, affordable_tokens
 from bigbird_dna.baselines.tokens import LEFT, VIEWS, MaskedTokens
-from bigbird_dna.data.bits_per_base import ONE_AT_A_TIME, UNIFORM
+from bigbird_dna.data.predictions import ONE_AT_A_TIME, UNIFORM
 from bigbird_dna.genome.sequence import base_codes
 from tests.baselines.sources import Source
 from tests.golden.messages import fails

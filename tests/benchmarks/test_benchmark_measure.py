@@ -13,7 +13,7 @@ from benchmarks.contenders import Call, Case
 from benchmarks.encoder import EncoderBenchmark, logits, make_network
 from benchmarks.options import EncoderOptions
 from bigbird_dna.attention import Pattern
-from bigbird_dna.training.measuring import begin_memory_peak, memory_peak
+from bigbird_dna.training.log import begin_memory_peak, memory_peak
 
 CPU = torch.device("cpu")
 

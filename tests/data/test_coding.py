@@ -12,10 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.config import Config, load_config
-from bigbird_dna.data.coding import check_fractions, coding_fractions, open_coding
-from bigbird_dna.data.negatives import draw_candidates, find_free_starts, gc_fraction
+from bigbird_dna.data.negatives import (
+    coding_fractions,
+    draw_candidates,
+    find_free_starts,
+    gc_fraction,
+    open_coding,
+)
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
-from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.data.promoter_windows import check_fractions, prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.finetuning.evaluation import held_out_predictions
 from bigbird_dna.genome.assembly import load_assembly, open_assembly

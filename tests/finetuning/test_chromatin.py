@@ -82,8 +82,8 @@ def settings(**changed: dict[str, Any]) -> Config:
 def task_of(made: Made, config: Config, window: int, member: int) -> ChromatinTask:
     return ChromatinTask(
         config,
-        window,
-        member,
+        window=window,
+        member=member,
         data=made.home / "data",
         reference=made.reference,
         tokenizer_path=made.home / "tokenizer.model",

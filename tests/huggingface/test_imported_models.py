@@ -15,7 +15,7 @@ from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load, load_promoter_model, make_model
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter import PromoterRows, promoter_probabilities, promoter_rows
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import invoke
 from tests.golden.messages import fails
 from tests.tokens.test_json_tokenizer import content

@@ -9,7 +9,7 @@ import pytest
 
 from bigbird_dna.huggingface.tokenizer_files import bpe_description, find_tokenizer, write_tokenizer
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'bigbird-dna[hf]'")
 

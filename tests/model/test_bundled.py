@@ -20,7 +20,7 @@ from bigbird_dna.genome.sequence import Interval, inside, window_around
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.model import METRICS
-from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import HeldOut
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore
 from tests.cli.command import Run

@@ -12,7 +12,7 @@ from torch import nn
 
 from bigbird_dna.papers.nlp.initialization import learn_tokenizer
 from bigbird_dna.papers.nlp.loading import LIBRARIES
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer
 
 if not all(map(find_spec, LIBRARIES)):  # pip install 'bigbird-dna[nlp]'
     collect_ignore_glob = ["test_text_*.py"]

@@ -14,7 +14,7 @@ from bigbird_dna.papers.nlp.initialization import open_tokenizer
 from bigbird_dna.papers.nlp.loading import installed_documents
 from bigbird_dna.papers.nlp.pretraining import character_ngram, characters, tokenize_records
 from bigbird_dna.tokens.interface import TextPieces
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import Run
 from tests.golden.messages import fails
 from tests.nlp.conftest import TEXT, Write

@@ -16,7 +16,7 @@ from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings
 from bigbird_dna.papers.nlp.config import TextStartConfig, parse_config
 from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start, write_bigbird
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer
 from tests.golden.messages import fails
 from tests.nlp.conftest import TEXT, shuffle_weights, their_config
 

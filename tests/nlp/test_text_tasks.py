@@ -16,7 +16,7 @@ from bigbird_dna.papers.nlp.generated import PLACES, SPEAKERS, generate_document
 from bigbird_dna.papers.nlp.loading import some_of
 from bigbird_dna.papers.nlp.records import ClassificationRecord
 from bigbird_dna.papers.nlp.task import find_task
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.golden.messages import message

@@ -12,7 +12,7 @@ from torch import nn
 from bigbird_dna.config import EncoderConfig, PretrainingConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.heads import PretrainingNetwork
-from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import World

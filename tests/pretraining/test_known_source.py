@@ -19,14 +19,14 @@ import torch
 
 from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, PREDICTORS, TOKENS_LEFT, UNIGRAM
 from bigbird_dna.config import PretrainingConfig, parse_config
-from bigbird_dna.data.bits_per_base import MODEL, MODELS, ONE_AT_A_TIME, SPLIT, UNIFORM
+from bigbird_dna.data.predictions import MODEL, MODELS, ONE_AT_A_TIME, SPLIT, UNIFORM
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.metrics.resampling import bits_per_base
-from bigbird_dna.pretraining import baselines, evaluation
-from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining import evaluation
+from bigbird_dna.pretraining.sampling import HeldOut
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.reporting.samples import divergence, spectrum
 from bigbird_dna.reporting.summary import language_rows, pretraining_rows
@@ -102,8 +102,8 @@ def evaluating(order: int) -> Iterator[list[tuple[Any, ...]]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluation, "language_model_table", noting)
         patch.setattr(evaluation, "ONE_AT_A_TIME_TOKENS", EVERY * TOKENS)
-        fit = partial(baselines.fit_language_baselines, base_order=order)
-        patch.setattr(baselines, "fit_language_baselines", fit)
+        fit = partial(evaluation.fit_language_baselines, base_order=order)
+        patch.setattr(evaluation, "fit_language_baselines", fit)
         yield given
 
 
@@ -135,7 +135,7 @@ def judge(
     assert dict(rows) == pytest.approx({name: values.mean() for name, values in bits.items()})
     store = TokenStore.open(tokens / "test", tokenizer)
     held_out = HeldOut.draw(store, tokenizer, TOKENS, EVERY, pairs=False)
-    documents = baselines.hidden_in_documents(store, held_out)
+    documents = evaluation.hidden_in_documents(store, held_out)
     codes = np.full(tokenizer.vocabulary, 4)
     codes[[tokenizer.encode(base)[0] for base in "ACGT"]] = range(4)
     labels = codes[held_out.labels]
@@ -244,13 +244,13 @@ def test_it_needs_the_bits_that_the_source_has_and_no_fewer(causal: Path, tmp_pa
     model, tokens, left = causal / "model", causal / "tokens", tmp_path / "left.npz"
     with evaluating(SOURCE.order + 2) as given:
         settings = PretrainingConfig(sequence_tokens=TOKENS, ngram_order=4)
-        baselines.fit_baselines(settings, tokens, tokens / "tokenizer.model", left, causal=True)
+        evaluation.fit_baselines(settings, tokens, tokens / "tokenizer.model", left, causal=True)
         table = evaluation.evaluate_pretraining(
             model, tokens, tmp_path / "bits.tsv", sequence_tokens=TOKENS, baselines=left
         )
     tokenizer = DnaTokenizer.load(tokens / "tokenizer.model")
     with fails(DataError):
-        baselines.EvaluatedTokens({}, tokenizer, {}, causal=False).read_baselines(left)
+        evaluation.EvaluatedTokens({}, tokenizer, {}, causal=False).read_baselines(left)
     assert {*table["predictor"]} == {MODEL, UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT}
     rows = table[table[SPLIT] == "test"].set_index("predictor")["bits_per_base"]
     bits, bases, blocks, _ = given[-1]  # of the test contig

@@ -11,17 +11,15 @@ import torch
 
 from bigbird_dna.baselines.language import PREDICTORS
 from bigbird_dna.config import PretrainingConfig, load_config, parse_config
-from bigbird_dna.data.bits_per_base import ONE_AT_A_TIME, read_bits
+from bigbird_dna.data.predictions import ONE_AT_A_TIME, read_bits
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement, whole_contigs
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.pretraining.baselines import training_documents
-from bigbird_dna.pretraining.evaluation import evaluate_pretraining
-from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.pretraining.sampling import Example, PairSampler, SegmentSampler, document_bounds
+from bigbird_dna.pretraining.evaluation import evaluate_pretraining, training_documents
+from bigbird_dna.pretraining.sampling import Example, HeldOut, PairSampler, SegmentSampler, document_bounds
 from bigbird_dna.pretraining.task import PretrainingObjective, PretrainingTask
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.baselines.markov import Markov
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.data.bits_per_base import SPANS
+from bigbird_dna.data.predictions import SPANS
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.directory import make_model, save

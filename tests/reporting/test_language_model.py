@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from bigbird_dna.data.bits_per_base import COLUMNS, of_split, read_bits
+from bigbird_dna.data.predictions import BITS_COLUMNS, of_split, read_bits
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError
 from tests.golden.messages import fails
@@ -15,7 +15,7 @@ from tests.reporting.test_figures import bits_table as table
 
 def test_table_has_a_row_for_each_and_compares_with_the_model():
     found = table()
-    assert tuple(found.columns) == COLUMNS
+    assert tuple(found.columns) == BITS_COLUMNS
     assert found["predictor"].tolist() == [*RATES]
     rows = found.set_index("predictor")
     assert math.isnan(rows.loc["model", "difference"])
@@ -29,9 +29,9 @@ def test_table_has_a_row_for_each_and_compares_with_the_model():
 
 def test_a_table_is_read_as_it_was_written(tmp_path):
     both = pd.concat([table().assign(split=split) for split in ("valid", "test")], ignore_index=True)
-    write_tsv(tmp_path / "bits.tsv", both[["split", *COLUMNS]])
+    write_tsv(tmp_path / "bits.tsv", both[["split", *BITS_COLUMNS]])
     found = read_bits(tmp_path / "bits.tsv")
-    pd.testing.assert_frame_equal(found, both[["split", *COLUMNS]], rtol=1e-5)
+    pd.testing.assert_frame_equal(found, both[["split", *BITS_COLUMNS]], rtol=1e-5)
     assert of_split(found, "test")["split"].tolist() == ["test"] * len(table())
     assert of_split(found, "other")["split"].tolist() == ["valid"] * len(table())
 
@@ -49,6 +49,6 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
 )
 def test_a_table_that_is_none_is_refused(tmp_path, change, named):
     rows = table().assign(split="test").astype(object)
-    write_tsv(tmp_path / "bits.tsv", change(rows[["split", *COLUMNS]]))
+    write_tsv(tmp_path / "bits.tsv", change(rows[["split", *BITS_COLUMNS]]))
     with fails(DataError, "bits.tsv", named):
         read_bits(tmp_path / "bits.tsv")

@@ -11,7 +11,7 @@ import torch
 
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.data.bits_per_base import COLUMNS
+from bigbird_dna.data.predictions import BITS_COLUMNS
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.model import batching as calls
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -218,7 +218,7 @@ def inputs(run: Run, home: Path, tmp_path: Path) -> Path:
         ("model", 1.9, 1.8, 2.0, "", "", "", ""),
         ("bigrams", 1.95, 1.9, 2.0, -0.05, -0.06, -0.04, "order 2"),
     )
-    lines = [("split", *COLUMNS), *(("valid", *row) for row in rows)]
+    lines = [("split", *BITS_COLUMNS), *(("valid", *row) for row in rows)]
     (inputs / "bits.tsv").write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
     variants = ("score-variants", home / "chromatin", inputs / "v.vcf", "--reference", home / "genome.fa.gz")
     for name, words in {

@@ -12,17 +12,16 @@ import sentencepiece
 from bigbird_dna.errors import ModelError
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import LARGEST_FILE
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.tokens.piece_model import (
     check_character_map,
+    open_model,
     read_fields,
     read_number,
     read_piece_model,
     write_field,
     write_number,
 )
-from bigbird_dna.tokens.sentence_pieces import open_model
-from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
+from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer, load_tokenizer
 from tests.golden.messages import fails
 from tests.tokens.text_model import text_model
 from tests.toys import random_dna

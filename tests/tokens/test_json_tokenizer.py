@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError, ModelError
 from bigbird_dna.model.batching import window_rows
-from bigbird_dna.tokens.interface import Tokenizer, require_dna
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
-from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
-from bigbird_dna.tokens.text import load_tokenizer
+from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, require_dna
+from bigbird_dna.tokens.text import JsonTokenizer, load_tokenizer
 from tests.golden.messages import fails
 from tests.toys import random_dna
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.masking import mask_tokens
+from bigbird_dna.tokens.interface import mask_tokens
 from tests.golden.messages import fails
 
 VOCABULARY = 96  # of the fixture

@@ -19,7 +19,7 @@ from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.tokens import dna as native_pieces
 from bigbird_dna.tokens import dna as tokenizer
 from bigbird_dna.tokens.dna import DnaTokenizer, NativePieces
-from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model
+from bigbird_dna.tokens.piece_model import encode_rows, open_model
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 from tests.tokens.text_model import merge_by_hand

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
-from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.batches import Batch, make_optimizer
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import train_network
-from bigbird_dna.training.optimizers import make_optimizer
 
 ALONE = World(0, 1, torch.device("cpu"))
 CONFIG = TrainingConfig(

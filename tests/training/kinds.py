@@ -79,9 +79,9 @@ def train(
         }
         task = PromoterTask(
             parse_config({**values, kind: own}),
-            "genomic",
+            negative_set="genomic",
             shuffle_labels=False,
-            windows=results.windows,
+            data=results.windows,
             reference=Reference(results.reference),
             tokenizer_path=results.tokenizer,
             pretrained=None,

@@ -20,12 +20,11 @@ from torch import Tensor
 
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.errors import DataError, Stopped, UsageError
-from bigbird_dna.training import stopping
+from bigbird_dna.training import distributed
 from bigbird_dna.training.batches import Batch, by_length, take_rows
 from bigbird_dna.training.checkpoints import CheckpointStore, read_checkpoint, write_checkpoint
-from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.distributed import Stopping, World, time_of_end, world
 from bigbird_dna.training.loop import prefetched, train_network
-from bigbird_dna.training.stopping import Stopping, time_of_end
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.training.curve import ALONE, CONFIG, Curve, fresh, opened, run, state_of, weights
@@ -74,7 +73,7 @@ def test_sigterm_is_a_wish_and_one_that_comes_later_ends_at_once(
         for _ in range(3):  # a scheduler, torchrun and Snakemake pass it on
             os.kill(os.getpid(), signal.SIGTERM)
             assert wish.terminated and not heard
-        monkeypatch.setattr(stopping, "TOGETHER", 0.0)
+        monkeypatch.setattr(distributed, "TOGETHER", 0.0)
         os.kill(os.getpid(), signal.SIGTERM)
         assert heard == [signal.SIGTERM]
     os.kill(os.getpid(), signal.SIGTERM)
@@ -91,7 +90,7 @@ def test_a_signal_that_the_caller_has_ignored_stays_ignored(heard: list[int]) ->
 
 def test_there_is_time_for_a_step_as_long_as_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(stopping, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
+    monkeypatch.setattr(distributed, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
     wish = Stopping(2000.0)
     for took in (0.0, 400.0, 10.0, 100.0, 20.0):  # the first step compiles
         now += took

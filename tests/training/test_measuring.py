@@ -16,12 +16,12 @@ from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model import inference as compiled
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.training import measuring
+from bigbird_dna.training import log
 from bigbird_dna.training.batches import Batch, take_rows
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.log import freed_memory_kept
 from bigbird_dna.training.loop import train_network
-from bigbird_dna.training.measuring import freed_memory_kept
 from tests.golden.messages import fails
 
 ENCODER = EncoderConfig(
@@ -88,8 +88,8 @@ def test_a_training_logs_its_routes_once_and_takes_slower_ones_on_a_cpu(
 def test_on_a_gpu_it_is_refused_unless_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert measuring.STRICT == ("cuda",)
-    monkeypatch.setattr(measuring, "STRICT", ("cpu",))
+    assert log.STRICT == ("cuda",)
+    monkeypatch.setattr(log, "STRICT", ("cpu",))
     with pytest.raises(ConfigError) as caught:
         trained(tmp_path)
     message = str(caught.value)
@@ -121,7 +121,7 @@ def test_compiled_layers_train_as_others_do_and_are_compiled_a_few_times(
     torch.compiler.reset()
     counter = CompileCounterWithBackend("aot_eager")
     torch_compile = compiled.compiled_layers
-    monkeypatch.setattr(measuring, "compiled_layers", lambda network: torch_compile(network, counter))
+    monkeypatch.setattr(log, "compiled_layers", lambda network: torch_compile(network, counter))
     encoder = ENCODER.model_copy(update={"layers": 3, **changes})
     networks = [trained(tmp_path / str(on), encoder, torch_compile=on, steps=6) for on in (False, True)]
     # Before and after attention; once for whatever lengths, and perhaps once more for the first ones.

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from bigbird_dna.config import OptimizerConfig
-from bigbird_dna.training.optimizers import fresh_moments, learning_rate, make_optimizer
+from bigbird_dna.training.batches import fresh_moments, learning_rate, make_optimizer
 
 
 @given(st.integers(1, 400), st.integers(0, 500))

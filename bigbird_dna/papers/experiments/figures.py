@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM
-from bigbird_dna.data.bits_per_base import SPLIT
+from bigbird_dna.data.predictions import SPLIT
 from bigbird_dna.papers.experiments.ablation_files import AblationResult, ByMechanism
 from bigbird_dna.papers.experiments.trained_models import FINE_TUNED, PROBED, StudyArm, mean_curve
 from bigbird_dna.reporting.result import (

@@ -49,13 +49,13 @@ from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, p
 from bigbird_dna.papers.experiments.long_range_training import SequenceTask
 from bigbird_dna.papers.experiments.trained_models import pretraining_seconds
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
-from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import HeldOut
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
+from bigbird_dna.training.batches import make_optimizer
 from bigbird_dna.training.distributed import World, autocast
-from bigbird_dna.training.measuring import begin_memory_peak, chosen_kernels, memory_peak
-from bigbird_dna.training.optimizers import make_optimizer
+from bigbird_dna.training.log import begin_memory_peak, chosen_kernels, memory_peak
 from bigbird_dna.training.task import Task, train
 
 ARM = "arm.json"
@@ -93,9 +93,8 @@ def _task(job: ArmJob) -> Task[Any, Any]:
         case "pretraining":
             return PretrainingTask(_timed(job) if arm.costs else config, job.data, paths.tokenizer)
         case "promoters":
-            negatives, reference = arm.options["negative_set"], Reference(job.reference)
-            read = (job.data, reference, paths.tokenizer, arm.initialization)
-            return PromoterTask(config, negatives, False, *read)
+            read = (job.data, Reference(job.reference), paths.tokenizer, arm.initialization)
+            return PromoterTask(config, *read, arm.options["negative_set"], False)
         case "chromatin":
             path = job.data / "tracks.tsv"
             known = {track.name for track in read_tracks(path)}
@@ -104,7 +103,7 @@ def _task(job: ArmJob) -> Task[Any, Any]:
                     raise ConfigError(f"{job.experiment}: {name} is not a track of {path}")
             window = arm.options.get("window") or config.chromatin.data.window
             read = (job.data, Reference(job.reference), paths.tokenizer, arm.initialization)
-            return ChromatinTask(config, window, 0, *read)
+            return ChromatinTask(config, *read, window, 0)
         case "sequences":
             section = config.long_range_arena or LongRangeConfig()
             return SequenceTask(section, arm.options["task"], arm.options["attention"], job.seed, job.data)

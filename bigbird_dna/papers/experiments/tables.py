@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.config import PRETRAINED
-from bigbird_dna.data.bits_per_base import MODEL, SPLIT, of_split, read_bits
-from bigbird_dna.data.predictions import negative_set_of, read_predictions
+from bigbird_dna.data.predictions import MODEL, SPLIT, negative_set_of, of_split, read_bits, read_predictions
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Column, Schema, write_tsv
 from bigbird_dna.errors import DataError

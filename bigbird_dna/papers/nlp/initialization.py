@@ -31,8 +31,7 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.config import TextStartConfig
 from bigbird_dna.papers.nlp.loading import extra
 from bigbird_dna.tokens.interface import Tokenizer, read_content
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
-from bigbird_dna.tokens.text import TextTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 from bigbird_dna.training.initialization import FREE
 
 ROBERTA = "roberta"

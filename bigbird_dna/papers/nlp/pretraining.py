@@ -25,8 +25,8 @@ from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.papers.nlp.config import GeneratedConfig, PretrainingTaskConfig, TextPretrainingConfig
 from bigbird_dna.papers.nlp.records import TextRecord, read_objects, read_records
 from bigbird_dna.papers.nlp.task import Metrics, TextTask
-from bigbird_dna.pretraining.baselines import hidden_in_documents
-from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.evaluation import hidden_in_documents
+from bigbird_dna.pretraining.sampling import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
 from bigbird_dna.training.distributed import World

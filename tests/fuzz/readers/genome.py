@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
-from bigbird_dna.data.coding import open_coding
+from bigbird_dna.data.negatives import open_coding
 from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.chromatin.tracks import read_tracks

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bigbird_dna.data.bits_per_base import of_split, read_bits
+from bigbird_dna.data.predictions import of_split, read_bits
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.reporting.promoters import read_score_track
 from bigbird_dna.reporting.summary import summarize

@@ -20,7 +20,7 @@ from bigbird_dna.papers.nlp.answers.documents import (
 from bigbird_dna.papers.nlp.answers.task import allowed_tokens, candidate_loss, facts_loss, packed, span_loss
 from bigbird_dna.papers.nlp.config import TextStartConfig
 from bigbird_dna.papers.nlp.initialization import make_text_start
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer
 from tests.nlp.conftest import shuffle_weights, their_config
 from tests.nlp.tiny import ETC
 

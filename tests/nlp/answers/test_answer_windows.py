@@ -24,7 +24,7 @@ from bigbird_dna.papers.nlp.answers.documents import (
 from bigbird_dna.papers.nlp.answers.reading import WindowScores, answer, best_span
 from bigbird_dna.papers.nlp.answers.task import known_of, labels_of, places_of, unpacked
 from bigbird_dna.papers.nlp.records import QuestionRecord
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer
 from tests.golden.messages import fails
 
 RECORD: dict[str, Any] = {

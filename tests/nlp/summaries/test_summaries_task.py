@@ -35,7 +35,7 @@ from bigbird_dna.papers.nlp.summaries.task import (
     sentences,
 )
 from bigbird_dna.papers.nlp.task import find_task
-from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer
 from bigbird_dna.training.distributed import world
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY

@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor
 
 from bigbird_dna.config import PretrainingConfig, load_config
-from bigbird_dna.data.bits_per_base import read_bits
+from bigbird_dna.data.predictions import read_bits
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.papers.experiments import running
