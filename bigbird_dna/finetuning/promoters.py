@@ -5,14 +5,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
 from bigbird_dna.baselines.kmers import PositionLogistic, balanced_log_loss
 from bigbird_dna.calibration.maps import LEAST, log_odds
+from bigbird_dna.config import PromoterConfig, PromoterTrainingConfig, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.promoter_windows import (
     Origin,
@@ -40,11 +44,8 @@ from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.task import TrainingResult
-from typing import Any, ClassVar, NamedTuple, Self
-from bigbird_dna.config import PromoterConfig, PromoterTrainingConfig, stage_values
 from bigbird_dna.training.initialization import FinetuningTask
-
+from bigbird_dna.training.task import TrainingResult
 
 VALIDATION_WINDOWS = 2000
 

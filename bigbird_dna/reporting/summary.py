@@ -1,12 +1,27 @@
 """The metrics of a run as a table and as text; a `DataError` names a file that lacks one."""
 
 from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
 import pandas as pd
+
 from bigbird_dna.data.predictions import ALL as EVERY
+from bigbird_dna.data.predictions import (
+    CONTROL,
+    KMER,
+    MODEL,
+    MODELS,
+    NONCODING,
+    ONE_AT_A_TIME,
+    POSITION,
+    SPLIT,
+    of_split,
+    read_bits,
+)
 from bigbird_dna.disk.tables import (
     Schema,
     columns,
@@ -23,19 +38,6 @@ from bigbird_dna.reporting.calibration import PROMOTER_CALIBRATION
 from bigbird_dna.reporting.promoters import DIFFERENCES, PROMOTERS
 from bigbird_dna.reporting.track_evaluation import PUBLISHED, groups_schema
 from bigbird_dna.reporting.variants import ALL, HELD_OUT, VARIANTS
-from bigbird_dna.data.predictions import (
-    CONTROL,
-    KMER,
-    MODEL,
-    MODELS,
-    NONCODING,
-    ONE_AT_A_TIME,
-    POSITION,
-    SPLIT,
-    of_split,
-    read_bits,
-)
-
 
 _UNEVEN = 0.05
 _ERROR = "ece_debiased"

@@ -1,21 +1,25 @@
 """Training logs as curves, and the report of a pretraining run: its bits per base beside baselines'."""
 
 from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import number, whole_number, write_table
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.result import BLUE, GREY, INK, PALE, SERIES, interval, panels, save_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 from bigbird_dna.data.predictions import (
@@ -28,7 +32,6 @@ from bigbird_dna.data.predictions import (
     of_split,
     read_bits,
 )
-
 
 # Held-out metrics that get a panel of their own, and their axis labels.
 PANELS = {"bits_per_base": "bits per base", "auroc": "AUROC"}

@@ -3,12 +3,26 @@
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
 import pandas as pd
+
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
+from bigbird_dna.config import (
+    ChromatinConfig,
+    Config,
+    EncoderConfig,
+    PromoterConfig,
+    StartConfig,
+    TrainingConfig,
+)
 from bigbird_dna.console import log
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError, UsageError
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import format_named_region, read_named_region
 from bigbird_dna.model.directory import (
@@ -25,19 +39,6 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 from bigbird_dna.training.task import M, ModelTask
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
-from bigbird_dna.config import (
-    ChromatinConfig,
-    Config,
-    EncoderConfig,
-    PromoterConfig,
-    StartConfig,
-    TrainingConfig,
-)
-from bigbird_dna.genome.reference import Reference
-
 
 PROVENANCE = "provenance.json"
 # What may differ between a checkpoint's encoder and the one that takes its weights: it isn't the network.

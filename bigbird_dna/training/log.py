@@ -22,7 +22,7 @@ from bigbird_dna.config import TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.model.packed_layers import compiled_layers
+from bigbird_dna.model.inference import compiled_layers
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
 

@@ -3,10 +3,13 @@
 import math
 import xml.etree.ElementTree as ElementTree
 from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from bigbird_dna.data.predictions import AlignedPredictions, language_model_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.reporting import promoters, training
@@ -14,7 +17,6 @@ from bigbird_dna.reporting.promoters import ScoreTrack, read_score_track
 from bigbird_dna.reporting.result import interval
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
 from tests.golden.messages import fails
-from bigbird_dna.data.predictions import AlignedPredictions, language_model_table
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 9))
