@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.errors import ConfigError, Stopped
-from bigbird_dna.training.batches import Batch, by_length, on_device, pinned
+from bigbird_dna.training.batches import Batch, by_length, on_device, pinned, take_rows
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World, autocast
 from bigbird_dna.training.log import (
@@ -43,7 +43,8 @@ class Objective(Protocol):
         """Examples `first … first + count` of a step's global batch, on the CPU, with `lengths`."""
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some rows (n,) of a batch, as `take_rows`: a micro-batch."""
+        """Some rows (n,) of a batch: a micro-batch."""
+        return take_rows(batch, rows)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Numbers of loss terms in a batch; their sums over the global batch are the loss's divisors."""

@@ -53,8 +53,7 @@ class LongRangeArena(Experiment):
         return with_keys(run, "long-range", {}, self.name)
 
     def make_data(self, run: Config, data: str, output: Path) -> None:
-        from bigbird_dna.papers.experiments.listops import write_listops
-        from bigbird_dna.papers.experiments.pathfinder import write_pathfinder
+        from bigbird_dna.papers.experiments.long_range_sequences import write_listops, write_pathfinder
 
         section = _section(run)
         with atomic_directory(output) as directory:
