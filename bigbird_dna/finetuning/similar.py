@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.baselines.nearest import NearestWindow
-from bigbird_dna.baselines.windows import TextWindows
+from bigbird_dna.baselines.windows import NearestWindow, TextWindows
 from bigbird_dna.config import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import BinWindows, checked_window

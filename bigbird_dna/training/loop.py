@@ -11,11 +11,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NoReturn, Protocol
-
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.errors import ConfigError, Stopped
 from bigbird_dna.training.batches import (
@@ -39,6 +37,8 @@ from bigbird_dna.training.log import (
     freed_memory_kept,
     log_duration,
 )
+from bigbird_dna.training.batches import Batch, by_length, on_device, pinned, take_rows
+
 
 LOG_STEPS = 10
 
@@ -50,7 +50,8 @@ class Objective(Protocol):
         """Examples `first … first + count` of a step's global batch, on the CPU, with `lengths`."""
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Some rows (n,) of a batch, as `take_rows`: a micro-batch."""
+        """Some rows (n,) of a batch: a micro-batch."""
+        return take_rows(batch, rows)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Numbers of loss terms in a batch; their sums over the global batch are the loss's divisors."""

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.baselines.nearest import NearestWindow
-from bigbird_dna.baselines.windows import TextWindows
+from bigbird_dna.baselines.windows import NearestWindow, TextWindows
 from bigbird_dna.config import Config, load_config, parse_config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, compare
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences

@@ -31,6 +31,7 @@ from bigbird_dna.papers.comparators.interface import Comparator, NetworkSettings
 from bigbird_dna.training.batches import Batch, Epochs
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Objective
 from bigbird_dna.training.task import Training, TrainingResult, fit
 
 # Axes: B windows, L bases.
@@ -185,7 +186,7 @@ class NetworkComparator(Comparator, Training[OneHotNetwork]):
             self.trained.store.remove()
 
 
-class NetworkObjective:
+class NetworkObjective(Objective):
     """Binary cross-entropy over windows and labels."""
 
     def __init__(
@@ -216,9 +217,6 @@ class NetworkObjective:
             "labels": torch.from_numpy(self.learnt.labels(rows)).float(),
             "lengths": torch.full((count,), codes.shape[1]),
         }
-
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        return {name: value[rows] for name, value in batch.items()}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"labels": float(batch["labels"].numel())}

@@ -16,8 +16,7 @@ from bigbird_dna.baselines.kmers import (
     base_codes,
     window_features,
 )
-from bigbird_dna.baselines.nearest import NearestWindow
-from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, all_labels, blocks
+from bigbird_dna.baselines.windows import LabeledWindows, NearestWindow, Probabilities, all_labels, blocks
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.papers.comparators.interface import GC, KMERS, NEAREST, Comparator, ComparatorRequest

@@ -11,78 +11,97 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.config import AblationConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.foreign import check_cells, read_frame
 from bigbird_dna.disk.tables import json_rows, write_tsv
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.dataset import COLUMNS
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_note
 from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_BLOCKS, resampled_rates
 from bigbird_dna.papers.experiments.ablation_files import (
     AblationResult,
-    Bits,
     ByMechanism,
     Cost,
-    by_mechanism,
-    compare_to,
-    is_attention,
+    ModelFiles,
     read_cost,
-    read_models_bits,
+    read_model_bits,
 )
 from bigbird_dna.papers.experiments.comparing import (
     BITS_PER_BASE,
     TRACK_AUROC,
+    Arms,
     EvaluatedModels,
     ModelComparison,
     by_arm,
+    compare_arms,
     evaluate_rows,
     open_test_bins,
 )
 from bigbird_dna.papers.experiments.figures import length_figure, mechanism_figure
-from bigbird_dna.papers.experiments.published import (
-    ABLATION_NOTE,
-    BUILDING_BLOCKS,
-    MASKED_ACCURACY,
-    PERPLEXITY,
-    PUBLISHED,
-)
 from bigbird_dna.reporting.result import markdown, readable
 from bigbird_dna.reporting.track_evaluation import UNMEASURED, read_slice
 
 if TYPE_CHECKING:
     import pandas as pd
 
+BUILDING_BLOCKS: Mapping[str, str] = {
+    "full": "BERT",
+    "random": "R",
+    "window": "W",
+    "random_window": "R + W",
+    "bigbird": "",
+}
+"""What Table 1 of Zaheer et al. (2020) is made of, as it calls them; it has no row of all three kinds."""
+# That table: accuracy on masked tokens of text, %, at 512 tokens.
+MASKED_ACCURACY: Mapping[str, float] = {"full": 64.2, "random": 60.1, "window": 58.3, "random_window": 62.7}
+# Ren et al. (2021): perplexity of masked tokens on C4, by tokens of an input.
+PERPLEXITY: Mapping[str, Mapping[int, float]] = {
+    "full": {2048: 4.552},
+    "bigbird": {2048: 4.696, 8192: 4.542},
+    "combiner_fixed": {8192: 4.139},
+}
+PUBLISHED = {*BUILDING_BLOCKS, *MASKED_ACCURACY, *PERPLEXITY}
+ABLATION_NOTE = (
+    "Published figures are of English text, whatever the genome of this run is: accuracy on masked tokens in "
+    "percent (Zaheer et al. 2020, Table 1, 512 tokens; BERT stands for full attention), and perplexity of "
+    "masked tokens on C4 (Ren et al. 2021; with axial spans, 8,192 tokens: 4.190)."
+)
+
 TITLE, SEEDS, LENGTHS = "Attention mechanisms on the same DNA", "Each seed", "Longer inputs"
 
 
 def ablation_report(
-    steps: Sequence[Path],
+    section: AblationConfig,
     output: Path,
     *,
-    reference: str,
-    time: Sequence[Path],
+    lengths: Mapping[int, ModelFiles],
+    time: ModelFiles,
     costs: Mapping[str, Path],
-    lengths: Sequence[Sequence[Path]] = (),
     tracks: AblationTracks | None = None,
-    altered: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Write `ablation.tsv`, `.json`, `.md` and `.svg`; with several seeds also `ablation_seeds.tsv`, with
-    `lengths` `ablation_lengths.tsv` and `.svg`.
-
-    `steps`, `time` and `lengths` are files of bits of trainings of the same steps, of the same time, and on
-    longer inputs; `costs` are measured steps by mechanism; `altered` are mechanisms whose encoders differ by
-    more than their attention, which have no published values. `UsageError` where one that is named isn't
-    among the mechanisms, or a cost is another's; `DataError` where files can't be used, or don't go together.
-    """
-    found = replace(_read_result(steps, reference, time, lengths, costs, tracks), altered=altered)
+    longer inputs `ablation_lengths.tsv` and `.svg`. Files of bits are of trainings of the same steps and on
+    longer inputs, by tokens of an input, and of the same `time`; `costs` are measured steps. `DataError`
+    where they can't be used, or don't go together."""
+    reference = section.reference
+    reached, notes = compare_tracks(tracks, reference) if tracks else ({}, {})
+    found = AblationResult(
+        section,
+        compare_bits(time, section.tokens, reference),
+        {tokens: compare_bits(files, tokens, reference) for tokens, files in sorted(lengths.items())},
+        reached,
+        notes,
+        _read_costs(section, costs),
+    )
     table = ablation_table(found)
     further = {"seeds": (SEEDS, seed_table(found))} if table["seeds"].max() > 1 else {}
-    further |= {"lengths": (LENGTHS, length_table(found))} if lengths else {}
-    inputs = [path for paths in (steps, time, *lengths, costs.values()) for path in paths]
-    with into_directory(output, [*inputs, *(tracks.files if tracks else ())]) as files:
+    further |= {"lengths": (LENGTHS, length_table(found))} if len(lengths) > 1 else {}
+    bits = [path for files in (*lengths.values(), time) for path in files.values()]
+    with into_directory(output, [*bits, *costs.values(), *(tracks.files if tracks else ())]) as files:
         write_tsv(files / "ablation.tsv", table)
         content: dict[str, Any] = {
             "title": TITLE,
@@ -97,68 +116,21 @@ def ablation_report(
             write_tsv(files / f"ablation_{key}.tsv", rows)
             pages.append(_page(title, rows))
             content[key] = json_rows(rows)
-        if lengths:
+        if "lengths" in further:
             length_figure(found, files / "ablation_lengths.svg")
         write_json(files / "ablation.json", content)
         (files / "ablation.md").write_text("\n".join([*pages, _notes(found)]), encoding="utf-8")
     return table
 
 
-def _read_result(
-    steps: Sequence[Path],
-    reference: str,
-    time: Sequence[Path],
-    lengths: Sequence[Sequence[Path]],
-    costs: Mapping[str, Path],
-    tracks: AblationTracks | None,
-) -> AblationResult:
-    first, timed, *longer = (read_models_bits(paths) for paths in (steps, time, *lengths))
-    names = [*by_mechanism(first.names, first.path)]
-    of_tracks = [name for name, _ in tracks.predictions] if tracks else []
-    for what, named in (("reference", [reference]), ("cost", costs), ("predictions", of_tracks)):
-        for name in named:
-            if name not in names:
-                raise UsageError(f"--{what} {name}: there is no such mechanism in {first.path}")
-    measured = _read_costs(costs, names)
-    for bits in (timed, *longer):
-        for name in by_mechanism(bits.names, bits.path):
-            if name not in names:  # it would have no row
-                raise DataError(f"{bits.path}: has a mechanism {name!r:.60}, {first.path} has not")
-    tokens = first.sequence_tokens
-    if timed.sequence_tokens != tokens:
-        raise DataError(
-            f"{timed.path}: is of inputs of {timed.sequence_tokens:,} tokens, {first.path} of {tokens:,}"
-        )
-    of_length = {tokens: first}
-    for bits in longer:
-        if of_length.setdefault(bits.sequence_tokens, bits) is not bits:
-            raise DataError(f"{bits.path}: another file is of inputs of {bits.sequence_tokens:,} tokens too")
-    reached, notes = compare_tracks(tracks, reference) if tracks else ({}, {})
-    return AblationResult(
-        reference,
-        tokens,
-        compare_bits(timed, reference),
-        {length: compare_bits(of_length[length], reference) for length in sorted(of_length)},
-        reached,
-        notes,
-        measured,
-    )
-
-
-def _read_costs(costs: Mapping[str, Path], names: Sequence[str]) -> dict[str, Cost]:
-    """Measurements by mechanism; an error where they are mixed up, or can't stand side by side."""
+def _read_costs(section: AblationConfig, costs: Mapping[str, Path]) -> dict[str, Cost]:
+    """Measurements by mechanism; `DataError` where one is of another attention, or by another clock."""
     found: dict[str, Cost] = {}
-    owners: dict[bytes, str] = {}
     for name, path in costs.items():
         cost = found[name] = read_cost(path)
-        # No two measurements have the same times to the last digit.
-        owner = owners.setdefault(path.read_bytes(), name)
-        if owner != name:
-            raise UsageError(f"--cost {name}: is the same measurement as {owner}'s")
-        # A name of one's own may stand for any attention, one of a known attention for no other in the table.
-        if cost.attention != name and cost.attention in names and is_attention(name):
-            raise UsageError(f"--cost {name}: {path} is of attention {cost.attention!r:.60}")
-        other = next(iter(found))
+        attention, other = section.changes(name)["attention"], next(iter(found))
+        if cost.attention != attention:
+            raise DataError(f"{path}: is of attention {cost.attention!r:.60}, and not of {attention!r}")
         if cost.clock != found[other].clock:
             raise DataError(
                 f"{path}: its clock is {cost.clock!r:.60}, that of {costs[other]} {found[other].clock!r:.60}"
@@ -174,9 +146,10 @@ def _notes(found: AblationResult) -> str:
     clock = {cost.clock for cost in found.costs.values()}
     time = "of processors" if clock == {"processor"} else "by the clock"
     tracks = "".join(f"{name}: {note}.\n\n" for name, note in found.track_notes.items())
+    own = found.section
     return tracks + (
-        f"Trainings of the same steps and of the same time have inputs of {found.tokens:,} tokens. Bits per "
-        f"base are of hidden tokens of the test contigs; a difference is to {found.reference}, below 0 in a "
+        f"Trainings of the same steps and of the same time have inputs of {own.tokens:,} tokens. Bits per "
+        f"base are of hidden tokens of the test contigs; a difference is to {own.reference}, below 0 in a "
         "mechanism's favour, a gain is of AUROC. Intervals are of 95 %, over test data and seeds. Time and "
         f"memory of a step were measured by themselves, time {time}; `seconds` are those of the trainings by "
         f"their logs, whatever else the machine did.\n\n† {ABLATION_NOTE}\n"
@@ -204,8 +177,6 @@ def length_table(found: AblationResult) -> pd.DataFrame:
     rows = []
     for tokens, reached in found.lengths.items():
         for name in found.names:
-            if name not in reached:
-                continue
             published = PERPLEXITY.get(_alike(found, name), {}).get(tokens, math.nan)
             rows.append(
                 {
@@ -236,11 +207,11 @@ def seed_table(found: AblationResult) -> pd.DataFrame:
 
 
 def _row(found: AblationResult, name: str) -> dict[str, object]:
-    steps, time = found.steps[name], found.time.get(name, _NOTHING)
+    steps, time = found.steps[name], found.time[name]
     alike = _alike(found, name)
     row: dict[str, object] = {
         "mechanism": name,
-        "attention": found.attention(name),
+        "attention": found.costs[name].attention,
         "building_block": BUILDING_BLOCKS.get(alike, ""),
         "seeds": len(steps.by_seed),
         "steps": steps.steps,
@@ -249,7 +220,7 @@ def _row(found: AblationResult, name: str) -> dict[str, object]:
         "time_steps": time.steps,
         **_bits(time, "time_"),
         "time_seconds": time.seconds,
-        **_cost(found, name, found.tokens),
+        **_cost(found, name, found.section.tokens),
     }
     for track, reached in found.tracks.items():
         own = reached.get(name, _NOTHING)
@@ -274,18 +245,17 @@ def _cost(found: AblationResult, name: str, tokens: int) -> dict[str, float]:
 
 
 def _alike(found: AblationResult, name: str) -> str:
-    """Whose published figures stand beside a row: with options of its own a mechanism is another one."""
-    if name in found.altered or found.attention(name) != name or name not in PUBLISHED:
-        return ""
-    cost = found.costs.get(name)
-    return "" if cost is not None and cost.has_own_options else name
+    """Whose published figures stand beside a row: with options or keys of its own a mechanism is another."""
+    cost, altered = found.costs[name], {one.name for one in found.section.mechanisms if one.encoder}
+    own = cost.attention != name or cost.has_own_options or name in altered
+    return "" if own or name not in PUBLISHED else name
 
 
-def compare_bits(bits: Bits, reference: str) -> dict[str, ModelComparison]:
-    """Bits per base of each mechanism of a file, in its order."""
+def compare_bits(files: ModelFiles, tokens: int, reference: str) -> dict[str, ModelComparison]:
+    """Bits per base of each mechanism, in the order of its files."""
+    bits, arms = read_model_bits(files, tokens), by_arm(files, [*files.values()])
     rates, drawn = resampled_rates(list(bits.bits), bits.bases, bits.blocks)
-    arms = by_mechanism(bits.names, bits.path)
-    found = compare_to(reference, EvaluatedModels(BITS_PER_BASE, rates, drawn.T), arms)
+    found = _compare(reference, EvaluatedModels(BITS_PER_BASE, rates, drawn.T), arms)
     for name, one in found.items():
         models = list(arms[name].values())
         steps = set(bits.steps[models].tolist())
@@ -294,13 +264,17 @@ def compare_bits(bits: Bits, reference: str) -> dict[str, ModelComparison]:
     return found
 
 
+def _compare(reference: str, evaluated: EvaluatedModels, arms: Arms[str]) -> dict[str, ModelComparison]:
+    return compare_arms(evaluated, arms, lambda name: None if name == reference else reference)
+
+
 # Axes: M models, N bins.
 
 
 class AblationTracks(NamedTuple):
     """What tracks are evaluated by: predictions of the same bins by each model, by mechanism and seed."""
 
-    predictions: Mapping[tuple[str, int], Path]
+    predictions: ModelFiles
     labels: Path
     bins: Path  # where they lie
     table: Path  # of all tracks
@@ -348,7 +322,7 @@ def compare_tracks(tracks: AblationTracks, reference: str) -> tuple[dict[str, By
                 note = auroc_note(positives, negatives, Estimate(0.5, 0.0, 1.0)) or (
                     f"all {kind} are within one stretch of {BLOCK_BASES:,} bp: no interval of AUROC"
                 )
-            reached[name] = compare_to(reference, evaluated, arms)
+            reached[name] = _compare(reference, evaluated, arms)
         notes.update({name: note} if note else {})
     return reached, notes
 

@@ -9,7 +9,7 @@ from bigbird_dna.config import SIMULATED, Config, TrainingConfig, complete
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.papers.experiments.ablation import AblationTracks, ablation_report
-from bigbird_dna.papers.experiments.ablation_files import Cost, read_cost
+from bigbird_dna.papers.experiments.ablation_files import Cost, ModelFiles, read_cost
 from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, with_keys
 from bigbird_dna.simulate.truth import TRACKS
 
@@ -95,33 +95,26 @@ class Ablation(Experiment):
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
         ablation = run.ablation
-        by_arm: dict[str, list[ArmJob]] = {}
-        for job in jobs:
-            by_arm.setdefault(job.arm.name, []).append(job)
         names = [one.name for one in ablation.mechanisms]
 
-        def bits(part: str) -> list[Path]:
-            arms = (by_arm[self._arm(run, name, part)] for name in names)
-            return [job.predictions for own in arms for job in own]
+        def files(part: str) -> ModelFiles:
+            arms = {self._arm(run, name, part): name for name in names}
+            own = {(arms[job.arm.name], job.seed): job.predictions for job in jobs if job.arm.name in arms}
+            return {(name, seed): own[name, seed] for name in names for seed in ablation.seeds}
 
         tracks = None
         if of_bins := self.inputs(run):
-            predicted = {
-                (name, job.seed): job.predictions for name in names for job in by_arm[f"{name}-distance"]
-            }
             labels, bins, known = of_bins
             least = run.chromatin.min_positives_report
-            tracks = AblationTracks(predicted, labels, bins, known, ablation.long_range_tracks, least)
+            wanted = ablation.long_range_tracks
+            tracks = AblationTracks(files("distance"), labels, bins, known, wanted, least)
         table = ablation_report(
-            bits("steps"),
+            ablation,
             output,
-            reference=ablation.reference,
-            time=bits("time"),
-            lengths=[bits(str(length)) for length in ablation.lengths],
+            lengths={ablation.tokens: files("steps"), **{one: files(str(one)) for one in ablation.lengths}},
+            time=files("time"),
             costs={name: self._costs(run, name)[0] for name in names},
             tracks=tracks,
-            # With keys of its own a mechanism isn't what was published of its name.
-            altered=[one.name for one in ablation.mechanisms if one.encoder],
         )
         return [f"ablation: {len(table):,} mechanisms"]
 

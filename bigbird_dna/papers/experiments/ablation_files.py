@@ -1,26 +1,23 @@
 """The files of an ablation: costs of steps, and bits of hidden tokens."""
 
 from __future__ import annotations
-
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
-
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.disk.tables import number, read_object, whole_number
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import Floats
-from bigbird_dna.papers.experiments.comparing import EvaluatedModels, ModelComparison, by_arm, compare_arms
+from collections.abc import Mapping
+from bigbird_dna.config import AblationConfig
+from bigbird_dna.papers.experiments.comparing import ModelComparison
+
 
 FORMAT = 1
-_SEED_DIGITS = 10  # of 2^32 - 1
 # Beyond these a file is damaged: they keep what is made of its figures finite.
 _MOST = 2**31 - 1
 _SECONDS, _RATE, _MIB = (1e-9, 1e9), (1e-9, 1e15), (0.0, 1e12)
@@ -40,7 +37,7 @@ class CostAt(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What `experiment profile-training` wrote."""
+    """What `experiment run --part cost` wrote."""
 
     attention: str
     clock: str  # processor, wall
@@ -63,26 +60,18 @@ class Cost(NamedTuple):
             return True
 
 
-class Bits(NamedTuple):
-    """What `experiment score-masked` wrote: models on the same hidden tokens."""
+ModelFiles = Mapping[tuple[str, int], Path]
+"""By mechanism and seed."""
 
-    path: Path
-    sequence_tokens: int  # of an input
-    names: tuple[str, ...]  # (M,) NAME-SEED
+
+class Bits(NamedTuple):
+    """Models on the same hidden tokens, in the order of their files."""
+
     steps: NDArray[np.int64]  # (M,)
     seconds: Floats  # (M,) of their trainings, by the logs
     bits: Floats  # (M, T)
     bases: NDArray[np.int64]  # (T,)
     blocks: NDArray[np.int64]  # (T,)
-
-
-def is_attention(name: str) -> bool:
-    """Whether `encoder.attention` takes this name."""
-    from bigbird_dna.config.mechanisms import OF_PATTERNS, find_mechanism
-
-    with suppress(ValueError):
-        return name in OF_PATTERNS or bool(find_mechanism(name))
-    return False
 
 
 def read_cost(path: Path) -> Cost:
@@ -123,56 +112,45 @@ def _within(values: Any, key: str, path: Path, bounds: tuple[float, float], *, w
     return value
 
 
-def read_models_bits(paths: Sequence[Path]) -> Bits:
-    """What models make of the same hidden tokens, from one or several files; `DataError` where these are of
-    other tokens, or two models have one name."""
-    parts = [_read_bits(path) for path in paths]
-    first = parts[0]
-    for one in parts[1:]:
-        same = (
-            one.sequence_tokens == first.sequence_tokens
-            and np.array_equal(one.bases, first.bases)
-            and np.array_equal(one.blocks, first.blocks)
-        )
-        if not same:
-            raise DataError(f"{one.path}: is of other hidden tokens than {first.path}")
-    names = tuple(name for one in parts for name in one.names)
-    if len(set(names)) < len(names):
-        raise DataError(f"{first.path}: two models have one name")
+def read_model_bits(files: ModelFiles, tokens: int) -> Bits:
+    """What `experiment run --part predictions` wrote of models with inputs of `tokens` tokens; `DataError`
+    where a file is of another model or length, or of other hidden tokens than the first one."""
+    parts = [_read_model(path, f"{name}-{seed}", tokens) for (name, seed), path in files.items()]
+    bases, blocks = parts[0]["bases"], parts[0]["blocks"]
+    for path, one in zip(files.values(), parts, strict=True):
+        if not (np.array_equal(one["bases"], bases) and np.array_equal(one["blocks"], blocks)):
+            raise DataError(f"{path}: is of other hidden tokens than {next(iter(files.values()))}")
     steps, seconds, bits = (
-        np.concatenate([getattr(one, key) for one in parts]) for key in ("steps", "seconds", "bits")
+        np.concatenate([one[key] for one in parts]) for key in ("steps", "seconds", "bits")
     )
-    return first._replace(names=names, steps=steps, seconds=seconds, bits=bits)
+    whole = (values.astype(np.int64) for values in (steps, bases, blocks))
+    return Bits(next(whole), seconds, bits, *whole)
 
 
-def _read_bits(path: Path) -> Bits:
+def _read_model(path: Path, name: str, length: int) -> dict[str, NDArray[Any]]:
     with (
         reading(path, "damaged, or not what experiment score-masked writes", Exception),
         open_npz(path) as file,
     ):
         keys = ("names", "bits", "seconds", "steps", "bases", "blocks", "sequence_tokens")
-        texts, bits, seconds, steps, bases, blocks, tokens = map(file.read, keys)
-    if texts.dtype.kind != "U" or texts.ndim != 1:
-        raise DataError(f"{path}: names is not a row of texts")
-    names = tuple(map(str, texts))
-    for key, values in (("steps", steps), ("bases", bases), ("blocks", blocks)):
-        _check_row(path, key, values)
-    _check_row(path, "seconds", seconds, "f")
-    _check_row(path, "sequence_tokens", tokens)
-    shape = (len(names), len(bases))
-    if steps.shape != shape[:1] or seconds.shape != shape[:1] or blocks.shape != shape[1:]:
+        found = {key: file.read(key) for key in keys}
+    names, bits, bases = found["names"], found["bits"], found["bases"]
+    if names.tolist() != [name]:
+        raise DataError(f"{path}: is of {names.tolist()!r:.60}, not of the model {name!r}")
+    for key in ("steps", "bases", "blocks", "sequence_tokens"):
+        _check_row(path, key, found[key])
+    _check_row(path, "seconds", found["seconds"], "f")
+    if not len(found["steps"]) == len(found["seconds"]) == 1 or len(found["blocks"]) != len(bases):
         raise DataError(f"{path}: its arrays are of different lengths")
-    if not (len(names) and bases.sum() > 0):
-        raise DataError(f"{path}: is of no model, or of no hidden token")
-    right = bits.shape == shape and bits.dtype == np.float64 and np.isfinite(bits).all()
+    if not bases.sum() > 0:
+        raise DataError(f"{path}: is of no hidden token")
+    right = bits.shape == (1, len(bases)) and bits.dtype == np.float64 and np.isfinite(bits).all()
     if not right or bits.min() < -_ROUNDING:
-        raise DataError(f"{path}: its bits are not {shape[0]} × {shape[1]} numbers from 0 on")
-    if len(tokens) != 1 or tokens[0] < 1:
-        raise DataError(f"{path}: sequence_tokens is not one number above 0")
-    for name in names:
-        split_name(name, path)
-    own = [values.astype(np.int64) for values in (steps, bases, blocks)]
-    return Bits(path, int(tokens[0]), names, own[0], seconds, bits, own[1], own[2])
+        raise DataError(f"{path}: its bits are not {len(bases)} numbers from 0 on")
+    if found["sequence_tokens"].tolist() != [length]:
+        tokens = ", ".join(f"{one:,}" for one in found["sequence_tokens"].tolist()[:3])
+        raise DataError(f"{path}: is of inputs of {tokens or 'no'} tokens, not {length:,}")
+    return found
 
 
 def _check_row(path: Path, key: str, values: NDArray[Any], kinds: str = "iu") -> None:
@@ -182,60 +160,29 @@ def _check_row(path: Path, key: str, values: NDArray[Any], kinds: str = "iu") ->
         raise DataError(f"{path}: {key} is not a row of {what} from 0 to {_MOST:,}")
 
 
-def split_name(name: str, where: object) -> tuple[str, int]:
-    """A model's mechanism and seed, of NAME-SEED; `DataError` names `where` it is not such.
-
-    A seed is written in one way alone: of bigbird-1 and bigbird-01 one would take the other's place.
-    """
-    mechanism, dash, seed = name.rpartition("-")
-    digits = seed.isdecimal() and seed.isascii() and len(seed) <= _SEED_DIGITS
-    if not (dash and mechanism and digits and str(int(seed)) == seed):
-        raise DataError(f"{where}: {name!r:.60} is not a mechanism and a seed, as bigbird-1")
-    return mechanism, int(seed)
-
-
-def by_mechanism(names: Sequence[str], where: object) -> dict[str, dict[int, int]]:
-    """The numbers of the models of each mechanism, by seed, in their order."""
-    return by_arm((split_name(name, where) for name in names), names)
-
-
-def compare_to(
-    reference: str, evaluated: EvaluatedModels, arms: Mapping[str, Mapping[int, int]]
-) -> dict[str, ModelComparison]:
-    """Each mechanism's mean over seeds, and its difference from that of the reference."""
-    return compare_arms(evaluated, arms, lambda name: None if name == reference else reference)
-
-
 ByMechanism = Mapping[str, ModelComparison]
 
 
 @dataclass(frozen=True)
 class AblationResult:
-    """All that is known of the mechanisms, each by its name."""
+    """All that is known of the mechanisms of a section, each by its name."""
 
-    reference: str
-    tokens: int  # of an input of the trainings of the same steps and time
+    section: AblationConfig
     time: ByMechanism
     lengths: Mapping[int, ByMechanism]  # by tokens of an input, those of the same steps first
     tracks: Mapping[str, ByMechanism]  # by track
     track_notes: Mapping[str, str]  # by track
     costs: Mapping[str, Cost]
-    altered: Sequence[str] = ()  # whose encoders differ by more than the attention
 
     @property
     def steps(self) -> ByMechanism:
-        return self.lengths[self.tokens]
+        return self.lengths[self.section.tokens]
 
     @property
     def names(self) -> list[str]:
-        """Of the mechanisms, in the order of the trainings of the same steps."""
-        return list(self.steps)
-
-    def attention(self, name: str) -> str:
-        """What a mechanism computes, whatever it is called; its name where nobody says it."""
-        return self.costs[name].attention if name in self.costs else name
+        return [one.name for one in self.section.mechanisms]
 
     def cost(self, name: str, tokens: int) -> CostAt:
         """What a step takes at a length; NaN where that wasn't measured."""
         unknown = CostAt(tokens, 0, math.nan, math.nan, math.nan)
-        return self.costs[name].lengths.get(tokens, unknown) if name in self.costs else unknown
+        return self.costs[name].lengths.get(tokens, unknown)

@@ -19,6 +19,7 @@ from bigbird_dna.config import EncoderConfig, TrainingConfig, find_mechanism
 from bigbird_dna.config.long_range import IMAGE_BYTES, DensityConfig, DensityFormat
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.model.batching import pad
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.mechanism import goes_by_pattern
@@ -31,6 +32,7 @@ from bigbird_dna.papers.experiments.byte_lm_files import (
 )
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Objective
 from bigbird_dna.training.task import Task, TrainingResult, write_network
 
 # Axes: B batch, L symbols, N inputs (of a stream: symbols), V kinds of symbols, D hidden width.
@@ -191,7 +193,7 @@ class CausalNetwork(nn.Module):
         return self.output(hidden)  # type: ignore[no-any-return]
 
 
-class NextSymbol:
+class NextSymbol(Objective):
     """Cross-entropy of every symbol, given those before it in its input."""
 
     def __init__(self, learnt: ByteStream, held_out: ByteStream, config: TrainingConfig) -> None:
@@ -201,9 +203,6 @@ class NextSymbol:
         rng = np.random.default_rng((self.config.seed, 7, step))
         drawn = rng.integers(0, self.learnt.starts, self.config.batch_size)[first : first + count]
         return _batch([self.learnt.at(int(start)) for start in drawn])
-
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        return {name: value[rows] for name, value in batch.items()}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"symbols": float(batch["lengths"].sum())}
@@ -242,11 +241,8 @@ def _bits(network: nn.Module, stream: ByteStream, numbers: Any) -> Floats:
 
 
 def _batch(inputs: list[npt.NDArray[np.uint16]]) -> Batch:
-    lengths = np.array([len(one) for one in inputs], np.int64)
-    rows = np.zeros((len(inputs), int(lengths.max())), np.int64)
-    for row, one in zip(rows, inputs, strict=True):
-        row[: len(one)] = one
-    return {"symbols": torch.from_numpy(rows), "lengths": torch.from_numpy(lengths)}
+    symbols, lengths = pad(inputs, 0)
+    return {"symbols": symbols, "lengths": lengths}
 
 
 def _nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:

@@ -241,17 +241,17 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
         _points(axes[0], names, groups, (BLUE, VERMILLION))
         axes[0].set(xlabel="bits per base, test", title="Masked tokens")
         axes[0].locator_params(axis="x", nbins=5)
-        axes[0].axvline(found.steps[found.reference].value.value, color=GREY, linewidth=0.8, zorder=1)
+        axes[0].axvline(found.steps[found.section.reference].value.value, color=GREY, linewidth=0.8, zorder=1)
         axes[1].xaxis.set_major_formatter("{x:,.0f}")
         axes[1].locator_params(axis="x", nbins=4)  # more don't stand side by side
         for axis, key, label in (
             (axes[1], "tokens_per_second", "tokens a second of training"),
             (axes[2], "peak_mib", "peak memory of a step, MiB"),
         ):
-            values = [getattr(found.cost(name, found.tokens), key) for name in names]
+            values = [getattr(found.cost(name, found.section.tokens), key) for name in names]
             axis.barh(range(len(names)), values, height=0.6, color=GREEN)
             axis.set(xlabel=label)
-        axes[1].set_title(f"{found.tokens:,} tokens an input")
+        axes[1].set_title(f"{found.section.tokens:,} tokens an input")
         if tracks:
             _points(axes[3], names, tracks, (PURPLE, VERMILLION, BLUE, GREEN))
             axes[3].axvline(0.5, color=GREY, linewidth=0.8, zorder=1)
@@ -266,10 +266,8 @@ def length_figure(found: AblationResult, path: Path) -> None:
     lengths = found.lengths
     with panels(1, 3, 4.2, 4.4) as (figure, axes):
         for name, looks in zip(found.names, _LINES, strict=False):
-            reached = [(tokens, of[name].value.value) for tokens, of in lengths.items() if name in of]
+            reached = [(tokens, of[name].value.value) for tokens, of in lengths.items()]
             axes[0].plot(*zip(*reached, strict=True), label=name, **looks)
-            if name not in found.costs:
-                continue
             rows = found.costs[name].lengths
             axes[1].plot([*rows], [1e6 / row.tokens_per_second for row in rows.values()], **looks)
             axes[2].plot([*rows], [row.peak_mib for row in rows.values()], **looks)

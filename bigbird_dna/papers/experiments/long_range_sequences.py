@@ -1,12 +1,39 @@
-"""Sequences of small whole numbers with a class each, as files give them and as batches have them."""
+"""Data of Long-Range Arena: sequences of small whole numbers with a class each.
 
-from collections.abc import Sequence
+ListOps (Nangia and Bowman 2018): nested operations on digits, written as a list; `[MAX 4 3 [MIN 2 3 ] 1 0
+[MED 1 5 8 9 2 ] ]` has the value 5. Closing brackets are tokens: published preparations drop them, and with
+them where a list ends. No expression stands twice, neither within a split nor in two of them.
+
+Pathfinder (Linsley et al. 2018; Pathfinder-32): whether a dashed path joins two circles. Drawn by rules of
+our own: an image has two long paths of as many dashes, and some short ones. The circles stand at both ends of
+a long path, or at an end of each. Of the ends that could be marked that way those are taken whose distance is
+next to that of the other class, and they differ by less than a quarter of a pixel: neither what is drawn nor
+how far apart the circles are tells the class, which a figure of its own confirms.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import product
+from pathlib import Path
+from statistics import median
 from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from bigbird_dna.config.long_range import MOST_EXAMPLES, MOST_SIDE, ListOpsConfig, PathfinderConfig
+from bigbird_dna.console import progress
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.compression import read_lines
+from bigbird_dna.disk.foreign import open_npz
+from bigbird_dna.disk.outputs import open_text
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.fields import quoted
+from bigbird_dna.model.batching import pad
 
 # Axes: N sequences, B of a batch, L tokens.
 
@@ -43,11 +70,326 @@ class Sequences(NamedTuple):
 
     def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
         """`ids` (B, L) with the first token in front, padded on the right, `lengths` and `targets` (B,)."""
-        found = [self.row(row) for row in rows]
-        lengths = torch.tensor([len(one) + 1 for one in found])
-        ids = np.full((len(found), int(lengths.max())), PAD, np.int64)
-        ids[:, 0] = FIRST
-        for place, one in zip(ids, found, strict=True):
-            place[1 : len(one) + 1] = one.astype(np.int64) + OFFSET
+        ids, lengths = pad([np.append(FIRST, self.row(row).astype(np.int64) + OFFSET) for row in rows], PAD)
         targets = torch.from_numpy(self.targets[np.asarray(rows, np.intp)])
-        return {"ids": torch.from_numpy(ids), "lengths": lengths, "targets": targets}
+        return {"ids": ids, "lengths": lengths, "targets": targets}
+
+
+# ListOps
+
+
+OPERATORS: dict[str, Callable[[list[int]], int]] = {
+    "[MAX": max,
+    "[MIN": min,
+    "[MED": lambda values: int(median(values)),  # of an even number the middle two's mean, rounded down
+    "[SM": lambda values: sum(values) % 10,
+}
+END = "]"
+TOKENS = (*OPERATORS, END, *map(str, range(10)))
+DIGITS = 10
+HEADER = ("Source", "Target")
+_NAMES = tuple(OPERATORS)
+_OPERATOR_SHARE = 0.25  # of the arguments, as published
+_TRIES = 20_000  # for one expression: sizes may allow hardly any
+
+
+class _TooLong(Exception):
+    pass
+
+
+def evaluate(tokens: list[str]) -> int:
+    """The value of an expression, brackets included; `ValueError` where it is not a whole one."""
+    stack: list[tuple[str, list[int]]] = [("", [])]
+    for token in tokens:
+        if token in OPERATORS:
+            stack.append((token, []))
+        elif token == END:
+            operator, values = stack.pop()
+            if not stack or not values:
+                raise ValueError("a bracket closes nothing, or a list without arguments")
+            stack[-1][1].append(OPERATORS[operator](values))
+        elif token in TOKENS:
+            stack[-1][1].append(int(token))
+        else:
+            raise ValueError(f"{quoted(token)} is not one of {', '.join(TOKENS)}")
+    if len(stack) > 1 or len(stack[0][1]) != 1:
+        raise ValueError("it is not one whole expression")
+    return stack[0][1][0]
+
+
+def generate(config: ListOpsConfig, seed: int) -> Iterator[tuple[str, str, int]]:
+    """Expressions of all splits: (split, tokens with blanks between them, value), each a function of seed,
+    split and number, but for those that had come up before; `DataError` where there are not enough."""
+    seen: set[bytes] = set()
+    # What is judged on first: more examples to learn from leave it as it is.
+    for split in reversed(SPLITS):
+        for number in range(getattr(config.examples, split)):
+            source = random.Random(f"{seed} {split} {number}")
+            for _ in range(_TRIES):
+                tokens: list[str] = []
+                try:
+                    value = _grow(source, config, 1, tokens)
+                except _TooLong:
+                    continue
+                text = " ".join(tokens)
+                key = blake2b(text.encode(), digest_size=16).digest()
+                if len(tokens) >= config.shortest and key not in seen:
+                    break
+            else:
+                raise DataError(
+                    f"listops: no further expression was found in {_TRIES:,} tries after {len(seen):,}: "
+                    "allow longer ones or ask for fewer"
+                )
+            seen.add(key)
+            yield split, text, value
+
+
+def _grow(source: random.Random, config: ListOpsConfig, depth: int, tokens: list[str]) -> int:
+    """Append an expression to `tokens`; its value."""
+    if len(tokens) > config.longest:
+        raise _TooLong
+    if depth > 1 and (depth >= config.depth or source.random() >= _OPERATOR_SHARE):
+        value = source.randrange(DIGITS)
+        tokens.append(str(value))
+        return value
+    operator = source.choice(_NAMES)
+    tokens.append(operator)
+    values = [_grow(source, config, depth + 1, tokens) for _ in range(source.randint(2, config.arguments))]
+    tokens.append(END)
+    if len(tokens) > config.longest:
+        raise _TooLong
+    return OPERATORS[operator](values)
+
+
+def write_listops(directory: Path, config: ListOpsConfig, seed: int) -> None:
+    """Write `train.tsv.gz`, `valid.tsv.gz` and `test.tsv.gz` into a directory: Source and Target."""
+    count = sum(getattr(config.examples, split) for split in SPLITS)
+    examples = progress(generate(config, seed), "writing expressions", count, "expressions")
+    row = next(examples, None)
+    for split in reversed(SPLITS):
+        with open_text(directory / f"{split}.tsv.gz") as stream:
+            stream.write("\t".join(HEADER) + "\n")
+            while row is not None and row[0] == split:
+                stream.write(f"{row[1]}\t{row[2]}\n")
+                row = next(examples, None)
+
+
+def read_listops(path: Path) -> Sequences:
+    """Read a table of expressions and their values, plain or gzip, also without closing brackets'
+    parentheses; `DataError` names file, line and value."""
+    numbers = {token: number for number, token in enumerate(TOKENS)}
+    found: list[bytes] = []
+    targets: list[int] = []
+    for line, text in read_lines(path):
+        columns = text.split("\t")
+        if line == 1 and tuple(columns) != HEADER:
+            raise DataError(f"{path}: line 1: {quoted(text)} is not the header {' '.join(HEADER)}")
+        if line == 1:
+            continue
+        if len(columns) != len(HEADER) or columns[1] not in TOKENS[-DIGITS:]:
+            raise DataError(f"{path}: line {line}: {quoted(text)} is not an expression, a tab and a digit")
+        tokens = [token for token in columns[0].split(" ") if token not in ("", "(", ")")]
+        try:
+            value = evaluate(tokens)
+        except ValueError as error:
+            raise DataError(f"{path}: line {line}: {error}") from None
+        if value != int(columns[1]):
+            raise DataError(f"{path}: line {line}: the value is {value}, and not {columns[1]}")
+        found.append(bytes(numbers[token] for token in tokens))
+        targets.append(value)
+    if not found:
+        raise DataError(f"{path}: holds no expressions")
+    return Sequences.joined(found, np.array(targets, np.int64))
+
+
+def root_baseline(train: Sequences, test: Sequences) -> float:
+    """The share of test expressions whose value is the most frequent one of their first operator."""
+    first, values = train.firsts(), train.targets
+    best = {one: np.bincount(values[first == one], minlength=DIGITS).argmax() for one in np.unique(first)}
+    told = np.array([best.get(one, 0) for one in test.firsts()])
+    return float((told == test.targets).mean())
+
+
+# Pathfinder
+
+
+# Axes: N images, S pixels of a side.
+
+CLASSES = 2
+_DASH, _GAP = 2.2, 1.6  # pixels
+_SCALES = (0.85, 1.2)  # of both, by drawing: else circles that are joined would be as far apart in all
+_APART = 2.6  # pixels between paths, at least, and from dashes of the same one that aren't neighbours
+_TURN = 0.55  # radians from a dash to the next, at most
+_RADIUS, _MARGIN = 1.7, 2.2  # of circles; of paths from the border
+_ALIKE = 0.25  # pixels: distances of circles in both classes
+_MOST_TRIES, _SECOND_TRIES = 20_000, 200  # paths; of them to go with a first one
+_SCALE_TRIES = 2_000  # paths of one scale: for the longest there may be hardly any room
+_MOST_PIXELS = MOST_EXAMPLES * MOST_SIDE**2  # of a file: as many as a configuration can ask for
+
+Point = tuple[float, float]
+Dashes = list[tuple[Point, Point]]  # dashes, from one end to the other
+
+
+class Drawing(NamedTuple):
+    """Dashes of all paths, the two circles, and whether a path joins them."""
+
+    dashes: Dashes
+    circles: tuple[Point, Point]
+    joined: bool
+
+
+def draw(source: random.Random, config: PathfinderConfig) -> Drawing:
+    """A drawing; `DataError` where two paths of this length hardly fit into the image."""
+    joined = source.random() < 0.5
+    short, scale = max(2, config.dashes // 3), source.uniform(*_SCALES)
+    one: Dashes | None = None
+    for number in range(_MOST_TRIES):
+        if number and number % _SCALE_TRIES == 0:
+            scale = source.uniform(*_SCALES)
+        if one is None or number % _SECOND_TRIES == 0:
+            one = _path(source, config.size, config.dashes, scale, [])
+        other = None if one is None else _path(source, config.size, config.dashes, scale, [one])
+        circles = None if one is None or other is None else _circles(one, other, joined)
+        if one is None or other is None or circles is None:
+            continue
+        paths = [one, other]
+        for _ in range(source.randint(0, config.distractors)):
+            tries = (_path(source, config.size, short, scale, paths) for _ in range(20))
+            path = next((one for one in tries if one is not None), None)
+            if path is not None:  # else there is no room left
+                paths.append(path)
+        return Drawing([dash for path in paths for dash in path], circles, joined)
+    raise DataError(
+        f"pathfinder: two paths of {config.dashes} dashes don't fit into {config.size} pixels: "
+        "ask for fewer dashes"
+    )
+
+
+def _circles(one: Dashes, other: Dashes, joined: bool) -> tuple[Point, Point] | None:
+    """The ends that are marked; none where distances would tell the classes apart."""
+    ends, others = ((path[0][0], path[-1][1]) for path in (one, other))
+    apart = math.dist(*ends)
+    nearest = min(product(ends, others), key=lambda pair: abs(math.dist(*pair) - apart))
+    if abs(math.dist(*nearest) - apart) >= _ALIKE or min(apart, math.dist(*nearest)) < 3 * _RADIUS:
+        return None
+    return ends if joined else nearest
+
+
+def _path(source: random.Random, size: int, dashes: int, scale: float, others: list[Dashes]) -> Dashes | None:
+    """A path that keeps away from the border, from itself and from others; none if it comes to its end."""
+    low, high = _MARGIN, size - 1 - _MARGIN
+    x, y = source.uniform(low, high), source.uniform(low, high)
+    angle = source.uniform(-math.pi, math.pi)
+    path: Dashes = []
+    taken = [point for other in others for dash in other for point in _points(dash)]
+    while len(path) < dashes:
+        for _ in range(6):
+            turned = angle + source.uniform(-_TURN, _TURN)
+            end = (x + scale * _DASH * math.cos(turned), y + scale * _DASH * math.sin(turned))
+            dash = ((x, y), end)
+            before = [point for earlier in path[:-1] for point in _points(earlier)]
+            inside = all(low <= value <= high for value in end)
+            if inside and _is_apart(dash, taken) and _is_apart(dash, before):
+                break
+        else:
+            return None
+        path.append(dash)
+        angle = turned
+        x, y = end[0] + scale * _GAP * math.cos(angle), end[1] + scale * _GAP * math.sin(angle)
+    return path
+
+
+def _points(dash: tuple[Point, Point]) -> tuple[Point, Point, Point]:
+    (a, b), (c, d) = dash
+    return (a, b), ((a + c) / 2, (b + d) / 2), (c, d)
+
+
+def _is_apart(dash: tuple[Point, Point], others: list[Point]) -> bool:
+    least = _APART**2
+    return all((x - a) ** 2 + (y - b) ** 2 >= least for x, y in _points(dash) for a, b in others)
+
+
+def rendered(drawing: Drawing, size: int) -> npt.NDArray[np.uint8]:
+    """The image, (S, S): white on black, with soft edges."""
+    y, x = np.mgrid[:size, :size].astype(np.float64)
+    shade = np.zeros((size, size))
+    for (a, b), (c, d) in drawing.dashes:
+        length = (c - a) ** 2 + (d - b) ** 2
+        along = np.clip(((x - a) * (c - a) + (y - b) * (d - b)) / length, 0, 1)
+        distance = np.hypot(x - a - along * (c - a), y - b - along * (d - b))
+        shade = np.maximum(shade, np.clip(1.1 - distance, 0, 1))
+    for a, b in drawing.circles:
+        shade = np.maximum(shade, np.clip(_RADIUS + 0.5 - np.hypot(x - a, y - b), 0, 1))
+    return np.rint(255 * shade).astype(np.uint8)
+
+
+def drawings(config: PathfinderConfig, split: str, seed: int) -> Iterator[Drawing]:
+    """Those of a split, each a function of seed, split and number."""
+    for number in range(getattr(config.examples, split)):
+        yield draw(random.Random(f"{seed} {split} {number}"), config)
+
+
+def write_pathfinder(directory: Path, config: PathfinderConfig, seed: int) -> None:
+    """Write `train.npz`, `valid.npz` and `test.npz`: `images` (N, S, S) uint8, `labels` (N,) uint8, 1: a path
+    joins the circles, and `distances` (N,) float32 of the circles, pixels."""
+    for split in SPLITS:
+        count = getattr(config.examples, split)
+        images = np.empty((count, config.size, config.size), np.uint8)
+        labels = np.empty(count, np.uint8)
+        distances = np.empty(count, np.float32)
+        found = progress(drawings(config, split, seed), f"drawing {split}", count, "images")
+        for number, one in enumerate(found):
+            images[number] = rendered(one, config.size)
+            labels[number], distances[number] = one.joined, math.dist(*one.circles)
+        with (directory / f"{split}.npz").open("wb") as stream:
+            np.savez_compressed(stream, images=images, labels=labels, distances=distances)
+
+
+class Images(NamedTuple):
+    """Images as sequences of pixels, row after row, and what is known of them."""
+
+    pixels: Sequences
+    distances: npt.NDArray[np.float32]
+
+
+def read_pathfinder(path: Path) -> Images:
+    """Read what `write_pathfinder` wrote, or others in that form; `DataError` names the file."""
+    wanted = {"images": (3, np.uint8), "labels": (1, np.uint8), "distances": (1, np.float32)}
+    with reading(path, "not readable as .npz", Exception), open_npz(path) as arrays:
+        headers = {name: arrays.header(name) for name in wanted if name in arrays.names}
+        for name, (axes, kind) in wanted.items():
+            if name not in headers:
+                raise DataError(f"{path}: has no array {name!r}")
+            if len(headers[name].shape) != axes or headers[name].dtype != kind:
+                raise DataError(f"{path}: {name} is not an array of {axes} axes of {np.dtype(kind).name}")
+        count, side, other = headers["images"].shape
+        if not count or not 1 <= side <= MOST_SIDE or side != other:
+            raise DataError(
+                f"{path}: images of shape {headers['images'].shape}: square ones are read, to {MOST_SIDE}"
+            )
+        if count * side**2 > _MOST_PIXELS:
+            raise DataError(
+                f"{path}: {count:,} images of {side} × {side} pixels: more than {_MOST_PIXELS:,} pixels "
+                "are not read"
+            )
+        if {headers["labels"].shape, headers["distances"].shape} != {(count,)}:
+            raise DataError(f"{path}: labels and distances are not as many as images")
+        images, labels, distances = (arrays.read(name) for name in wanted)
+    if labels.max() >= CLASSES or not np.isfinite(distances).all():
+        raise DataError(f"{path}: labels are not 0 and 1, or a distance is not a number")
+    ends = np.arange(1, count + 1, dtype=np.int64) * side**2
+    return Images(Sequences(images.reshape(-1), ends, labels.astype(np.int64)), distances)
+
+
+def distance_baseline(train: Images, test: Images) -> float:
+    """The share of test images that the circles' distance tells, by the best limit of the training images."""
+    order = np.argsort(train.distances, kind="stable")
+    labels = train.pixels.targets[order]
+    below = np.concatenate([[0], np.cumsum(labels)])  # joined ones among the nearest
+    right = below + (len(labels) - labels.sum()) - (np.arange(len(labels) + 1) - below)
+    best = [int(right.argmax()), int(right.argmin())]
+    near = right[best[0]] >= len(labels) - right[best[1]]
+    place = best[0] if near else best[1]
+    values = np.concatenate([[-np.inf], np.sort(train.distances)])
+    told = (test.distances <= values[place]) == near
+    return float((told == test.pixels.targets).mean())

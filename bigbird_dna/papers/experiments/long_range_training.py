@@ -1,7 +1,7 @@
 """Long-Range Arena: a classifier of long sequences with one of the attentions that are compared."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +17,21 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import UsageError, check_choice
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.papers.experiments import listops, pathfinder
-from bigbird_dna.papers.experiments.long_range_sequences import OFFSET, SPLITS, Sequences
-from bigbird_dna.training.batches import Batch, Epochs, take_rows
+from bigbird_dna.papers.experiments.long_range_sequences import (
+    CLASSES,
+    DIGITS,
+    OFFSET,
+    SPLITS,
+    TOKENS,
+    Sequences,
+    distance_baseline,
+    read_listops,
+    read_pathfinder,
+    root_baseline,
+)
+from bigbird_dna.training.batches import Batch, Epochs
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Objective
 from bigbird_dna.training.task import Task, TrainingResult, write_network
 
 # Axes: N sequences, B of a batch, L tokens, C classes.
@@ -40,24 +51,23 @@ class Data(NamedTuple):
     baseline_name: str
 
 
-def _listops(directory: Path) -> Data:
-    splits = {split: listops.read_listops(directory / f"{split}.tsv.gz") for split in SPLITS}
-    told = listops.root_baseline(splits["train"], splits["test"])
-    return Data(splits, listops.VALUES, len(listops.TOKENS), told, "first operator alone")
+def _listops(files: Mapping[str, Path]) -> Data:
+    splits = {split: read_listops(path) for split, path in files.items()}
+    found = root_baseline(splits["train"], splits["test"])
+    return Data(splits, DIGITS, len(TOKENS), found, "first operator alone")
 
 
-def _pathfinder(directory: Path) -> Data:
-    images = {split: pathfinder.read_pathfinder(directory / f"{split}.npz") for split in SPLITS}
-    told = pathfinder.distance_baseline(images["train"], images["test"])
+def _pathfinder(files: Mapping[str, Path]) -> Data:
+    images = {split: read_pathfinder(path) for split, path in files.items()}
+    found = distance_baseline(images["train"], images["test"])
     pixels = {split: one.pixels for split, one in images.items()}
-    return Data(pixels, pathfinder.VALUES, 256, told, "distance of the circles alone")
+    return Data(pixels, CLASSES, 256, found, "distance of the circles alone")
 
 
-READERS: Mapping[LongRangeTask, Callable[[Path], Data]] = {"listops": _listops, "pathfinder": _pathfinder}
-_FILES = {"listops": "{}.tsv.gz", "pathfinder": "{}.npz"}
+_READERS = {"listops": (_listops, ".tsv.gz"), "pathfinder": (_pathfinder, ".npz")}
 
 
-class ClassObjective:
+class ClassObjective(Objective):
     """Cross-entropy over classes, epoch after epoch in a new order."""
 
     def __init__(self, learnt: Sequences, held_out: Sequences, config: TrainingConfig) -> None:
@@ -66,9 +76,6 @@ class ClassObjective:
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         return self.learnt.batch(self.epochs.indices(step * self.config.batch_size + first, count))
-
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        return take_rows(batch, rows)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"sequences": float(len(batch["targets"]))}
@@ -130,9 +137,13 @@ class SequenceTask(Task[Classifier, Accuracy]):
         training: TrainingConfig = getattr(self.section, self.task).training
         return training.model_copy(update={"seed": self.seed})
 
+    @property
+    def files(self) -> dict[str, Path]:
+        return {split: self.directory / f"{split}{_READERS[self.task][1]}" for split in SPLITS}
+
     @cached_property
     def data(self) -> Data:
-        return READERS[self.task](self.directory)
+        return _READERS[self.task][0](self.files)
 
     @cached_property
     def longest(self) -> int:
@@ -144,7 +155,7 @@ class SequenceTask(Task[Classifier, Accuracy]):
 
     @cached_property
     def checksums(self) -> dict[str, str]:
-        return {split: checksum(self.directory / _FILES[self.task].format(split)) for split in SPLITS}
+        return {split: checksum(path) for split, path in self.files.items()}
 
     def identity(self) -> dict[str, Any]:
         of = {"task": self.task, "pooling": self.section.pooling, "classes": self.data.classes}

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from bigbird_dna.papers.experiments.byte_lm_files import read_c4, read_cifar10, read_imagenet64, read_wiki40b
-from bigbird_dna.papers.experiments.listops import read_listops
 from bigbird_dna.papers.experiments.long_range_arena import RESULT, table
 from bigbird_dna.papers.experiments.long_range_arena import read_result as read_long_range
-from bigbird_dna.papers.experiments.pathfinder import read_pathfinder
+from bigbird_dna.papers.experiments.long_range_sequences import read_listops, read_pathfinder
 from tests.fuzz.containers import GZIP, NPZ
 from tests.fuzz.reader import Container, Reader
 from tests.fuzz.readers.arrays import file_bytes

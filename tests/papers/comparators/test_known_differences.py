@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from bigbird_dna.baselines.kmers import KmerLogistic
-from bigbird_dna.baselines.nearest import NearestWindow
-from bigbird_dna.baselines.windows import TextWindows, all_labels
+from bigbird_dna.baselines.windows import NearestWindow, TextWindows, all_labels
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.papers.comparators.architectures import (

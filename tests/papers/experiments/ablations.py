@@ -1,12 +1,14 @@
 """Files of an ablation: measurements of steps, bits of hidden tokens, predictions of tracks."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from bigbird_dna.config import parse_config
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.papers.experiments.ablation import AblationTracks, ablation_report
@@ -33,19 +35,20 @@ def bits_of(lift: float, seed: int) -> np.ndarray:
 
 
 def write_bits(
-    path: Path, lifts: dict[str, float], *, seeds: int = 1, tokens: int = 512, **changes: Any
-) -> Path:
-    names = [f"{name}-{seed}" for name in lifts for seed in range(1, seeds + 1)]
-    rows = [bits_of(lift, seed) for lift in lifts.values() for seed in range(1, seeds + 1)]
-    arrays: dict[str, Any] = {
-        "names": np.array(names),
-        "steps": np.full(len(names), 80),
-        "seconds": np.full(len(names), 9.0),
-        "sequence_tokens": np.array([tokens]),
-        **{"bits": np.stack(rows), "bases": BASES, "blocks": BLOCKS},
-    }
-    np.savez(path, **(arrays | changes))
-    return path
+    home: Path, lifts: dict[str, float], *, seeds: int = 1, tokens: int = 512, **changes: Any
+) -> dict[tuple[str, int], Path]:
+    """A file of each model, by mechanism and seed."""
+    home.mkdir(exist_ok=True)
+    found = {}
+    for name, seed in product(lifts, range(1, seeds + 1)):
+        arrays = {
+            **{"names": np.array([f"{name}-{seed}"]), "sequence_tokens": np.array([tokens])},
+            **{"steps": np.array([80]), "seconds": np.array([9.0]), "bases": BASES, "blocks": BLOCKS},
+            "bits": bits_of(lifts[name], seed)[None],
+        }
+        path = found[name, seed] = home / f"{name}-{seed}.npz"
+        np.savez(path, **(arrays | changes))
+    return found
 
 
 def write_tracks_of(
@@ -66,7 +69,25 @@ def write_tracks_of(
     return AblationTracks(predictions, *files, ["FAR"])._replace(**changes)
 
 
-def report(steps: Path, output: Path, **options: Any) -> pd.DataFrame:
+def report(
+    steps: dict[tuple[str, int], Path],
+    output: Path,
+    *,
+    mechanisms: dict[str, dict[str, Any]] | None = None,
+    longer: dict[int, dict[tuple[str, int], Path]] | None = None,
+    time: dict[tuple[str, int], Path] | None = None,
+    costs: dict[str, Path] | None = None,
+    tracks: AblationTracks | None = None,
+) -> pd.DataFrame:
     """The table of trainings that are those of the same time too, unless others are given."""
-    ablation_report([steps], output, **{"reference": "bigbird", "time": [steps], "costs": {}, **options})
+    names, longer = [*dict.fromkeys(name for name, _ in steps)], longer or {}
+    values = [{"name": name, **(mechanisms or {}).get(name, {})} for name in names]
+    section = parse_config({"ablation": {"mechanisms": values, "lengths": [*longer]}}).ablation
+    usual = {
+        name: write_cost(output.parent / f"cost-{name}.json", 1, attention=section.changes(name)["attention"])
+        for name in names
+    }
+    lengths = {section.tokens: steps, **longer}
+    given = {"time": time or steps, "costs": usual | (costs or {}), "tracks": tracks}
+    ablation_report(section, output, lengths=lengths, **given)
     return pd.read_csv(output / "ablation.tsv", sep="\t").set_index("mechanism")
