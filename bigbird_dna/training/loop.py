@@ -11,9 +11,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NoReturn, Protocol
+
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.errors import ConfigError, Stopped
 from bigbird_dna.training.batches import (
@@ -24,6 +26,7 @@ from bigbird_dna.training.batches import (
     make_optimizer,
     on_device,
     pinned,
+    take_rows,
 )
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import Stopping, World, autocast
@@ -37,8 +40,6 @@ from bigbird_dna.training.log import (
     freed_memory_kept,
     log_duration,
 )
-from bigbird_dna.training.batches import Batch, by_length, on_device, pinned, take_rows
-
 
 LOG_STEPS = 10
 

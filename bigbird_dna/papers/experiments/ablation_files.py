@@ -1,21 +1,23 @@
 """The files of an ablation: costs of steps, and bits of hidden tokens."""
 
 from __future__ import annotations
+
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
+
+from bigbird_dna.config import AblationConfig
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.disk.tables import number, read_object, whole_number
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import Floats
-from collections.abc import Mapping
-from bigbird_dna.config import AblationConfig
 from bigbird_dna.papers.experiments.comparing import ModelComparison
-
 
 FORMAT = 1
 # Beyond these a file is damaged: they keep what is made of its figures finite.

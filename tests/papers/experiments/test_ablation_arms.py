@@ -22,7 +22,7 @@ from bigbird_dna.config import (
     parse_config,
     read_values,
 )
-from bigbird_dna.data.bits_per_base import read_bits
+from bigbird_dna.data.predictions import read_bits
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.papers.experiments import running
