@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bigbird_dna.errors import DataError
-from tests.fuzz import containers
+from tests.fuzz import reader as containers
 from tests.fuzz.execution import Executor, shrunk
 from tests.fuzz.mutation import LARGEST, Mutator
 from tests.fuzz.reader import Reader

@@ -1,32 +1,61 @@
-"""Readers of what publishes models: lists, archives, and the files that a card is made from."""
+"""Readers of configurations, of what downloads bring and leave, and of what publishes models."""
 
 import functools
+import gzip
 import io
+import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
-
+from bigbird_dna.config import Config, complete, load_config, stage_text
+from bigbird_dna.disk.outputs import open_text
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.sources.catalogue import read_sources
+from bigbird_dna.genome.sources.http_response import find_fault
+from bigbird_dna.genome.sources.partial_file import read_marks
 from bigbird_dna.model.catalogue import Published
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import METRICS
 from bigbird_dna.registry.card import Publication, model_card
 from bigbird_dna.registry.publishing import pack, unpack
-from tests.fuzz.reader import Container, Reader, made, put
+from tests.conftest import REPOSITORY
+from tests.fuzz.reader import Container, Reader, file_bytes, made, put, stored
 from tests.registry.shelf import make_toy
 
-ENTRY = {
-    "description": "A toy",
-    "task": "promoter",
-    "licence": "free",
-    "size": 10240,
-    "sha256": "0" * 64,
-    "where": ["https://a/toy.tar", "ftp://b:21/toy.tar"],
-    "card": "MODEL_CARD.md",
-}
+SOURCES = REPOSITORY / "resources/sources.yaml"
 CONTENT = {"MODEL_CARD.md": b"# toy\n", "config.json": b"{}", "model.safetensors": bytes(700)}
 _BLOCK = 512
+
+
+def _configuration(path: Path) -> object:
+    config = complete(load_config(path))
+    return stage_text(config, "chromatin"), config.paths.report
+
+
+def _configurations() -> list[bytes]:
+    # That of the tasks on text has other sections, which others read.
+    paths = [path for path in sorted((REPOSITORY / "workflow/config").glob("*.yaml")) if path.stem != "nlp"]
+    shipped = [path.read_bytes() for path in paths]
+    return [*shipped, stage_text(Config(), "chromatin").encode(), *stored("configuration")]
+
+
+def _checked(path: Path) -> None:
+    fault = find_fault(path, f"file{path.suffix}" if path.suffix != ".tgz" else "file.tar.gz", None)
+    if fault is not None:
+        raise DataError(f"{path}: {fault}")
+
+
+def _bgzip(path: Path) -> None:
+    with open_text(path) as stream:
+        stream.write(">a\nACGT\n" * 50)
+
+
+def _tar() -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as stream:
+        stream.addfile(tarfile.TarInfo("a"), io.BytesIO())
+    return gzip.compress(archive.getvalue(), mtime=0)
 
 
 def _list(path: Path) -> None:
@@ -84,18 +113,19 @@ def _card(name: str) -> Callable[[Path], None]:
     return read
 
 
-WORDS = (b"-1", b"1e999", b"null", b"1" * 5000, b"[" * 2000, b'"\\u001b"', b"|", b"true", b"{}")
 READERS = [
+    Reader("configuration", ".yaml", _configuration, _configurations, tokens=(b"__use_yte__: true\n",)),
+    Reader("sources", ".yaml", read_sources, lambda: [SOURCES.read_bytes(), *stored("sources")]),
+    Reader("download-marks", ".json", read_marks),
     Reader(
-        "models",
-        ".yaml",
-        _list,
-        lambda: [
-            yaml.safe_dump({"toy": ENTRY, "own": {**ENTRY, "where": "own"}}, sort_keys=False).encode(),
-            b"{}",
-        ],
-        tokens=(b"null", b"-1", b"1" * 5000, b"http://[", b"&a [*a]", b"!!timestamp x", b"../x", b"<<"),
+        "fetched-gzip",
+        ".gz",
+        _checked,
+        lambda: [gzip.compress(b"chr1\t1\t2\n" * 90, mtime=0), *file_bytes(".gz", _bgzip)],
     ),
+    Reader("fetched-archive", ".tgz", _checked, lambda: [_tar()]),
+    Reader("fetched-text", ".bed", _checked, tokens=(b"<html>", b"<!DOCTYPE html>")),
+    Reader("models", ".yaml", _list),
     Reader(
         "model-archive",
         ".tar",
@@ -104,8 +134,6 @@ READERS = [
         Container(_headers, _with_headers),
         (b"toy/../x", b"/etc/passwd", b"77777777777", b"\x80\xff\xff\xff", b"ustar  \0", b"toy/a\nb"),
     ),
-    Reader("card-figures", ".json", _card(METRICS), lambda: [_model()[METRICS]], tokens=WORDS),
-    Reader(
-        "card-origin", ".json", _card("provenance.json"), lambda: [_model()["provenance.json"]], tokens=WORDS
-    ),
+    Reader("card-figures", ".json", _card(METRICS), lambda: [_model()[METRICS]]),
+    Reader("card-origin", ".json", _card("provenance.json"), lambda: [_model()["provenance.json"]]),
 ]

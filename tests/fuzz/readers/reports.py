@@ -1,114 +1,111 @@
-"""Readers of a run's figures: logs, metrics, tables of reports."""
+"""Readers of arrays of rows × tracks, a report's and MATLAB's; and of a run's logs, metrics and tables."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
 from bigbird_dna.data.predictions import of_split, read_bits
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.reporting.promoters import read_score_track
 from bigbird_dna.reporting.summary import summarize
-from bigbird_dna.reporting.tracks import read_published
 from bigbird_dna.reporting.training import read_training_log
-from tests.fuzz.reader import Reader
-from tests.fuzz.readers.arrays import NAMES, TRACKS, table
+import functools
+import h5py
+import numpy as np
+import pandas as pd
+import scipy.io
+from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.chromatin.matlab import open_mat
+from bigbird_dna.reporting.arrays import open_array
+from bigbird_dna.reporting.tracks import auc_report, read_published
+from tests.fuzz.reader import MATLAB5, Container, Reader, file_bytes
 
 
-def _log() -> bytes:
-    lines: list[dict[str, object]] = [{"step": step, "loss": 5 / step, "rate": 1e-4} for step in range(1, 6)]
-    lines.append({"step": 5, "evaluation": {"loss": 1.5, "accuracy": 0.3}})
-    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+ROWS, TRACKS = 24, 5
+NAMES = [f"cell|mark{number}" for number in range(TRACKS)]
 
 
-def _metrics() -> bytes:
-    return json.dumps(
-        {
-            "bits_per_base": 1.9,
-            "masked_accuracy": 0.3,
-            "split": "valid",
-            "steps": 100,
-            "tokens_seen": 1e6,
-            "next_sentence_accuracy": 0.6,
-        },
-        indent=2,
-    ).encode()
+def scores(dtype: str = "f4") -> np.ndarray:
+    return np.random.default_rng(1).random((ROWS, TRACKS)).astype(dtype)
 
 
-def _read_metrics(path: Path) -> None:
-    summarize(pretraining=path, output=path.parent / "summary.tsv").encode()
+def labels() -> np.ndarray:
+    labels = np.random.default_rng(2).integers(0, 2, (ROWS, TRACKS)).astype(np.uint8)
+    labels[0], labels[1] = 0, 1
+    return labels
 
 
-_BITS = (
-    b"split\tpredictor\tbits_per_base\tlow\thigh\tdifference\tdifference_low\tdifference_high\tnote\n"
-    b"valid\tmodel\t1.91\t1.9\t1.92\t\t\t\t\n"
-    b"test\tmodel\t1.92\t1.91\t1.93\t\t\t\t\n"
-    b"test\tbigrams\t1.94\t1.93\t1.95\t-0.02\t-0.03\t-0.01\torder 2\n"
-    b"test\tbigrams, told the rest\t1.9\t1.89\t1.91\t0.02\t0.01\t0.03\torder 2\n"
-)
+def _read_array(path: Path) -> None:
+    array = open_array(path, "predictions")
+    for first, last in ((0, array.tracks), (array.tracks - 1, array.tracks)):
+        for chunk in array.chunks(first, last):
+            assert chunk.shape[1] == last - first
+
+
+def _report(path: Path) -> None:
+    auc_report(scores(), path, path.parent / "report", compare={"kmers": scores()[:, ::-1]}, threads=1)
+
+
+def _read_mat(path: Path) -> None:
+    with open_mat(path) as arrays:
+        for array in arrays.values():
+            rows = array.shape[0] if array.shape else 0
+            if rows:
+                array.pick(np.unique([0, rows // 2, rows - 1]))
+            if len(array.shape) == 2:
+                for _ in array.parts(rows):
+                    pass
+
+
+def _matlab() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return {
+        "xdata": (rng.random((8, 4, 6)) < 0.25).astype("u1"),
+        "data": (rng.random((8, 5)) < 0.3).astype("f8"),
+    }
+
+
+def _write_mat73(path: Path, chunks: bool) -> None:
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, array in _matlab().items():
+            turned = array.transpose()
+            packing = {"chunks": (2,) * (turned.ndim - 1) + (4,), "compression": "gzip"} if chunks else {}
+            file.create_dataset(name, data=turned, **packing)
+
+
+def _write_hdf5(path: Path, chunks: bool) -> None:
+    with h5py.File(path, "w", libver="latest" if chunks else "earliest") as file:
+        data = file.create_dataset(
+            "predictions",
+            data=scores(),
+            chunks=(8, 3) if chunks else None,
+            compression="gzip" if chunks else None,
+            shuffle=chunks,
+        )
+        file["group/other"] = labels()
+        if chunks:
+            data.attrs["tracks"] = NAMES
+        else:
+            file["tracks"] = np.array(NAMES, "S")
+
+
+def _frame(of_labels: bool = False) -> pd.DataFrame:
+    frame = pd.DataFrame(labels() if of_labels else scores(), columns=NAMES)
+    frame.insert(0, "contig", ["chr1", "chr2"] * (ROWS // 2))
+    frame.insert(1, "start", range(0, 200 * ROWS, 200))
+    return frame
+
+
+def _of(
+    name: str, suffix: str, *writers: Callable[[Path], object], container: Container | None = None
+) -> Reader:
+    """A reader of arrays of a format, whose seeds these write."""
+    read = _read_mat if suffix == ".mat" else _read_array
+    return Reader(name, suffix, read, lambda: file_bytes(suffix, *writers), container)
 
 
 def _read_bits(path: Path) -> None:
     summarize(bits=path, output=path.parent / "summary.tsv").encode()
     write_tsv(path.parent / "bits.tsv", of_split(read_bits(path), "test"))
-
-
-def _statistics() -> bytes:
-    part = {"bases": 1000, "tokens": 200, "bases_per_token": 5.0, "unknown_rate": 0.0}
-    return json.dumps(
-        {"vocabulary": 4096, "genome": part, "regions": {"exon": part, "none": {"bases_per_token": None}}},
-        indent=2,
-    ).encode()
-
-
-def _ends(name: str) -> list[str]:
-    return [name, f"{name}_low", f"{name}_high"]
-
-
-def _promoters() -> bytes:
-    names = ("auroc", "auprc", "f1", "mcc", "auroc_minus_kmer", "auroc_minus_position")
-    columns = [part for name in names for part in _ends(name)]
-    header = ["negative_set", "stratum", "model", "n", "positives", *columns, "note"]
-    return table(
-        header,
-        *(
-            ["gc", stratum, model, 24, 12, *[0.5] * 12, *[""] * 6, ""]
-            for stratum in ("all", "noncoding")
-            for model in ("model", "k-mer", "position", "control")
-        ),
-    )
-
-
-def _tracks() -> bytes:
-    header = [
-        "track",
-        "group",
-        "positives",
-        "negatives",
-        *_ends("auroc"),
-        "auprc",
-        "note",
-        "prevalence",
-        "auroc_kmers",
-        "auprc_kmers",
-        *_ends("delta_kmers"),
-    ]
-    return table(
-        header,
-        *([name, "DNase", 3, 21, 0.9, 0.8, 0.95, 0.5, "", 0.1, 0.7, 0.3, 0.2, 0.1, 0.3] for name in NAMES),
-    )
-
-
-def _groups() -> bytes:
-    header = ["group", "tracks", "median_auroc", "mean_auroc", "median_auroc_kmers", "median_delta_kmers"]
-    return table(header, ["DNase", 4, 0.9, 0.88, 0.8, 0.1], ["all", 5, 0.9, 0.88, "", ""])
-
-
-def _variants() -> bytes:
-    header = ["subset", "variants", "with_effect", *_ends("auroc"), "auroc_log_odds", "right_sign"]
-    return table(
-        header, ["all", 50, 25, 0.8, 0.7, 0.9, 0.8, 0.75], ["held-out", 9, 4, 0.8, 0.7, 0.9, 0.8, ""]
-    )
 
 
 def _summed(name: str) -> Callable[[Path], object]:
@@ -119,31 +116,47 @@ def _summed(name: str) -> Callable[[Path], object]:
     return read
 
 
-_SCORE_TRACK = (
-    b"##bigbird-dna\n#contig\tstart\tend\tname\tscore\tstrand\tprobability\n"
-    b"chr1\t0\t300\tw1\t12.5\t+\t0.1\nchr1\t0\t300\tw1\tNA\t-\t0.1\nchr2\t50\t350\tw2\t900\t+\t0.9\n"
-)
-
-
-_PUBLISHED = table(["track", "published_auroc"], *([name, 0.9] for name in NAMES))
-
-
 READERS = [
-    Reader(
-        "published",
-        ".tsv",
-        lambda path: read_published(path, NAMES),
-        lambda: [_PUBLISHED, table(["index", "auc"], *([row, 0.5] for row in range(TRACKS)))],
+    _of(
+        "matlab5",
+        ".mat",
+        lambda path: scipy.io.savemat(path, _matlab(), do_compression=True),
+        container=MATLAB5,
     ),
-    Reader("score-track", ".bed", read_score_track, lambda: [_SCORE_TRACK]),
-    Reader("training-log", ".jsonl", read_training_log, lambda: [_log()]),
-    Reader("metrics", ".json", _read_metrics, lambda: [_metrics()]),
-    Reader(
-        "bits-table", ".tsv", _read_bits, lambda: [_BITS], tokens=(b"model", b"test", b"-1", b"nan", b"1e999")
+    _of("matlab5-plain", ".mat", lambda path: scipy.io.savemat(path, _matlab())),
+    _of("matlab73", ".mat", *(functools.partial(_write_mat73, chunks=chunks) for chunks in (False, True))),
+    _of("hdf5", ".h5", *(functools.partial(_write_hdf5, chunks=chunks) for chunks in (False, True))),
+    _of(
+        "npy",
+        ".npy",
+        lambda path: np.save(path, scores()),
+        lambda path: np.save(path, np.asfortranarray(scores("f8"))),
     ),
-    Reader("statistics", ".json", _summed("statistics"), lambda: [_statistics()]),
-    Reader("promoters-table", ".tsv", _summed("promoters"), lambda: [_promoters()]),
-    Reader("groups-table", ".tsv", _summed("groups"), lambda: [_groups()]),
-    Reader("leads-table", ".tsv", _summed("tracks"), lambda: [_tracks()]),
-    Reader("variants-table", ".tsv", _summed("variants"), lambda: [_variants()]),
+    _of(
+        "npz",
+        ".npz",
+        lambda path: np.savez_compressed(path, predictions=scores(), tracks=np.array(NAMES)),
+        lambda path: np.savez(path, predictions=np.asfortranarray(scores()), other=labels()),
+    ),
+    _of("npz-labels", ".npz", PackedLabels.from_dense(labels()).save),
+    _of(
+        "parquet",
+        ".parquet",
+        lambda path: _frame().to_parquet(path, index=False),
+        lambda path: _frame(True).to_parquet(path, index=False, compression="none"),
+    ),
+    Reader("array-tsv", ".tsv", _read_array),
+    Reader("array-csv", ".csv", _read_array, tokens=(b'"', b'""', b",", b"Unnamed: 0", b"\n,")),
+    Reader("array-tsv.gz", ".tsv.gz", _read_array, "array-tsv"),
+    Reader("auc-report", ".tsv", _report, tokens=(b"</script>", b"<!--")),
+    Reader("published", ".tsv", lambda path: read_published(path, NAMES)),
+    Reader("score-track", ".bed", read_score_track),
+    Reader("training-log", ".jsonl", read_training_log),
+    Reader("metrics", ".json", _summed("pretraining")),
+    Reader("bits-table", ".tsv", _read_bits),
+    Reader("statistics", ".json", _summed("statistics")),
+    Reader("promoters-table", ".tsv", _summed("promoters")),
+    Reader("groups-table", ".tsv", _summed("groups")),
+    Reader("leads-table", ".tsv", _summed("tracks")),
+    Reader("variants-table", ".tsv", _summed("variants")),
 ]
