@@ -1,40 +1,41 @@
 """Readers of sequences and of places on them, and of data sets of them: windows, bins, predictions."""
 
+import functools
+import io
+import json
 import struct
+import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+
 from bigbird_dna.data.negatives import open_coding
+from bigbird_dna.data.predictions import compare, read_predictions
+from bigbird_dna.data.promoter_windows import read_windows
 from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
+from bigbird_dna.genome.chromatin.dataset import FORMAT, make_bins, read_dataset
+from bigbird_dna.genome.chromatin.deepsea import read_bundle_bins, unpack_bundle
+from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.intervals import place_peaks, read_peaks
 from bigbird_dna.genome.promoters import lift, place, read_loci, read_promoters
 from bigbird_dna.genome.records import common_length, find_copies, read_records, read_splits, similar_groups
+from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.variants import find_change, open_vcf, scan_vcf
 from bigbird_dna.reporting.variants import read_known_effects
 from bigbird_dna.scoring.regions import bed_regions
-from tests.genome.formats import EMBL, GENBANK
-from tests.toys import texts
-import functools
-import io
-import json
-import tarfile
-import tempfile
-from typing import Any
-import numpy as np
-import pandas as pd
-from bigbird_dna.data.predictions import compare, read_predictions
-from bigbird_dna.data.promoter_windows import read_windows
-from bigbird_dna.genome.chromatin.dataset import FORMAT, make_bins, read_dataset
-from bigbird_dna.genome.chromatin.deepsea import read_bundle_bins, unpack_bundle
-from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from tests.fuzz.reader import GZIP, Reader, bgzip, file_bytes, made, member, stored
 from tests.fuzz.readers.reports import NAMES, ROWS, TRACKS, labels
-
+from tests.genome.formats import EMBL, GENBANK
+from tests.toys import texts
 
 SEQUENCES = {"chr1": "ACGTTGCAGGATCCATTAGCN" * 12, "chr2": "gattacaRY" * 9}
 CONTIGS = {"chr1": 248, "chr2": 81}

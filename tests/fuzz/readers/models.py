@@ -5,34 +5,35 @@ reached; where the checksum is what is read, it stays. Other files of a director
 """
 
 import functools
+import hashlib
 import io
 import json
-import tempfile
-from pathlib import Path
-import torch
-from bigbird_dna.errors import BigBirdDnaError
-from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
-from bigbird_dna.huggingface.tokenizer_files import bpe_description
-from bigbird_dna.tokens.interface import Tokenizer, read_content
-from bigbird_dna.tokens.piece_model import read_fields, write_field
-from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
-from bigbird_dna.training.initialization import read_provenance
-from tests.tokens.test_json_tokenizer import content as json_tokenizer
-from tests.tokens.text_model import text_model
-from tests.toys import random_dna, random_model, small_tokenizer
-import hashlib
 import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
+import torch
+from bigbird_dna.calibration.fitting import Fitted
 from safetensors import torch as safetensors
 from torch import nn
-from bigbird_dna.calibration.fitting import Fitted
-from bigbird_dna.calibration.maps import Isotonic, Platt
-from bigbird_dna.calibration.stored import Calibration, own_digest, read_calibration, write_calibration
+
+from bigbird_dna.calibration.maps import (
+    Calibration,
+    Isotonic,
+    Platt,
+    own_digest,
+    read_calibration,
+    write_calibration,
+)
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
 from bigbird_dna.disk.native import DIGEST, LIBRARY, open_kept
+from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import whole_contigs
+from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
+from bigbird_dna.huggingface.tokenizer_files import bpe_description
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load, read_encoder_config, save
 from bigbird_dna.model.settings import (
     ChromatinSettings,
@@ -43,13 +44,19 @@ from bigbird_dna.model.settings import (
 )
 from bigbird_dna.model.weights import KEY, RECORD
 from bigbird_dna.tokens.corpus import DocumentPlan
+from bigbird_dna.tokens.interface import Tokenizer, read_content
+from bigbird_dna.tokens.piece_model import read_fields, write_field
 from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_writer import own_checksum
+from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
+from bigbird_dna.training.batches import make_optimizer
 from bigbird_dna.training.checkpoints import CheckpointStore, Lock
+from bigbird_dna.training.initialization import read_provenance
 from bigbird_dna.training.log import Progress, TrainingLog
-from bigbird_dna.training.optimizers import make_optimizer
 from tests.fuzz.reader import ZIP, Container, Files, Reader, file_bytes, made, member, put
-
+from tests.tokens.test_json_tokenizer import content as json_tokenizer
+from tests.tokens.text_model import text_model
+from tests.toys import random_dna, random_model, small_tokenizer
 
 DNA = random_dna(300, 4) + "N" * 40 + random_dna(50, 5)
 

@@ -12,10 +12,9 @@ import torch
 from safetensors.torch import save
 
 from bigbird_dna.papers.experiments.byte_lm_files import read_c4, read_cifar10, read_imagenet64, read_wiki40b
-from bigbird_dna.papers.experiments.listops import read_listops
 from bigbird_dna.papers.experiments.long_range_arena import RESULT, table
 from bigbird_dna.papers.experiments.long_range_arena import read_result as read_long_range
-from bigbird_dna.papers.experiments.pathfinder import read_pathfinder
+from bigbird_dna.papers.experiments.long_range_sequences import read_listops, read_pathfinder
 from bigbird_dna.papers.nlp.answers.documents import AnswerReader, LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.public import read_public
 from bigbird_dna.papers.nlp.config import AnswerForm, parse_config, read_config

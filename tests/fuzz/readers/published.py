@@ -11,9 +11,8 @@ from pathlib import Path
 from bigbird_dna.config import Config, complete, load_config, stage_text
 from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.sources.catalogue import read_sources
-from bigbird_dna.genome.sources.http_response import find_fault
-from bigbird_dna.genome.sources.partial_file import read_marks
+from bigbird_dna.genome.sources.inputs import read_sources
+from bigbird_dna.genome.sources.transfer import find_fault, read_marks
 from bigbird_dna.model.catalogue import Published
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import METRICS

@@ -1,24 +1,25 @@
 """Readers of arrays of rows × tracks, a report's and MATLAB's; and of a run's logs, metrics and tables."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from bigbird_dna.data.predictions import of_split, read_bits
-from bigbird_dna.disk.tables import write_tsv
-from bigbird_dna.reporting.promoters import read_score_track
-from bigbird_dna.reporting.summary import summarize
-from bigbird_dna.reporting.training import read_training_log
-import functools
+
 import h5py
 import numpy as np
 import pandas as pd
 import scipy.io
+
+from bigbird_dna.data.predictions import of_split, read_bits
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.matlab import open_mat
 from bigbird_dna.reporting.arrays import open_array
+from bigbird_dna.reporting.promoters import read_score_track
+from bigbird_dna.reporting.summary import summarize
 from bigbird_dna.reporting.tracks import auc_report, read_published
+from bigbird_dna.reporting.training import read_training_log
 from tests.fuzz.reader import MATLAB5, Container, Reader, file_bytes
-
 
 ROWS, TRACKS = 24, 5
 NAMES = [f"cell|mark{number}" for number in range(TRACKS)]
