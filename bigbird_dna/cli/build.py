@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from bigbird_dna.cli.options import read_run
-from bigbird_dna.config import Config, RunPaths
 from bigbird_dna.console import log
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import check_at_least_one, check_choice
 
 if TYPE_CHECKING:
+    from bigbird_dna.config import Config, RunPaths
     from bigbird_dna.training.distributed import World
 
 Command = Callable[..., None]
@@ -37,7 +37,7 @@ def runs(
     also: Sequence[Parameter] = (),
     report: Report | None = None,
     say: Callable[[str], None] = log,
-    **usual: Callable[[Config], object],
+    **usual: "Callable[[Config], object]",
 ) -> Callable[[Command], Command]:
     """Make a command of its declaration: it calls `work`, a function by its module and name.
 
@@ -86,8 +86,8 @@ def runs(
 
 
 def _run_files(
-    given: dict[str, Any], extras: dict[str, Any], usual: dict[str, Callable[[Config], object]]
-) -> Config:
+    given: dict[str, Any], extras: dict[str, Any], usual: "dict[str, Callable[[Config], object]]"
+) -> "Config":
     """The settings of a command; arguments that were not given become what its run has."""
     settings, paths = read_run(given["config"], given.pop("overrides", None))
     for key in (key for key, value in given.items() if value is None):
@@ -110,7 +110,7 @@ def cores(threads: int | None) -> int:
 @contextmanager
 def training(
     config: Path, overrides: Sequence[str] | None, device: str, threads: int | None, time_limit: str | None
-) -> Iterator[tuple[Config, RunPaths, "World"]]:
+) -> "Iterator[tuple[Config, RunPaths, World]]":
     """The settings of a training, the names of the run's files, and the processes that train together."""
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.training.distributed import world

@@ -6,7 +6,6 @@ from typing import Annotated
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.build import runs, training
 from bigbird_dna.cli.options import argument, option, output
-from bigbird_dna.config import DEEPSEA
 from bigbird_dna.errors import ConfigError, UsageError
 
 Array = Annotated[Path, output("FILE", "Probabilities to write, bins × tracks (.npy).")]
@@ -60,6 +59,7 @@ def prepare_chromatin(
     With chromatin.data.tracks deepsea, or --deepsea-bundle, bins, labels and splits are those that DeepSEA
     published; sampled windows of the bundle are compared with the reference.
     """
+    from bigbird_dna.config import DEEPSEA
     from bigbird_dna.data.chromatin import prepare_data
 
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]

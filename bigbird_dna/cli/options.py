@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bigbird_dna.config import Config as RunConfig
-from bigbird_dna.config import RunPaths, load_config
+from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.errors import UsageError
+
+if TYPE_CHECKING:
+    from bigbird_dna.config import Config as RunConfig
 
 RESULTS = RunPaths(Path("RESULTS"))
 """A run's files as help texts show them."""
@@ -56,8 +58,10 @@ def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
     return named
 
 
-def read_run(config: Path, overrides: Sequence[str] | None) -> tuple[RunConfig, RunPaths]:
+def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig, RunPaths]":
     """The configuration of a run with its overrides, and the names of the run's files."""
+    from bigbird_dna.config import load_config
+
     settings = load_config(config, overrides or ())
     return settings, settings.paths
 
@@ -205,7 +209,7 @@ def check_benchmarks(directory: Path | None) -> None:
         raise UsageError(f"--benchmarks {directory}: is not a directory")
 
 
-def promoter_reference(config: RunConfig) -> Path:
+def promoter_reference(config: "RunConfig") -> Path:
     """Where the windows of promoters are read from: a genome, or sequences."""
     return config.paths.sequences if config.has_sequences else config.paths.reference
 

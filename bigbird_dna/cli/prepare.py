@@ -2,16 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.build import runs
 from bigbird_dna.cli.options import argument, option, output
-from bigbird_dna.config import Config as RunConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
+
+if TYPE_CHECKING:
+    from bigbird_dna.config import Config as RunConfig
 
 
 def check_config(
@@ -193,7 +195,7 @@ def extract(
     extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, exclude)
 
 
-def _annotation(settings: RunConfig) -> Path | None:
+def _annotation(settings: "RunConfig") -> Path | None:
     from bigbird_dna.genome.sources.inputs import annotation_file
 
     return annotation_file(settings)
@@ -222,7 +224,7 @@ def prepare_windows(
     """Build the promoter data set: windows around every TSS and their named negative sets."""
 
 
-def _corpus(settings: RunConfig) -> Path:
+def _corpus(settings: "RunConfig") -> Path:
     return settings.paths.reference if settings.has_genome else settings.paths.training_sequences
 
 
@@ -258,7 +260,7 @@ def tokenize(
     """
 
 
-def _known_promoters(settings: RunConfig) -> Path | None:
+def _known_promoters(settings: "RunConfig") -> Path | None:
     if settings.paths.promoters.exists():
         return settings.paths.promoters
     log(f"no promoters ({settings.paths.promoters} is missing): statistics without that region")
