@@ -30,7 +30,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "simulate": "cli.prepare.simulate",
         "pretrain": "cli.training.pretrain",
         "finetune-promoter": "cli.training.finetune_promoter",
-        "finetune-chromatin": "cli.chromatin.finetune_chromatin",
+        "finetune-chromatin": "cli.training.finetune_chromatin",
     },
     SHARE: {
         "auc-report": "cli.reports.auc_report",
@@ -50,8 +50,8 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "promoters": "cli.prepare.prepare_promoters",
             "promoter-windows": "cli.prepare.prepare_windows",
             "sequences": "cli.prepare.prepare_sequences",
-            "deepsea": "cli.chromatin.unpack_deepsea",
-            "chromatin": "cli.chromatin.prepare_chromatin",
+            "deepsea": "cli.prepare.unpack_deepsea",
+            "chromatin": "cli.prepare.prepare_chromatin",
             "filter-bins": "cli.homology.drop_similar_bins",
             "contig": "cli.prepare.extract",
             "tokenizer": "cli.prepare.train_tokenizer",
@@ -64,7 +64,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "baseline-language": "cli.training.fit_pretraining_baseline",
             "baseline-promoter": "cli.training.fit_promoter_baseline",
-            "baseline-chromatin": "cli.chromatin.fit_chromatin_baseline",
+            "baseline-chromatin": "cli.training.fit_chromatin_baseline",
         },
     ),
     "evaluate": (
@@ -74,7 +74,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "across-tokenizers": "cli.training.compare_pretraining",
             "promoters": "cli.reports.report_promoters",
             "promoter-threshold": "cli.predict.choose_threshold",
-            "test-bins": "cli.chromatin.predict_bins",
+            "test-bins": "cli.training.predict_bins",
             "variants": "cli.reports.report_variants",
             "samples": "cli.predict.report_samples",
             "nearest-fasta": "cli.homology.find_nearest",
@@ -99,7 +99,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Calibrate, combine, extend and package trained models.",
         {
             "calibrate-promoter": "cli.training.calibrate_promoter",
-            "calibrate-chromatin": "cli.chromatin.calibrate_chromatin",
+            "calibrate-chromatin": "cli.training.calibrate_chromatin",
             "ensemble": "cli.exchange.combine_models",
             "extend-context": "cli.exchange.extend_positions",
             "to-float16": "cli.exchange.compact_model",

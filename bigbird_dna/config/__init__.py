@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from bigbird_dna.config.reading import load_config as load_config
     from bigbird_dna.config.reading import parse_config as parse_config
     from bigbird_dna.config.reading import read_values as read_values
+    from bigbird_dna.config.run import STAGES as STAGES
     from bigbird_dna.config.run import Config as Config
+    from bigbird_dna.config.run import check_stages as check_stages
+    from bigbird_dna.config.run import stage_text as stage_text
+    from bigbird_dna.config.run import stage_values as stage_values
     from bigbird_dna.config.section import Section as Section
-    from bigbird_dna.config.stages import STAGES as STAGES
-    from bigbird_dna.config.stages import check_stages as check_stages
-    from bigbird_dna.config.stages import stage_text as stage_text
-    from bigbird_dna.config.stages import stage_values as stage_values
     from bigbird_dna.config.training import CALIBRATION_METHODS as CALIBRATION_METHODS
     from bigbird_dna.config.training import CalibrationMethod as CalibrationMethod
     from bigbird_dna.config.training import OptimizerConfig as OptimizerConfig
@@ -65,23 +65,15 @@ if TYPE_CHECKING:
     from bigbird_dna.config.training import StartConfig as StartConfig
     from bigbird_dna.config.training import TrainingConfig as TrainingConfig
 
-_MODULES: tuple[str, ...] = (
-    "run",
-    "reading",
-    "stages",
-    "network",
-    "mechanisms",
-    "experiments",
-    "long_range",
-    "promoters",
+_MODULES = (
+    "run reading network mechanisms experiments long_range promoters chromatin training data section paths"
 )
-_MODULES += ("chromatin", "training", "data", "section", "paths")
 
 if not TYPE_CHECKING:  # a type checker then knows which names there are not
 
     def __getattr__(name: str) -> object:
-        if name not in _MODULES:
-            for module in (import_module(f"{__name__}.{one}") for one in _MODULES):
+        if name not in _MODULES.split():
+            for module in (import_module(f"{__name__}.{one}") for one in _MODULES.split()):
                 if hasattr(module, name):
                     return getattr(module, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
