@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from bigbird_dna.config.experiments import STUDY_STARTS as STUDY_STARTS
     from bigbird_dna.config.experiments import STUDY_TASKS as STUDY_TASKS
     from bigbird_dna.config.experiments import AblationConfig as AblationConfig
-    from bigbird_dna.config.experiments import AblationMechanism as AblationMechanism
-    from bigbird_dna.config.experiments import StudyConfig as StudyConfig
     from bigbird_dna.config.experiments import StudyStart as StudyStart
-    from bigbird_dna.config.experiments import TablesConfig as TablesConfig
     from bigbird_dna.config.experiments import share_name as share_name
-    from bigbird_dna.config.long_range import LONG_RANGE_TASKS as LONG_RANGE_TASKS
     from bigbird_dna.config.long_range import LongRangeConfig as LongRangeConfig
     from bigbird_dna.config.mechanisms import LayerShape as LayerShape
     from bigbird_dna.config.mechanisms import Mechanism as Mechanism
@@ -41,10 +37,8 @@ if TYPE_CHECKING:
     from bigbird_dna.config.promoters import NEGATIVE_SETS as NEGATIVE_SETS
     from bigbird_dna.config.promoters import PARTED_SETS as PARTED_SETS
     from bigbird_dna.config.promoters import PLACED_SETS as PLACED_SETS
-    from bigbird_dna.config.promoters import NegativeSet as NegativeSet
     from bigbird_dna.config.promoters import PromoterConfig as PromoterConfig
     from bigbird_dna.config.promoters import PromoterModelConfig as PromoterModelConfig
-    from bigbird_dna.config.promoters import PromoterSequencesConfig as PromoterSequencesConfig
     from bigbird_dna.config.promoters import PromoterTrainingConfig as PromoterTrainingConfig
     from bigbird_dna.config.promoters import PromoterWindowsConfig as PromoterWindowsConfig
     from bigbird_dna.config.reading import as_in_a_file as as_in_a_file
@@ -58,7 +52,6 @@ if TYPE_CHECKING:
     from bigbird_dna.config.run import stage_text as stage_text
     from bigbird_dna.config.run import stage_values as stage_values
     from bigbird_dna.config.section import Section as Section
-    from bigbird_dna.config.training import CALIBRATION_METHODS as CALIBRATION_METHODS
     from bigbird_dna.config.training import CalibrationMethod as CalibrationMethod
     from bigbird_dna.config.training import OptimizerConfig as OptimizerConfig
     from bigbird_dna.config.training import PretrainingConfig as PretrainingConfig
