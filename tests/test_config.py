@@ -24,8 +24,15 @@ from bigbird_dna.config import (
     stage_text,
     stage_values,
 )
-from bigbird_dna.config.keys import json_schema, key_lines, nearest_key, valid_keys
-from bigbird_dna.config.reading import check_config, check_keys, read_values
+from bigbird_dna.config.reading import (
+    check_config,
+    check_keys,
+    json_schema,
+    key_lines,
+    nearest_key,
+    read_values,
+    valid_keys,
+)
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.config import Config, check_stages, complete, load_config, parse_config, stage_text
-from bigbird_dna.config.keys import valid_keys
+from bigbird_dna.config.reading import valid_keys
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails

@@ -1,14 +1,18 @@
 """The application: every command under its name and group.
 
 `TOP` and `BELOW` are the one list of them. A command is a function: its signature is the command's arguments
-and options, its docstring the help. The papers' ones are found by name: the core imports nothing of them.
+and options, its docstring the help. It is imported when it is asked for: `--help` then imports no libraries,
+and of the papers the core imports nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
-from importlib.metadata import version
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 PREDICT, TRAIN, SHARE, GROUPS = "Predict", "Train", "Evaluate and share", "Groups of commands"
 """The panels of `--help`, in this order."""
@@ -26,7 +30,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "simulate": "cli.prepare.simulate",
         "pretrain": "cli.training.pretrain",
         "finetune-promoter": "cli.training.finetune_promoter",
-        "finetune-chromatin": "cli.chromatin.finetune_chromatin",
+        "finetune-chromatin": "cli.training.finetune_chromatin",
     },
     SHARE: {
         "auc-report": "cli.reports.auc_report",
@@ -46,8 +50,8 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "promoters": "cli.prepare.prepare_promoters",
             "promoter-windows": "cli.prepare.prepare_windows",
             "sequences": "cli.prepare.prepare_sequences",
-            "deepsea": "cli.chromatin.unpack_deepsea",
-            "chromatin": "cli.chromatin.prepare_chromatin",
+            "deepsea": "cli.prepare.unpack_deepsea",
+            "chromatin": "cli.prepare.prepare_chromatin",
             "filter-bins": "cli.homology.drop_similar_bins",
             "contig": "cli.prepare.extract",
             "tokenizer": "cli.prepare.train_tokenizer",
@@ -60,7 +64,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "baseline-language": "cli.training.fit_pretraining_baseline",
             "baseline-promoter": "cli.training.fit_promoter_baseline",
-            "baseline-chromatin": "cli.chromatin.fit_chromatin_baseline",
+            "baseline-chromatin": "cli.training.fit_chromatin_baseline",
         },
     ),
     "evaluate": (
@@ -70,7 +74,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "across-tokenizers": "cli.training.compare_pretraining",
             "promoters": "cli.reports.report_promoters",
             "promoter-threshold": "cli.predict.choose_threshold",
-            "test-bins": "cli.chromatin.predict_bins",
+            "test-bins": "cli.training.predict_bins",
             "variants": "cli.reports.report_variants",
             "samples": "cli.predict.report_samples",
             "nearest-fasta": "cli.homology.find_nearest",
@@ -95,7 +99,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Calibrate, combine, extend and package trained models.",
         {
             "calibrate-promoter": "cli.training.calibrate_promoter",
-            "calibrate-chromatin": "cli.chromatin.calibrate_chromatin",
+            "calibrate-chromatin": "cli.training.calibrate_chromatin",
             "ensemble": "cli.exchange.combine_models",
             "extend-context": "cli.exchange.extend_positions",
             "to-float16": "cli.exchange.compact_model",
@@ -125,8 +129,48 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 """Group → its help, and name of a command → its module and function."""
 
+
+@cache
+def _made(name: str, place: str, panel: str | None) -> Any:
+    """The command of a function; Typer makes it of an application that has no other."""
+    module, _, function = place.rpartition(".")
+    alone = typer.Typer(add_completion=False)
+    command = getattr(import_module(f"bigbird_dna.{module}"), function)
+    alone.command(name, rich_help_panel=panel)(command)
+    return get_command(alone)
+
+
+class _Commands(Mapping[str, Any]):
+    """Commands by their names, and the groups beside them; each command is made when it is asked for."""
+
+    def __init__(self, panels: Mapping[str | None, Mapping[str, str]], groups: Mapping[str, Any]) -> None:
+        self._places = {
+            name: (place, panel) for panel, below in panels.items() for name, place in below.items()
+        }
+        self._groups = groups
+
+    def __getitem__(self, name: str) -> Any:
+        return self._groups[name] if name in self._groups else _made(name, *self._places[name])
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (*self._places, *self._groups)
+
+    def __len__(self) -> int:
+        return len(self._places) + len(self._groups)
+
+
+class _Group(TyperGroup):
+    """The application, or a group of its commands."""
+
+    def __init__(self, *, name: str, commands: Any, **settings: Any) -> None:
+        super().__init__(name=name, **settings)
+        panels = {None: BELOW[name][1]} if name in BELOW else TOP
+        self.commands = _Commands(panels, commands)  # type: ignore[assignment,arg-type]
+
+
 app = typer.Typer(
     name="bigbird-dna",
+    cls=_Group,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -136,6 +180,8 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
+        from importlib.metadata import version
+
         typer.echo(f"bigbird-dna {version('bigbird-dna')}")
         raise typer.Exit
 
@@ -145,16 +191,6 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
     """Sparse-attention DNA language models: from a reference genome to promoter scores."""
 
 
-def _register(below: typer.Typer, commands: Mapping[str, str], panel: str | None = None) -> None:
-    for name, place in commands.items():
-        module, _, function = place.rpartition(".")
-        command = getattr(import_module(f"bigbird_dna.{module}"), function)
-        below.command(name, rich_help_panel=panel)(command)
-
-
-for _panel, _commands in TOP.items():
-    _register(app, _commands, _panel)
-for _name, (_help, _commands) in BELOW.items():
-    _group = typer.Typer(no_args_is_help=True, help=_help)
-    _register(_group, _commands)
-    app.add_typer(_group, name=_name, rich_help_panel=GROUPS)
+for _name, (_help, _) in BELOW.items():
+    _below = typer.Typer(cls=_Group, no_args_is_help=True, help=_help)
+    app.add_typer(_below, name=_name, rich_help_panel=GROUPS)

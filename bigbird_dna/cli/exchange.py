@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.build import runs
-from bigbird_dna.cli.options import argument, option, output
+from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.build import runs
-from bigbird_dna.cli.options import argument, option
+from bigbird_dna.cli.options import argument, option, runs
 from bigbird_dna.cli.options import output as result
 from bigbird_dna.scoring.formats import SCORE_FORMATS, STRANDS, TRACK_FORMATS, VARIANT_FORMATS
 

@@ -1,17 +1,18 @@
-"""Commands that bring a genome, its promoters and its tokens into the form that all later steps read."""
+"""Commands that bring a genome, its promoters, tracks and tokens into the form that all later steps read."""
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.build import runs
-from bigbird_dna.cli.options import argument, option, output
-from bigbird_dna.config import Config as RunConfig
+from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
+
+if TYPE_CHECKING:
+    from bigbird_dna.config import Config as RunConfig
 
 
 def check_config(
@@ -33,8 +34,8 @@ def check_config(
 
     Example: bigbird-dna check-config workflow/config/yeast.yaml workflow/config/yeast_study.yaml
     """
-    from bigbird_dna.config.keys import json_schema
     from bigbird_dna.config.reading import check_config as check
+    from bigbird_dna.config.reading import json_schema
 
     if schema:
         typer.echo(json.dumps(json_schema(), indent=1))
@@ -193,7 +194,7 @@ def extract(
     extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, exclude)
 
 
-def _annotation(settings: RunConfig) -> Path | None:
+def _annotation(settings: "RunConfig") -> Path | None:
     from bigbird_dna.genome.sources.inputs import annotation_file
 
     return annotation_file(settings)
@@ -222,7 +223,7 @@ def prepare_windows(
     """Build the promoter data set: windows around every TSS and their named negative sets."""
 
 
-def _corpus(settings: RunConfig) -> Path:
+def _corpus(settings: "RunConfig") -> Path:
     return settings.paths.reference if settings.has_genome else settings.paths.training_sequences
 
 
@@ -258,7 +259,7 @@ def tokenize(
     """
 
 
-def _known_promoters(settings: RunConfig) -> Path | None:
+def _known_promoters(settings: "RunConfig") -> Path | None:
     if settings.paths.promoters.exists():
         return settings.paths.promoters
     log(f"no promoters ({settings.paths.promoters} is missing): statistics without that region")
@@ -288,3 +289,67 @@ def describe_tokens(
     Promoters are 500 bp before to 500 bp after each start site. The file also has the rate of unknown
     tokens and how much the pieces of the vocabulary are used.
     """
+
+
+@runs("genome.chromatin.deepsea.unpack_bundle")
+def unpack_deepsea(
+    archive: Annotated[Path, argument("DeepSEA's training bundle (.tar.gz).", "bundle")],
+    directory: Annotated[Path, output("DIR", "For the three files.")],
+) -> None:
+    """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; prepare chromatin reads them."""
+
+
+def prepare_chromatin(
+    config: opt.Config,
+    overrides: opt.Set = None,
+    tracks: Annotated[
+        Path | None,
+        option("FILE|DIR", "Track table or folder of peak files.", "chromatin.data.tracks", *opt.TRACK_TABLE),
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        option(
+            "FILE|DIR",
+            "DeepSEA's training bundle, the archive or unpacked: bins and labels are taken from it.",
+            opt.RESULTS.download("deepsea_train_bundle.v0.9.tar.gz"),
+            "--deepsea-bundle",
+        ),
+    ] = None,
+    bins: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "The bundle's bins, also compressed.",
+            opt.RESULTS.download("allTFs.pos.bed.tar.gz"),
+            "--deepsea-bins",
+        ),
+    ] = None,
+    blacklist: Annotated[
+        Path | None, option("BED", "Regions whose bins are left out.", "chromatin.data.blacklist")
+    ] = None,
+    reference: opt.RunReference = None,
+    piece: opt.PieceOption = None,
+    output: Annotated[Path | None, output("DIR", "Data set to write.", opt.RESULTS.chromatin_data)] = None,
+) -> None:
+    """Label the bins of the reference with the peaks of every track, and divide them into splits.
+
+    With chromatin.data.tracks deepsea, or --deepsea-bundle, bins, labels and splits are those that DeepSEA
+    published; sampled windows of the bundle are compared with the reference.
+    """
+    from bigbird_dna.config import DEEPSEA
+    from bigbird_dna.data.chromatin import prepare_data
+
+    published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
+    settings, paths = opt.read_run(config, [*(overrides or ()), *published])
+    if piece is not None and output is None:
+        raise UsageError("--shard: name a file for it with -o")
+    prepare_data(
+        settings,
+        reference or paths.reference,
+        output or paths.chromatin_data,
+        tracks=tracks,
+        blacklist=blacklist,
+        bundle=bundle,
+        bins=bins,
+        piece=piece,
+    )

@@ -1,11 +1,11 @@
-"""Commands of promoters and of training: pretraining, fine-tuning, and the k-mer baseline."""
+"""Commands that train, calibrate and evaluate: pretraining, promoters, chromatin, and their baselines."""
 
 from pathlib import Path
 from typing import Annotated
 
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.build import runs, training
-from bigbird_dna.cli.options import argument, option, output
+from bigbird_dna.cli.options import argument, option, output, runs, training
+from bigbird_dna.errors import ConfigError
 
 TokenStores = Annotated[
     Path | None, option("DIR", "Directory of the token stores.", opt.RESULTS.tokens, "--tokens")
@@ -242,3 +242,101 @@ def fit_promoter_baseline(
         reference=Reference(reference or opt.promoter_reference(settings)),
         output=output or paths.promoter_baseline(baseline, negative_set),
     )
+
+
+Array = Annotated[Path, output("FILE", "Probabilities to write, bins × tracks (.npy).")]
+HeldOut = Annotated[
+    Path | None, option("DIR", "Also write the bins and their labels to this directory.", "", "--labels")
+]
+
+
+def finetune_chromatin(
+    config: opt.Config,
+    overrides: opt.Set = None,
+    window: Annotated[
+        int | None, option("BP", "Sequence that the model sees.", "chromatin.data.window")
+    ] = None,
+    ensemble_index: Annotated[
+        int, option(None, "Number in an ensemble: another seed for each.", least=0)
+    ] = 0,
+    data: opt.ChromatinData = None,
+    reference: opt.RunReference = None,
+    tokenizer: opt.RunTokenizer = None,
+    pretrained: opt.Pretrained = None,
+    output: Annotated[
+        Path | None, output("MODEL_DIR", "Model directory to write.", opt.RESULTS.combined_chromatin)
+    ] = None,
+    checkpoints: opt.Checkpoints = None,
+    time_limit: opt.TimeLimit = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+) -> None:
+    """Train a chromatin model; resumes and stops as pretrain does."""
+    from bigbird_dna.finetuning.chromatin import ChromatinTask
+    from bigbird_dna.genome.reference import Reference
+    from bigbird_dna.training.task import train
+
+    with training(config, overrides, device, threads, time_limit) as (settings, paths, here):
+        bin_size = settings.chromatin.data.bin
+        size = settings.chromatin.data.window if window is None else window
+        if size < bin_size or (size - bin_size) % 2:
+            raise ConfigError(f"--window {size}: doesn't hold the bin of {bin_size} bp in its middle")
+        task = ChromatinTask(
+            settings,
+            size,
+            ensemble_index,
+            data or paths.chromatin_data,
+            Reference(reference or paths.reference),
+            tokenizer or paths.tokenizer,
+            pretrained or paths.pretrained,
+        )
+        train(task, output or paths.combined_chromatin, checkpoints or paths.checkpoints, here)
+
+
+@runs("finetuning.calibrate.calibrate_chromatin", part="chromatin")
+def calibrate_chromatin(
+    config: opt.Config,
+    path: opt.ModelDirectory,
+    output: opt.CalibratedModel = None,
+    overrides: opt.Set = None,
+    data: opt.ChromatinData = None,
+    reference: opt.RunReference = None,
+    batch_size: opt.BatchSize = 16,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+) -> None:
+    """Fit what makes a chromatin model's probabilities hold, track by track on validation bins.
+
+    Commands that predict give the corrected probabilities with --calibrated. chromatin.calibration says how
+    many bins, and how; chromatin.evaluation.middle whether neighbours share a window.
+    """
+
+
+@runs(
+    "finetuning.evaluation.evaluate_models",
+    part="chromatin.evaluation",
+    also=opt.scoring(16, "max_n", "calibrated", "prior"),
+)
+def predict_bins(
+    config: opt.Config,
+    models: Annotated[list[Path], argument("Chromatin models; their mean predicts.", "MODEL_DIR...")],
+    output: Array,
+    overrides: opt.Set = None,
+    data: opt.ChromatinData = None,
+    reference: opt.RunReference = None,
+    labels: HeldOut = None,
+) -> None:
+    """Predict the test bins of the data set: what auc-report compares with their labels."""
+
+
+@runs("finetuning.evaluation.evaluate_baseline", part="chromatin.evaluation")
+def fit_chromatin_baseline(
+    config: opt.Config,
+    output: Array,
+    overrides: opt.Set = None,
+    data: opt.ChromatinData = None,
+    reference: opt.RunReference = None,
+    labels: HeldOut = None,
+    threads: opt.Threads = None,
+) -> None:
+    """Fit a logistic regression on k-mers to every track and predict the same test bins."""

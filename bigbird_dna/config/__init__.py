@@ -3,58 +3,70 @@
 A configuration is a YAML file of nested sections, and a section is a stage's or a task's. Every key has a
 default, unknown keys and wrong types are refused, and a section is frozen once made. Bases are "bp", lengths
 of model input are "tokens".
+
+The names below are imported on first use: the commands' help reads no configuration and needs no pydantic.
 """
 
-from bigbird_dna.config.chromatin import DEEPSEA as DEEPSEA
-from bigbird_dna.config.chromatin import SIMULATED as SIMULATED
-from bigbird_dna.config.chromatin import ChromatinConfig as ChromatinConfig
-from bigbird_dna.config.chromatin import ChromatinDataConfig as ChromatinDataConfig
-from bigbird_dna.config.chromatin import ChromatinEvaluationConfig as ChromatinEvaluationConfig
-from bigbird_dna.config.chromatin import ChromatinTrainingConfig as ChromatinTrainingConfig
-from bigbird_dna.config.data import GenomeConfig as GenomeConfig
-from bigbird_dna.config.experiments import LONGER as LONGER
-from bigbird_dna.config.experiments import PRETRAINED as PRETRAINED
-from bigbird_dna.config.experiments import RANDOM as RANDOM
-from bigbird_dna.config.experiments import STUDY_STARTS as STUDY_STARTS
-from bigbird_dna.config.experiments import STUDY_TASKS as STUDY_TASKS
-from bigbird_dna.config.experiments import AblationConfig as AblationConfig
-from bigbird_dna.config.experiments import AblationMechanism as AblationMechanism
-from bigbird_dna.config.experiments import StudyConfig as StudyConfig
-from bigbird_dna.config.experiments import StudyStart as StudyStart
-from bigbird_dna.config.experiments import TablesConfig as TablesConfig
-from bigbird_dna.config.experiments import share_name as share_name
-from bigbird_dna.config.long_range import LONG_RANGE_TASKS as LONG_RANGE_TASKS
-from bigbird_dna.config.long_range import LongRangeConfig as LongRangeConfig
-from bigbird_dna.config.mechanisms import LayerShape as LayerShape
-from bigbird_dna.config.mechanisms import Mechanism as Mechanism
-from bigbird_dna.config.mechanisms import find_mechanism as find_mechanism
-from bigbird_dna.config.mechanisms import known_mechanisms as known_mechanisms
-from bigbird_dna.config.network import EncoderConfig as EncoderConfig
-from bigbird_dna.config.paths import RunPaths as RunPaths
-from bigbird_dna.config.promoters import DERIVED_SETS as DERIVED_SETS
-from bigbird_dna.config.promoters import NEGATIVE_SETS as NEGATIVE_SETS
-from bigbird_dna.config.promoters import PARTED_SETS as PARTED_SETS
-from bigbird_dna.config.promoters import PLACED_SETS as PLACED_SETS
-from bigbird_dna.config.promoters import NegativeSet as NegativeSet
-from bigbird_dna.config.promoters import PromoterConfig as PromoterConfig
-from bigbird_dna.config.promoters import PromoterModelConfig as PromoterModelConfig
-from bigbird_dna.config.promoters import PromoterSequencesConfig as PromoterSequencesConfig
-from bigbird_dna.config.promoters import PromoterTrainingConfig as PromoterTrainingConfig
-from bigbird_dna.config.promoters import PromoterWindowsConfig as PromoterWindowsConfig
-from bigbird_dna.config.reading import as_in_a_file as as_in_a_file
-from bigbird_dna.config.reading import complete as complete
-from bigbird_dna.config.reading import load_config as load_config
-from bigbird_dna.config.reading import parse_config as parse_config
-from bigbird_dna.config.reading import read_values as read_values
-from bigbird_dna.config.run import Config as Config
-from bigbird_dna.config.section import Section as Section
-from bigbird_dna.config.stages import STAGES as STAGES
-from bigbird_dna.config.stages import check_stages as check_stages
-from bigbird_dna.config.stages import stage_text as stage_text
-from bigbird_dna.config.stages import stage_values as stage_values
-from bigbird_dna.config.training import CALIBRATION_METHODS as CALIBRATION_METHODS
-from bigbird_dna.config.training import CalibrationMethod as CalibrationMethod
-from bigbird_dna.config.training import OptimizerConfig as OptimizerConfig
-from bigbird_dna.config.training import PretrainingConfig as PretrainingConfig
-from bigbird_dna.config.training import StartConfig as StartConfig
-from bigbird_dna.config.training import TrainingConfig as TrainingConfig
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bigbird_dna.config.chromatin import DEEPSEA as DEEPSEA
+    from bigbird_dna.config.chromatin import SIMULATED as SIMULATED
+    from bigbird_dna.config.chromatin import ChromatinConfig as ChromatinConfig
+    from bigbird_dna.config.chromatin import ChromatinDataConfig as ChromatinDataConfig
+    from bigbird_dna.config.chromatin import ChromatinEvaluationConfig as ChromatinEvaluationConfig
+    from bigbird_dna.config.chromatin import ChromatinTrainingConfig as ChromatinTrainingConfig
+    from bigbird_dna.config.data import GenomeConfig as GenomeConfig
+    from bigbird_dna.config.experiments import LONGER as LONGER
+    from bigbird_dna.config.experiments import PRETRAINED as PRETRAINED
+    from bigbird_dna.config.experiments import RANDOM as RANDOM
+    from bigbird_dna.config.experiments import STUDY_STARTS as STUDY_STARTS
+    from bigbird_dna.config.experiments import STUDY_TASKS as STUDY_TASKS
+    from bigbird_dna.config.experiments import AblationConfig as AblationConfig
+    from bigbird_dna.config.experiments import StudyStart as StudyStart
+    from bigbird_dna.config.experiments import share_name as share_name
+    from bigbird_dna.config.long_range import LongRangeConfig as LongRangeConfig
+    from bigbird_dna.config.mechanisms import LayerShape as LayerShape
+    from bigbird_dna.config.mechanisms import Mechanism as Mechanism
+    from bigbird_dna.config.mechanisms import find_mechanism as find_mechanism
+    from bigbird_dna.config.mechanisms import known_mechanisms as known_mechanisms
+    from bigbird_dna.config.network import EncoderConfig as EncoderConfig
+    from bigbird_dna.config.paths import RunPaths as RunPaths
+    from bigbird_dna.config.promoters import DERIVED_SETS as DERIVED_SETS
+    from bigbird_dna.config.promoters import NEGATIVE_SETS as NEGATIVE_SETS
+    from bigbird_dna.config.promoters import PARTED_SETS as PARTED_SETS
+    from bigbird_dna.config.promoters import PLACED_SETS as PLACED_SETS
+    from bigbird_dna.config.promoters import PromoterConfig as PromoterConfig
+    from bigbird_dna.config.promoters import PromoterModelConfig as PromoterModelConfig
+    from bigbird_dna.config.promoters import PromoterTrainingConfig as PromoterTrainingConfig
+    from bigbird_dna.config.promoters import PromoterWindowsConfig as PromoterWindowsConfig
+    from bigbird_dna.config.reading import as_in_a_file as as_in_a_file
+    from bigbird_dna.config.reading import complete as complete
+    from bigbird_dna.config.reading import load_config as load_config
+    from bigbird_dna.config.reading import parse_config as parse_config
+    from bigbird_dna.config.reading import read_values as read_values
+    from bigbird_dna.config.run import STAGES as STAGES
+    from bigbird_dna.config.run import Config as Config
+    from bigbird_dna.config.run import check_stages as check_stages
+    from bigbird_dna.config.run import stage_text as stage_text
+    from bigbird_dna.config.run import stage_values as stage_values
+    from bigbird_dna.config.section import Section as Section
+    from bigbird_dna.config.training import CalibrationMethod as CalibrationMethod
+    from bigbird_dna.config.training import OptimizerConfig as OptimizerConfig
+    from bigbird_dna.config.training import PretrainingConfig as PretrainingConfig
+    from bigbird_dna.config.training import StartConfig as StartConfig
+    from bigbird_dna.config.training import TrainingConfig as TrainingConfig
+
+_MODULES = (
+    "run reading network mechanisms experiments long_range promoters chromatin training data section paths"
+)
+
+if not TYPE_CHECKING:  # a type checker then knows which names there are not
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES.split():
+            for module in (import_module(f"{__name__}.{one}") for one in _MODULES.split()):
+                if hasattr(module, name):
+                    return getattr(module, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from bigbird_dna.config.names import ContigName, FileName
-from bigbird_dna.config.section import LONGEST_WINDOW, WATCHING, Section, field
+from bigbird_dna.config.section import LONGEST_WINDOW, WATCHING, ContigName, FileName, Section, field
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     CalibrationConfig,

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from bigbird_dna.config.names import ASSEMBLY_SYNONYMS, AssemblyName, ContigName, FileName
-from bigbird_dna.config.section import Section, field
+from bigbird_dna.config.section import ASSEMBLY_SYNONYMS, AssemblyName, ContigName, FileName, Section, field
 
 
 class SimulationConfig(Section):

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validator
 
 from bigbird_dna.config.mechanisms import Option
-from bigbird_dna.config.names import FileName
 from bigbird_dna.config.promoters import NegativeSet
-from bigbird_dna.config.section import UNSAID, Section, field
+from bigbird_dna.config.section import UNSAID, FileName, Section, field
 
 # At most: a wrong list would start thousands of trainings.
 _MOST, _MOST_MECHANISMS = 20, 100

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, StringConstraints
 
 from bigbird_dna.config.experiments import Seed
-from bigbird_dna.config.names import FileName
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.config.section import Section, field
+from bigbird_dna.config.section import FileName, Section, field
 from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.names import FileName
-from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS, WATCHING, Section, field
+from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS, WATCHING, FileName, Section, field
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     CalibrationConfig,

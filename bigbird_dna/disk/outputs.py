@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -230,6 +229,8 @@ def command_line(
 
 def provenance(model: str, command: str) -> dict[str, str]:
     """The origin that a result states, in this order; `model` is the checksum of the weights."""
+    from importlib.metadata import version  # slow to import
+
     return {"bigbird-dna": version("bigbird-dna"), "model": model, "command": command}
 
 

@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from bigbird_dna.config.names import ASSEMBLY_SYNONYMS
+from bigbird_dna.config.section import ASSEMBLY_SYNONYMS
 from bigbird_dna.console import log
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import ConfigError, DataError

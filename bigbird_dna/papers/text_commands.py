@@ -4,8 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from bigbird_dna.cli.build import runs
-from bigbird_dna.cli.options import BatchSize, Device, Set, Threads, TimeLimit, argument, option, output
+from bigbird_dna.cli.options import BatchSize, Device, Set, Threads, TimeLimit, argument, option, output, runs
 
 TextConfig = Annotated[
     Path, argument("Configuration of tasks on text (YAML), as workflow/config/nlp.yaml.", "CONFIG")

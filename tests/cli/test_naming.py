@@ -1,7 +1,10 @@
 """Commands and options: their names, and what the help says of all of them."""
 
 import inspect
+import json
 import re
+import subprocess
+import sys
 from importlib import import_module
 
 import click
@@ -23,6 +26,25 @@ def test_the_help_has_panels_by_purpose_in_their_order(run: Run) -> None:
     assert panels == ["Options", *TOP, GROUPS_PANEL]
     assert all(f"│ {name} " in text for name in COMMANDS)
     assert {*COMMANDS} == {name for panel in TOP.values() for name in panel} | {*BELOW}
+
+
+@pytest.mark.parametrize("words", ["", *BELOW, "prepare tokens", "evaluate pretraining"])
+def test_help_imports_neither_libraries_nor_the_configuration(words: str) -> None:
+    """It is there at once. In groups Typer itself needs pydantic, and `experiment` reads configurations."""
+    code = """if True:
+        import contextlib, io, json, sys
+        from bigbird_dna.cli.main import main
+        sys.argv[0] = "bigbird-dna"
+        with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+            main()
+        print(json.dumps([shown.getvalue(), list(sys.modules)]))
+    """
+    done = subprocess.run([sys.executable, "-c", code, *words.split(), "--help"], stdout=-1, check=True)
+    shown, modules = json.loads(done.stdout)
+    heavy = {"torch", "numpy", "pandas", "scipy", "sentencepiece", "pysam", "matplotlib", "sklearn", "h5py"}
+    heavy |= set() if words else {"pydantic", "importlib.metadata"}
+    heavy |= set() if words == "experiment" else {"yaml", "bigbird_dna.config.run"}
+    assert "Usage:" in shown and heavy & {*modules} == set()
 
 
 @pytest.mark.parametrize(("name", "command"), ALL, ids=[name for name, _ in ALL])

@@ -1,7 +1,6 @@
 """prepare tokenizer, prepare tokens and prepare token-stats as a user runs them."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -120,21 +119,3 @@ def test_mistakes_of_users(config: Path, run: Run, arguments: list[str], expecte
     words = (word.format(config=config, model=model) for word in arguments)
     refused(run(*words), expected, after_log=True)
     assert not list((config.parent / "results").glob("tokens/*"))
-
-
-@pytest.mark.parametrize("command", ["prepare tokenizer", "prepare tokens", "prepare token-stats"])
-def test_help_is_light(command: str) -> None:
-    import subprocess
-
-    code = f"""
-import sys
-from bigbird_dna.cli.main import main
-sys.argv = ["bigbird-dna", *{command!r}.split(), "--help"]
-try:
-    main()
-finally:
-    print(sorted({{"torch", "numpy", "pandas", "sentencepiece", "pysam"}} & sys.modules.keys()))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "--set" in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]"

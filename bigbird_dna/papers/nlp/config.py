@@ -14,10 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, field_serializer
 
 from bigbird_dna.config import EncoderConfig, PretrainingConfig, Section, TrainingConfig
-from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.reading import apply_override, checked, named, values_and_text
 from bigbird_dna.config.safe_yaml import shown
-from bigbird_dna.config.section import WATCHING, field
+from bigbird_dna.config.section import WATCHING, DirectoryName, FileName, field
 from bigbird_dna.config.training import ShorterConfig, check_stages
 from bigbird_dna.errors import ConfigError
 
