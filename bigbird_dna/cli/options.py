@@ -332,8 +332,7 @@ def training(
 ) -> "Iterator[tuple[RunConfig, RunPaths, World]]":
     """The settings of a training, the names of the run's files, and the processes that train together."""
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.training.distributed import world
-    from bigbird_dna.training.stopping import time_of_end
+    from bigbird_dna.training.distributed import time_of_end, world
 
     ends = time_of_end(time_limit)
     settings, paths = read_run(config, overrides)
