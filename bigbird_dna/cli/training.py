@@ -283,12 +283,12 @@ def finetune_chromatin(
             raise ConfigError(f"--window {size}: doesn't hold the bin of {bin_size} bp in its middle")
         task = ChromatinTask(
             settings,
-            size,
-            ensemble_index,
             data or paths.chromatin_data,
             Reference(reference or paths.reference),
             tokenizer or paths.tokenizer,
             pretrained or paths.pretrained,
+            size,
+            ensemble_index,
         )
         train(task, output or paths.combined_chromatin, checkpoints or paths.checkpoints, here)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from bigbird_dna.calibration.fitting import Fitted
 from safetensors import torch as safetensors
 from torch import nn
 
 from bigbird_dna.calibration.maps import (
+    CalibratedTrack,
     Calibration,
     Isotonic,
     Platt,
@@ -290,9 +290,11 @@ def _in_a_store(name: str, signed: bool = True) -> Callable[[Path], None]:
 
 @functools.cache
 def _calibrations() -> list[bytes]:
-    line = Fitted(Platt(slope=0.7, intercept=-0.2), 30, 70)
-    curve = Fitted(Isotonic(scores=(0.2, 0.5), probabilities=(0.1, 0.7)), 0, 100, shared=True)
-    maps: list[dict[str | None, Fitted]] = [{None: line}, {"one": line, "two": curve}]
+    line = CalibratedTrack(map=Platt(slope=0.7, intercept=-0.2), positives=30, negatives=70)
+    curve = CalibratedTrack(
+        map=Isotonic(scores=(0.2, 0.5), probabilities=(0.1, 0.7)), positives=0, negatives=100, shared=True
+    )
+    maps: list[dict[str | None, CalibratedTrack]] = [{None: line}, {"one": line, "two": curve}]
     whole = [Calibration.of(fitted, {"split": "valid"}) for fitted in maps]
     return file_bytes(
         ".json", *(lambda path, one=one: write_calibration(path, one, "0" * 64) for one in whole)
