@@ -15,7 +15,7 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.fasta import Chunk, ChunkBuffer
+from bigbird_dna.genome.fasta import Chunk, ChunkBuffer, record_chunks
 from bigbird_dna.genome.fields import check_name, quoted, whole_number
 from bigbird_dna.genome.sequence import Interval, describe_bad_letter, first_bad_letter
 
@@ -54,9 +54,7 @@ def stream_flat_file(path: Path, flat: FlatFormat, chunk_bases: int) -> Iterator
         if bad is not None:
             what = describe_bad_letter(raw[bad])
             raise DataError(f"{path}: record {name!r}, position {bad + 1}: {what}")
-        buffer = ChunkBuffer(name, chunk_bases)
-        yield from buffer.add_raw(raw)
-        yield from buffer.finish()
+        yield from record_chunks(name, [raw], chunk_bases)
 
 
 def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:

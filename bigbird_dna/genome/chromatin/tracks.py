@@ -20,7 +20,8 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bigbird_dna.disk.compression import control_character, read_lines
+from bigbird_dna.disk.compression import control_character
+from bigbird_dna.disk.tables import open_lines
 from bigbird_dna.errors import ConfigError, DataError, UsageError, shortened
 from bigbird_dna.genome.fields import check_name, decimal, quoted, write_rows
 
@@ -91,19 +92,10 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
     directory.
     """
     path = Path(path)
-    rows = []
-    size = 0
-    for number, line in read_lines(path):
-        size += len(line) + 1
-        if size > _LARGEST_TABLE:
-            raise DataError(f"{path}: line {number}: more than {_LARGEST_TABLE:,} characters")
-        if line.strip() and not line.startswith("#"):
-            rows.append((number, line.split("\t")))
-    if not rows:
+    where, header, rows = open_lines(path, "#")
+    if header == [""]:
         raise DataError(f"{path}: no table of tracks in the file")
-    number, header = rows.pop(0)
     columns = [name.strip() for name in header]
-    where = f"{path}: line {number}"
     if len(set(columns)) < len(columns) or "" in columns:
         raise DataError(f"{where}: a column without a name, or two with one name")
     indexed = set(columns) >= _INDEXED
@@ -113,23 +105,25 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
             raise DataError(
                 f"{where}: no column {name!r} in the header ({shortened(', '.join(columns), 300)})"
             )
-    if not rows:
-        raise DataError(f"{path}: the table has no tracks")
     directory = path.parent if files is None else Path(files)
     tracks: list[Track] = []
-    lines: dict[str, int] = {}
-    for number, fields in rows:
-        where = f"{path}: line {number}"
-        if len(fields) != len(columns):
-            raise DataError(f"{where}: {len(fields)} columns, the header has {len(columns)}")
+    places: dict[str, str] = {}
+    size = 0
+    for where, fields in rows:
+        size += sum(map(len, fields))
+        if size > _LARGEST_TABLE:
+            raise DataError(f"{where}: more than {_LARGEST_TABLE:,} characters")
         values = {key: text.strip() for key, text in zip(columns, fields, strict=True)}
         if deepsea:
             values = _from_deepsea(values, len(tracks), where, indexed)
         track = make_track(values, directory, where)
-        if not deepsea and track.name in lines:
-            raise DataError(f"{where}: track {track.name!r} stands in line {lines[track.name]} too")
-        lines[track.name] = number
+        if not deepsea and track.name in places:
+            line = places[track.name].rpartition(": ")[2]
+            raise DataError(f"{where}: track {track.name!r} stands in {line} too")
+        places[track.name] = where
         tracks.append(track)
+    if not tracks:
+        raise DataError(f"{path}: the table has no tracks")
     return distinct(tracks, "|") if deepsea else tuple(tracks)
 
 
