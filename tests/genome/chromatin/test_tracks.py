@@ -1,10 +1,17 @@
 """Tables of tracks are read, written and searched."""
 
+import gzip
 from pathlib import Path
 
+import numpy as np
+import pysam
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin.labels import Labelling
 from bigbird_dna.genome.chromatin.tracks import (
     Track,
     read_tracks,
@@ -12,9 +19,12 @@ from bigbird_dna.genome.chromatin.tracks import (
     tracks_from_folder,
     write_tracks,
 )
+from bigbird_dna.genome.intervals import Peaks, place_peaks, read_peaks
+from bigbird_dna.genome.sequence import Intervals
+from bigbird_dna.genome.splits import GAP, window_start
 from tests.genome.formats import DEEPSEA, SUPPLEMENT
 from tests.golden.messages import fails
-from tests.toys import written
+from tests.toys import region_splits, written
 
 TABLE = """# a comment
 track\tgroup\tcell\ttarget\tfile\tpublished_auroc\tlab
@@ -181,3 +191,200 @@ def test_peaks_are_found_with_or_without_gz(tmp_path):
     assert track.peak_file() == tmp_path / "a.bed.gz"
     with fails(DataError):
         Track("B", "TF").peak_file()
+
+
+# Peak files are read with their quirks and put on a reference
+
+
+DEMO = load_assembly("demo")
+HUMAN = load_assembly("GRCh37")
+
+
+def plain(peaks: Peaks) -> dict[str, list[tuple[int, int]]]:
+    return {
+        contig: list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
+        for contig, found in peaks.contigs.items()
+    }
+
+
+QUIRKY = (
+    "browser position chr7:1-1000\r\n"
+    'track name=x\tdescription="tabs\tinside"\r\n'
+    "track type=narrowPeak\r\n"
+    "# comment\r\n"
+    "\r\n"
+    "chr2\t50\t60\tname\t0\t+\r\n"
+    "chr1\t5\t9\r\n"
+    "chr1 1 3 spaces\r\n"
+    "track1\t1\t2\r\n"
+    "   \r\n"
+    "chr1\t5\t9"
+)
+EXPECTED = {"chr2": [(50, 60)], "chr1": [(5, 9), (1, 3), (5, 9)], "track1": [(1, 2)]}
+
+
+def test_headers_comments_and_line_ends_are_passed_over(tmp_path):
+    peaks = read_peaks(written(tmp_path / "a.bed", QUIRKY))
+    assert plain(peaks) == EXPECTED
+    assert len(peaks) == 5
+
+
+def test_plain_gzip_and_bgzip_are_the_same(tmp_path):
+    with gzip.open(tmp_path / "a.bed.gz", "wb") as stream:
+        stream.write(QUIRKY.encode())
+    with pysam.BGZFile(str(tmp_path / "b.bed.gz"), "wb") as stream:
+        stream.write(QUIRKY.encode())
+    assert plain(read_peaks(tmp_path / "a.bed.gz")) == EXPECTED
+    assert plain(read_peaks(tmp_path / "b.bed.gz")) == EXPECTED
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"# nothing\n", gzip.compress(b"", mtime=0)])
+def test_an_empty_file_has_no_peaks(tmp_path, content):
+    peaks = read_peaks(written(tmp_path / "a.bed", content))
+    assert len(peaks) == 0
+    assert place_peaks(peaks, {"chr1": 10}, DEMO).counts == {
+        **{"peaks": 0, "unknown": 0, "absent": 0, "clipped": 0}
+    }
+
+
+def test_contigs_get_the_references_names(tmp_path):
+    path = written(tmp_path / "a.bed", "chr22\t10\t20\n22\t15\t30\nchr1\t5\t9\nodd\t1\t2\n")
+    placed = place_peaks(read_peaks(path), {"22": 51304566}, HUMAN)
+    assert plain(Peaks(path, placed.contigs)) == {"22": [(10, 30)]}
+    # chr1 is GRCh37's, though not in this reference; "odd" is nobody's.
+    assert placed.counts == {"peaks": 4, "unknown": 1, "absent": 1, "clipped": 0}
+
+
+def test_peaks_are_widened_clipped_and_joined(tmp_path):
+    path = written(tmp_path / "a.bed", "c\t5\t6\nc\t40\t41\nc\t43\t44\nc\t95\t120\n")
+    placed = place_peaks(read_peaks(path), {"c": 100}, DEMO, widen=10)
+    assert plain(Peaks(path, placed.contigs)) == {"c": [(0, 16), (30, 54), (85, 100)]}
+    assert placed.clipped == 1  # by the file, not by the widening
+
+
+def test_a_peak_beyond_its_contig_is_refused(tmp_path):
+    path = written(tmp_path / "a.bed", "# x\nc\t5\t6\nc\t100\t101\n")
+    with fails(DataError):
+        place_peaks(read_peaks(path), {"c": 100}, DEMO)
+
+
+def test_a_fragment_of_a_contig_lacks_the_peaks_behind_it(tmp_path):
+    path = written(tmp_path / "a.bed", "chr22\t5\t6\nchr22\t999\t2000\nchr22\t30000000\t30000001\n")
+    placed = place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
+    assert plain(Peaks(path, placed.contigs)) == {"22": [(5, 6), (999, 1000)]}
+    assert placed.counts == {"peaks": 3, "unknown": 0, "absent": 1, "clipped": 1}
+    path = written(tmp_path / "b.bed", "chr22\t60000000\t60000001\n")
+    with fails(DataError):
+        place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
+
+
+def test_a_file_of_unknown_contigs_is_refused(tmp_path):
+    path = written(tmp_path / "a.bed", "chrIV\t5\t6\nchrII\t7\t8\n")
+    with fails(DataError):
+        place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), max_size=15))
+def test_merge_is_the_union(pairs):
+    starts = np.array([start for start, _ in pairs], np.int64)
+    ends = np.array([start + length for start, length in pairs], np.int64)
+    union = np.zeros(80, bool)
+    for start, end in zip(starts, ends, strict=True):
+        union[start:end] = True
+    merged = Intervals.union(starts, ends)
+    found = np.zeros(80, bool)
+    for start, end in zip(*merged, strict=True):
+        assert not found[start:end].any()
+        found[start:end] = True
+    assert np.array_equal(found, union)
+    assert (merged.starts[1:] > merged.ends[:-1]).all()
+
+
+# Bins are labeled as counting base by base does it; held-out regions leave a gap as wide as the window.
+
+LENGTH = 97
+PEAKS = st.lists(st.tuples(st.integers(0, LENGTH - 1), st.integers(1, 40)), max_size=10)
+
+
+def intervals(pairs: list[tuple[int, int]]) -> Intervals:
+    starts = np.array([start for start, _ in pairs], np.int64)
+    ends = np.array([min(start + size, LENGTH) for start, size in pairs], np.int64)
+    return Intervals.union(starts, ends)
+
+
+@given(PEAKS, st.integers(1, 20), st.integers(0, 25), st.sampled_from(["half", "any", "centre", 3]))
+def test_bins_agree_with_counting_bases(pairs, size, stride, rule):
+    if isinstance(rule, int):
+        rule = min(rule, size)
+    covered = np.zeros(LENGTH, bool)
+    for start, length in pairs:
+        covered[start : start + length] = True
+    expected = []
+    for number, start in enumerate(range(0, LENGTH - size + 1, stride or size)):
+        part = covered[start : start + size]
+        positive = {"half": 2 * part.sum() > size, "any": part.any(), "centre": part[size // 2]}.get(
+            rule, part.sum() >= rule if isinstance(rule, int) else None
+        )
+        if positive:
+            expected.append(number)
+    labelling = Labelling(bin_size=size, stride=stride, rule=rule, window=1, max_n=1, min_positives=0)
+    found = labelling.positive_bins(intervals(pairs), LENGTH)
+    assert found.tolist() == expected
+
+
+@given(PEAKS, st.lists(st.tuples(st.integers(-5, LENGTH + 5), st.integers(0, 50)), max_size=8))
+def test_covered_bases_agree_with_counting(pairs, places):
+    covered = np.zeros(LENGTH + 100, bool)
+    for start, length in pairs:
+        covered[5 + start : 5 + min(start + length, LENGTH)] = True
+    starts = np.array([start for start, _ in places], np.int64)
+    ends = np.array([start + size for start, size in places], np.int64)
+    expected = [covered[5 + start : 5 + end].sum() for start, end in zip(starts, ends, strict=True)]
+    assert intervals(pairs).covered(starts, ends).tolist() == expected
+
+
+def test_regions_of_one_kind_are_joined():
+    splits = region_splits({"22": 51_304_566}, HUMAN, valid=["22:1-100", "22:50-150"])
+    assert splits.describe()["valid"] == ["22:1-150"]
+
+
+REGIONS = st.lists(st.integers(0, 300), min_size=6, max_size=6, unique=True).map(sorted)
+
+
+@given(REGIONS, st.permutations(["valid", "test", "exclude"]), st.integers(1, 9), st.integers(1, 80))
+def test_no_window_reaches_another_splits(edges, kinds, size, window):
+    regions = dict(zip(kinds, zip(edges[::2], edges[1::2], strict=True), strict=True))
+    names = {kind: [f"c:{start + 1}-{end}"] for kind, (start, end) in regions.items()}
+    splits = region_splits({"c": 320}, DEMO, **names)
+    starts = np.arange(0, 320 - size + 1, 3)
+    found = splits.assign("c", starts, size, window)
+    opens = window_start(starts, size, window)
+
+    used = [np.minimum(opens, starts), np.maximum(opens + window, starts + size)]
+    for number, kind in ((1, "valid"), (2, "test")):
+        start, end = regions[kind]
+        inside = (starts >= start) & (starts + size <= end)
+        assert inside[found == number].all()
+        # What a held-out bin at any place of its region would see.
+        low = start + min(0, size // 2 - window // 2)
+        high = end + max(0, window - size - window // 2 + size // 2)
+        for other in range(number):
+            apart = (used[1] <= low) | (used[0] >= high)
+            assert apart[found == other].all()
+            # And nothing further away is lost.
+            if kind == "test" and other == 0:
+                v_start, v_end = regions["valid"]
+                v_low = v_start + min(0, size // 2 - window // 2)
+                v_high = v_end + max(0, window - size - window // 2 + size // 2)
+                far = apart & ((used[1] <= v_low) | (used[0] >= v_high))
+                assert not (found[far] == GAP).any()
+    start, end = regions["exclude"]
+    hit = (starts < end) & (starts + size > start)
+    assert np.array_equal(found == -1, hit)
+
+
+def test_whole_contigs_need_no_gap():
+    splits = region_splits({"a": 1000, "b": 1000}, DEMO, test=["b"])
+    starts = np.arange(0, 1000, 200)
+    assert splits.assign("a", starts, 200, 8000).tolist() == [0] * 5
+    assert splits.assign("b", starts, 200, 8000).tolist() == [2] * 5
