@@ -24,7 +24,7 @@ from bigbird_dna.genome.fasta import scan_fasta, spool_stdin, stream_fasta
 from bigbird_dna.genome.reference import Prepared, Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, clean
 from tests.genome.formats import EMBL, GENBANK
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 from tests.toys import BROKEN_FASTA, random_dna, written
 
 sequences = st.text("ACGTNacgtnRYk", min_size=1, max_size=60)
@@ -141,8 +141,6 @@ def test_a_terminal_is_no_input(monkeypatch):
 
 
 def test_memory_does_not_grow_with_a_record(tmp_path):
-    import tracemalloc
-
     path = tmp_path / "one-line.fa.gz"
     with gzip.open(path, "wb", compresslevel=1) as stream:
         stream.write(b">a\n")
@@ -328,9 +326,7 @@ def test_a_name_that_the_length_or_the_assembly_contradicts_stays(tmp_path, caps
     aliases = written(tmp_path / "aliases.tsv", "e:3-6\tE\n")
     assembly = open_assembly("custom", aliases)
     assert prepare_reference(source, output, assembly).contigs == {"c:3-9": 4, "d": 6, "e:3-6": 4}
-    said = capsys.readouterr().err
-    assert "record 'c:3-9' has 4 bp, not the 7 that its name tells: it stays a contig of that name" in said
-    assert "contig 'd' has 4 bp in fragments, each at its position, and N elsewhere" in said
+    message(capsys.readouterr().err, "record 'c:3-9' has 4 bp, not the 7", "contig 'd' has 4 bp")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,14 +50,12 @@ def layout(genome: Genome, width: int = 60, newline: str = "\n", description: st
 
 def blocked(text: bytes, level: str = "6", block: int = 3000) -> bytes:
     """Text as bgzip of small blocks."""
-    path = Path(f"/dev/shm/{os.getpid()}.gz") if Path("/dev/shm").is_dir() else Path(f"{os.getpid()}.gz")
-    with pysam.BGZFile(str(path), f"wb{level}", None) as stream:
-        for start in range(0, len(text), block):
-            stream.write(text[start : start + block])
-            stream.flush()
-    content = path.read_bytes()
-    path.unlink()
-    return content
+    with tempfile.NamedTemporaryFile() as file:
+        with pysam.BGZFile(file.name, f"wb{level}", None) as stream:
+            for start in range(0, len(text), block):
+                stream.write(text[start : start + block])
+                stream.flush()
+        return Path(file.name).read_bytes()
 
 
 def store(path: Path, text: bytes, **options: object) -> None:
@@ -103,14 +102,13 @@ def copied(path: Path) -> Genome:
 
 
 def copied_with_an_index_of_before(path: Path) -> Genome:
-    shutil.copy2(other(path), path)
+    copied(path)
     os.utime(path, (time.time() - 7200, time.time() - 7200))
     return B
 
 
 def synchronized(path: Path) -> Genome:
-    shutil.copy2(other(path), path.with_name(".temporary"))  # as rsync -t
-    path.with_name(".temporary").replace(path)
+    shutil.copy2(other(path), path.with_name(".temporary")).replace(path)  # as rsync -t
     return B
 
 
@@ -305,7 +303,9 @@ def test_a_damaged_memory_is_none(tmp_path, remembered, damage):
         check(reference, A)
 
 
-def test_a_memory_that_others_may_write_to_is_not_believed(tmp_path, remembered):
+def test_a_memory_that_others_may_write_to_is_not_believed_and_the_oldest_go(
+    tmp_path, monkeypatch, remembered
+):
     path = tmp_path / "x.fa"
     store(path, layout(A))
     prove(path)
@@ -317,13 +317,10 @@ def test_a_memory_that_others_may_write_to_is_not_believed(tmp_path, remembered)
     real = remembered.rename(tmp_path / "moved")
     remembered.symlink_to(real)
     assert proofs.recall(path, identity) is None
-
-
-def test_the_oldest_memories_go(tmp_path, monkeypatch, remembered):
+    remembered.unlink()  # a new one, where the oldest memories go
     monkeypatch.setattr(proofs, "SHELF", UserCache("references", most=3))
     for number in range(5):
-        path = tmp_path / f"{number}.fa"
-        store(path, layout({"a": "ACGT"}))
+        store(path := tmp_path / f"{number}.fa", layout({"a": "ACGT"}))
         prove(path)
     assert len(list(remembered.iterdir())) == 3
     assert proofs.recall(path, proofs.Identity.of(path.stat())) is not None
@@ -419,5 +416,4 @@ def test_line_ends_of_both_kinds_in_one_record_are_refused(tmp_path):
     with fails(DataError):
         Reference(path)
     prepare_reference(path, tmp_path / "y.fa.gz")
-    with Reference(tmp_path / "y.fa.gz") as reference:
-        check(reference, {"a": "ACGTACGTAC"})
+    assert records(tmp_path / "y.fa.gz") == {"a": "ACGTACGTAC"}

@@ -4,6 +4,7 @@ import gzip
 import io
 import itertools
 import math
+import os
 import resource
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder, write_tracks
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
-from bigbird_dna.genome.intervals import read_intervals, read_peaks
+from bigbird_dna.genome.intervals import read_peaks
 from bigbird_dna.genome.promoters import read_loci, read_promoters
 from bigbird_dna.genome.sequence import (
     Interval,
@@ -64,18 +65,10 @@ def test_any_other_character_is_an_error_with_its_place(before, bad):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("ACGU", "position 4: 'U' is not a DNA letter (is this RNA?)"),
-        ("MKVLA", "position 4: 'L' is not a DNA letter (is this a protein?)"),
-        ("AC-GT", "position 3: '-' is not a DNA letter"),
-        ("AC GT", "position 3: ' ' is not a DNA letter"),
-        ("ACÄGT", "position 3: 'Ä' is not a DNA letter"),
-        ("AC\x00", "position 3: byte 0x00 is not a DNA letter"),
-    ],
+    ("text", "place"), [("ACGU", 4), ("MKVLA", 4), ("AC-GT", 3), ("AC GT", 3), ("ACÄGT", 3), ("AC\x00", 3)]
 )
-def test_errors_say_what_the_letter_hints_at(text, message):
-    with fails(DataError, message):
+def test_errors_say_what_the_letter_hints_at(text, place):
+    with fails(DataError, f"record 'a': position {place}: "):
         clean(text, "record 'a'")
 
 
@@ -86,28 +79,23 @@ def test_reverse_complement_pairs_the_bases_in_reverse(sequence):
     assert reverse_complement(reverse_complement(sequence)) == sequence
 
 
-@pytest.mark.parametrize(("sequence", "share"), [("", 0.0), ("ACGT", 0.0), ("NNAC", 0.5), ("N", 1)])
-def test_fraction_n(sequence, share):
-    assert fraction_n(sequence) == share
-
-
 def test_an_interval_has_its_half_open_length_and_may_reach_beyond_the_contig():
-    assert len(Interval("1", -3, 4)) == 7
-    assert len(Interval("1", 5, 5)) == 0
+    assert (len(Interval("1", -3, 4)), len(Interval("1", 5, 5))) == (7, 0)
     assert bool(Interval("1", 5, 5))
+    for start, end, within in ((0, 10, True), (-1, 9, False), (1, 11, False)):
+        assert inside(Interval("1", start, end), {"1": 10}) is within
+    assert not inside(Interval("2", 0, 1), {"1": 10})
+    for sequence, share in (("", 0.0), ("ACGT", 0.0), ("NNAC", 0.5), ("N", 1)):
+        assert fraction_n(sequence) == share
 
 
-@pytest.mark.parametrize("strand", ["", ".", "plus"])
-def test_a_strand_is_plus_or_minus(strand):
+@pytest.mark.parametrize(("start", "end", "strand"), [(0, 1, ""), (0, 1, "."), (0, 1, "plus"), (5, 4, "+")])
+def test_an_interval_that_cannot_be_is_refused(start, end, strand):
     with fails(ValueError):
-        Interval("1", 0, 1, strand)
-    with fails(ValueError):
-        Locus("1", 0, strand, "x")
-
-
-def test_an_interval_does_not_end_before_it_starts():
-    with fails(ValueError):
-        Interval("1", 5, 4)
+        Interval("1", start, end, strand)
+    if strand != "+":
+        with fails(ValueError):
+            Locus("1", 0, strand, "x")
 
 
 CONTIG = "ACGTTGCAGGATCCATTAGC" * 5
@@ -129,19 +117,6 @@ def test_the_window_of_the_paper_lies_5000_before_and_3000_after():
     assert window_around(Locus("1", 10_000, "+", "x"), 5000, 3000) == Interval("1", 5000, 13_000)
     minus = window_around(Locus("1", 10_000, "-", "x"), 5000, 3000)
     assert minus == Interval("1", 7001, 15_001, "-")
-
-
-@pytest.mark.parametrize(
-    ("interval", "expected"),
-    [
-        (Interval("1", 0, 10), True),
-        (Interval("1", -1, 9), False),
-        (Interval("1", 1, 11), False),
-        (Interval("2", 0, 1), False),
-    ],
-)
-def test_inside(interval, expected):
-    assert inside(interval, {"1": 10}) is expected
 
 
 @given(st.integers(1, 2000), st.integers(1, 300), st.integers(1, 400))
@@ -189,21 +164,7 @@ def test_tiles_want_positive_sizes(arguments):
 
 
 NO_NUMBERS = [
-    "",
-    " 5",
-    "5 ",
-    "+5",
-    "-5",
-    "1_000",
-    "1,000",
-    "٣",
-    "५",
-    "²",
-    "0x5",
-    "5.0",
-    "1e3",
-    "9" * 5000,
-    "nan",
+    *("", " 5", "5 ", "+5", "-5", "1_000", "1,000", "٣", "५", "²", "0x5", "5.0", "1e3", "9" * 5000, "nan")
 ]
 VCF = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n{}\t{}\t{}\tA\tC\t.\t.\t.\n"
 
@@ -218,21 +179,14 @@ def test_what_is_no_number_is_none(text):
     assert whole_number(text) is None
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_decimal_is_what_python_writes(number):
+@given(st.floats(allow_nan=False, allow_infinity=False), st.text("0123456789.eE+-_ infaNx٣", max_size=12))
+def test_a_decimal_is_what_python_writes_and_never_more_than_it_takes(number, text):
     assert decimal(repr(number)) == number
     assert decimal(f"{number / 2:.3e}") == float(f"{number / 2:.3e}")
-
-
-@given(st.text("0123456789.eE+-_ infaNx٣", max_size=12))
-def test_a_decimal_is_never_more_than_python_takes(text):
-    number = decimal(text)
-    assert number is None or (number == float(text) and math.isfinite(number))
-
-
-@pytest.mark.parametrize("text", ["1_0", "٣", "inf", "nan", "1e999", " 1", "1 ", "", "0x1p3", "1" * 10_000])
-def test_what_is_no_decimal_is_none(text):
-    assert decimal(text) is None
+    found = decimal(text)
+    assert found is None or (found == float(text) and math.isfinite(found))
+    for wrong in ("1_0", "٣", "inf", "nan", "1e999", " 1", "1 ", "", "0x1p3", "1" * 10_000):
+        assert decimal(wrong) is None
 
 
 @given(st.text())
@@ -248,19 +202,10 @@ def test_a_name_that_passes_keeps_a_table_together(name):
     assert line[:-1].split("\t") == [name, "1"]
 
 
-def read_bed(path: Path) -> list[object]:
-    return list(read_intervals(path))
-
-
-def read_bed_of_regions(path: Path) -> object:
-    return list(bed_regions(path, texts(c="ACGT" * 100)))
-
-
 # A reader, the name of its file, and its file with places for a contig, a position and a name.
 READERS = [
     (read_peaks, "x.bed", "{}\t{}\t90\t{}\n"),
-    (read_bed, "x.narrowPeak", "{}\t{}\t90\t{}\n"),
-    (read_bed_of_regions, "x.bed", "{}\t{}\t90\t{}\n"),
+    (lambda path: list(bed_regions(path, texts(c="ACGT" * 100))), "x.bed", "{}\t{}\t90\t{}\n"),
     (read_promoters, "x.bed", "{}\t{}\t6\t{}\t0\t+\n"),
     (read_promoters, "x.sga", "{}\tTSS\t{}\t+\t1\t{}\n"),
     (read_loci, "x.tsv", "contig\tposition\tstrand\tname\n{}\t{}\t+\t{}\n"),
@@ -302,18 +247,14 @@ def test_tracks_that_would_break_a_table_are_refused(tmp_path, name):
     with fails(DataError):
         write_tracks(tmp_path / "t.tsv", [Track(name, "TF")])
     assert not (tmp_path / "t.tsv").exists()
+    for other in (Track("a", "T\nF"), Track("a", "TF", extra={"note": "x\ty"})):
+        with fails(DataError):
+            write_tracks(tmp_path / "t.tsv", [other])
     if len(name) < 200 and "\0" not in name:
         (tmp_path / "peaks").mkdir()
         (tmp_path / "peaks" / f"{name}.bed").write_text("c\t1\t2\n")
         with fails(DataError):
             tracks_from_folder(tmp_path / "peaks", "TF")
-
-
-def test_a_group_that_would_break_a_table_is_refused(tmp_path):
-    with fails(DataError):
-        write_tracks(tmp_path / "t.tsv", [Track("a", "T\nF")])
-    with fails(DataError):
-        write_tracks(tmp_path / "t.tsv", [Track("a", "TF", extra={"note": "x\ty"})])
 
 
 @pytest.mark.parametrize("text", ["c:٣-5", "c:1_0-20", f"c:{'9' * 5000}", f"c:1-{'9' * 5000}"])
@@ -379,14 +320,6 @@ def test_a_line_without_an_end_takes_little_memory(tmp_path, monkeypatch, read, 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KB
 
 
-def test_a_pipe_is_refused_at_once(tmp_path):
-    import os
-
-    os.mkfifo(tmp_path / "pipe")
-    with fails(DataError):
-        next(read_lines(tmp_path / "pipe"))
-
-
 def test_a_value_is_shown_in_little_room():
     assert quoted("a\nb") == "'a\\nb'"
     assert len(quoted("x" * 10**6)) < 100
@@ -414,10 +347,7 @@ def test_content_decides_not_the_name(tmp_path, kind):
     assert compression.compression(path) == kind
     with open_bytes(path) as stream:
         assert stream.read().decode() == TEXT
-
-
-def test_several_gzip_members_are_one_file(tmp_path):
-    path = written(tmp_path / "x", gzip.compress(b"one\r\n") + gzip.compress(b"two"))
+    path.write_bytes(gzip.compress(b"one\r\n") + gzip.compress(b"two"))  # several members are one file
     assert list(read_lines(path)) == [(1, "one"), (2, "two")]
 
 
@@ -447,7 +377,9 @@ def test_a_bgzip_file_without_its_last_block_is_truncated(tmp_path, left_out):
         pass
 
 
-@pytest.mark.parametrize("name", ["absent", "."])
-def test_a_missing_file_and_a_directory(tmp_path, name):
-    with fails(DataError):
-        compression.compression(tmp_path / name)
+@pytest.mark.parametrize("name", ["absent", ".", "pipe"])
+def test_a_missing_file_a_directory_and_a_pipe(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    for read in (compression.compression, lambda path: next(read_lines(path))):
+        with fails(DataError):
+            read(tmp_path / name)
