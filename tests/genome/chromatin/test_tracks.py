@@ -99,21 +99,13 @@ def test_both_layouts_of_deepseas_919_tracks_say_the_same(shared_data, tmp_path)
 
     assert said(read_tracks(path)) == said(read_tracks(indexed))
 
-
-def test_deepseas_919_tracks(shared_data):
-    tracks = read_tracks(shared_data / "deepsea" / "deepsea_919_features.tsv")
+    tracks = read_tracks(indexed)
     assert len({track.name for track in tracks}) == 919
     groups = [track.group for track in tracks]
     assert groups == ["DHS"] * 125 + ["TF"] * 690 + ["HM"] * 104
     # The one track without a positive in the test set.
     assert [n for n, track in enumerate(tracks) if track.published_auroc is None] == [598]
     assert (tracks[598].cell, tracks[598].target) == ("K562", "BRF1")
-
-
-def test_the_simulated_tracks_are_read(demo):
-    tracks = read_tracks(demo.directory / "tracks.tsv")
-    assert {track.group for track in tracks} == {"TF", "DHS", "HM"}
-    assert all(track.peak_file().is_file() and track.description for track in tracks)
 
 
 TRACKS = (
@@ -142,18 +134,16 @@ def test_tracks_are_chosen_by_name_group_or_pattern(pattern, chosen):
     assert select_tracks(TRACKS, pattern) == tuple(TRACKS[number] for number in chosen)
 
 
-def test_what_chooses_nothing_is_refused_with_the_nearest():
+@pytest.mark.parametrize("pattern", ["DHS,K562|DNAse1", "CTFC", "zzzzzz", " , "])
+def test_what_chooses_nothing_is_refused_with_the_nearest(pattern):
     with fails(UsageError):
-        select_tracks(TRACKS, "DHS,K562|DNAse1")
-    with fails(UsageError):
-        select_tracks(TRACKS, "CTFC")
-    with fails(UsageError):
-        select_tracks(TRACKS, "zzzzzz")
-    with fails(UsageError):
-        select_tracks(TRACKS, " , ")
+        select_tracks(TRACKS, pattern)
 
 
 def test_a_folder_becomes_a_table(tmp_path):
+    for folder in (tmp_path, tmp_path / "none"):
+        with fails(DataError):
+            tracks_from_folder(folder, "TF")
     for name in ("K562.CTCF.narrowPeak.gz", "b.bed", "a.BED.gz", "c.broadPeak", "read.me", ".x.bed"):
         (tmp_path / name).touch()
     (tmp_path / "d.bed").mkdir()
@@ -168,19 +158,9 @@ def test_names_follow_an_expression(tmp_path):
         (tmp_path / name).touch()
     tracks = tracks_from_folder(tmp_path, "TF", r"\d+_(?P<target>.+)_[xy]")
     assert [(t.name, t.target) for t in tracks] == [("Abf1", "Abf1"), ("Abf1.2", "Abf1"), ("Reb1", "Reb1")]
-    with fails(DataError):
-        tracks_from_folder(tmp_path, "TF", r"(?P<target>[a-z]+)")
-    with fails(ConfigError):
-        tracks_from_folder(tmp_path, "TF", "(")
-    with fails(ConfigError):
-        tracks_from_folder(tmp_path, "TF", ".*")
-
-
-def test_an_empty_or_missing_folder_is_refused(tmp_path):
-    with fails(DataError):
-        tracks_from_folder(tmp_path, "TF")
-    with fails(DataError):
-        tracks_from_folder(tmp_path / "none", "TF")
+    for wrong, error in ((r"(?P<target>[a-z]+)", DataError), ("(", ConfigError), (".*", ConfigError)):
+        with fails(error):
+            tracks_from_folder(tmp_path, "TF", wrong)
 
 
 def test_peaks_are_found_with_or_without_gz(tmp_path):
@@ -223,28 +203,20 @@ QUIRKY = (
 EXPECTED = {"chr2": [(50, 60)], "chr1": [(5, 9), (1, 3), (5, 9)], "track1": [(1, 2)]}
 
 
-def test_headers_comments_and_line_ends_are_passed_over(tmp_path):
-    peaks = read_peaks(written(tmp_path / "a.bed", QUIRKY))
-    assert plain(peaks) == EXPECTED
-    assert len(peaks) == 5
-
-
-def test_plain_gzip_and_bgzip_are_the_same(tmp_path):
-    with gzip.open(tmp_path / "a.bed.gz", "wb") as stream:
-        stream.write(QUIRKY.encode())
-    with pysam.BGZFile(str(tmp_path / "b.bed.gz"), "wb") as stream:
-        stream.write(QUIRKY.encode())
-    assert plain(read_peaks(tmp_path / "a.bed.gz")) == EXPECTED
-    assert plain(read_peaks(tmp_path / "b.bed.gz")) == EXPECTED
+def test_headers_comments_and_line_ends_are_passed_over_plain_gzip_or_bgzip(tmp_path):
+    plain_bed, packed = written(tmp_path / "a.bed", QUIRKY), written(tmp_path / "b.bed", QUIRKY, packed=True)
+    pysam.tabix_compress(str(plain_bed), str(tmp_path / "c.bed"))
+    for path in (plain_bed, packed, tmp_path / "c.bed"):
+        peaks = read_peaks(path)
+        assert plain(peaks) == EXPECTED
+        assert len(peaks) == 5
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"# nothing\n", gzip.compress(b"", mtime=0)])
 def test_an_empty_file_has_no_peaks(tmp_path, content):
     peaks = read_peaks(written(tmp_path / "a.bed", content))
     assert len(peaks) == 0
-    assert place_peaks(peaks, {"chr1": 10}, DEMO).counts == {
-        **{"peaks": 0, "unknown": 0, "absent": 0, "clipped": 0}
-    }
+    assert not any(place_peaks(peaks, {"chr1": 10}, DEMO).counts.values())
 
 
 def test_contigs_get_the_references_names(tmp_path):
@@ -262,42 +234,24 @@ def test_peaks_are_widened_clipped_and_joined(tmp_path):
     assert placed.clipped == 1  # by the file, not by the widening
 
 
-def test_a_peak_beyond_its_contig_is_refused(tmp_path):
-    path = written(tmp_path / "a.bed", "# x\nc\t5\t6\nc\t100\t101\n")
-    with fails(DataError):
-        place_peaks(read_peaks(path), {"c": 100}, DEMO)
-
-
 def test_a_fragment_of_a_contig_lacks_the_peaks_behind_it(tmp_path):
     path = written(tmp_path / "a.bed", "chr22\t5\t6\nchr22\t999\t2000\nchr22\t30000000\t30000001\n")
     placed = place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
     assert plain(Peaks(path, placed.contigs)) == {"22": [(5, 6), (999, 1000)]}
     assert placed.counts == {"peaks": 3, "unknown": 0, "absent": 1, "clipped": 1}
-    path = written(tmp_path / "b.bed", "chr22\t60000000\t60000001\n")
-    with fails(DataError):
-        place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
 
 
-def test_a_file_of_unknown_contigs_is_refused(tmp_path):
-    path = written(tmp_path / "a.bed", "chrIV\t5\t6\nchrII\t7\t8\n")
-    with fails(DataError):
-        place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
-
-
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), max_size=15))
-def test_merge_is_the_union(pairs):
-    starts = np.array([start for start, _ in pairs], np.int64)
-    ends = np.array([start + length for start, length in pairs], np.int64)
-    union = np.zeros(80, bool)
-    for start, end in zip(starts, ends, strict=True):
-        union[start:end] = True
-    merged = Intervals.union(starts, ends)
-    found = np.zeros(80, bool)
-    for start, end in zip(*merged, strict=True):
-        assert not found[start:end].any()
-        found[start:end] = True
-    assert np.array_equal(found, union)
-    assert (merged.starts[1:] > merged.ends[:-1]).all()
+@pytest.mark.parametrize(
+    ("text", "contigs"),
+    [
+        ("# x\nc\t5\t6\nc\t100\t101\n", {"c": 100}),
+        ("chr22\t60000000\t60000001\n", {"22": 1000}),
+        ("chrIV\t5\t6\nchrII\t7\t8\n", {"22": 1000}),
+    ],
+)
+def test_peaks_of_another_assembly_are_refused(tmp_path, text, contigs):
+    with fails(DataError, tmp_path / "a.bed"):
+        place_peaks(read_peaks(written(tmp_path / "a.bed", text)), contigs, HUMAN)
 
 
 # Bins are labeled as counting base by base does it; held-out regions leave a gap as wide as the window.
@@ -333,19 +287,17 @@ def test_bins_agree_with_counting_bases(pairs, size, stride, rule):
 
 
 @given(PEAKS, st.lists(st.tuples(st.integers(-5, LENGTH + 5), st.integers(0, 50)), max_size=8))
-def test_covered_bases_agree_with_counting(pairs, places):
+def test_the_union_and_the_bases_it_covers_agree_with_counting(pairs, places):
     covered = np.zeros(LENGTH + 100, bool)
     for start, length in pairs:
         covered[5 + start : 5 + min(start + length, LENGTH)] = True
+    merged = intervals(pairs)
+    edges = np.flatnonzero(np.diff(covered, prepend=False)) - 5
+    assert (merged.starts.tolist(), merged.ends.tolist()) == (edges[::2].tolist(), edges[1::2].tolist())
     starts = np.array([start for start, _ in places], np.int64)
     ends = np.array([start + size for start, size in places], np.int64)
     expected = [covered[5 + start : 5 + end].sum() for start, end in zip(starts, ends, strict=True)]
     assert intervals(pairs).covered(starts, ends).tolist() == expected
-
-
-def test_regions_of_one_kind_are_joined():
-    splits = region_splits({"22": 51_304_566}, HUMAN, valid=["22:1-100", "22:50-150"])
-    assert splits.describe()["valid"] == ["22:1-150"]
 
 
 REGIONS = st.lists(st.integers(0, 300), min_size=6, max_size=6, unique=True).map(sorted)
@@ -383,7 +335,9 @@ def test_no_window_reaches_another_splits(edges, kinds, size, window):
     assert np.array_equal(found == -1, hit)
 
 
-def test_whole_contigs_need_no_gap():
+def test_whole_contigs_need_no_gap_and_regions_of_one_kind_are_joined():
+    splits = region_splits({"22": 51_304_566}, HUMAN, valid=["22:1-100", "22:50-150"])
+    assert splits.describe()["valid"] == ["22:1-150"]
     splits = region_splits({"a": 1000, "b": 1000}, DEMO, test=["b"])
     starts = np.arange(0, 1000, 200)
     assert splits.assign("a", starts, 200, 8000).tolist() == [0] * 5
