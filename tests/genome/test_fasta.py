@@ -292,17 +292,8 @@ def test_the_forms_of_a_fragment_s_name():
     assert parse_fragment("chr20:1000001-2000000") == Interval("chr20", 1_000_000, 2_000_000)
     assert parse_fragment("chr20:1,000,001-2,000,000") == Interval("chr20", 1_000_000, 2_000_000)
     assert parse_fragment("HLA:A:1-5") == Interval("HLA:A", 0, 5)
-    for name in (
-        "chr20",
-        "c:0-5",
-        "c:5-4",
-        "c:1-",
-        "c:-5",
-        ":1-5",
-        "c:1,00-2,000",
-        "c:1-2/rc",
-        "c:1-9999999999",
-    ):
+    others = ("chr20", "c:0-5", "c:5-4", "c:1-", "c:-5", ":1-5", "c:1,00-2,000", "c:1-2/rc")
+    for name in (*others, "c:1-9999999999"):
         assert parse_fragment(name) is None
 
 
