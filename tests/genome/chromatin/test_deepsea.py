@@ -1,8 +1,5 @@
 """A bundle of the published format is made here, read back exactly, and refused when it is off."""
 
-import gzip
-import random
-import re
 import shutil
 import struct
 import tarfile
@@ -35,6 +32,7 @@ from tests.genome.chromatin.small_bundle import (
     write_reference,
 )
 from tests.golden.messages import fails, message
+from tests.toys import written
 
 HUMAN = load_assembly("GRCh37")
 TRACKS = tuple(Track(f"t{number}", "TF") for number in range(small_bundle.TRACKS))
@@ -87,7 +85,7 @@ def check(data, world: World) -> None:
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_bundle_of_2000_rows_is_read_back_exactly(world, matrices, build, tmp_path, compress):
+def test_a_bundle_of_2000_rows_is_read_back_exactly(world, matrices, reference, build, tmp_path, compress):
     directory = write_bundle(tmp_path / "bundle", matrices, compress)
     data = build(directory, samples=10_000)  # every window is compared with the reference
     check(data, world)
@@ -98,11 +96,7 @@ def test_a_bundle_of_2000_rows_is_read_back_exactly(world, matrices, build, tmp_
     first = {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
     build(directory, samples=16)
     assert first == {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
-
-
-def test_windows_of_a_data_set_have_the_bundles_in_the_middle(bundle, build, reference, matrices):
-    data = build(bundle)
-    for row in (0, 3, 640, 800):
+    for row in (0, 3, 640, 800):  # windows of the data set have the bundle's in their middle
         wide, narrow = (data.windows(length, [row])[0] for length in (8000, 1000))
         sequence = reference.fetch(wide)
         assert sequence[3500:4500] == reference.fetch(narrow)
@@ -121,9 +115,7 @@ def test_archives_are_unpacked(world, bundle, build, bed, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         *("bundle.tar.gz", "allTFs.pos.bed.tar.gz", "allTFs.pos.bed", "data")
     }
-    with gzip.open(tmp_path / "bins.bed.gz", "wb") as stream:
-        stream.write(bed.read_bytes())
-    check(build(bundle, tmp_path / "bins.bed.gz"), world)
+    check(build(bundle, written(tmp_path / "bins.bed.gz", bed.read_bytes(), packed=True)), world)
 
     unpack_bundle(archive, tmp_path / "kept")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
@@ -298,16 +290,13 @@ def arrays(dtype: str = "u1") -> dict[str, np.ndarray]:
     }
 
 
-CHUNKS = {"xdata": (7, 2, 10), "data": (3, 10)}
-
-
 def save(path: Path, content: dict[str, np.ndarray], kind: str, chunks: object = None) -> Path:
-    """A file of version 7.3 (hdf5, or chunked) or 5 (plain, or packed)."""
+    """A file of version 7.3 (hdf5) or 5 (plain, or packed)."""
     if kind in ("plain", "packed"):
         scipy.io.savemat(path, content, do_compression=kind == "packed")
         return path
     # As MATLAB does: a user block, and the axes the other way round.
-    chunks = CHUNKS if kind == "chunked" else chunks or {}
+    chunks = dict(zip(content, chunks, strict=True)) if chunks else {}
     with h5py.File(path, "w", userblock_size=512) as file:
         for name, array in content.items():
             given = {"chunks": chunks[name], "compression": "gzip"} if name in chunks else {}
@@ -336,8 +325,7 @@ def check_arrays(path: Path, content: dict[str, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("budget", [1, 200, 1 << 26])
 @pytest.mark.parametrize(
-    "chunks",
-    [None, {"xdata": (25, 4, 1), "data": (COLUMNS, 1)}, CHUNKS, {"xdata": (1, 1, ROWS), "data": (1, ROWS)}],
+    "chunks", [None, ((25, 4, 1), (COLUMNS, 1)), ((7, 2, 10), (3, 10)), ((1, 1, ROWS), (1, ROWS))]
 )
 def test_hdf5_whatever_the_chunks(tmp_path, monkeypatch, chunks, budget):
     monkeypatch.setattr(matlab, "BUDGET", budget)
@@ -389,42 +377,6 @@ def test_other_values_than_0_and_1_are_refused(tmp_path, kind):
         pick_all(save(tmp_path / "a.mat", content, kind))
 
 
-@pytest.mark.parametrize("kind", ["hdf5", "plain", "packed"])
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
-def test_truncated_files_are_refused(tmp_path, kind, share):
-    path = save(tmp_path / "a.mat", arrays(), kind)
-    raw = path.read_bytes()
-    path.write_bytes(raw[: int(len(raw) * share)])
-    with fails(DataError, path):
-        pick_all(path)
-
-
-@pytest.mark.parametrize("content", [None, b"", b"<html>not here</html>" * 20, b"MATLAB 5.0 MAT-file" * 9])
-def test_other_files_are_refused(tmp_path, content):
-    path = tmp_path / "a.mat"
-    if content is not None:
-        path.write_bytes(content)
-    with fails(DataError):
-        pick_all(path)
-
-
-@pytest.mark.parametrize("kind", ["hdf5", "chunked", "plain", "packed"])
-def test_flipped_bits_give_one_clear_line_or_whole_arrays(tmp_path, kind):
-    path = save(tmp_path / "a.mat", arrays(), kind)
-    raw, rng = path.read_bytes(), random.Random(7)
-    refused = 0
-    for number in range(400):
-        damaged = bytearray(raw)
-        damaged[rng.randrange(len(raw) if number % 2 else min(len(raw), 700))] ^= 1 << number % 8
-        path.write_bytes(damaged)
-        try:
-            pick_all(path)
-        except DataError as error:
-            assert re.fullmatch(rf"{path}: .+", str(error))
-            refused += 1
-    assert refused > 50
-
-
 WRONG_SIZES = [(28, 200), (32, 2**30), (32, 2**32 - 37), (44, 1 << 30)]
 
 
@@ -449,7 +401,7 @@ def test_types_and_sizes_that_cannot_be_are_refused(tmp_path, name, place, forma
         pick_all(path)
 
 
-@pytest.mark.parametrize("what", ["damaged", "version 4", "complex"])
+@pytest.mark.parametrize("what", ["damaged", "version 4", "complex", "empty", "text"])
 def test_other_content_is_refused(tmp_path, what):
     path = save(tmp_path / "a.mat", arrays(), "packed")
     raw = bytearray(path.read_bytes())
@@ -460,21 +412,20 @@ def test_other_content_is_refused(tmp_path, what):
             raw[:1] = b"\0"
         case "complex":
             raw = bytearray(save(path, {"data": arrays()["data"] * 1j}, "plain").read_bytes())
+        case _:
+            raw = bytearray(b"MATLAB 5.0 MAT-file" * 9 if what == "text" else b"")
     path.write_bytes(raw)
     with fails(DataError):
         pick_all(path)
 
 
 def test_arrays_of_other_files_and_impossible_ones_are_not_read(tmp_path):
-    path, other = tmp_path / "a.mat", tmp_path / "other.h5"
-    for file in (path, other):
-        save(file, arrays(), "hdf5")
+    path, other = (save(tmp_path / name, arrays(), "hdf5") for name in ("a.mat", "other.h5"))
     with h5py.File(path, "a") as file:
         file["outside"] = h5py.ExternalLink(str(other), "/data")
         file.create_dataset("huge", (919, 10**9), "u1", chunks=(919, 64))
     with open_mat(path) as found:
         assert sorted(found) == ["data", "huge", "xdata"]
-        with fails(DataError):
-            next(found["huge"].parts(10**9))
-        with fails(DataError):
-            found["huge"].pick(np.arange(3))
+        for read in (lambda: next(found["huge"].parts(10**9)), lambda: found["huge"].pick(np.arange(3))):
+            with fails(DataError):
+                read()
