@@ -29,8 +29,8 @@ from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.fields import quoted, write_rows
-from bigbird_dna.genome.seeds import batches, kmers_of, run_sizes, run_starts, within_runs
 from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.similarity import batches, kmers_of, run_sizes, run_starts, within_runs
 from bigbird_dna.genome.splits import SPLITS, Split
 
 LONGEST = 100_000

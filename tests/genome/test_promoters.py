@@ -302,30 +302,19 @@ def test_genes_stand_for_the_transcripts_that_bacteria_s_files_leave_out(tmp_pat
     path.write_text(rows + "###\n##FASTA\n>NC_1.1\nACGT\n")
     assert read_promoters(path) == [Locus("NC_1.1", start, "+", f"gene-{start}") for start in (100, 300, 500)]
     message(capsys.readouterr().err, "gene", "(3)")
-
-
-def test_what_is_made_from_a_transcript_starts_none(tmp_path):
-    path = written(
-        tmp_path / "x.gff3",
-        gff("miRNA", "c", 30, 50, "+", "ID=m;Parent=p")  # before its parent
-        + gff("primary_transcript", "c", 5, 90, "+", "ID=p;Parent=g")
-        + gff("gene", "c", 5, 90, "+", "ID=g"),
-    )
+    # What is made from a transcript starts none, here before its parent.
+    rows = gff("miRNA", "c", 30, 50, "+", "ID=m;Parent=p") + gff("gene", "c", 5, 90, "+", "ID=g")
+    path.write_text(rows + gff("primary_transcript", "c", 5, 90, "+", "ID=p;Parent=g"))
     assert read_promoters(path) == [Locus("c", 5, "+", "p")]
 
 
 @pytest.mark.parametrize(
     ("attributes", "name"),
     [
-        ("Name=b;ID=a", "a"),
-        ("gene=g;Name=n%3Bx y", "n;x y"),
-        ("transcript_id=t;gene=g", "t"),
-        ("gene=g", "g"),
-        ("note=x", "mRNA_1"),
-        (".", "mRNA_1"),
+        *(("Name=b;ID=a", "a"), ("gene=g;Name=n%3Bx y", "n;x y"), ("transcript_id=t;gene=g", "t")),
+        *(("gene=g", "g"), ("note=x", "mRNA_1"), (".", "mRNA_1"), ("gene_id g; transcript_id t;", "t")),
         ('gene_id "g"; transcript_id "t t"; transcript_id "u"', "t t"),
         ('gene_id "g"; transcript_id ""; exon 3', "g"),
-        ("gene_id g; transcript_id t;", "t"),
     ],
 )
 def test_names(tmp_path, attributes, name):

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome import records as module
-from bigbird_dna.genome import seeds
 from bigbird_dna.genome import similarity as nearest
 from bigbird_dna.genome.records import (
     check_names,
@@ -29,9 +28,16 @@ from bigbird_dna.genome.records import (
     similar_groups,
     write_splits,
 )
-from bigbird_dna.genome.seeds import SeedIndex, Sketch, kmers_of, minimizers
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs, alignment_scores
+from bigbird_dna.genome.similarity import (
+    SeedIndex,
+    SequenceWindows,
+    Sketch,
+    aligned_pairs,
+    alignment_scores,
+    kmers_of,
+    minimizers,
+)
 from tests.golden.messages import fails
 from tests.toys import random_dna
 
@@ -375,7 +381,7 @@ def test_the_order_and_number_of_windows_read_at_a_time_change_nothing(
     queries, others = relatives[0][:21], relatives[1][:150]
     wanted = aligned_pairs(queries, SequenceWindows.of(others), threshold=0.5)
     for name, value in (("BATCH", 5_000), ("HITS", 1000)):
-        monkeypatch.setattr(seeds, name, value)
+        monkeypatch.setattr(nearest, name, value)
     monkeypatch.setattr(nearest, "PAIRS", 7)
     found = aligned_pairs(queries, SequenceWindows.of(others), threshold=0.5)
     assert all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
@@ -389,7 +395,7 @@ def test_the_order_and_number_of_windows_read_at_a_time_change_nothing(
 def test_a_family_larger_than_what_is_looked_at_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
     ancestor = random_windows(1, 300, 1)[0]
-    monkeypatch.setattr(seeds, "FREQUENT", 3)
+    monkeypatch.setattr(nearest, "FREQUENT", 3)
     queries = [mutated(ancestor, 0.02, rng) for _ in range(40)]
     others = random_windows(200, 300, 4)
     others[77] = mutated(ancestor, 0.02, rng)

@@ -61,9 +61,7 @@ def test_what_is_written_is_read_back(tmp_path):
 def test_the_published_layout_of_deepsea(tmp_path):
     tracks = read_tracks(written(tmp_path / "tracks.tsv", DEEPSEA))
     assert [(track.name, track.group) for track in tracks] == [
-        ("8988T|DNase|None", "DHS"),
-        ("K562|CTCF|None", "TF"),
-        ("K562|CTCF|None|2", "TF"),
+        *(("8988T|DNase|None", "DHS"), ("K562|CTCF|None", "TF"), ("K562|CTCF|None|2", "TF")),
         ("K562|H3K4me3|None", "HM"),
     ]
     assert [track.published_auroc for track in tracks] == [0.91, 0.98, None, 0.9]
@@ -73,11 +71,8 @@ def test_the_published_layout_of_deepsea(tmp_path):
 def test_deepseas_supplementary_table(tmp_path):
     tracks = read_tracks(written(tmp_path / "tracks.tsv", SUPPLEMENT))
     assert [(track.name, track.group) for track in tracks] == [
-        ("8988T|DNase|None", "DHS"),
-        ("K562|HNF4A|None", "TF"),
-        ("K562|BRF1|None", "TF"),
-        ("Monocytes-CD14+RO01746|H2AZ|None", "HM"),
-        ("K562|H3K4me3|None", "HM"),
+        *(("8988T|DNase|None", "DHS"), ("K562|HNF4A|None", "TF"), ("K562|BRF1|None", "TF")),
+        *(("Monocytes-CD14+RO01746|H2AZ|None", "HM"), ("K562|H3K4me3|None", "HM")),
         ("K562|H3K4me3|None|2", "HM"),
     ]
     assert [track.published_auroc for track in tracks] == [0.91, 0.98, None, 0.88, 0.9, 0.8]
@@ -120,14 +115,9 @@ TRACKS = (
 @pytest.mark.parametrize(
     ("pattern", "chosen"),
     [
-        ("K562|DNase", [1]),
-        ("dhs", [1, 2]),
-        ("gm12878*,DHS", [0, 1, 2]),
-        (" *P300 , GM12878|CTCF ", [0, 3]),
-        ("*", [0, 1, 2, 3, 4]),
+        *(("K562|DNase", [1]), ("dhs", [1, 2]), ("gm12878*,DHS", [0, 1, 2]), ("*", [0, 1, 2, 3, 4])),
+        *((" *P300 , GM12878|CTCF ", [0, 3]), ("K562?DNase", [1]), ("oth*", [4])),
         ("odd[1]", [4]),  # a name, not the set of characters
-        ("K562?DNase", [1]),
-        ("oth*", [4]),
     ],
 )
 def test_tracks_are_chosen_by_name_group_or_pattern(pattern, chosen):
