@@ -67,7 +67,11 @@ def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:
     with open_bytes(path) as stream:
         lines = _Lines(path, stream, flat)
         while (record := _next_record(scanner, lines)) is not None:
-            name = _name(record, lines)
+            name = str(record.name if record.id in (None, "", ".") else record.id)
+            where = f"{path}: the record that ends in line {lines.number}"
+            if name.split() != [name] or name == "<unknown name>":
+                raise DataError(f"{where} has no name")
+            check_name(name, "name", where)
             try:
                 raw = bytes(record.seq)
             except UndefinedSequenceError:
@@ -91,14 +95,6 @@ def _next_record(scanner: Any, lines: "_Lines") -> Any:
         except (*_FAULTS, Warning, StopIteration) as error:
             where = f"{lines.path}: line {lines.number}"
             raise DataError(f"{where}: can't be read as {lines.flat}: {error_text(error)}") from None
-
-
-def _name(record: Any, lines: "_Lines") -> str:
-    name = str(record.name if record.id in (None, "", ".") else record.id)
-    where = f"{lines.path}: the record that ends in line {lines.number}"
-    if name.split() != [name] or name == "<unknown name>":
-        raise DataError(f"{where} has no name")
-    return check_name(name, "name", where)
 
 
 class _Lines:

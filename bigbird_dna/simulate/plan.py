@@ -272,8 +272,7 @@ def decoys(count: int, parameters: Parameters, rng: np.random.Generator) -> Plan
             alike = rows[(cores.present[rows] == pattern).all(axis=1)]
             change(cores, alike, np.flatnonzero(pattern), rng)
     kind = np.array([KIND["decoy-order"], KIND["decoy-distance"], KIND["decoy-strand"]])[way]
-    none: Positions = np.empty(0, dtype=np.int64)
-    return _plan(kind, cores, none, none, none, none.astype(bool))
+    return _plan(kind, cores)
 
 
 def _rotate(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator) -> None:
@@ -307,7 +306,12 @@ def _turn(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Gene
 
 
 def _plan(
-    kind: Positions, cores: Cores, owners: Positions, motif: Positions, offset: Positions, reverse: Flags
+    kind: Positions,
+    cores: Cores,
+    owners: Positions = _NONE,
+    motif: Positions = _NONE,
+    offset: Positions = _NONE,
+    reverse: Flags = _NONE > 0,
 ) -> Plan:
     """Core elements and further ones (of `owners`) as loci that begin at their first element."""
     count = len(kind)

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import subprocess
 import sys
 import tracemalloc
 from contextlib import nullcontext
@@ -131,18 +130,23 @@ def test_standard_input_can_be_read_twice_and_is_called_by_its_name(monkeypatch)
         pass
 
 
+def traced(run):
+    """What a function gives, and the bytes that it had at most."""
+    tracemalloc.start()
+    try:
+        return run(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def test_memory_does_not_grow_with_a_record(tmp_path):
     path = tmp_path / "one-line.fa.gz"
     with gzip.open(path, "wb", compresslevel=1) as stream:
         stream.write(b">a\n")
         for _ in range(40):
             stream.write(b"ACGTTGCA" * 125_000)
-    tracemalloc.start()
-    bases = sum(len(chunk.sequence) for chunk in stream_fasta(path, 100_000))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert bases == 40_000_000
-    assert peak < 20_000_000
+    bases, peak = traced(lambda: sum(len(chunk.sequence) for chunk in stream_fasta(path, 100_000)))
+    assert bases == 40_000_000 and peak < 20_000_000
 
 
 # A GenBank or EMBL file gives the same reference as FASTA with its sequences, or is refused.
@@ -223,12 +227,9 @@ def test_memory_is_that_of_a_record(tmp_path):
             stream.writelines(f"{1 + 60 * line:9} {letters}\n" for line in range(2000))
             stream.write("//\n")
     next(stream_flat_file(path, "GenBank", 100))  # its imports
-    tracemalloc.start()
-    bases = sum(len(chunk.sequence) for chunk in stream_flat_file(path, "GenBank", 10_000))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert bases == 2_400_000
-    assert peak < 1_500_000
+    chunks = stream_flat_file(path, "GenBank", 10_000)
+    bases, peak = traced(lambda: sum(len(chunk.sequence) for chunk in chunks))
+    assert bases == 2_400_000 and peak < 1_500_000
 
 
 # Fragments of contigs: at their own place, whatever their chunks, in little memory; other names stay.
@@ -331,22 +332,7 @@ def test_a_fragment_has_to_lie_inside_its_contig_and_is_no_start_of_it(tmp_path,
     assert "taken for a part" not in capsys.readouterr().err
 
 
-SCRIPT = """
-import resource, sys
-from pathlib import Path
-from bigbird_dna.genome.reference import prepare_reference
-home = Path(sys.argv[1])
-for start in (1, 100_000_001):
-    name = f"c:{start}-{start + 59}"
-    (home / "x.fa").write_text(f">{name}\\n{'ACGT' * 15}\\n")
-    prepare_reference(home / "x.fa", home / "x.fa.gz")
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
 def test_n_before_a_fragment_takes_no_memory(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, tmp_path], capture_output=True, text=True, check=True
-    )
-    small, large = map(int, done.stdout.split())  # kB
-    assert large - small < 60_000
+    source = written(tmp_path / "x.fa", f">c:100000001-100000060\n{'ACGT' * 15}\n")
+    found, peak = traced(lambda: prepare_reference(source, tmp_path / "x.fa.gz"))
+    assert found.contigs == {"c": 100_000_060} and peak < 60_000_000
