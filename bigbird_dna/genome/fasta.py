@@ -320,7 +320,12 @@ class _Parser:
         lines = text.split(b"\n")
         letters = b"".join(lines)
         if not self.names and letters:
-            self._refuse_headless(text)
+            start = text.lstrip(b"\n")[:40]
+            if re.search(rb"[^\t\n\r -~]", start):
+                raise DataError(f"{self.path}: not a FASTA file (binary content)")
+            shown = start.split(b"\n")[0].decode("ascii")
+            what = f"the first line doesn't start with '>' ({shown!r})"
+            raise DataError(f"{self.path}: no FASTA header: {what}")
         if first_bad_letter(letters) is not None:
             self._refuse_letter(text)
         self._check_widths([len(line) for line in lines])
@@ -363,13 +368,6 @@ class _Parser:
             )
         if complete and (width < self.width or not width) and self.short_line is None:
             self.short_line, self.is_blank = line, not width
-
-    def _refuse_headless(self, text: bytes) -> None:
-        start = text.lstrip(b"\n")[:40]
-        if re.search(rb"[^\t\n\r -~]", start):
-            raise DataError(f"{self.path}: not a FASTA file (binary content)")
-        shown = start.split(b"\n")[0].decode("ascii")
-        raise DataError(f"{self.path}: no FASTA header: the first line doesn't start with '>' ({shown!r})")
 
     def _refuse_letter(self, text: bytes) -> None:
         position = first_bad_letter(text.replace(b"\n", b"N"))

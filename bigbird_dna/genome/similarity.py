@@ -196,19 +196,16 @@ class SeedIndex:
         seeds = sketch.seeds(queries)
         frequencies = run_sizes(seeds.codes)
         frequencies = np.repeat(frequencies, frequencies)
-        kept = np.flatnonzero(self._looked_at(seeds.rows, frequencies))
+        # All that aren't frequent, and of each query some that are: the rarest, of equal ones by their codes.
+        chosen = frequencies <= FREQUENT
+        often = np.flatnonzero(~chosen)
+        order = often[np.lexsort((frequencies[often], seeds.rows[often]))]
+        sizes = np.bincount(seeds.rows[often], minlength=self.count)
+        chosen[order[within_runs(sizes) < _ALWAYS]] = True
+        kept = np.flatnonzero(chosen)
         self._seeds = take(seeds, kept)
         self._first = np.append(run_starts(self._seeds.codes), len(kept))  # of each code's queries
         self._codes = self._seeds.codes[self._first[:-1]]
-
-    def _looked_at(self, rows: Numbers, frequencies: Numbers) -> Flags:
-        """Which of the queries' seeds: all that aren't frequent, and of each query some that are."""
-        chosen = frequencies <= FREQUENT
-        often = np.flatnonzero(~chosen)
-        order = often[np.lexsort((frequencies[often], rows[often]))]  # of equally rare ones by their codes
-        sizes = np.bincount(rows[often], minlength=self.count)
-        chosen[order[within_runs(sizes) < _ALWAYS]] = True
-        return chosen
 
     def share(self, others: Sequence[str], first: int) -> Iterator[SeedPairs]:
         """The pairs with some windows, which are numbered from `first` on; all of a window's at a time."""

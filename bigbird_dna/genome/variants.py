@@ -112,8 +112,11 @@ def find_change(contig: str | None, start: int, ref: str, alt: str, reference: R
         return Note.REF_MISMATCH
     if ref == alt:
         return Note.NO_CHANGE
-    change = _trimmed(Change(contig, start, ref, alt))
-    first = change.start - start
+    # Without the bases that both alleles end with, then without those that both begin with.
+    suffix = len(commonprefix([ref[::-1], alt[::-1]]))  # noqa: RUF071 - of letters
+    ref, alt = ref[: len(ref) - suffix], alt[: len(alt) - suffix]
+    first = len(commonprefix([ref, alt]))  # noqa: RUF071
+    change = Change(contig, start + first, ref[first:], alt[first:])
     if "N" in found[first : first + len(change.ref)]:
         return Note.REF_UNKNOWN
     if "N" in change.ref + change.alt:
@@ -159,15 +162,6 @@ def _shape(alt: str) -> Note | None:
     if first_bad_letter(alt.encode("ascii", "replace")) is not None:
         return Note.NOT_BASES
     return None
-
-
-def _trimmed(change: Change) -> Change:
-    """Without the bases that both alleles end with, then without those that both begin with."""
-    contig, start, ref, alt = change
-    suffix = len(commonprefix([ref[::-1], alt[::-1]]))  # noqa: RUF071 - of letters
-    ref, alt = ref[: len(ref) - suffix], alt[: len(alt) - suffix]
-    prefix = len(commonprefix([ref, alt]))  # noqa: RUF071
-    return Change(contig, start + prefix, ref[prefix:], alt[prefix:])
 
 
 def _left_aligned(change: Change, reference: Reference) -> Change:

@@ -240,50 +240,38 @@ def label_contigs(
     `place_peaks` gives them. `numbers` chooses some of all bins, counted from 0 over the
     contigs, and the contigs that have some.
     """
-    contigs = source.reference.contigs
+    reference, labelling = source.reference, source.labelling
+    contigs, size = reference.contigs, labelling.bin_size
     before = 0  # bins of the contigs that were passed
-    for number, contig in enumerate(progress(contigs, "labelling bins", len(contigs))):
-        here = range(source.labelling.bins(contigs[contig]))
+    for number, (contig, length) in enumerate(progress(contigs.items(), "labelling bins", len(contigs))):
+        count = labelling.bins(length)
+        here = range(count)
         if numbers is not None:
-            first, before = before, before + len(here)
+            first, before = before, before + count
             here = here[max(numbers.start - first, 0) : max(numbers.stop - first, 0)]
             if not here:
                 continue
-        own = [track.get(contig) for track in peaks]
-        yield _label_contig(source, number, contig, own, banned.get(contig, NO_INTERVALS), here)
-
-
-def _label_contig(
-    source: BinSource,
-    number: int,
-    contig: str,
-    peaks: Sequence[Intervals | None],
-    banned: Intervals,
-    here: range,
-) -> LabeledBins:
-    """Label the bins `here` of the contig of a number."""
-    reference, labelling = source.reference, source.labelling
-    length, size = reference.contigs[contig], labelling.bin_size
-    # Drawn for all bins of the contig, so that a bin's draw is its own.
-    draws = np.random.default_rng((labelling.seed, number)).random(labelling.bins(length))
-    sampled = draws[here.start : here.stop] < labelling.negative_fraction
-    labels = PackedLabels.empty(len(here), len(peaks))
-    for track, intervals in enumerate(peaks):
-        if intervals is not None:
-            positive = labelling.positive_bins(intervals, length)
-            begin, end = np.searchsorted(positive, [here.start, here.stop])
-            labels.mark(track, positive[begin:end] - here.start)
-    wanted = np.flatnonzero(labels.any() | sampled)
-    starts = (wanted + here.start) * labelling.stride
-    assigned = source.splits.assign(contig, starts, size, labelling.window)
-    free = np.flatnonzero(assigned >= 0)
-    allowed = free[~banned.overlap(starts[free], starts[free] + size)]
-    kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
-    outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
-    dropped = [*outside, len(free) - len(allowed), len(allowed) - len(kept)]
-    rows = wanted[kept]
-    owners, packed = np.full(len(rows), number, np.int64), labels.take(rows).packed
-    return LabeledBins(owners, starts[kept], assigned[kept], sampled[rows], packed, np.array(dropped))
+        # Drawn for all bins of the contig, so that a bin's draw is its own.
+        draws = np.random.default_rng((labelling.seed, number)).random(count)
+        sampled = draws[here.start : here.stop] < labelling.negative_fraction
+        labels = PackedLabels.empty(len(here), len(peaks))
+        for track, placed in enumerate(peaks):
+            if contig in placed:
+                positive = labelling.positive_bins(placed[contig], length)
+                begin, end = np.searchsorted(positive, [here.start, here.stop])
+                labels.mark(track, positive[begin:end] - here.start)
+        wanted = np.flatnonzero(labels.any() | sampled)
+        starts = (wanted + here.start) * labelling.stride
+        assigned = source.splits.assign(contig, starts, size, labelling.window)
+        free = np.flatnonzero(assigned >= 0)
+        overlap = banned.get(contig, NO_INTERVALS).overlap(starts[free], starts[free] + size)
+        allowed = free[~overlap]
+        kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
+        outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
+        dropped = np.array([*outside, len(free) - len(allowed), len(allowed) - len(kept)])
+        rows = wanted[kept]
+        owners, packed = np.full(len(rows), number, np.int64), labels.take(rows).packed
+        yield LabeledBins(owners, starts[kept], assigned[kept], sampled[rows], packed, dropped)
 
 
 def _known_enough(reference: Reference, contig: str, starts: Positions, labelling: Labelling) -> Flags:

@@ -175,8 +175,14 @@ def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
     elements = [element.strip() for element in pattern.split(",") if element.strip()]
     if not elements:
         raise UsageError(f"tracks {pattern!r}: an empty list")
-    for element in elements:
-        found = _matching(tracks, element)
+    folded = [(track.name, track.name.casefold(), track.group.casefold()) for track in tracks]
+    for element, wanted in zip(elements, map(str.casefold, elements), strict=True):
+        # A name before a group, a group before a pattern.
+        found = (
+            {track for track, name, _ in folded if name == wanted}
+            or {track for track, _, group in folded if group == wanted}
+            or {track for track, *texts in folded if any(fnmatchcase(text, wanted) for text in texts)}
+        )
         if not found:
             raise UsageError(f"tracks: {element!r} is not a track, group or pattern{_near(tracks, element)}")
         chosen |= found
@@ -221,17 +227,6 @@ def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
     return tuple(result)
 
 
-def _matching(tracks: Sequence[Track], element: str) -> set[str]:
-    """Names of the tracks an element means: a name before a group, a group before a pattern."""
-    wanted = element.casefold()
-    folded = [(track.name, track.name.casefold(), track.group.casefold()) for track in tracks]
-    return (
-        {track for track, name, _ in folded if name == wanted}
-        or {track for track, _, group in folded if group == wanted}
-        or {track for track, *texts in folded if any(fnmatchcase(text, wanted) for text in texts)}
-    )
-
-
 def _near(tracks: Sequence[Track], element: str) -> str:
     known = {text.casefold(): text for track in tracks for text in (track.group, track.name)}
     # Whoever writes a cell or target alone, well or badly, means the tracks whose names hold it.
@@ -257,7 +252,12 @@ def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tu
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"{folder}: no such directory")
-    scheme = _scheme(names)
+    try:
+        scheme = re.compile(r"(?P<cell>[^.]+)\.(?P<target>[^.]+)" if names is None else names)
+    except re.error as error:
+        raise ConfigError(f"names {names!r} is not a regular expression: {error}") from None
+    if not scheme.groupindex.keys() & {"track", "cell", "target", "treatment"}:
+        raise ConfigError(f"names {names!r} has no group called track, cell, target or treatment")
     tracks = []
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
         peak_file = _PEAK_FILE.fullmatch(path.name)
@@ -274,15 +274,3 @@ def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tu
     if not tracks:
         raise DataError(f"{folder}: no .bed, .narrowPeak or .broadPeak file (also .gz) in it")
     return distinct(tracks, ".")
-
-
-def _scheme(names: str | None) -> re.Pattern[str]:
-    if names is None:
-        return re.compile(r"(?P<cell>[^.]+)\.(?P<target>[^.]+)")
-    try:
-        scheme = re.compile(names)
-    except re.error as error:
-        raise ConfigError(f"names {names!r} is not a regular expression: {error}") from None
-    if not scheme.groupindex.keys() & {"track", "cell", "target", "treatment"}:
-        raise ConfigError(f"names {names!r} has no group called track, cell, target or treatment")
-    return scheme
