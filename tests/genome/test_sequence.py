@@ -9,7 +9,6 @@ import resource
 from itertools import pairwise
 from pathlib import Path
 
-import pysam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,6 +37,7 @@ from bigbird_dna.genome.sequence import (
 from bigbird_dna.genome.splits import parse_named_region
 from bigbird_dna.genome.variants import scan_vcf
 from bigbird_dna.scoring.regions import bed_regions
+from tests.faults.downloads import bgzip
 from tests.golden.messages import fails
 from tests.toys import texts, written
 
@@ -325,15 +325,9 @@ def test_a_value_is_shown_in_little_room():
 TEXT = "".join(f"line {number}\n" for number in range(20_000))
 
 
-def write(path, kind, text=TEXT):
-    if kind == "plain":
-        path.write_text(text)
-    elif kind == "gzip":
-        path.write_bytes(gzip.compress(text.encode()))
-    else:
-        with pysam.BGZFile(str(path), "wb") as stream:
-            stream.write(text.encode())
-    return path
+def write(path, kind):
+    content = bgzip(TEXT.encode(), path.with_name("packed.gz")) if kind == "bgzip" else TEXT
+    return written(path, content, packed=kind == "gzip")
 
 
 @pytest.mark.parametrize("kind", ["plain", "gzip", "bgzip"])

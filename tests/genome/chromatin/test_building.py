@@ -25,16 +25,8 @@ from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
-from tests.toys import (
-    MOTIFS,
-    Demo,
-    lines,
-    random_model,
-    region_splits,
-    small_tokenizer,
-    write_motif_genome,
-    written,
-)
+from tests.simulate.test_simulate import covered, read_peaks
+from tests.toys import MOTIFS, random_model, region_splits, small_tokenizer, write_motif_genome, written
 
 DEMO = load_assembly("demo")
 
@@ -43,14 +35,6 @@ def rows_of(data: ChromatinData) -> dict[tuple[str, int], tuple[str, tuple[int, 
     places = zip(data.bins["contig"], data.bins["start"], strict=True)
     labels = map(tuple, data.labels.rows().tolist())
     return dict(zip(places, zip(data.bins["split"], labels, strict=True), strict=True))
-
-
-def covered(demo: Demo, track: Track, contig: str) -> np.ndarray:
-    mask = np.zeros(len(demo.sequences[contig]), bool)
-    for name, start, end, *_ in lines(track.file):
-        if name == contig:
-            mask[int(start) : int(end)] = True
-    return mask
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +48,11 @@ def demo_data(demo, tmp_path_factory) -> ChromatinData:
 
 
 def test_labels_agree_with_counting_bases(demo, demo_data):
-    tracks = read_tracks(demo.directory / "tracks.tsv")
+    peaks = [read_peaks(demo, track.name) for track in read_tracks(demo.directory / "tracks.tsv")]
     expected = {}
     for contig, sequence in demo.sequences.items():
         bins = len(sequence) // 200
-        masks = [covered(demo, track, contig)[: bins * 200] for track in tracks]
+        masks = [covered(len(sequence), own[contig])[: bins * 200] for own in peaks]
         labels = np.array([mask.reshape(bins, 200).sum(axis=1) > 100 for mask in masks]).T
         for number in np.flatnonzero(labels.any(axis=1)):
             start = int(number) * 200
