@@ -197,15 +197,15 @@ class TableLines(NamedTuple):
     rows: Iterator[tuple[str, list[str]]]
 
 
-def open_lines(path: Path) -> TableLines:
-    """Open a table of any size; lines that begin with ## and empty ones are passed over.
+def open_lines(path: Path, comment: str = "##") -> TableLines:
+    """Open a table of any size; lines that begin with `comment` and empty ones are passed over.
 
     The header may begin with #; an empty table has none. A row with more or fewer cells than it is a
     `DataError`, and so are two columns of one name.
     """
     lines = ((f"{path}: line {number}", line) for number, line in read_lines(Path(path)))
     filled = (
-        (where, line.split("\t")) for where, line in lines if line.strip() and not line.startswith("##")
+        (where, line.split("\t")) for where, line in lines if line.strip() and not line.startswith(comment)
     )
     where, header = next(filled, (str(path), [""]))
     header = [header[0].lstrip("#"), *header[1:]]

@@ -78,7 +78,12 @@ def read_annotation(path: Path) -> Iterator[tuple[int, tuple[Locus, str]]]:
         if len(kept) == _MOST:
             raise DataError(f"{path}: line {number}: more than {_MOST:,} transcripts and genes")
         kept.append(feature._replace(line=number))
-    chosen, reason = _choose(kept, types)
+    genes = [feature for feature in kept if feature.type in _GENES]
+    chosen, reason = genes, ", as the file has no mRNA or transcript"
+    if _MESSENGERS & types.keys() or not genes:
+        transcripts = [feature for feature in kept if feature.type not in _GENES]
+        ids = {feature.id for feature in transcripts if feature.id is not None}
+        chosen, reason = [feature for feature in transcripts if ids.isdisjoint(feature.parents)], ""
     if not chosen:
         raise DataError(
             f"{path}: no transcript, mRNA or gene on a strand; its features are {_shown_types(types)}"
@@ -129,16 +134,6 @@ def _features(
 
 def _shown_types(types: Counter[str]) -> str:
     return shown(f"{quoted(name)} {count:,}" for name, count in types.most_common()) or "none"
-
-
-def _choose(kept: list[_Feature], types: Counter[str]) -> tuple[list[_Feature], str]:
-    """The features whose 5' ends are the start sites, and why these."""
-    transcripts = [feature for feature in kept if feature.type not in _GENES]
-    genes = [feature for feature in kept if feature.type in _GENES]
-    if not _MESSENGERS & types.keys() and genes:
-        return genes, ", as the file has no mRNA or transcript"
-    ids = {feature.id for feature in transcripts if feature.id is not None}
-    return [feature for feature in transcripts if ids.isdisjoint(feature.parents)], ""
 
 
 def _transcript(columns: list[str]) -> _Feature | None:

@@ -15,7 +15,7 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.fasta import Chunk, ChunkBuffer
+from bigbird_dna.genome.fasta import Chunk, ChunkBuffer, record_chunks
 from bigbird_dna.genome.fields import check_name, quoted, whole_number
 from bigbird_dna.genome.sequence import Interval, describe_bad_letter, first_bad_letter
 
@@ -54,13 +54,12 @@ def stream_flat_file(path: Path, flat: FlatFormat, chunk_bases: int) -> Iterator
         if bad is not None:
             what = describe_bad_letter(raw[bad])
             raise DataError(f"{path}: record {name!r}, position {bad + 1}: {what}")
-        buffer = ChunkBuffer(name, chunk_bases)
-        yield from buffer.add_raw(raw)
-        yield from buffer.finish()
+        yield from record_chunks(name, [raw], chunk_bases)
 
 
 def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:
     """Name and letters of every record."""
+    from Bio import BiopythonParserWarning
     from Bio.GenBank.Scanner import EmblScanner, GenBankScanner  # slow to import
     from Bio.Seq import UndefinedSequenceError
 
@@ -68,8 +67,22 @@ def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:
     scanner = scanners[flat]()
     with open_bytes(path) as stream:
         lines = _Lines(path, stream, flat)
-        while (record := _next_record(scanner, lines)) is not None:
-            name = _name(record, lines)
+        while True:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", BiopythonParserWarning)
+                warnings.filterwarnings("error", _GRAVE, BiopythonParserWarning)
+                try:
+                    record = scanner.parse(lines, do_features=False)
+                except (*_FAULTS, Warning, StopIteration) as error:
+                    what = f"can't be read as {flat}: {error_text(error)}"
+                    raise DataError(f"{path}: line {lines.number}: {what}") from None
+            if record is None:
+                return
+            name = str(record.name if record.id in (None, "", ".") else record.id)
+            where = f"{path}: the record that ends in line {lines.number}"
+            if name.split() != [name] or name == "<unknown name>":
+                raise DataError(f"{where} has no name")
+            check_name(name, "name", where)
             try:
                 raw = bytes(record.seq)
             except UndefinedSequenceError:
@@ -82,33 +95,11 @@ def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:
             yield name, raw
 
 
-def _next_record(scanner: Any, lines: "_Lines") -> Any:
-    from Bio import BiopythonParserWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BiopythonParserWarning)
-        warnings.filterwarnings("error", _GRAVE, BiopythonParserWarning)
-        try:
-            return scanner.parse(lines, do_features=False)
-        except (*_FAULTS, Warning, StopIteration) as error:
-            where = f"{lines.path}: line {lines.number}"
-            raise DataError(f"{where}: can't be read as {lines.flat}: {error_text(error)}") from None
-
-
-def _name(record: Any, lines: "_Lines") -> str:
-    name = str(record.name if record.id in (None, "", ".") else record.id)
-    where = f"{lines.path}: the record that ends in line {lines.number}"
-    if name.split() != [name] or name == "<unknown name>":
-        raise DataError(f"{where} has no name")
-    return check_name(name, "name", where)
-
-
 class _Lines:
     """The lines of a flat file, counted; Biopython passes over text between records, this doesn't."""
 
     def __init__(self, path: Path, stream: IO[bytes], flat: FlatFormat) -> None:
         self.path = path
-        self.flat = flat
         self.number = 0
         self._text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace")
         self._start = _STARTS[flat]

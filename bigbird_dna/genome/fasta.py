@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
@@ -67,10 +67,6 @@ class ChunkBuffer:
                 place += self.size
             self.held, self.count = [text[place:]], len(text) - place
 
-    def add_raw(self, letters: bytes) -> Iterator[Chunk]:
-        """The next letters as a file has them, which have been found to be DNA."""
-        return self.add(clean_bytes(letters).decode("ascii"), count_ambiguous_bytes(letters))
-
     def finish(self) -> Iterator[Chunk]:
         """What is left."""
         yield self._chunk("".join(self.held), last=True)
@@ -80,6 +76,14 @@ class ChunkBuffer:
         self.start += len(sequence)
         self.ambiguous = 0
         return chunk
+
+
+def record_chunks(name: str, parts: Iterable[bytes], size: int) -> Iterator[Chunk]:
+    """The chunks of a record from its letters as a file has them, which have been found to be DNA."""
+    buffer = ChunkBuffer(name, size)
+    for letters in parts:
+        yield from buffer.add(clean_bytes(letters).decode("ascii"), count_ambiguous_bytes(letters))
+    yield from buffer.finish()
 
 
 def scan_fasta(path: Path) -> dict[str, int]:
@@ -134,15 +138,8 @@ def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
     """
     if chunk_bases < 1:
         raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
-    buffer: ChunkBuffer | None = None
-    for name, raw in _parts(Path(path)):
-        if buffer is None or name != buffer.contig:
-            if buffer is not None:
-                yield from buffer.finish()
-            buffer = ChunkBuffer(name, chunk_bases)
-        yield from buffer.add_raw(raw)
-    assert buffer is not None, "a file without records raises before"
-    yield from buffer.finish()
+    for name, parts in groupby(_parts(Path(path)), itemgetter(0)):
+        yield from record_chunks(name, (raw for _, raw in parts), chunk_bases)
 
 
 @contextmanager
@@ -323,7 +320,12 @@ class _Parser:
         lines = text.split(b"\n")
         letters = b"".join(lines)
         if not self.names and letters:
-            self._refuse_headless(text)
+            start = text.lstrip(b"\n")[:40]
+            if re.search(rb"[^\t\n\r -~]", start):
+                raise DataError(f"{self.path}: not a FASTA file (binary content)")
+            shown = start.split(b"\n")[0].decode("ascii")
+            what = f"the first line doesn't start with '>' ({shown!r})"
+            raise DataError(f"{self.path}: no FASTA header: {what}")
         if first_bad_letter(letters) is not None:
             self._refuse_letter(text)
         self._check_widths([len(line) for line in lines])
@@ -366,13 +368,6 @@ class _Parser:
             )
         if complete and (width < self.width or not width) and self.short_line is None:
             self.short_line, self.is_blank = line, not width
-
-    def _refuse_headless(self, text: bytes) -> None:
-        start = text.lstrip(b"\n")[:40]
-        if re.search(rb"[^\t\n\r -~]", start):
-            raise DataError(f"{self.path}: not a FASTA file (binary content)")
-        shown = start.split(b"\n")[0].decode("ascii")
-        raise DataError(f"{self.path}: no FASTA header: the first line doesn't start with '>' ({shown!r})")
 
     def _refuse_letter(self, text: bytes) -> None:
         position = first_bad_letter(text.replace(b"\n", b"N"))

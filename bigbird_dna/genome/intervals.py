@@ -5,7 +5,6 @@ Only the first three columns count. The formats are 0-based and half-open, as ev
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -16,7 +15,7 @@ from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import Assembly, contig_finder, shown
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
-from bigbird_dna.genome.sequence import MOST_CONTIGS, Intervals
+from bigbird_dna.genome.sequence import MOST_CONTIGS, NO_INTERVALS, Intervals
 
 _MOST_PEAKS = 30_000_000  # of a file: what memory has room for
 
@@ -192,14 +191,8 @@ class Places(NamedTuple):
 
     def clipped(self, contig: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The parts of `[start, end)` of a contig that lie in them."""
-        contig = self.name(contig)
-        if contig not in self.regions:
-            return
-        found = self.regions[contig]
-        if found is None:
-            yield start, end
-            return
-        yield from found.clipped(start, end)
+        found = self.regions.get(self.name(contig), NO_INTERVALS)
+        yield from [(start, end)] if found is None else found.clipped(start, end)
 
     def parts(self, contig: str, length: int) -> list[int]:
         """Sizes in bp of the regions of a contig of `length` bp."""
@@ -235,7 +228,6 @@ def find_places(
         return None
     find = contig_finder(known, names)
 
-    @cache
     def name(contig: str) -> str:
         return find(contig) or contig
 
@@ -247,26 +239,15 @@ def find_places(
     wanted = {name(contig) for contig in contigs}
     if regions is None:
         return Places(dict.fromkeys(wanted), name)
-    placed = _placed(read_peaks(Path(regions)), name, known, str(where))
-    if wanted:
-        placed = {contig: found for contig, found in placed.items() if contig in wanted}
-    return Places(placed, name)
-
-
-def _placed(
-    peaks: Peaks, name: Callable[[str], str], known: Mapping[str, int], where: str
-) -> dict[str, Intervals | None]:
+    peaks = read_peaks(Path(regions))
     if not len(peaks):
-        raise DataError(f"{peaks.path}: no regions in the file")
-    unknown = {
-        contig: len(found.starts) for contig, found in peaks.contigs.items() if name(contig) not in known
-    }
-    if len(unknown) == len(peaks.contigs):
-        raise DataError(
-            f"{peaks.path}: none of its contigs ({shown(unknown)}) is in {where} ({shown(known)})"
-        )
-    warn_of_absent(peaks.path, "regions", where, unknown)
-    return {**Intervals.joined((name(contig), found) for contig, found in peaks.contigs.items())}
+        raise DataError(f"{regions}: no regions in the file")
+    absent = {c: len(found.starts) for c, found in peaks.contigs.items() if name(c) not in known}
+    if len(absent) == len(peaks.contigs):
+        raise DataError(f"{regions}: none of its contigs ({shown(absent)}) is in {where} ({shown(known)})")
+    warn_of_absent(regions, "regions", where, absent)
+    placed = Intervals.joined((name(contig), found) for contig, found in peaks.contigs.items())
+    return Places({c: found for c, found in placed.items() if c in wanted or not wanted}, name)
 
 
 def warn_of_absent(

@@ -3,8 +3,6 @@
 A training sees every base hundreds of times, and to read a window from a compressed file takes its time.
 """
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +15,9 @@ Letters = NDArray[np.uint8]
 BLOCK = 1 << 18  # bp read at a time, a multiple of 4
 
 _N = ord("N")
+# The four letters that a byte stands for, as one number whose bytes they are.
+_CODES = np.arange(256)[:, None] >> np.array([0, 2, 4, 6]) & 3
+_QUADRUPLES = np.frombuffer(b"ACGT", np.uint8)[_CODES].view(np.uint32).reshape(-1)
 _COMPLEMENT = np.frombuffer(bytes.maketrans(b"ACGT", b"TGCA"), np.uint8)
 
 
@@ -33,20 +34,12 @@ class _PackedBlock:
 
     def read(self, start: int, end: int, into: Letters) -> None:
         first = start // 4
-        found = _quadruples()[self._bases[first : -(-end // 4)]].view(np.uint8)
+        found = _QUADRUPLES[self._bases[first : -(-end // 4)]].view(np.uint8)
         into[:] = found[start - 4 * first : end - 4 * first]
         if self._unknown is not None:
             first = start // 8
             unknown = np.unpackbits(self._unknown[first : -(-end // 8)])
             into[unknown[start - 8 * first : end - 8 * first].view(bool)] = _N
-
-
-@lru_cache(maxsize=1)
-def _quadruples() -> NDArray[np.uint32]:
-    """The four letters that a byte stands for, as one number whose bytes they are."""
-    codes = np.arange(256)[:, None] >> np.array([0, 2, 4, 6]) & 3
-    letters: Letters = np.frombuffer(b"ACGT", np.uint8)[codes]
-    return np.asarray(letters.view(np.uint32).reshape(-1), np.uint32)
 
 
 class PackedReference:
@@ -83,15 +76,12 @@ class PackedReference:
         while first < last:
             number = first // BLOCK
             end = min(last, (number + 1) * BLOCK)
-            block = self._blocks.get((contig, number)) or self._load(contig, number)
+            if (contig, number) not in self._blocks:
+                whole = Interval(contig, number * BLOCK, min((number + 1) * BLOCK, self.contigs[contig]))
+                self._blocks[contig, number] = _PackedBlock(self.reference.fetch(whole))
+            block = self._blocks[contig, number]
             block.read(first - number * BLOCK, end - number * BLOCK, into[first - start : end - start])
             first = end
-
-    def _load(self, contig: str, number: int) -> _PackedBlock:
-        start = number * BLOCK
-        interval = Interval(contig, start, min(start + BLOCK, self.contigs[contig]))
-        block = self._blocks[contig, number] = _PackedBlock(self.reference.fetch(interval))
-        return block
 
 
 def turn(letters: Letters) -> Letters:

@@ -264,7 +264,15 @@ def lift(loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], 
     same contig, as `Assembly.match` does; without one the locus is unmapped. Blocks that lead beyond the ends
     that their chain states, or those beyond their contig, are a `DataError`.
     """
-    chains, lengths = _read_chain(Path(chain))
+    with scratch_directory() as directory:
+        # What is read is what was checked: the reader takes any numbers, and cut files for whole ones.
+        copy = directory / "checked.chain"
+        with open_bytes(chain) as stream, copy.open("w", encoding="utf-8") as checked:
+            lengths = _check_chains(chain, stream, checked)
+        try:
+            chains = ChainFile(str(copy))
+        except (OSError, ValueError, RuntimeError, LookupError, OverflowError) as error:
+            raise DataError(f"{chain}: not a usable chain file: {error_text(error)}") from None
     names = list(chains)
     renamed: dict[str, str | None] = {}
     lifted = Lifted([], [])
@@ -289,20 +297,6 @@ def lift(loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], 
             f"{chain}: nothing can be lifted: the contigs are {shown(renamed)}, the chain's {shown(names)}"
         )
     return lifted
-
-
-def _read_chain(path: Path) -> tuple[ChainFile, dict[str, int]]:
-    """The chains of a file, and the lengths of the contigs that they lead to."""
-    with scratch_directory() as directory:
-        # What is read is what was checked: the reader takes any numbers, and cut files for whole ones.
-        copy = directory / "checked.chain"
-        with open_bytes(path) as stream, copy.open("w", encoding="utf-8") as checked:
-            lengths = _check_chains(path, stream, checked)
-        try:
-            chains = ChainFile(str(copy))
-        except (OSError, ValueError, RuntimeError, LookupError, OverflowError) as error:
-            raise DataError(f"{path}: not a usable chain file: {error_text(error)}") from None
-    return chains, lengths
 
 
 def _check_chains(path: Path, stream: IO[bytes], copy: IO[str]) -> dict[str, int]:

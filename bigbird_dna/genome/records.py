@@ -17,7 +17,7 @@ can't link anything any more.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, cast, get_args
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,9 @@ from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.fields import quoted, write_rows
-from bigbird_dna.genome.seeds import batches, kmers_of, run_sizes, run_starts, within_runs
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.splits import Split
+from bigbird_dna.genome.similarity import batches, kmers_of, run_sizes, run_starts, within_runs
+from bigbird_dna.genome.splits import SPLITS, Split
 
 LONGEST = 100_000
 """bp of a window; what is longer is a contig."""
@@ -184,39 +184,34 @@ def similar_groups(sequences: Sequence[str], threshold: float, *, most_kmers: in
     least = -(-needed // _KEPT)
     shared, prefixes = _matrices(kmers, needed - least)
     labels = np.arange(len(sequences))
-    compare = _RecordComparison(shared, needed)
     for _ in range(_ROUNDS):
-        linked = compare.link(labels, _chains(prefixes, labels))
+        linked = _linked(labels, _chains(prefixes, labels), shared, needed)
         if linked is labels:
             break
         labels = linked
         prefixes = _between(prefixes, labels)
     for pairs in _candidates(prefixes, labels, least):
-        labels = compare.link(labels, pairs)
+        labels = _linked(labels, pairs, shared, needed)
     return pd.factorize(labels)[0]
 
 
 def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> RecordKmers:
     """The k-mers of each sequence without N, each with its reverse complement taken for one."""
-    bases = sum(map(len, sequences))
     k = _SHORT if sequences and min(map(len, sequences)) < _SHORT_BELOW else _LONG
-    parts = -(-bases // most)  # one of so many k-mers is looked at
-    keys = [_batch_keys(sequences[a:b], a, k, parts) for a, b in batches([len(one) for one in sequences])]
-    whole = np.concatenate([np.empty(0, np.uint64), *keys])
+    parts = -(-sum(map(len, sequences)) // most)  # one of so many k-mers is looked at
+    keys = [np.empty(0, np.uint64)]  # row · 2^32 + k-mer
+    for first, last in batches([len(one) for one in sequences]):
+        kmers = kmers_of(sequences[first:last], k)
+        codes, kept = kmers.codes, kmers.known
+        if parts > 1:
+            mixed = (codes ^ (codes >> np.uint32(15))) * np.uint32(0x9E3779B1)
+            kept = kept & ((mixed >> np.uint32(1)) % np.uint32(parts) == 0)
+        here = ((kmers.rows[kept] + first).astype(np.uint64) << np.uint64(32)) | codes[kept]
+        here.sort()
+        keys.append(here[run_starts(here)])
+    whole = np.concatenate(keys)
     rows = (whole >> np.uint64(32)).astype(np.int64)
     return RecordKmers(rows, whole.astype(np.uint32), np.bincount(rows, minlength=len(sequences)))
-
-
-def _batch_keys(sequences: Sequence[str], first: int, k: int, parts: int) -> npt.NDArray[np.uint64]:
-    """Sorted `row · 2^32 + k-mer` of some sequences, of which the first is row `first`."""
-    kmers = kmers_of(sequences, k)
-    codes, kept = kmers.codes, kmers.known
-    if parts > 1:
-        mixed = (codes ^ (codes >> np.uint32(15))) * np.uint32(0x9E3779B1)
-        kept = kept & ((mixed >> np.uint32(1)) % np.uint32(parts) == 0)
-    keys = ((kmers.rows[kept] + first).astype(np.uint64) << np.uint64(32)) | codes[kept]
-    keys.sort()
-    return np.asarray(keys[run_starts(keys)], np.uint64)
 
 
 def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matrix, csr_matrix]:
@@ -300,26 +295,20 @@ def _candidates(prefixes: csr_matrix, labels: Labels, least: npt.NDArray[np.int6
         first = last
 
 
-class _RecordComparison(NamedTuple):
-    """Whether pairs are similar, by all k-mers that they share."""
-
-    shared: csr_matrix
-    needed: npt.NDArray[np.int64]  # (N,) of a sequence's k-mers in a similar one
-
-    def link(self, labels: Labels, pairs: Pairs) -> Labels:
-        """The groups after the similar ones of some pairs are linked; `labels` itself if none is new."""
-        batch = max(BATCH // max(int(np.diff(self.shared.indptr).max(initial=1)), 1), 1)
-        for first in range(0, len(pairs), batch):
-            some = pairs[first : first + batch]
-            some = some[labels[some[:, 0]] != labels[some[:, 1]]]
-            one, other = some.T
-            overlap = np.asarray(self.shared[one].multiply(self.shared[other]).sum(axis=1)).ravel()
-            similar = some[overlap >= np.maximum(self.needed[one], self.needed[other])]
-            if len(similar):
-                shape = len(labels), len(labels)
-                edges = csr_matrix((np.ones(len(similar), np.int8), labels[similar].T), shape=shape)
-                labels = connected_components(edges, directed=False)[1][labels].astype(np.int64)
-        return labels
+def _linked(labels: Labels, pairs: Pairs, shared: csr_matrix, needed: npt.NDArray[np.int64]) -> Labels:
+    """The groups after the pairs are linked that share the `needed` (N,) of both; `labels` if none is new."""
+    batch = max(BATCH // max(int(np.diff(shared.indptr).max(initial=1)), 1), 1)
+    for first in range(0, len(pairs), batch):
+        some = pairs[first : first + batch]
+        some = some[labels[some[:, 0]] != labels[some[:, 1]]]
+        one, other = some.T
+        overlap = np.asarray(shared[one].multiply(shared[other]).sum(axis=1)).ravel()
+        similar = some[overlap >= np.maximum(needed[one], needed[other])]
+        if len(similar):
+            shape = len(labels), len(labels)
+            edges = csr_matrix((np.ones(len(similar), np.int8), labels[similar].T), shape=shape)
+            labels = connected_components(edges, directed=False)[1][labels].astype(np.int64)
+    return labels
 
 
 SHARES: Mapping[Split, float] = {"train": 0.8, "valid": 0.1, "test": 0.1}
@@ -332,13 +321,10 @@ def read_splits(path: Path) -> dict[str, Split]:
     Lines that begin with `#` are comments; columns after the second are not read.
     """
     splits: dict[str, Split] = {}
-    is_first = True
-    for number, line in read_lines(Path(path)):
-        if not line.strip() or line.startswith("#"):
-            continue
+    rows = (row for row in read_lines(Path(path)) if row[1].strip() and not row[1].startswith("#"))
+    for count, (number, line) in enumerate(rows):
         where, fields = f"{path}: line {number}", line.split("\t")
-        header, is_first = is_first and tuple(fields[:2]) == _COLUMNS[:2], False
-        if header:
+        if count == 0 and tuple(fields[:2]) == _COLUMNS[:2]:
             continue
         if len(fields) < 2:
             raise DataError(f"{where}: expected a record's name, a tab and its split, found {quoted(line)}")
@@ -409,8 +395,6 @@ def check_splits(splits: Sequence[Split], positive: npt.NDArray[np.bool_], where
     """
     counts = Counter(zip(splits, positive.tolist(), strict=True))
     for label, noun in ((True, "positive"), (False, "negative")):
-        if label not in positive:
-            continue
-        for split in get_args(Split):
-            if not counts[split, label]:
-                raise DataError(f"{where}: no {noun} is in split {split!r}")
+        missing = [split for split in SPLITS if not counts[split, label]]
+        if missing and label in positive:
+            raise DataError(f"{where}: no {noun} is in split {missing[0]!r}")

@@ -187,13 +187,19 @@ class Reference:
         self._file = None
 
     def _open(self) -> FastaIndex:
-        """Open the file if it isn't; the index of its content."""
+        """Open the file if it isn't, refusing another content than before; the index of its content."""
         # A file handle inherited by fork shares its position with the parent: every process opens
         # its own.
         if self._file is None or self._process != os.getpid():
             handle = open_handle(self.path)
             try:
-                self._check(handle)
+                identity = Identity.of(os.fstat(handle))
+                if identity != self._identity:
+                    index = recall(self.path, identity) or _prove(self.path, handle)
+                    if self._index is not None and self._index.sha256 != index.sha256:
+                        raise DataError(f"{self.path}: was changed while it was in use: start again")
+                    self._index, self._identity = index, identity
+                    _write_index(self.path, index)
             finally:
                 os.close(handle)
             assert self._index is not None
@@ -201,17 +207,6 @@ class Reference:
             self._process = os.getpid()
         assert self._index is not None
         return self._index
-
-    def _check(self, handle: int) -> None:
-        """Find the index of the file, unless it is known; refuse another content than before."""
-        identity = Identity.of(os.fstat(handle))
-        if identity == self._identity:
-            return
-        index = recall(self.path, identity) or _prove(self.path, handle)
-        if self._index is not None and self._index.sha256 != index.sha256:
-            raise DataError(f"{self.path}: was changed while it was in use: start again")
-        self._index, self._identity = index, identity
-        _write_index(self.path, index)
 
 
 def _prove(path: Path, handle: int) -> FastaIndex:

@@ -186,7 +186,11 @@ def find_named(
             if found is None and _PATTERN.search(text):
                 patterns.append((key, text))
             elif found is None:
-                raise ConfigError(_unknown(key, text, contigs, assembly))
+                region = " or region (as 22:1,001-2,000)" if ":" in text else ""
+                raise ConfigError(
+                    f"genome.{key}: no contig{region} of the reference is {text!r} "
+                    f"({assembly.name}; the reference has {shown(contigs)}); {ALIAS_HINT}"
+                )
             elif contig is None:
                 regions.append(NamedRegion(f"genome.{key}", key, text, found))
             elif contig in whole:
@@ -211,14 +215,6 @@ def find_named(
         one, other = overlap
         raise ConfigError(f"{one.key}: {one.text!r} overlaps {other.text!r} of {other.key}")
     return named
-
-
-def _unknown(key: str, text: str, contigs: Collection[str], assembly: Assembly) -> str:
-    region = " or region (as 22:1,001-2,000)" if ":" in text else ""
-    return (
-        f"genome.{key}: no contig{region} of the reference is {text!r} "
-        f"({assembly.name}; the reference has {shown(contigs)}); {ALIAS_HINT}"
-    )
 
 
 def _fitting(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from io import BufferedReader
+from os.path import commonprefix
 from pathlib import Path
 from typing import IO, NamedTuple, Self, cast
 
@@ -111,8 +112,11 @@ def find_change(contig: str | None, start: int, ref: str, alt: str, reference: R
         return Note.REF_MISMATCH
     if ref == alt:
         return Note.NO_CHANGE
-    change = _trimmed(Change(contig, start, ref, alt))
-    first = change.start - start
+    # Without the bases that both alleles end with, then without those that both begin with.
+    suffix = len(commonprefix([ref[::-1], alt[::-1]]))  # noqa: RUF071 - of letters
+    ref, alt = ref[: len(ref) - suffix], alt[: len(alt) - suffix]
+    first = len(commonprefix([ref, alt]))  # noqa: RUF071
+    change = Change(contig, start + first, ref[first:], alt[first:])
     if "N" in found[first : first + len(change.ref)]:
         return Note.REF_UNKNOWN
     if "N" in change.ref + change.alt:
@@ -158,21 +162,6 @@ def _shape(alt: str) -> Note | None:
     if first_bad_letter(alt.encode("ascii", "replace")) is not None:
         return Note.NOT_BASES
     return None
-
-
-def _trimmed(change: Change) -> Change:
-    """Without the bases that both alleles end with, then without those that both begin with."""
-    contig, start, ref, alt = change
-    suffix = _shared(ref[::-1], alt[::-1])
-    ref, alt = ref[: len(ref) - suffix], alt[: len(alt) - suffix]
-    prefix = _shared(ref, alt)
-    return Change(contig, start + prefix, ref[prefix:], alt[prefix:])
-
-
-def _shared(one: str, other: str) -> int:
-    """How many letters two texts begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _left_aligned(change: Change, reference: Reference) -> Change:

@@ -22,7 +22,7 @@ places), at other distances (every spacing changed by at least 10 bp), or on bot
 turned round).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -95,13 +95,6 @@ class PlacedLoci(NamedTuple):
     def of(self, *kinds: str) -> NDArray[np.int64]:
         """Indices of the loci of the given kinds."""
         return np.flatnonzero(np.isin(self.kind, [KIND[name] for name in kinds]))
-
-
-def join(plans: Sequence[Plan]) -> Plan:
-    """One plan of all loci."""
-    shifts = np.cumsum([0] + [len(plan.kind) for plan in plans[:-1]])
-    moved = [plan._replace(locus=plan.locus + shift) for plan, shift in zip(plans, shifts, strict=True)]
-    return Plan(*map(np.concatenate, zip(*moved, strict=True)))
 
 
 def gaps(lengths: Positions) -> Plan:
@@ -279,8 +272,7 @@ def decoys(count: int, parameters: Parameters, rng: np.random.Generator) -> Plan
             alike = rows[(cores.present[rows] == pattern).all(axis=1)]
             change(cores, alike, np.flatnonzero(pattern), rng)
     kind = np.array([KIND["decoy-order"], KIND["decoy-distance"], KIND["decoy-strand"]])[way]
-    none: Positions = np.empty(0, dtype=np.int64)
-    return _plan(kind, cores, none, none, none, none.astype(bool))
+    return _plan(kind, cores)
 
 
 def _rotate(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator) -> None:
@@ -314,7 +306,12 @@ def _turn(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Gene
 
 
 def _plan(
-    kind: Positions, cores: Cores, owners: Positions, motif: Positions, offset: Positions, reverse: Flags
+    kind: Positions,
+    cores: Cores,
+    owners: Positions = _NONE,
+    motif: Positions = _NONE,
+    offset: Positions = _NONE,
+    reverse: Flags = _NONE > 0,
 ) -> Plan:
     """Core elements and further ones (of `owners`) as loci that begin at their first element."""
     count = len(kind)
@@ -336,3 +333,38 @@ def _plan(
         reverse=np.concatenate((cores.reverse[cores.present], reverse)),
         broken=np.zeros(len(locus), dtype=bool),
     )
+
+
+def plan_contig(length: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
+    """All loci of a contig."""
+    count = max(1, round(length / parameters.promoter_every))
+    runs = max(1, round(length / parameters.gap_every))
+    longest = max(min(parameters.gap_length[1], length // 50), 101)
+    sites = round(length / parameters.site_every)
+    plans = [
+        gaps(rng.integers(parameters.gap_length[0], longest, size=runs)),
+        promoters(count, parameters, rng),
+        decoys(round(count * parameters.decoys_per_promoter), parameters, rng),
+        enhancers(round(length / parameters.enhancer_every), parameters, rng),
+        distal("activator", round(length / parameters.activator_every), parameters, rng),
+        distal("silencer", round(length / parameters.silencer_every), parameters, rng),
+        *(lone_sites(factor, sites, parameters, rng) for factor in LONE_FACTORS),
+    ]
+    shifts = np.cumsum([0] + [len(plan.kind) for plan in plans[:-1]])
+    moved = [plan._replace(locus=plan.locus + shift) for plan, shift in zip(plans, shifts, strict=True)]
+    return Plan(*map(np.concatenate, zip(*moved, strict=True)))
+
+
+def draw_islands(
+    placed: PlacedLoci, length: int, parameters: Parameters, rng: np.random.Generator
+) -> list[tuple[int, int]]:
+    """CpG islands: over the TSS of some DPE-class promoters, and as many again as orphans anywhere."""
+    dpe = placed.anchor[placed.of("promoter-dpe")]
+    chosen = dpe[rng.random(len(dpe)) < parameters.island_fraction]
+    orphans = rng.integers(length, size=round(length / parameters.orphan_island_every))
+    centre = np.concatenate((chosen, orphans))
+    low, high = parameters.island_length
+    size = rng.integers(low, high + 1, size=len(centre))
+    start = np.clip(centre - (size * rng.uniform(0.3, 0.7, size=len(centre))).astype(int), 0, None)
+    end = np.minimum(start + size, length)
+    return list(zip(start.tolist(), end.tolist(), strict=True))

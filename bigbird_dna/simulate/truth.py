@@ -299,7 +299,12 @@ def _mutate(
         return None
     start, end, inserted = change
     effect = {"strong": "loss", "repair": "gain"}.get(place, "none")
-    before, after = _site_counts(codes, start, end, inserted)
+    left, right = codes[max(0, start - _REACH) : start], codes[end : end + _REACH]
+    middles = codes[start:end], np.array(inserted, dtype=np.uint8)
+    before, after = (
+        {one.name: sum(len(find_sites(one, text, turned)) for turned in (False, True)) for one in FACTORS}
+        for text in [np.concatenate((left, middle, right)) for middle in middles]
+    )
     # Bound or not, a closed site itself goes; nothing else may change.
     before[site.track] += -1 if site.state == "closed" else {"loss": -1, "gain": 1, "none": 0}[effect]
     if before != after:
@@ -354,23 +359,6 @@ def _indel(codes: Codes, position: int, rng: np.random.Generator) -> tuple[int, 
     if rng.random() < 0.5:
         return position, position + size, []
     return position, position, rng.integers(4, size=size).tolist()
-
-
-def _site_counts(
-    codes: Codes, start: int, end: int, inserted: list[int]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """How many sites each factor has around a variant, without and with it."""
-    left, right = codes[max(0, start - _REACH) : start], codes[end : end + _REACH]
-    counts = []
-    for middle in (codes[start:end], np.array(inserted, dtype=np.uint8)):
-        sequence = np.concatenate((left, middle, right))
-        counts.append(
-            {
-                motif.name: len(find_sites(motif, sequence)) + len(find_sites(motif, sequence, True))
-                for motif in FACTORS
-            }
-        )
-    return counts[0], counts[1]
 
 
 def _record(codes: Codes, start: int, end: int, inserted: list[int]) -> tuple[int, str, str]:

@@ -16,21 +16,14 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import UsageError
 from bigbird_dna.simulate.plan import (
     KINDS,
-    LONE_FACTORS,
     OFFSETS,
     PRESENCE,
     PlacedLoci,
-    Plan,
-    decoys,
-    distal,
-    enhancers,
-    gaps,
+    draw_islands,
     jitter,
-    join,
-    lone_sites,
     place,
+    plan_contig,
     plant,
-    promoters,
 )
 from bigbird_dna.simulate.sequence import (
     CORE,
@@ -80,10 +73,10 @@ def simulate_contig(
     streams = [np.random.default_rng(child) for child in seed.spawn(7)]
     planning, sequence, repeating, islanding, planting, peaking, varying = streams
 
-    placed = place(_plan(length, parameters, planning), length, planning)
+    placed = place(plan_contig(length, parameters, planning), length, planning)
     codes = background(length, parameters, sequence)
     repeats = lay_repeats(codes, families, parameters, repeating)
-    islands = _islands(placed, length, parameters, islanding)
+    islands = draw_islands(placed, length, parameters, islanding)
     lay_islands(codes, islands, parameters, islanding)
     masked = np.zeros(length, dtype=bool)
     for start, end, _, _ in repeats:
@@ -100,43 +93,6 @@ def simulate_contig(
     peaks |= factor_peaks(sites, length, peaking)
     variants = draw_variants(codes, placed, planted, sites, parameters, varying)
     return SimulatedContig(name, codes, masked, placed, islands, repeats, peaks, variants)
-
-
-def _plan(length: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
-    """All loci of a contig."""
-    count = max(1, round(length / parameters.promoter_every))
-    runs = max(1, round(length / parameters.gap_every))
-    longest = min(parameters.gap_length[1], length // 50)
-    lengths = rng.integers(parameters.gap_length[0], max(longest, 101), size=runs)
-    return join(
-        [
-            gaps(lengths),
-            promoters(count, parameters, rng),
-            decoys(round(count * parameters.decoys_per_promoter), parameters, rng),
-            enhancers(round(length / parameters.enhancer_every), parameters, rng),
-            distal("activator", round(length / parameters.activator_every), parameters, rng),
-            distal("silencer", round(length / parameters.silencer_every), parameters, rng),
-            *(
-                lone_sites(factor, round(length / parameters.site_every), parameters, rng)
-                for factor in LONE_FACTORS
-            ),
-        ]
-    )
-
-
-def _islands(
-    placed: PlacedLoci, length: int, parameters: Parameters, rng: np.random.Generator
-) -> list[tuple[int, int]]:
-    """CpG islands: over the TSS of some DPE-class promoters, and as many again as orphans anywhere."""
-    dpe = placed.anchor[placed.of("promoter-dpe")]
-    chosen = dpe[rng.random(len(dpe)) < parameters.island_fraction]
-    orphans = rng.integers(length, size=round(length / parameters.orphan_island_every))
-    centre = np.concatenate((chosen, orphans))
-    low, high = parameters.island_length
-    size = rng.integers(low, high + 1, size=len(centre))
-    start = np.clip(centre - (size * rng.uniform(0.3, 0.7, size=len(centre))).astype(int), 0, None)
-    end = np.minimum(start + size, length)
-    return list(zip(start.tolist(), end.tolist(), strict=True))
 
 
 _LINE = 60

@@ -16,7 +16,7 @@ import yaml
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.sources import inputs as sources
 from tests.cli.command import Run, refused
-from tests.genome.deepsea.small_bundle import (
+from tests.genome.chromatin.small_bundle import (
     SIZES,
     TRACKS,
     World,

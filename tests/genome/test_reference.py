@@ -4,20 +4,26 @@ import gzip
 import multiprocessing
 import os
 import pickle
+import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pysam
 import pytest
 from Bio import bgzf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome import packed
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
+from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from tests.golden.messages import fails
-from tests.toys import written
+from tests.toys import random_dna, written
 
 GENOME = {"c1": "ACGTTGCAGGATCCATTAGCN" * 17, "c2": "G" * 59 + "ATTA", "c3": "T"}
 
@@ -30,9 +36,9 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def reference(path):
-    with Reference(path) as opened:
-        yield opened
+def opened(path):
+    with Reference(path) as found:
+        yield found
 
 
 @given(
@@ -41,12 +47,12 @@ def reference(path):
     length=st.integers(0, 500),
     strand=st.sampled_from("+-"),
 )
-def test_fetch_is_a_slice_of_the_contig_between_endless_n(reference, contig, start, length, strand):
+def test_fetch_is_a_slice_of_the_contig_between_endless_n(opened, contig, start, length, strand):
     padded = "N" * 1000 + GENOME[contig] + "N" * 2000
     expected = padded[1000 + start : 1000 + start + length]
     if strand == "-":
         expected = reverse_complement(expected)
-    assert reference.fetch(Interval(contig, start, start + length, strand)) == expected
+    assert opened.fetch(Interval(contig, start, start + length, strand)) == expected
 
 
 def test_every_base_of_full_blocks_is_found(tmp_path):
@@ -77,11 +83,6 @@ def test_the_content_says_how_a_file_is_compressed(tmp_path, name, packed):
         assert reference.fetch(Interval("a", 2, 6)) == "GTTT"
     suffixes = ["", ".fai", ".gzi"] if packed else ["", ".fai"]
     assert sorted(path.parent.iterdir()) == [path.with_name(name + suffix) for suffix in suffixes]
-
-
-def test_an_unknown_contig_is_an_error(reference):
-    with fails(DataError):
-        reference.fetch(Interval("chr1", 0, 1))
 
 
 def test_a_copy_by_pickle_and_a_closed_one_read_on(path):
@@ -143,23 +144,16 @@ def test_prepare_writes_clean_sequence_and_counts(tmp_path):
     names = {path.name for path in output.parent.iterdir()}
     assert names == {"out.fa.gz", "out.fa.gz.fai", "out.fa.gz.gzi"}
     assert gzip.decompress(output.read_bytes()) == b">a\nACGTNNNNACGTN\n>b\nAC\n"
-
-
-def test_prepare_is_reproducible_and_its_own_fixed_point(tmp_path, path):
-    prepare_reference(path, tmp_path / "1.fa.gz")
-    prepare_reference(tmp_path / "1.fa.gz", tmp_path / "2.fa.gz")
-    assert (tmp_path / "1.fa.gz").read_bytes() == (tmp_path / "2.fa.gz").read_bytes()
-    assert (tmp_path / "1.fa.gz").read_bytes() == path.read_bytes()
-
-
-def test_a_long_record_keeps_lines_of_60_letters(tmp_path):
-    source, output = tmp_path / "in.fa", tmp_path / "out.fa.gz"
-    sequence = "ACGTTGCA" * 1_000_003
-    source.write_text(f">a\n{sequence}\n")
-    prepare_reference(source, output)
+    sequence = "ACGTTGCA" * 1_000_003  # a long record keeps lines of 60 letters
+    prepare_reference(written(source, f">a\n{sequence}\n"), output)
     _, *lines = gzip.decompress(output.read_bytes()).decode().splitlines()
     assert {len(line) for line in lines[:-1]} == {60}
     assert "".join(lines) == sequence
+
+
+def test_prepare_is_its_own_fixed_point(tmp_path, path):
+    prepare_reference(path, tmp_path / "1.fa.gz")
+    assert (tmp_path / "1.fa.gz").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize(("text", "assembly"), [(">a\nAC\n>b\nACGU\n", "demo"), (">a\nAC\n", "sacCer3")])
@@ -171,3 +165,91 @@ def test_a_failed_preparation_leaves_the_old_files_alone(tmp_path, text, assembl
     with pytest.raises(DataError):
         prepare_reference(source, output, load_assembly(assembly))
     assert {path: path.read_bytes() for path in output.parent.iterdir()} == before
+
+
+# Bases in memory are those of the file
+
+
+@pytest.fixture(params=[4, 1000, 1 << 18])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "BLOCK", request.param)
+
+
+places = st.tuples(
+    st.sampled_from(["a", "b", "c", "d"]),
+    st.integers(-300, 9300),
+    st.integers(0, 2500),
+    st.sampled_from("+-"),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(place=places)
+def test_any_interval_reads_as_from_the_file(reference: Reference, place: tuple) -> None:
+    contig, start, length, strand = place
+    interval = Interval(contig, start, start + length, strand)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed, "BLOCK", 1024)
+        assert PackedReference(reference).fetch(interval) == reference.fetch(interval)
+
+
+@pytest.mark.usefixtures("block")
+def test_windows_of_both_strands(reference: Reference) -> None:
+    bases = PackedReference(reference)
+    contigs, starts = ["a", "b", "d", "c", "b", "a"], [-40, 1990, 990, -30, 5950, 8999]
+    for _ in range(2):  # read from the file, and from memory
+        letters = bases.windows(contigs, starts, 100)
+        assert letters.shape == (6, 100) and letters.dtype == np.uint8
+        for strand, found in (("+", letters), ("-", turn(letters))):
+            pairs = zip(contigs, starts, strict=True)
+            windows = [Interval(contig, start, start + 100, strand) for contig, start in pairs]
+            assert texts(found) == [reference.fetch(window) for window in windows]
+    assert texts(bases.windows([], [], 100)) == []
+
+
+def test_the_file_is_read_once(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Interval] = []
+
+    def fetch(self: Reference, interval: Interval) -> str:
+        reads.append(interval)
+        return original(self, interval)
+
+    original = Reference.fetch
+    monkeypatch.setattr(Reference, "fetch", fetch)
+    bases = PackedReference(reference)
+    first = bases.windows(["a", "b"], [10, 1000], 3000)
+    assert sorted(reads) == [Interval("a", 0, 9000), Interval("b", 0, 6000)]
+    assert np.array_equal(bases.windows(["a", "b"], [10, 1000], 3000), first)
+    assert len(bases.fetch(Interval("b", 0, 6000))) == 6000
+    assert len(reads) == 2
+
+
+def test_threads_share_it(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "BLOCK", 256)
+    bases = PackedReference(reference)
+    windows = [Interval("a", start, start + 700) for start in range(0, 8000, 10)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(bases.fetch, windows)) == [reference.fetch(window) for window in windows]
+
+
+def test_another_contig_is_refused(reference: Reference) -> None:
+    bases = PackedReference(reference)
+    other = Interval("e", 0, 10)
+    for read in (
+        *(lambda: reference.fetch(other), lambda: bases.fetch(other)),
+        lambda: bases.windows(["a", "e"], [0, 0], 10),
+    ):
+        with fails(DataError):
+            read()
+
+
+def test_a_human_chromosome_takes_two_bits_a_base(make_reference: Callable[..., Reference]) -> None:
+    reference = make_reference(a=random_dna(1000, 1) * 600)
+    bases = PackedReference(reference)
+    bases.windows(["a"], [599_000], 10)
+    reference.fetch(Interval("a", 0, 600_000))  # its reader keeps what it has unpacked
+    tracemalloc.start()
+    bases.windows(["a", "a"], [0, 300_000], 10)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 131_072 <= held < 262_144  # of two blocks, of 262,144 bases each

@@ -1,12 +1,28 @@
 """Letters, intervals and windows of a sequence."""
 
+import gzip
+import io
+import itertools
+import math
+import os
+import resource
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.disk import compression
+from bigbird_dna.disk.compression import numbered_lines, open_bytes, read_lines
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome import variants
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder, write_tracks
+from bigbird_dna.genome.fasta import scan_fasta
+from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
+from bigbird_dna.genome.intervals import read_peaks
+from bigbird_dna.genome.promoters import read_loci, read_promoters
 from bigbird_dna.genome.sequence import (
     Interval,
     Locus,
@@ -18,7 +34,12 @@ from bigbird_dna.genome.sequence import (
     reverse_complement,
     window_around,
 )
+from bigbird_dna.genome.splits import parse_named_region
+from bigbird_dna.genome.variants import scan_vcf
+from bigbird_dna.scoring.regions import bed_regions
+from tests.faults.downloads import bgzip
 from tests.golden.messages import fails
+from tests.toys import texts, written
 
 IUPAC = set("RYSWKMBDHV")
 
@@ -44,18 +65,10 @@ def test_any_other_character_is_an_error_with_its_place(before, bad):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("ACGU", "position 4: 'U' is not a DNA letter (is this RNA?)"),
-        ("MKVLA", "position 4: 'L' is not a DNA letter (is this a protein?)"),
-        ("AC-GT", "position 3: '-' is not a DNA letter"),
-        ("AC GT", "position 3: ' ' is not a DNA letter"),
-        ("ACÄGT", "position 3: 'Ä' is not a DNA letter"),
-        ("AC\x00", "position 3: byte 0x00 is not a DNA letter"),
-    ],
+    ("text", "place"), [("ACGU", 4), ("MKVLA", 4), ("AC-GT", 3), ("AC GT", 3), ("ACÄGT", 3), ("AC\x00", 3)]
 )
-def test_errors_say_what_the_letter_hints_at(text, message):
-    with fails(DataError, message):
+def test_errors_say_what_the_letter_hints_at(text, place):
+    with fails(DataError, f"record 'a': position {place}: "):
         clean(text, "record 'a'")
 
 
@@ -66,28 +79,23 @@ def test_reverse_complement_pairs_the_bases_in_reverse(sequence):
     assert reverse_complement(reverse_complement(sequence)) == sequence
 
 
-@pytest.mark.parametrize(("sequence", "share"), [("", 0.0), ("ACGT", 0.0), ("NNAC", 0.5), ("N", 1)])
-def test_fraction_n(sequence, share):
-    assert fraction_n(sequence) == share
-
-
 def test_an_interval_has_its_half_open_length_and_may_reach_beyond_the_contig():
-    assert len(Interval("1", -3, 4)) == 7
-    assert len(Interval("1", 5, 5)) == 0
+    assert (len(Interval("1", -3, 4)), len(Interval("1", 5, 5))) == (7, 0)
     assert bool(Interval("1", 5, 5))
+    for start, end, within in ((0, 10, True), (-1, 9, False), (1, 11, False)):
+        assert inside(Interval("1", start, end), {"1": 10}) is within
+    assert not inside(Interval("2", 0, 1), {"1": 10})
+    for sequence, share in (("", 0.0), ("ACGT", 0.0), ("NNAC", 0.5), ("N", 1)):
+        assert fraction_n(sequence) == share
 
 
-@pytest.mark.parametrize("strand", ["", ".", "plus"])
-def test_a_strand_is_plus_or_minus(strand):
+@pytest.mark.parametrize(("start", "end", "strand"), [(0, 1, ""), (0, 1, "."), (0, 1, "plus"), (5, 4, "+")])
+def test_an_interval_that_cannot_be_is_refused(start, end, strand):
     with fails(ValueError):
-        Interval("1", 0, 1, strand)
-    with fails(ValueError):
-        Locus("1", 0, strand, "x")
-
-
-def test_an_interval_does_not_end_before_it_starts():
-    with fails(ValueError):
-        Interval("1", 5, 4)
+        Interval("1", start, end, strand)
+    if strand != "+":
+        with fails(ValueError):
+            Locus("1", 0, strand, "x")
 
 
 CONTIG = "ACGTTGCAGGATCCATTAGC" * 5
@@ -111,19 +119,6 @@ def test_the_window_of_the_paper_lies_5000_before_and_3000_after():
     assert minus == Interval("1", 7001, 15_001, "-")
 
 
-@pytest.mark.parametrize(
-    ("interval", "expected"),
-    [
-        (Interval("1", 0, 10), True),
-        (Interval("1", -1, 9), False),
-        (Interval("1", 1, 11), False),
-        (Interval("2", 0, 1), False),
-    ],
-)
-def test_inside(interval, expected):
-    assert inside(interval, {"1": 10}) is expected
-
-
 @given(st.integers(1, 2000), st.integers(1, 300), st.integers(1, 400))
 def test_tiles_mirror_themselves_and_leave_no_gap_above_a_stride(length, size, stride):
     starts = list(centred_tiles(length, size, stride))
@@ -145,14 +140,9 @@ def test_tiles_mirror_themselves_and_leave_no_gap_above_a_stride(length, size, s
 @pytest.mark.parametrize(
     ("length", "size", "stride", "expected"),
     [
-        (100, 100, 10, [0]),
-        (100, 40, 30, [0, 30, 60]),
-        (100, 40, 60, [0, 60]),
-        (101, 41, 25, [0, 25, 35, 60]),
-        (100, 40, 25, [0, 25, 35, 60]),
-        (110, 40, 40, [0, 30, 40, 70]),
-        (40, 100, 10, [-30]),
-        (40, 101, 10, [-31]),
+        *((100, 100, 10, [0]), (100, 40, 30, [0, 30, 60]), (100, 40, 60, [0, 60])),
+        *((101, 41, 25, [0, 25, 35, 60]), (100, 40, 25, [0, 25, 35, 60]), (110, 40, 40, [0, 30, 40, 70])),
+        *((40, 100, 10, [-30]), (40, 101, 10, [-31])),
     ],
 )
 def test_tiles_by_hand(length, size, stride, expected):
@@ -163,3 +153,222 @@ def test_tiles_by_hand(length, size, stride, expected):
 def test_tiles_want_positive_sizes(arguments):
     with fails(ValueError):
         list(centred_tiles(*arguments))
+
+
+# Names and numbers that tables can hold, and lines of any length, in every reader of text
+
+
+NO_NUMBERS = [
+    *("", " 5", "5 ", "+5", "-5", "1_000", "1,000", "٣", "५", "²", "0x5", "5.0", "1e3", "9" * 5000, "nan")
+]
+VCF = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n{}\t{}\t{}\tA\tC\t.\t.\t.\n"
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(0, 5))
+def test_a_number_is_its_digits(number, zeros):
+    assert whole_number("0" * zeros + str(number)) == number
+
+
+@pytest.mark.parametrize("text", [*NO_NUMBERS, str(2**31), str(2**63), str(2**64)])
+def test_what_is_no_number_is_none(text):
+    assert whole_number(text) is None
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.text("0123456789.eE+-_ infaNx٣", max_size=12))
+def test_a_decimal_is_what_python_writes_and_never_more_than_it_takes(number, text):
+    assert decimal(repr(number)) == number
+    assert decimal(f"{number / 2:.3e}") == float(f"{number / 2:.3e}")
+    found = decimal(text)
+    assert found is None or (found == float(text) and math.isfinite(found))
+    for wrong in ("1_0", "٣", "inf", "nan", "1e999", " 1", "1 ", "", "0x1p3", "1" * 10_000):
+        assert decimal(wrong) is None
+
+
+@given(st.text())
+def test_a_name_that_passes_keeps_a_table_together(name):
+    try:
+        check_name(name, "track", "here")
+    except DataError as error:
+        assert str(error).isprintable() and len(str(error)) < 300
+        return
+    line = f"{name}\t1\n"
+    assert not line.startswith("#")
+    assert line.splitlines() == [line[:-1]]
+    assert line[:-1].split("\t") == [name, "1"]
+
+
+# A reader, the name of its file, and its file with places for a contig, a position and a name.
+READERS = [
+    (read_peaks, "x.bed", "{}\t{}\t90\t{}\n"),
+    (lambda path: list(bed_regions(path, texts(c="ACGT" * 100))), "x.bed", "{}\t{}\t90\t{}\n"),
+    (read_promoters, "x.bed", "{}\t{}\t6\t{}\t0\t+\n"),
+    (read_promoters, "x.sga", "{}\tTSS\t{}\t+\t1\t{}\n"),
+    (read_loci, "x.tsv", "contig\tposition\tstrand\tname\n{}\t{}\t+\t{}\n"),
+    (scan_vcf, "x.vcf", VCF),
+]
+
+
+@pytest.mark.parametrize(("read", "name", "text"), READERS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_reader_of_lines_refuses_what_would_break_a_table(tmp_path, read, name, text, packed):
+    def table(*fields: str) -> Path:
+        return written(tmp_path / (f"{name}.gz" if packed else name), text.format(*fields), packed)
+
+    read(table("c", "5", "n"))
+    for wrong in NO_NUMBERS:
+        with fails(DataError) as caught:
+            read(table("c", wrong, "n"))
+        assert len(str(caught.value)) < 400
+    for mark in ("\0", "\x0b", "\x0c", "\r", "\x1c", "\x1e", "\x85", "\x7f", "\u2028", "\u2029"):
+        for fields in ((f"c{mark}", "5", "n"), ("c", "5", f"n{mark}n")):
+            with fails(DataError):
+                read(table(*fields))
+
+
+def test_a_contig_that_would_be_a_comment_is_refused(tmp_path):
+    fasta = written(tmp_path / "x.fa", ">#c\nACGT\n")
+    with fails(DataError):
+        scan_fasta(fasta)
+    for mark in ("\0", "\x0b", "\x85", "\u2028"):
+        fasta.write_text(f">c{mark}x\nACGT\n")
+        try:
+            assert list(scan_fasta(fasta)) == ["c"]  # some of them are blanks
+        except DataError as error:
+            assert "control character" in str(error)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "#a", "a\rb", "a\u2028b", "a\x00b", "a" * 1001])
+def test_tracks_that_would_break_a_table_are_refused(tmp_path, name):
+    with fails(DataError):
+        write_tracks(tmp_path / "t.tsv", [Track(name, "TF")])
+    assert not (tmp_path / "t.tsv").exists()
+    for other in (Track("a", "T\nF"), Track("a", "TF", extra={"note": "x\ty"})):
+        with fails(DataError):
+            write_tracks(tmp_path / "t.tsv", [other])
+    if len(name) < 200 and "\0" not in name:
+        (tmp_path / "peaks").mkdir()
+        (tmp_path / "peaks" / f"{name}.bed").write_text("c\t1\t2\n")
+        with fails(DataError):
+            tracks_from_folder(tmp_path / "peaks", "TF")
+
+
+@pytest.mark.parametrize("text", ["c:٣-5", "c:1_0-20", f"c:{'9' * 5000}", f"c:1-{'9' * 5000}"])
+def test_a_named_region_has_plain_numbers(text):
+    with fails(ConfigError):
+        parse_named_region(text, {"c": 100}, load_assembly("demo"))
+
+
+lines = st.lists(st.text("ab\t é", max_size=9), max_size=12)
+
+
+@settings(max_examples=200)
+@given(lines, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.integers(1, 40), st.booleans())
+def test_lines_are_those_of_the_text(tmp_path, wanted, newline, ends, block, mark):
+    text = newline.join(wanted) + newline * ends
+    path = written(tmp_path / "x", ("\ufeff" * mark + text).encode() or b"\n")
+    expected = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compression, "READ_BYTES", block)
+        found = list(read_lines(path))
+        raw = list(numbered_lines(path, io.BytesIO(text.encode()), first=7))
+    assert found == list(enumerate(expected, start=1))
+    assert raw == ([] if not text else [(n, line.encode()) for n, line in enumerate(expected, start=7)])
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 40), st.booleans())
+def test_lines_up_to_the_longest_are_read(lengths, block, ends):
+    text = b"\n".join(b"x" * length for length in lengths) + b"\n" * ends
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compression, "READ_BYTES", block)
+        reading = numbered_lines(Path("x"), io.BytesIO(text), 15)
+        if max(lengths) <= 15:
+            assert len(list(reading)) == len(lengths) - (not ends and not lengths[-1])
+        else:
+            first = next(n for n, length in enumerate(lengths, start=1) if length > 15)
+            with fails(DataError, first):
+                list(reading)
+
+
+@pytest.mark.parametrize(
+    ("read", "suffix", "start"),
+    [
+        (lambda path: list(itertools.islice(read_lines(path), 9)), ".txt", b""),
+        (read_peaks, ".bed", b""),
+        (read_tracks, ".tsv", b"track\tgroup\n"),
+        (read_promoters, ".bed.gz", b""),
+        (scan_vcf, ".vcf", b"##fileformat=VCFv4.2\n"),
+        (scan_fasta, ".fa", b">"),
+    ],
+)
+@pytest.mark.parametrize("letter", [b"\0", b"x"])
+def test_a_line_without_an_end_takes_little_memory(tmp_path, monkeypatch, read, suffix, start, letter):
+    monkeypatch.setattr(variants, "LONGEST_LINE", 1 << 24)
+    path = tmp_path / f"bomb{suffix}"
+    with gzip.open(path, "wb", compresslevel=1) as stream:
+        stream.write(start)
+        for _ in range(80):
+            stream.write(letter * (1 << 20))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with fails(DataError):
+        read(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KB
+
+
+def test_a_value_is_shown_in_little_room():
+    assert quoted("a\nb") == "'a\\nb'"
+    assert len(quoted("x" * 10**6)) < 100
+
+
+# Plain, gzip and bgzip read alike; what is cut or something else says so.
+
+TEXT = "".join(f"line {number}\n" for number in range(20_000))
+
+
+def write(path, kind):
+    content = bgzip(TEXT.encode(), path.with_name("packed.gz")) if kind == "bgzip" else TEXT
+    return written(path, content, packed=kind == "gzip")
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "bgzip"])
+def test_content_decides_not_the_name(tmp_path, kind):
+    path = write(tmp_path / "file.txt", kind)
+    assert compression.compression(path) == kind
+    with open_bytes(path) as stream:
+        assert stream.read().decode() == TEXT
+    path.write_bytes(gzip.compress(b"one\r\n") + gzip.compress(b"two"))  # several members are one file
+    assert list(read_lines(path)) == [(1, "one"), (2, "two")]
+
+
+PACKED = gzip.compress(TEXT.encode(), mtime=0)
+FLIPPED = PACKED[:5000] + bytes([PACKED[5000] ^ 0xFF]) + PACKED[5001:]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"BZh91AY&SY", b"PK\x03\x04rest", b"fine\n\xff\xfe\n"),
+        *(PACKED[: len(PACKED) // 2], PACKED[:-9], FLIPPED),
+    ],
+)
+def test_other_content_and_damage_are_named(tmp_path, content):
+    (tmp_path / "x").write_bytes(content)
+    with fails(DataError, tmp_path / "x"):
+        list(read_lines(tmp_path / "x"))
+
+
+@pytest.mark.parametrize("left_out", [0.5, 28])
+def test_a_bgzip_file_without_its_last_block_is_truncated(tmp_path, left_out):
+    path = write(tmp_path / "x.gz", "bgzip")
+    content = path.read_bytes()
+    path.write_bytes(content[: -int(left_out if left_out > 1 else len(content) * left_out)])
+    with fails(DataError), open_bytes(path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["absent", ".", "pipe"])
+def test_a_missing_file_a_directory_and_a_pipe(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    for read in (compression.compression, lambda path: next(read_lines(path))):
+        with fails(DataError):
+            read(tmp_path / name)

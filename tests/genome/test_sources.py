@@ -25,7 +25,7 @@ from bigbird_dna.genome.sources.inputs import (
 from bigbird_dna.genome.sources.transfer import find_fault
 from tests.faults.downloads import bgzip, tar
 from tests.golden.messages import fails, message
-from tests.toys import written
+from tests.toys import cases, written
 
 
 def test_every_entry_is_complete() -> None:
@@ -73,35 +73,29 @@ def test_sources_of_a_configuration() -> None:
     assert find_inputs(annotated).keys[name] == "sacCer3.annotation"
     assert annotation_file(_genome()) is None
     assert check_sources(_genome(**HUMAN))["chain"].from_assembly == "GRCh38"
+    assert set(check_sources(_genome(promoters=None))) == {"reference"}
+    assert own_files(_genome(promoters=None)) == {}
 
 
 def test_sources_of_deepseas_data() -> None:
     published = ChromatinConfig(data=ChromatinDataConfig(tracks="deepsea"))
-    human = _genome(**HUMAN).model_copy(update={"chromatin": published})
-    found = check_sources(human)
-    assert [source.key for source in found.values()][-3:] == [
-        *("DeepSEA.bundle", "DeepSEA.bins", "DeepSEA.tracks")
+    found = check_sources(_genome(**HUMAN).model_copy(update={"chromatin": published}))
+    assert [source.key.partition(".")[::2] for source in found.values()][-3:] == [
+        ("DeepSEA", role) for role in ("bundle", "bins", "tracks")
     ]
     assert len({source.file for source in found.values()}) == len(found) == 6
     for other in (Config(), _genome()):
-        other = other.model_copy(update={"chromatin": human.chromatin})
         with fails(ConfigError):
-            check_sources(other)
+            check_sources(other.model_copy(update={"chromatin": published}))
 
 
 @pytest.mark.parametrize(
     "keys",
     [
-        {"reference": "hg99"},
-        {"promoters": "x.sga"},
-        {"chain": "x.chain"},
-        {"chain": "GRCh37.chain", "promoters": None},
-        {"reference": None},
-        {"reference": None, "assembly": "demo"},
-        {"reference": "GRCh37.reference"},
-        {"promoters": "GRCh38.promoters"},
-        {"chain": "GRCh37.chain"},
-        {"annotation": "x.gtf"},
+        *({"reference": name} for name in ("hg99", None, "GRCh37.reference")),
+        *({"promoters": name} for name in ("x.sga", "GRCh38.promoters")),
+        *({"chain": "x.chain"}, {"chain": "GRCh37.chain"}, {"chain": "GRCh37.chain", "promoters": None}),
+        *({"reference": None, "assembly": "demo"}, {"annotation": "x.gtf"}),
         {"annotation": "sacCer3.annotation", "promoters": None},
         {**HUMAN, "annotation": "sacCer3.annotation"},
     ],
@@ -133,9 +127,9 @@ def test_files_instead_of_sources(tmp_path: Path) -> None:
     assert check_sources(_genome(**other)) == {}
     with fails(ConfigError):
         check_sources(_genome(**{**other, "promoters": "sacCer3.promoters"}))
-    missing = _genome(reference="gone.fa").model_copy(update={"data_dir": str(local)})
-    with fails(ConfigError):
-        check_sources(missing)
+    for gone in (_genome(reference="gone.fa"), _genome().model_copy(update={"data_dir": "missing"})):
+        with fails(ConfigError):
+            check_sources(gone.model_copy(update={"data_dir": gone.data_dir or str(local)}))
 
 
 def test_an_alias_file_is_found_like_a_reference(tmp_path: Path) -> None:
@@ -152,17 +146,6 @@ def test_an_alias_file_is_found_like_a_reference(tmp_path: Path) -> None:
     assert find_assembly(config).name == "x"
     with fails(ConfigError):
         check_sources(parse_config({"genome": {"assembly": "custom", "name": "x"}}))
-
-
-def test_a_reference_without_promoters() -> None:
-    assert set(check_sources(_genome(promoters=None))) == {"reference"}
-    assert own_files(_genome(promoters=None)) == {}
-
-
-def test_local_data_of_a_configuration(tmp_path: Path) -> None:
-    config = _genome().model_copy(update={"data_dir": str(tmp_path / "missing")})
-    with fails(ConfigError):
-        check_sources(config)
 
 
 TEXT = "".join(f"chr1\t{start}\t{start + 200}\n" for start in range(0, 40_000, 200)).encode()
@@ -212,36 +195,23 @@ ENTRY: dict[str, Any] = {
 
 
 def test_an_entry_is_read(tmp_path: Path) -> None:
-    (tmp_path / "sources.yaml").write_text(yaml.safe_dump({"a.b": ENTRY}))
-    source = read_sources(tmp_path / "sources.yaml")["a.b"]
+    source = read_sources(written(tmp_path / "sources.yaml", yaml.safe_dump({"a.b": ENTRY})))["a.b"]
     assert (source.key, source.file, source.from_assembly) == ("a.b", "a.gz", "other")
     assert (source.urls, source.size) == (("https://a/a.gz",), 1_000_000)
 
 
+ADDRESSES = (
+    *("https://ä/b", "https://a/b c", "https://a/\r\nHost: b", "file:///etc/passwd", "https://", "https://["),
+    "https://a:99999/",
+)
 WRONG: dict[str, list[object]] = {
-    "file": ["../a", ".a", ""],
-    "licence": ["a\nb"],
-    "citation": [7],
-    "from": [["x"]],
-    "urls": [
-        *([], "https://a", [7], None),
-        *(
-            [address]
-            for address in (
-                *("https://ä/b", "https://a/b c", "https://a/\r\nHost: b", "file:///etc/passwd", "https://"),
-                *("https://[", "https://a:99999/"),
-            )
-        ),
-    ],
-    "checksum": ["md5:1", "crc:00", 7],
-    "megabytes": [0, "1", True, float("nan"), 10**400],
-    "sha": ["x"],
+    **{"file": ["../a", ".a", ""], "licence": ["a\nb"], "citation": [7], "from": [["x"]], "sha": ["x"]},
+    "urls": [[], "https://a", [7], None, *([address] for address in ADDRESSES)],
+    **{"checksum": ["md5:1", "crc:00", 7], "megabytes": [0, "1", True, float("nan"), 10**400]},
 }
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [(field, one) for field, values in WRONG.items() for one in values]
-)
+@pytest.mark.parametrize(("field", "value"), cases(WRONG))
 def test_values_that_cannot_be(tmp_path: Path, field: str, value: object) -> None:
     entry = {**ENTRY, field: value}
     if value is None:
@@ -263,9 +233,6 @@ def test_local_data_comes_before_the_working_directory(
     assert locate("peaks", None) == Path("peaks")
     assert locate("nowhere", str(local)) == Path("nowhere")
     assert locate(str(here / "only"), str(local)) == here / "only"
-
-
-def test_names_that_no_file_can_have(tmp_path: Path) -> None:
-    for name in ("x" * 300, "a/" * 3000, "a\0b"):
+    for name in ("x" * 300, "a/" * 3000, "a\0b"):  # that no file can have
         assert locate(name, str(tmp_path)) == Path(name)
         assert not is_file(Path(name)) and not is_directory(Path(name))

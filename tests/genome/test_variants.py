@@ -2,6 +2,7 @@
 
 import gzip
 from itertools import pairwise
+from os.path import commonprefix
 from pathlib import Path
 
 import pysam
@@ -32,17 +33,11 @@ from tests.golden.messages import fails
 from tests.toys import texts, written
 
 
-def shared(first: str, second: str) -> int:
-    """How many letters two texts begin with in common."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
-
-
 def normal_form(before: str, after: str) -> Change:
     """The leftmost smallest replacement that turns one contig into the other: from whole strings."""
-    suffix = shared(before[::-1], after[::-1])
+    suffix = len(commonprefix([before[::-1], after[::-1]]))  # noqa: RUF071 - of letters
     rest, other = before[: len(before) - suffix], after[: len(after) - suffix]
-    prefix = shared(rest, other)
+    prefix = len(commonprefix([rest, other]))  # noqa: RUF071
     return Change("c", prefix, rest[prefix:], other[prefix:])
 
 
@@ -116,67 +111,46 @@ def test_normal_form_moves_through_long_repeats() -> None:
 SEQUENCE = "ACGTTTGCANNNRACGTAacgt"
 
 
-@pytest.mark.parametrize(
-    ("contig", "start", "ref", "alt", "expected"),
-    [
-        ("c", 0, "A", ".", Note.NO_ALT),
-        ("c", 0, "A", "*", Note.SPANNING_DELETION),
-        ("c", 0, "A", "<DEL>", Note.SYMBOLIC),
-        ("c", 0, "A", "<*>", Note.SYMBOLIC),
-        ("c", 0, "A", "A<ctg1>", Note.SYMBOLIC),
-        ("c", 0, "A", "A[17:198982[", Note.BREAKEND),
-        ("c", 0, "A", "]<ctg>:5]A", Note.BREAKEND),
-        ("c", 0, "A", "A.", Note.BREAKEND),
-        ("c", 0, "A", ".A", Note.BREAKEND),
-        ("c", 0, "A", "-", Note.NOT_BASES),
-        ("c", 0, "A", "AÄ", Note.NOT_BASES),
-        ("c", 0, "-", "A", Note.NOT_BASES),
-        (None, 0, "A", "C", Note.CONTIG_UNKNOWN),
-        ("c", -1, "N", "C", Note.BEYOND_CONTIG),
-        ("c", 22, "A", "C", Note.BEYOND_CONTIG),
-        ("c", 21, "TA", "C", Note.BEYOND_CONTIG),
-        ("c", 1, "A", "C", Note.REF_MISMATCH),
-        ("c", 0, "ACC", "A", Note.REF_MISMATCH),
-        ("c", 0, "N", "C", Note.REF_MISMATCH),
-        ("c", 0, "R", "C", Note.REF_MISMATCH),
-        ("c", 0, "A", "a", Note.NO_CHANGE),
-        ("c", 9, "N", "N", Note.NO_CHANGE),
-        ("c", 9, "N", "A", Note.REF_UNKNOWN),
-        ("c", 9, "A", "C", Note.REF_UNKNOWN),
-        ("c", 12, "R", "G", Note.REF_UNKNOWN),
-        ("c", 12, "A", "G", Note.REF_UNKNOWN),
-        ("c", 0, "A", "N", Note.AMBIGUOUS),
-        ("c", 0, "A", "Y", Note.AMBIGUOUS),
-        ("c", 0, "A", "AR", Note.AMBIGUOUS),
-        ("c", 0, "a", "g", Change("c", 0, "A", "G")),
-        ("c", 18, "A", "G", Change("c", 18, "A", "G")),
-        ("c", 21, "T", "TA", Change("c", 22, "", "A")),
-        ("c", 1, "CGT", "CTA", Change("c", 2, "GT", "TA")),
-        ("c", 12, "NA", "NC", Change("c", 13, "A", "C")),
-        ("c", 12, "RAC", "RC", Change("c", 13, "A", "")),
-    ],
-)
-def test_what_becomes_of_an_allele(
-    tmp_path: Path, contig: str | None, start: int, ref: str, alt: str, expected: Change | Note
-) -> None:
+# Start, REF and ALT of alleles by what becomes of them.
+ALLELES: dict[Change | Note, str] = {
+    Note.NO_ALT: "0 A .",
+    Note.SPANNING_DELETION: "0 A *",
+    Note.SYMBOLIC: "0 A <DEL>; 0 A <*>; 0 A A<ctg1>",
+    Note.BREAKEND: "0 A A[17:198982[; 0 A ]<ctg>:5]A; 0 A A.; 0 A .A",
+    Note.NOT_BASES: "0 A -; 0 A AÄ; 0 - A",
+    Note.BEYOND_CONTIG: "-1 N C; 22 A C; 21 TA C",
+    Note.REF_MISMATCH: "1 A C; 0 ACC A; 0 N C; 0 R C",
+    Note.NO_CHANGE: "0 A a; 9 N N",
+    Note.REF_UNKNOWN: "9 N A; 9 A C; 12 R G; 12 A G",
+    Note.AMBIGUOUS: "0 A N; 0 A Y; 0 A AR",
+    Change("c", 0, "A", "G"): "0 a g",
+    Change("c", 18, "A", "G"): "18 A G",
+    Change("c", 22, "", "A"): "21 T TA",
+    Change("c", 2, "GT", "TA"): "1 CGT CTA",
+    Change("c", 13, "A", "C"): "12 NA NC",
+    Change("c", 13, "A", ""): "12 RAC RC",
+}
+
+
+def test_what_becomes_of_an_allele(tmp_path: Path) -> None:
     path = written(tmp_path / "x.fa", f">c\n{SEQUENCE}\n")  # as it is: `write_fasta` would take the R away
     with Reference(path) as reference:
-        assert find_change(contig, start, ref, alt, reference) == expected
-
-
-def test_every_note_is_its_name_and_has_a_meaning() -> None:
+        for expected, alleles in ALLELES.items():
+            for start, ref, alt in map(str.split, alleles.split(";")):
+                assert find_change("c", int(start), ref, alt, reference) == expected, (start, ref, alt)
+        assert find_change(None, 0, "A", "C", reference) == Note.CONTIG_UNKNOWN
     assert all(str(note) == note.name and note.meaning for note in Note)
 
 
-@pytest.mark.parametrize("count", range(1, OFFSET_SPAN + 2))
-def test_offsets_are_distinct_even_and_symmetric(count: int) -> None:
-    offsets = window_offsets(count)
-    assert len(set(offsets)) == count
-    assert sorted(-offset for offset in offsets) == list(offsets)
-    if count > 1:
-        assert offsets[-1] - offsets[0] == OFFSET_SPAN
-        steps = {right - left for left, right in pairwise(offsets)}
-        assert max(steps) - min(steps) <= 2
+def test_offsets_are_distinct_even_and_symmetric() -> None:
+    for count in range(1, OFFSET_SPAN + 2):
+        offsets = window_offsets(count)
+        assert len(set(offsets)) == count
+        assert sorted(-offset for offset in offsets) == list(offsets)
+        if count > 1:
+            assert offsets[-1] - offsets[0] == OFFSET_SPAN
+            steps = {right - left for left, right in pairwise(offsets)}
+            assert max(steps) - min(steps) <= 2
 
 
 @pytest.mark.parametrize("count", [0, -1, OFFSET_SPAN + 2])
@@ -200,9 +174,7 @@ def test_contigs_by_their_other_names() -> None:
     assert fragment("NC_000022.10") is None and fragment("NC_000022.11") is None
     own = contig_finder({"scaffold_1": 50}, None)
     assert own("scaffold_1") == "scaffold_1" and own("chr1") is None
-
-
-def test_yeast_chromosome_ten_is_not_the_human_x() -> None:
+    # Yeast's chromosome ten is not the human X.
     find = contig_finder({row.name: row.length for row in load_assembly("sacCer3").contigs}, None)
     assert find("chrX") == find("X") and find("chr22") is None
 
@@ -239,9 +211,6 @@ def test_every_line_and_column_is_kept(tmp_path: Path) -> None:
     assert first[:5] == (5, "c", 4, "A", ("C", "<DEL>", "*"))
     assert second[:5] == (6, "c", 6, "ac", ("G]c:9]",))
     assert third[:5] == (7, "HLA:1", -1, "N", (".",))
-
-
-def test_genotypes_are_kept(tmp_path: Path) -> None:
     text = vcf_text("c\t5\t.\tA\tC\t.\t.\t.\tGT:DP\t0|1:3\t./.", columns=f"{COLUMNS}\tFORMAT\ta\tb")
     _, columns, (record,) = read(written(tmp_path / "x.vcf", text))
     assert record.rest == "GT:DP\t0|1:3\t./."
@@ -263,12 +232,9 @@ def test_the_ways_a_file_may_be_packed(tmp_path: Path) -> None:
     windows.write_bytes(marked)
     pysam.tabix_compress(str(windows), str(blocked), force=True)
     assert read(blocked) == expected
-
-
-def test_bytes_that_are_no_utf8_survive(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.vcf", vcf_text(*RECORDS).encode("latin-1"))
-    meta, _, _ = read(path)
-    assert meta[1].encode("utf-8", "surrogateescape") == path.read_bytes().splitlines()[1]
+    raw = vcf_text(*RECORDS).encode("latin-1")  # no UTF-8
+    meta, _, _ = read(written(plain, raw))
+    assert meta[1].encode("utf-8", "surrogateescape") == raw.splitlines()[1]
 
 
 GOOD = "c\t5\t.\tA\tC\t.\t.\t."
@@ -282,17 +248,10 @@ def test_bcf_is_refused(tmp_path: Path) -> None:
         scan_vcf(path)
 
 
-@pytest.mark.parametrize(
-    ("places", "is_sorted"),
-    [
-        ("", True),
-        ("a1", True),
-        ("a1 a1 a2 b1 c7", True),
-        ("b9 a1", True),
-        ("a2 a1", False),
-        ("a1 b1 a2", False),
-    ],
-)
+SORTED = {"": True, "a1": True, "a1 a1 a2 b1 c7": True, "b9 a1": True, "a2 a1": False, "a1 b1 a2": False}
+
+
+@pytest.mark.parametrize(("places", "is_sorted"), SORTED.items())
 def test_whether_a_file_is_sorted(tmp_path: Path, places: str, is_sorted: bool) -> None:
     records = [f"{place[0]}\t{place[1:]}\t.\tACG\tA\t.\t.\t." for place in places.split()]
     furthest = max([int(place[1:]) + 2 for place in places.split()], default=0)

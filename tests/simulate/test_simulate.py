@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.promoters import read_promoters
@@ -37,41 +39,28 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def snapshot(directory: Path) -> dict[str, bytes]:
-    files = (path for path in directory.rglob("*") if path.is_file())
-    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+    paths = [path for path in directory.rglob("*") if path.is_file()]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
 
 # Files
 
 
-def test_the_seed_decides_every_byte(tmp_path: Path) -> None:
-    for name, seed in (("one", 5), ("two", 5), ("other", 6)):
-        simulate(tmp_path / name, seed, megabases=0.1)
-    one, two, other = (snapshot(tmp_path / name) for name in ("one", "two", "other"))
-    assert one == two
-    assert one.keys() == other.keys()
-    assert {name for name in one if one[name] == other[name]} <= {
-        "tracks.tsv", "genome.fa.gz.fai"
-    }  # fmt: skip
-
-
-def test_outputs_replace_older_ones_and_leave_other_files(tmp_path: Path) -> None:
-    simulate(tmp_path / "fresh", 1, 0.1)
+def test_the_seed_decides_every_byte_and_outputs_replace_older_ones(tmp_path: Path) -> None:
+    simulate(tmp_path / "fresh", 5, 0.1)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "notes.txt").write_text("mine")
-    simulate(tmp_path / "used", 2, 0.1)
-    simulate(tmp_path / "used", 1, 0.1)
-    used = snapshot(tmp_path / "used")
-    assert used.pop("notes.txt") == b"mine"
-    assert used == snapshot(tmp_path / "fresh")
+    simulate(tmp_path / "used", 6, 0.1)
+    fresh, other = snapshot(tmp_path / "fresh"), snapshot(tmp_path / "used")
+    assert fresh.keys() == other.keys() - {"notes.txt"}
+    assert {name for name in fresh if fresh[name] == other[name]} <= {"tracks.tsv", "genome.fa.gz.fai"}
+    simulate(tmp_path / "used", 5, 0.1)
+    assert snapshot(tmp_path / "used") == fresh | {"notes.txt": b"mine"}
 
 
 def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **options: object) -> None:
-        raise RuntimeError("disk full")
-
-    monkeypatch.setattr(pysam, "tabix_index", fail)
-    with pytest.raises(RuntimeError):
+    monkeypatch.setattr(pysam, "tabix_index", None)
+    with pytest.raises(TypeError):
         simulate(tmp_path, 1, 0.1)
     assert snapshot(tmp_path) == {}
 
@@ -96,12 +85,6 @@ def test_contig_lengths_sum_to_the_size(megabases: float) -> None:
     assert all(0.1 <= lengths[name] / total <= 0.15 for name in ("demo5", "demo6"))
 
 
-def test_sequences_have_the_lengths_that_the_truth_names(demo: Demo) -> None:
-    expected = contig_lengths(MEGABASES, Parameters())
-    assert {name: len(sequence) for name, sequence in demo.sequences.items()} == expected
-    assert {name: entry["length"] for name, entry in demo.truth["contigs"].items()} == expected
-
-
 # Composition
 
 
@@ -119,6 +102,9 @@ def test_chains_have_the_gc_and_the_cpg_depletion_asked_for(gc: float, cpg_odds:
 
 
 def test_the_genome_looks_like_one(demo: Demo) -> None:
+    expected = contig_lengths(MEGABASES, Parameters())
+    assert {name: len(sequence) for name, sequence in demo.sequences.items()} == expected
+    assert {name: entry["length"] for name, entry in demo.truth["contigs"].items()} == expected
     for name, sequence in demo.sequences.items():
         upper = sequence.upper()
         counts = Counter(upper)
@@ -129,13 +115,6 @@ def test_the_genome_looks_like_one(demo: Demo) -> None:
         islands = [(start, end) for start, end, kind, _ in demo.loci[name] if kind == "island"]
         inside = "".join(upper[start:end] for start, end in islands)
         assert cpg_ratio(inside) > 0.7 > 0.6 > cpg_ratio(upper)
-
-
-def cpg_ratio(sequence: str) -> float:
-    return len(sequence) * sequence.count("CG") / (sequence.count("C") * sequence.count("G"))
-
-
-def test_gc_varies_in_long_segments(demo: Demo) -> None:
     segments = [
         np.isin(encode(sequence[start : start + 10_000]), (1, 2)).mean()
         for sequence in demo.sequences.values()
@@ -144,6 +123,10 @@ def test_gc_varies_in_long_segments(demo: Demo) -> None:
     # Independent bases would give a deviation of 0.005.
     assert np.std(segments) > 0.025
     assert np.corrcoef(segments[:-1], segments[1:])[0, 1] > 0.3
+
+
+def cpg_ratio(sequence: str) -> float:
+    return len(sequence) * sequence.count("CG") / (sequence.count("C") * sequence.count("G"))
 
 
 @settings(max_examples=20, deadline=None)
@@ -239,11 +222,8 @@ def test_promoters_are_as_many_as_planned_on_either_strand(demo: Demo) -> None:
 
 
 def test_the_grammar_tells_promoters_where_5mers_fall_short(demo: Demo) -> None:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import roc_auc_score
-
     scores = {
-        name: [grammar_scores(encode(sequence), Parameters(), reverse) for reverse in (False, True)]
+        name: [grammar_scores(encode(sequence), reverse) for reverse in (False, True)]
         for name, sequence in demo.sequences.items()
     }
     best: dict[str, list[float]] = {"promoter": [], "decoy": []}
@@ -257,7 +237,8 @@ def test_the_grammar_tells_promoters_where_5mers_fall_short(demo: Demo) -> None:
 
     windows, labels, truth, train = promoter_windows(demo, scores)
     assert roc_auc_score(labels[~train], truth[~train]) >= 0.99
-    counts = np.stack([five_mers(window) for window in windows])
+    numbers = np.lib.stride_tricks.sliding_window_view(np.stack(windows), 5, axis=1) @ 4 ** np.arange(5)
+    counts = np.stack([np.bincount(row, minlength=1024) for row in numbers]).astype(np.float64)
     counts = (counts - counts[train].mean(0)) / (counts[train].std(0) + 1e-6)
     model = LogisticRegression(C=1e-4, max_iter=200).fit(counts[train], labels[train])
     auroc = roc_auc_score(labels[~train], model.decision_function(counts[~train]))
@@ -295,11 +276,6 @@ def promoter_windows(demo: Demo, scores: dict[str, list[np.ndarray]]) -> tuple[l
                 truth.append(scores[name][int(minus)][begin + (99 if minus else 300)])
                 train.append(name not in ("demo5", "demo6"))
     return windows, np.array(labels), np.array(truth), np.array(train)
-
-
-def five_mers(window: np.ndarray) -> np.ndarray:
-    index = sum(window[i : len(window) - 4 + i].astype(np.int64) * 4 ** (4 - i) for i in range(5))
-    return np.bincount(index, minlength=1024).astype(np.float64)
 
 
 # Tracks
@@ -424,51 +400,31 @@ def test_variants_do_what_they_claim(demo: Demo) -> None:
 
 # The true grammar as a scorer: what a perfect model of the demo's promoters would know.
 
-Scores = NDArray[np.float32]
+BACKGROUND = np.array([0.28, 0.22, 0.22, 0.28])
+MARGIN = 150  # bp beyond the sequence, where no element is
 
-_BACKGROUND = np.array([0.28, 0.22, 0.22, 0.28])
 
-
-def grammar_scores(codes: Codes, parameters: Parameters, reverse: bool = False) -> Scores:
+def grammar_scores(codes: Codes, reverse: bool = False) -> NDArray[np.float64]:
     """(length,) scores in bits of every position as the TSS of a promoter on the strand asked for.
 
     Elements that would leave the sequence count as absent.
     """
     if reverse:
-        return grammar_scores(COMPLEMENT[codes[::-1]], parameters)[::-1]
-    ratios = [
-        _placed(_ratios(codes, motif, parameters), int(offset), int(spread))
-        for motif, offset, spread in zip(CORE, OFFSETS, jitter(parameters), strict=True)
-    ]
-    classes = (parameters.tata_fraction, 1 - parameters.tata_fraction)
-    total = np.zeros(len(codes))
-    for share, presence in zip(classes, PRESENCE.values(), strict=True):
-        product = np.full(len(codes), share)
-        for chance, ratio in zip(presence, ratios, strict=True):
-            product *= 1 - chance + chance * ratio
-        total += product
-    return np.log2(np.maximum(total, 1e-30)).astype(np.float32)
-
-
-def _ratios(codes: Codes, motif: Motif, parameters: Parameters) -> NDArray[np.float64]:
-    """(length,) likelihood ratio of the motif starting at each position; 0 at N and where it doesn't fit."""
-    table = np.zeros((motif.width, 5))
-    table[:, :4] = weights(motif, parameters) / _BACKGROUND
-    ratio = np.zeros(len(codes))
-    starts = len(codes) - motif.width + 1
-    if starts > 0:
-        ratio[:starts] = 1.0
-        for column in range(motif.width):
-            ratio[:starts] *= table[column][codes[column : column + starts]]
-    return ratio
-
-
-def _placed(ratio: NDArray[np.float64], offset: int, spread: int) -> NDArray[np.float64]:
-    """(length,) mean of `ratio` over the starts that the grammar allows for a TSS at each position."""
-    reach = abs(offset) + spread
-    padded = np.pad(ratio, reach)
-    total = np.zeros(len(ratio))
-    for shift in range(offset - spread, offset + spread + 1):
-        total += padded[reach + shift : reach + shift + len(ratio)]
-    mean: NDArray[np.float64] = total / (2 * spread + 1)
-    return mean
+        return grammar_scores(COMPLEMENT[codes[::-1]])[::-1]
+    parameters = Parameters()
+    padded = np.pad(codes, MARGIN, constant_values=4)
+    ratios = []
+    for motif, offset, spread in zip(CORE, OFFSETS.tolist(), jitter(parameters).tolist(), strict=True):
+        table = np.zeros((motif.width, 5))  # likelihood ratios; 0 of N
+        table[:, :4] = weights(motif, parameters) / BACKGROUND
+        ends = len(padded) - motif.width + 1
+        ratio = np.prod([table[c][padded[c : c + ends]] for c in range(motif.width)], axis=0)
+        allowed = range(MARGIN + offset - spread, MARGIN + offset + spread + 1)
+        ratios.append(np.mean([ratio[start : start + len(codes)] for start in allowed], axis=0))
+    total = sum(
+        share * np.prod([1 - p + p * ratio for p, ratio in zip(presence, ratios, strict=True)], axis=0)
+        for share, presence in zip(
+            (parameters.tata_fraction, 1 - parameters.tata_fraction), PRESENCE.values(), strict=True
+        )
+    )
+    return np.asarray(np.log2(np.maximum(total, 1e-30)))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from tests.conftest import REPOSITORY
-from tests.genome.deepsea import small_bundle
+from tests.genome.chromatin import small_bundle
 from tests.workflow.dry_runs import (
     CHROMATIN,
     CHROMATIN_ALONE,

@@ -199,7 +199,10 @@ def write_label_shard(output: Path, shard: Shard, source: BinSource) -> int:
     check_writable(output)
     bins = map(source.labelling.bins, source.reference.contigs.values())
     job, labeled = _label(source, shard.rows(sum(bins)))
-    with write_shard(output, KIND, shard, _stored(job)) as writer:
+    # Where peak files lie decides nothing: `sources` has their checksums.
+    tracks = [asdict(replace(track, file=None, extra=dict(track.extra))) for track in job.tracks]
+    stored = job._asdict() | {"labelling": asdict(job.labelling), "tracks": tracks}
+    with write_shard(output, KIND, shard, stored) as writer:
         for name, array in labeled._asdict().items():
             writer.write_array(name, array)
     return len(labeled.starts)
@@ -224,12 +227,6 @@ def _read_shard(shard: ShardFile, contigs: int, tracks: int) -> LabeledBins:
         raise DataError(f"{shard.path}: damaged: its arrays are not those of labeled bins")
     PackedLabels(found.packed, tracks)
     return found
-
-
-def _stored(job: LabelJob) -> dict[str, Any]:
-    # Where peak files lie decides nothing: `sources` has their checksums.
-    tracks = [asdict(replace(track, file=None, extra=dict(track.extra))) for track in job.tracks]
-    return job._asdict() | {"labelling": asdict(job.labelling), "tracks": tracks}
 
 
 def _job(stored: dict[str, Any]) -> LabelJob:

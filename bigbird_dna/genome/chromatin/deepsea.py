@@ -26,7 +26,7 @@ from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.assembly import Assembly, shown
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins, source_entry, write_dataset
-from bigbird_dna.genome.chromatin.labels import Bytes, LabelBuilder, PackedLabels
+from bigbird_dna.genome.chromatin.labels import Bytes, PackedLabels
 from bigbird_dna.genome.chromatin.matlab import MatArray, open_mat
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.intervals import read_intervals
@@ -318,11 +318,11 @@ def build_deepsea(
                 windows, labels = bundle_arrays(path, arrays, split, len(tracks))
                 checked = check_rows(windows, labels, samples, bins, chosen, reference)
                 log(f"{path}: {checked:,} of {len(chosen):,} windows agree with the reference")
-                builder = LabelBuilder(len(chosen), len(tracks))
+                marked = PackedLabels.empty(len(chosen), len(tracks))
                 for first, row, part in labels.parts(len(chosen)):
                     for track, values in enumerate(part, first):
-                        builder.mark(track, row + np.flatnonzero(values))
-            packed.append(builder.build().packed)
+                        marked.mark(track, row + np.flatnonzero(values))
+            packed.append(np.ascontiguousarray(marked.packed))
         sources = {"reference": source_entry(reference.path), "bins": source_entry(Path(bed))}
         sources |= {split: source_entry(path) for split, path in files.items()}
     order = np.concatenate(list(rows.values()))

@@ -45,6 +45,15 @@ class PackedLabels:
             )
 
     @classmethod
+    def empty(cls, rows: int, tracks: int) -> Self:
+        """Labels of zeros, to be filled in track by track: the bytes of eight tracks lie side by side."""
+        return cls(np.zeros((-(-tracks // 8), rows), np.uint8).T, tracks)
+
+    def mark(self, track: int, rows: Any) -> None:
+        """Make a track positive in rows given by number (each once), mask or slice."""
+        self.packed[rows, track // 8] |= np.uint8(1 << track % 8)
+
+    @classmethod
     def from_dense(cls, labels: npt.ArrayLike) -> Self:
         """Pack labels (N, T); whatever isn't zero is one."""
         dense = np.asarray(labels)
@@ -74,7 +83,7 @@ class PackedLabels:
 
     def take(self, index: Any) -> Self:
         """The labels of some rows."""
-        return type(self)(self.packed[index], self.tracks)
+        return type(self)(np.ascontiguousarray(self.packed[index]), self.tracks)
 
     def select(self, tracks: npt.NDArray[np.intp]) -> Self:
         """The labels of some tracks, in the order given."""
@@ -106,30 +115,6 @@ class PackedLabels:
         if spare and labels.packed.size and (labels.packed[:, -1] >> spare).any():
             raise DataError(f"{path}: damaged: bits are set beyond track {labels.tracks}")
         return labels
-
-
-class LabelBuilder:
-    """Labels that are filled in track by track.
-
-    The bytes of one group of eight tracks lie side by side here, (K, N), so that a track touches
-    N bytes.
-    """
-
-    def __init__(self, rows: int, tracks: int) -> None:
-        self.tracks = tracks
-        self._bytes = np.zeros((-(-tracks // 8), rows), np.uint8)
-
-    def mark(self, track: int, rows: Any) -> None:
-        """Make a track positive in rows given by number (each once), mask or slice."""
-        self._bytes[track // 8][rows] |= np.uint8(1 << track % 8)
-
-    def any(self) -> npt.NDArray[np.bool_]:
-        """Whether a row has a positive track, (N,)."""
-        return np.asarray(self._bytes.any(axis=0))
-
-    def build(self, rows: Any = slice(None)) -> PackedLabels:
-        """The labels of some rows, or all."""
-        return PackedLabels(np.ascontiguousarray(self._bytes[:, rows].T), self.tracks)
 
 
 Flags = npt.NDArray[np.bool_]
@@ -255,50 +240,38 @@ def label_contigs(
     `place_peaks` gives them. `numbers` chooses some of all bins, counted from 0 over the
     contigs, and the contigs that have some.
     """
-    contigs = source.reference.contigs
+    reference, labelling = source.reference, source.labelling
+    contigs, size = reference.contigs, labelling.bin_size
     before = 0  # bins of the contigs that were passed
-    for number, contig in enumerate(progress(contigs, "labelling bins", len(contigs))):
-        here = range(source.labelling.bins(contigs[contig]))
+    for number, (contig, length) in enumerate(progress(contigs.items(), "labelling bins", len(contigs))):
+        count = labelling.bins(length)
+        here = range(count)
         if numbers is not None:
-            first, before = before, before + len(here)
+            first, before = before, before + count
             here = here[max(numbers.start - first, 0) : max(numbers.stop - first, 0)]
             if not here:
                 continue
-        own = [track.get(contig) for track in peaks]
-        yield _label_contig(source, number, contig, own, banned.get(contig, NO_INTERVALS), here)
-
-
-def _label_contig(
-    source: BinSource,
-    number: int,
-    contig: str,
-    peaks: Sequence[Intervals | None],
-    banned: Intervals,
-    here: range,
-) -> LabeledBins:
-    """Label the bins `here` of the contig of a number."""
-    reference, labelling = source.reference, source.labelling
-    length, size = reference.contigs[contig], labelling.bin_size
-    # Drawn for all bins of the contig, so that a bin's draw is its own.
-    draws = np.random.default_rng((labelling.seed, number)).random(labelling.bins(length))
-    sampled = draws[here.start : here.stop] < labelling.negative_fraction
-    builder = LabelBuilder(len(here), len(peaks))
-    for track, intervals in enumerate(peaks):
-        if intervals is not None:
-            positive = labelling.positive_bins(intervals, length)
-            begin, end = np.searchsorted(positive, [here.start, here.stop])
-            builder.mark(track, positive[begin:end] - here.start)
-    wanted = np.flatnonzero(builder.any() | sampled)
-    starts = (wanted + here.start) * labelling.stride
-    assigned = source.splits.assign(contig, starts, size, labelling.window)
-    free = np.flatnonzero(assigned >= 0)
-    allowed = free[~banned.overlap(starts[free], starts[free] + size)]
-    kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
-    outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
-    dropped = [*outside, len(free) - len(allowed), len(allowed) - len(kept)]
-    rows = wanted[kept]
-    owners, packed = np.full(len(rows), number, np.int64), builder.build(rows).packed
-    return LabeledBins(owners, starts[kept], assigned[kept], sampled[rows], packed, np.array(dropped))
+        # Drawn for all bins of the contig, so that a bin's draw is its own.
+        draws = np.random.default_rng((labelling.seed, number)).random(count)
+        sampled = draws[here.start : here.stop] < labelling.negative_fraction
+        labels = PackedLabels.empty(len(here), len(peaks))
+        for track, placed in enumerate(peaks):
+            if contig in placed:
+                positive = labelling.positive_bins(placed[contig], length)
+                begin, end = np.searchsorted(positive, [here.start, here.stop])
+                labels.mark(track, positive[begin:end] - here.start)
+        wanted = np.flatnonzero(labels.any() | sampled)
+        starts = (wanted + here.start) * labelling.stride
+        assigned = source.splits.assign(contig, starts, size, labelling.window)
+        free = np.flatnonzero(assigned >= 0)
+        overlap = banned.get(contig, NO_INTERVALS).overlap(starts[free], starts[free] + size)
+        allowed = free[~overlap]
+        kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
+        outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
+        dropped = np.array([*outside, len(free) - len(allowed), len(allowed) - len(kept)])
+        rows = wanted[kept]
+        owners, packed = np.full(len(rows), number, np.int64), labels.take(rows).packed
+        yield LabeledBins(owners, starts[kept], assigned[kept], sampled[rows], packed, dropped)
 
 
 def _known_enough(reference: Reference, contig: str, starts: Positions, labelling: Labelling) -> Flags:
@@ -313,9 +286,8 @@ def _known_enough(reference: Reference, contig: str, starts: Positions, labellin
     return np.asarray(window - known <= labelling.max_n * window)
 
 
-def unknown_bases(reference: Reference, contig: str, start: int = 0, end: int | None = None) -> Intervals:
-    """The runs of N of a contig, or of `[start, end)` of it."""
-    stop = reference.contigs[contig] if end is None else end
+def unknown_bases(reference: Reference, contig: str, start: int, stop: int) -> Intervals:
+    """The runs of N of `[start, stop)` of a contig."""
     found = [NO_INTERVALS]
     for begin in range(start, stop, CHUNK):
         runs = unknown_runs(reference.fetch(Interval(contig, begin, min(begin + CHUNK, stop))))

@@ -20,7 +20,8 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bigbird_dna.disk.compression import control_character, read_lines
+from bigbird_dna.disk.compression import control_character
+from bigbird_dna.disk.tables import open_lines
 from bigbird_dna.errors import ConfigError, DataError, UsageError, shortened
 from bigbird_dna.genome.fields import check_name, decimal, quoted, write_rows
 
@@ -91,19 +92,10 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
     directory.
     """
     path = Path(path)
-    rows = []
-    size = 0
-    for number, line in read_lines(path):
-        size += len(line) + 1
-        if size > _LARGEST_TABLE:
-            raise DataError(f"{path}: line {number}: more than {_LARGEST_TABLE:,} characters")
-        if line.strip() and not line.startswith("#"):
-            rows.append((number, line.split("\t")))
-    if not rows:
+    where, header, rows = open_lines(path, "#")
+    if header == [""]:
         raise DataError(f"{path}: no table of tracks in the file")
-    number, header = rows.pop(0)
     columns = [name.strip() for name in header]
-    where = f"{path}: line {number}"
     if len(set(columns)) < len(columns) or "" in columns:
         raise DataError(f"{where}: a column without a name, or two with one name")
     indexed = set(columns) >= _INDEXED
@@ -113,23 +105,25 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
             raise DataError(
                 f"{where}: no column {name!r} in the header ({shortened(', '.join(columns), 300)})"
             )
-    if not rows:
-        raise DataError(f"{path}: the table has no tracks")
     directory = path.parent if files is None else Path(files)
     tracks: list[Track] = []
-    lines: dict[str, int] = {}
-    for number, fields in rows:
-        where = f"{path}: line {number}"
-        if len(fields) != len(columns):
-            raise DataError(f"{where}: {len(fields)} columns, the header has {len(columns)}")
+    places: dict[str, str] = {}
+    size = 0
+    for where, fields in rows:
+        size += sum(map(len, fields))
+        if size > _LARGEST_TABLE:
+            raise DataError(f"{where}: more than {_LARGEST_TABLE:,} characters")
         values = {key: text.strip() for key, text in zip(columns, fields, strict=True)}
         if deepsea:
             values = _from_deepsea(values, len(tracks), where, indexed)
         track = make_track(values, directory, where)
-        if not deepsea and track.name in lines:
-            raise DataError(f"{where}: track {track.name!r} stands in line {lines[track.name]} too")
-        lines[track.name] = number
+        if not deepsea and track.name in places:
+            line = places[track.name].rpartition(": ")[2]
+            raise DataError(f"{where}: track {track.name!r} stands in {line} too")
+        places[track.name] = where
         tracks.append(track)
+    if not tracks:
+        raise DataError(f"{path}: the table has no tracks")
     return distinct(tracks, "|") if deepsea else tuple(tracks)
 
 
@@ -181,8 +175,14 @@ def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
     elements = [element.strip() for element in pattern.split(",") if element.strip()]
     if not elements:
         raise UsageError(f"tracks {pattern!r}: an empty list")
-    for element in elements:
-        found = _matching(tracks, element)
+    folded = [(track.name, track.name.casefold(), track.group.casefold()) for track in tracks]
+    for element, wanted in zip(elements, map(str.casefold, elements), strict=True):
+        # A name before a group, a group before a pattern.
+        found = (
+            {track for track, name, _ in folded if name == wanted}
+            or {track for track, _, group in folded if group == wanted}
+            or {track for track, *texts in folded if any(fnmatchcase(text, wanted) for text in texts)}
+        )
         if not found:
             raise UsageError(f"tracks: {element!r} is not a track, group or pattern{_near(tracks, element)}")
         chosen |= found
@@ -227,17 +227,6 @@ def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
     return tuple(result)
 
 
-def _matching(tracks: Sequence[Track], element: str) -> set[str]:
-    """Names of the tracks an element means: a name before a group, a group before a pattern."""
-    wanted = element.casefold()
-    folded = [(track.name, track.name.casefold(), track.group.casefold()) for track in tracks]
-    return (
-        {track for track, name, _ in folded if name == wanted}
-        or {track for track, _, group in folded if group == wanted}
-        or {track for track, *texts in folded if any(fnmatchcase(text, wanted) for text in texts)}
-    )
-
-
 def _near(tracks: Sequence[Track], element: str) -> str:
     known = {text.casefold(): text for track in tracks for text in (track.group, track.name)}
     # Whoever writes a cell or target alone, well or badly, means the tracks whose names hold it.
@@ -263,7 +252,12 @@ def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tu
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"{folder}: no such directory")
-    scheme = _scheme(names)
+    try:
+        scheme = re.compile(r"(?P<cell>[^.]+)\.(?P<target>[^.]+)" if names is None else names)
+    except re.error as error:
+        raise ConfigError(f"names {names!r} is not a regular expression: {error}") from None
+    if not scheme.groupindex.keys() & {"track", "cell", "target", "treatment"}:
+        raise ConfigError(f"names {names!r} has no group called track, cell, target or treatment")
     tracks = []
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
         peak_file = _PEAK_FILE.fullmatch(path.name)
@@ -280,15 +274,3 @@ def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tu
     if not tracks:
         raise DataError(f"{folder}: no .bed, .narrowPeak or .broadPeak file (also .gz) in it")
     return distinct(tracks, ".")
-
-
-def _scheme(names: str | None) -> re.Pattern[str]:
-    if names is None:
-        return re.compile(r"(?P<cell>[^.]+)\.(?P<target>[^.]+)")
-    try:
-        scheme = re.compile(names)
-    except re.error as error:
-        raise ConfigError(f"names {names!r} is not a regular expression: {error}") from None
-    if not scheme.groupindex.keys() & {"track", "cell", "target", "treatment"}:
-        raise ConfigError(f"names {names!r} has no group called track, cell, target or treatment")
-    return scheme

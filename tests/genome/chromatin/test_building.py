@@ -1,23 +1,32 @@
 """Data sets are built from peaks as counting base by base says, and read back or refused."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin import labels as module
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, build_dataset, read_dataset
-from bigbird_dna.genome.chromatin.labels import BinSource, LabelBuilder, Labelling, PackedLabels
-from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
-from bigbird_dna.genome.reference import Reference, write_fasta
-from tests.golden.messages import fails
-from tests.toys import Demo, lines, region_splits
+from bigbird_dna.genome.chromatin.labels import BinSource, Labelling, PackedLabels
+from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder
+from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
+from tests.cli.command import Run, refused
+from tests.golden.messages import fails, message
+from tests.simulate.test_simulate import covered, read_peaks
+from tests.toys import MOTIFS, random_model, region_splits, small_tokenizer, write_motif_genome, written
 
 DEMO = load_assembly("demo")
 
@@ -26,14 +35,6 @@ def rows_of(data: ChromatinData) -> dict[tuple[str, int], tuple[str, tuple[int, 
     places = zip(data.bins["contig"], data.bins["start"], strict=True)
     labels = map(tuple, data.labels.rows().tolist())
     return dict(zip(places, zip(data.bins["split"], labels, strict=True), strict=True))
-
-
-def covered(demo: Demo, track: Track, contig: str) -> np.ndarray:
-    mask = np.zeros(len(demo.sequences[contig]), bool)
-    for name, start, end, *_ in lines(track.file):
-        if name == contig:
-            mask[int(start) : int(end)] = True
-    return mask
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +48,11 @@ def demo_data(demo, tmp_path_factory) -> ChromatinData:
 
 
 def test_labels_agree_with_counting_bases(demo, demo_data):
-    tracks = read_tracks(demo.directory / "tracks.tsv")
+    peaks = [read_peaks(demo, track.name) for track in read_tracks(demo.directory / "tracks.tsv")]
     expected = {}
     for contig, sequence in demo.sequences.items():
         bins = len(sequence) // 200
-        masks = [covered(demo, track, contig)[: bins * 200] for track in tracks]
+        masks = [covered(len(sequence), own[contig])[: bins * 200] for own in peaks]
         labels = np.array([mask.reshape(bins, 200).sum(axis=1) > 100 for mask in masks]).T
         for number in np.flatnonzero(labels.any(axis=1)):
             start = int(number) * 200
@@ -67,7 +68,7 @@ def test_labels_agree_with_counting_bases(demo, demo_data):
     assert demo_data.info["dropped_bins"]["gap"] > 0
 
 
-def test_rows_are_sorted_and_described(demo, demo_data, tmp_path):
+def test_rows_are_sorted_and_described_and_in_the_middle_of_windows(demo, demo_data):
     order = list(demo.sequences)
     places = [(order.index(c), s) for c, s in demo_data.bins[["contig", "start"]].values]
     assert places == sorted(places)
@@ -80,9 +81,6 @@ def test_rows_are_sorted_and_described(demo, demo_data, tmp_path):
     assert source["file"] == "ALFA.narrowPeak.gz"
     assert len(source["sha256"]) == 64
     assert demo_data.info["regions"]["valid"] == ["demo2:20001-60000"]
-
-
-def test_windows_share_the_bins_centre(demo_data):
     (window,) = demo_data.windows(8000, [5])
     start = int(demo_data.bins["start"].iloc[5])
     assert (window.start, window.end) == (start - 3900, start + 4100)
@@ -185,12 +183,9 @@ def test_tracks_with_too_few_positives_are_left_out(small):
     data = small.build(rare, good, unseen, empty, min_positives=3, min_held_out=1)
     assert [track.name for track in data.tracks] == ["good"]
     assert starts(data) == [0, 200, 400, 600, 800]  # none of the bins of rare alone
-    reasons = {entry["track"]: entry["reason"] for entry in data.info["left_out"]}
-    assert reasons == {
-        "rare": "2 positive bins in train, 3 needed",
-        "unseen": "0 positive bins in test, 1 needed",
-        "empty": "no peaks in its file",
-    }
+    for name, entry in zip(("rare", "unseen", "empty"), data.info["left_out"], strict=True):
+        assert entry["track"] == name
+        message(entry["reason"])
     with fails(DataError):
         small.build(good, rare, min_positives=99)
 
@@ -199,12 +194,12 @@ def test_a_held_out_region_without_bins_is_reported(small, capsys):
     splits = region_splits(small.reference.contigs, DEMO, valid=["a:1-100"], test=["b"])
     data = small.build(small.track("x", "a\t0\t9000\nb\t0\t900\n"), splits=splits)
     assert data.info["bins"]["valid"] == 0
-    assert "warning: no bin for valid is left in its regions" in capsys.readouterr().err
+    message(capsys.readouterr().err)
 
 
 def test_unknown_bases_are_found_across_chunks(small, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 700)
-    runs = module.unknown_bases(small.reference, "a")
+    runs = module.unknown_bases(small.reference, "a", 0, 10_050)
     assert (runs.starts.tolist(), runs.ends.tolist()) == ([3_000], [4_000])
 
 
@@ -219,12 +214,9 @@ def test_the_same_input_gives_the_same_bytes(small, tmp_path):
 
 
 def test_peaks_that_lie_nowhere_are_refused(small):
-    with fails(DataError):
-        small.build(small.track("x", "zz\t0\t1000\n"))
-    with fails(DataError):
-        small.build(small.track("x", ""))
-    with fails(DataError):
-        small.build()
+    for tracks in ([small.track("x", "zz\t0\t1000\n")], [small.track("x", "")], []):
+        with fails(DataError):
+            small.build(*tracks)
     assert not (small.directory / "data").exists()
 
 
@@ -243,59 +235,46 @@ def test_incomplete_or_mixed_data_sets_are_refused(small):
     directory = small.directory / "data"
     labels = (directory / "labels.npz").read_bytes()
     small.build(peaks, negative_fraction=1.0)
-    whole = {path.name: path.read_bytes() for path in directory.iterdir()}
-    (directory / "labels.npz").write_bytes(labels)
-    with fails(DataError):
-        read_dataset(directory)
-    (directory / "labels.npz").write_bytes(whole["labels.npz"])
     assert len(read_dataset(directory)) == 70
-    (directory / "dataset.json").write_text("{}")
-    with fails(DataError):
-        read_dataset(directory)
-    (directory / "dataset.json").write_bytes(whole["dataset.json"])
-    pd.DataFrame({"a": [1]}).to_parquet(directory / "bins.parquet")
-    with fails(DataError):
-        read_dataset(directory)
-    (directory / "bins.parquet").write_bytes(b"no")
-    with fails(DataError):
-        read_dataset(directory)
+    pd.DataFrame({"a": [1]}).to_parquet(small.directory / "other")
+    others = [("labels.npz", labels), ("dataset.json", b"{}"), ("bins.parquet", b"no")]
+    for name, content in [*others, ("bins.parquet", (small.directory / "other").read_bytes())]:
+        whole = (directory / name).read_bytes()
+        (directory / name).write_bytes(content)
+        with fails(DataError):
+            read_dataset(directory)
+        (directory / name).write_bytes(whole)
     (directory / "bins.parquet").unlink()
     with fails(DataError):
         read_dataset(directory)
 
 
 def test_yeast_and_human_peaks(shared_data, tmp_path):
-    from bigbird_dna.genome.chromatin.tracks import tracks_from_folder
-    from bigbird_dna.genome.reference import prepare_reference
+    source, yeast = shared_data / "hg19", shared_data / "yeast"
+    (tmp_path / "peaks").mkdir()
+    for path in sorted((yeast / "peaks").glob("*_CX.bed.gz"))[:20]:
+        (tmp_path / "peaks" / path.name).symlink_to(path)
 
-    source = shared_data / "hg19"
-    prepare_reference(source / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
-    reference = Reference(tmp_path / "chr22.fa.gz")
-    human = load_assembly("GRCh37")
-    splits = region_splits(
-        reference.contigs, human, valid=["22:19,000,001-20,000,000"], test=["22:20,500,001-"]
-    )
+    def build(genome, name, tracks, splits, **options):
+        prepare_reference(genome, tmp_path / "x.fa.gz")
+        reference, assembly = Reference(tmp_path / "x.fa.gz"), load_assembly(name)
+        labelling = Labelling(window=8000, max_n=0.1, **options)
+        regions = region_splits(reference.contigs, assembly, **splits)
+        return build_dataset(tmp_path / "data", BinSource(reference, assembly, tracks, regions, labelling))
+
     tracks = tracks_from_folder(source / "peaks", "TF")
-    assert len(tracks) == 109
-    assert all(track.cell and track.target for track in tracks)
-    labelling = Labelling(window=8000, max_n=0.1, min_positives=20)
-    data = build_dataset(tmp_path / "data", BinSource(reference, human, tracks, splits, labelling))
+    assert len(tracks) == 109 and all(track.cell and track.target for track in tracks)
+    splits = {"valid": ["22:19,000,001-20,000,000"], "test": ["22:20,500,001-"]}
+    data = build(source / "chr22_1-22000000.fa.gz", "GRCh37", tracks, splits, min_positives=20)
     assert 60 < len(data.tracks) < 80
     assert min(int(track.extra["positives_train"]) for track in data.tracks) >= 20
     gap = data.bins.loc[data.bins["split"] == "train", "start"]
     assert not gap.between(18_992_200, 20_007_600).any()
 
-    folder = tmp_path / "peaks"
-    folder.mkdir()
-    for path in sorted((shared_data / "yeast" / "peaks").glob("*_CX.bed.gz"))[:20]:
-        (folder / path.name).symlink_to(path)
-    prepare_reference(next((shared_data / "yeast").glob("*toplevel.fa.gz")), tmp_path / "yeast.fa.gz")
-    reference = Reference(tmp_path / "yeast.fa.gz")
-    yeast = load_assembly("sacCer3")
-    splits = region_splits(reference.contigs, yeast, test=["chrXVI"], exclude=["Mito"])
-    tracks = tracks_from_folder(folder, "TF", r"(?P<target>.+)_CX")
-    labelling = Labelling(window=8000, max_n=0.1, min_positives=1, widen=100)
-    data = build_dataset(tmp_path / "data", BinSource(reference, yeast, tracks, splits, labelling))
+    tracks = tracks_from_folder(tmp_path / "peaks", "TF", r"(?P<target>.+)_CX")
+    splits = {"test": ["chrXVI"], "exclude": ["Mito"]}
+    genome = next(yeast.glob("*toplevel.fa.gz"))
+    data = build(genome, "sacCer3", tracks, splits, min_positives=1, widen=100)
     assert len(data.tracks) >= 15
     assert set(data.bins.loc[data.rows("test"), "contig"]) == {"XVI"}
 
@@ -323,53 +302,172 @@ def test_packing_keeps_every_label(rows, tracks, seed):
     assert np.array_equal(labels.take(index).rows(), dense[index])
     chosen = rng.permutation(tracks)[: rng.integers(0, tracks) + 1]
     assert np.array_equal(labels.select(chosen).rows(), dense[:, chosen])
-
-
-def test_bits_are_counted_from_the_lowest():
-    dense = np.zeros((1, 10), np.uint8)
-    dense[0, [0, 2, 9]] = 1
-    assert PackedLabels.from_dense(dense).packed.tolist() == [[0b101, 0b10]]
+    bits = dense[:, :8].astype(np.int64) @ 2 ** np.arange(min(tracks, 8))  # counted from the lowest
+    assert np.array_equal(labels.packed[:, 0], bits)
 
 
 @given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 2**16))
 def test_tracks_add_up(rows, tracks, seed):
     dense = random_labels(rows, tracks, seed)
-    builder = LabelBuilder(rows, tracks)
+    labels = PackedLabels.empty(rows, tracks)
     for track in range(tracks):
-        builder.mark(track, np.flatnonzero(dense[:, track]))
-    assert np.array_equal(builder.build().rows(), dense)
-    assert np.array_equal(builder.any(), dense.any(axis=1))
-    keep = np.arange(0, rows, 2)
-    assert np.array_equal(builder.build(keep).rows(), dense[keep])
+        labels.mark(track, np.flatnonzero(dense[:, track]))
+    assert np.array_equal(labels.rows(), dense)
+    assert np.array_equal(labels.any(), dense.any(axis=1))
+    kept = labels.take(np.arange(0, rows, 2))
+    assert np.array_equal(kept.rows(), dense[::2]) and kept.packed.flags.c_contiguous
 
 
 def test_a_file_holds_the_labels_and_is_the_same_every_time(tmp_path):
     labels = PackedLabels.from_dense(random_labels(1000, 13, 1))
-    labels.save(tmp_path / "a.npz")
-    labels.save(tmp_path / "b.npz")
+    for name in ("a.npz", "b.npz"):
+        labels.save(tmp_path / name)
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     back = PackedLabels.load(tmp_path / "a.npz")
-    assert back.tracks == 13
-    assert np.array_equal(back.packed, labels.packed)
+    assert back.tracks == 13 and np.array_equal(back.packed, labels.packed)
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-40])
+    with fails(DataError):
+        PackedLabels.load(tmp_path / "a.npz")
 
 
-def test_other_files_are_refused(tmp_path):
-    path = tmp_path / "a.npz"
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        None,
+        {"packed": np.zeros((3, 1), np.uint8), "tracks": np.array(9)},
+        {"labels": np.zeros((3, 1), np.uint8)},
+        {"packed": np.full((3, 1), 128, np.uint8), "tracks": np.array(7)},
+    ],
+)
+def test_other_files_are_refused(tmp_path, arrays):
+    path = written(tmp_path / "a.npz", "nothing of the kind")
+    if arrays is not None:
+        np.savez(path, **arrays)
     with fails(DataError):
         PackedLabels.load(path)
-    path.write_bytes(b"nothing of the kind")
-    with fails(DataError):
-        PackedLabels.load(path)
-    np.savez(path, packed=np.zeros((3, 1), np.uint8), tracks=np.array(9))
-    with fails(DataError):
-        PackedLabels.load(path)
-    np.savez(path, labels=np.zeros((3, 1), np.uint8))
-    with fails(DataError):
-        PackedLabels.load(path)
-    np.savez(path, packed=np.full((3, 1), 128, np.uint8), tracks=np.array(7))
-    with fails(DataError):
-        PackedLabels.load(path)
-    PackedLabels.from_dense(random_labels(1000, 13, 1)).save(path)
-    path.write_bytes(path.read_bytes()[:-40])
-    with fails(DataError):
-        PackedLabels.load(path)
+
+
+# Data sets labelled in shards, and test bins predicted in shards, merge to the bytes of the whole
+
+
+LENGTHS = {"a": 9_000, "b": 30, "c": 4_000, "d": 5_000}
+DATA = {
+    **{"bin": 40, "window": 200, "shift_bp": 3, "max_n": 0.3, "negative_fraction": 0.4},
+    **{"min_positives_train": 5, "min_positives_heldout": 1, "valid_regions": ["a:6001-7000"]},
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A configuration, `reference.fa.gz`, peaks with their table, a blacklist and two models."""
+    home = tmp_path_factory.mktemp("label-shards")
+    write_motif_genome(home, LENGTHS, spacing=110, gaps={"a": (3500, 3900)})
+    (home / "peaks/none.bed").write_text("")
+    (home / "peaks/rare.bed").write_text("a\t100\t180\n")
+    names = [*MOTIFS, "none", "rare"]
+    rows = "".join(f"{name}\tTF\t{'x' * (name == 'one')}\tpeaks/{name}.bed\n" for name in names)
+    (home / "tracks.tsv").write_text(f"track\tgroup\tlab\tfile\n{rows}")
+    (home / "bad.bed").write_text("a\t1000\t1400\nd\t0\t50\n")
+    values = {
+        "results": str(home / "results"),
+        "seed": 7,
+        "genome": {"valid": ["c"], "test": ["d"]},
+        "chromatin": {
+            "data": {**DATA, "tracks": str(home / "tracks.tsv")},
+            "evaluation": {"test_bins": 50, "baseline_kmer": 4, "middle": 0.6},
+        },
+    }
+    (home / "config.yaml").write_text(yaml.safe_dump(values))
+    tokenizer = small_tokenizer()
+    config = EncoderConfig(
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=160, block_size=8
+    )
+    tracks = tuple(NamedTrack(track=name, group="TF") for name in MOTIFS)
+    settings = ChromatinSettings(window=200, bin=40, pooling="bin", bin_layers=0, members=1, tracks=tracks)
+    for seed, name in enumerate(("first", "second")):
+        save(home / name, random_model(tokenizer, config, settings, seed=seed, scale=4), {}, {}, {})
+    return home
+
+
+@pytest.fixture
+def label(run: Run, home: Path) -> Any:
+    def call(output: Path, *more: object) -> Any:
+        words = ("--reference", home / "reference.fa.gz", "--blacklist", home / "bad.bed", "-o", output)
+        return run("prepare chromatin", home / "config.yaml", *words, *more)
+
+    return call
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != MARKER}
+
+
+def test_labels_of_any_number_of_shards(run: Run, label: Any, tmp_path: Path) -> None:
+    assert label(tmp_path / "whole").code == 0
+    whole = files(tmp_path / "whole")
+    assert len(whole) == 4 and b'"blacklist": ' in whole["dataset.json"]
+    for of in (1, 2, 3, 7):
+        shards = [tmp_path / f"{number}.shard" for number in range(1, of + 1)]
+        for number, path in enumerate(shards, start=1):
+            assert label(path, "--shard", f"{number}/{of}").code == 0
+        result = run("merge-shards", *shards[::-1], "-o", tmp_path / "merged")
+        assert result.code == 0, result.err
+        assert files(tmp_path / "merged") == whole, of
+        shutil.rmtree(tmp_path / "merged")
+    assert label(tmp_path / "empty", "--shard", "1/600").code == 0  # of fewer bins
+
+
+def test_predictions_of_test_bins(run: Run, label: Any, home: Path, tmp_path: Path) -> None:
+    assert label(tmp_path / "data").code == 0
+    models = home / "first", home / "second"
+    inputs = ("--data", tmp_path / "data", "--reference", home / "reference.fa.gz")
+    words = ("evaluate test-bins", home / "config.yaml", *models, *inputs, "-o")
+    assert run(*words, tmp_path / "whole.npy").code == 0
+    for of in (2, 7):
+        shards = [tmp_path / f"{number}.shard" for number in range(1, of + 1)]
+        for number, path in enumerate(shards, start=1):
+            assert run(*words, path, "--shard", f"{number}/{of}", "--batch-size", number).code == 0
+        assert run("merge-shards", *shards, "-o", tmp_path / "merged.npy").code == 0
+        assert (tmp_path / "merged.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes(), of
+    assert run(*words, tmp_path / "empty", "--shard", "1/60").code == 0  # of fewer bins
+    refused(run("merge-shards", *shards), 2)
+    refused(run(*words, shards[0], "--shard", "1/7", "--labels", tmp_path / "x"), 2)
+    for key, *other in (
+        ("seed", "--set", "chromatin.evaluation.seed=3"),
+        ("precision", "--precision", "bfloat16"),
+    ):
+        assert run(*words, shards[1], "--shard", "2/7", *other).code == 0
+        refused(run("merge-shards", *shards, "-o", tmp_path / "merged.npy"), 1, "2.shard", f"({key})")
+    refused(run(*words, tmp_path / "x.npy", "--precision", "float16"), 2, "float16")
+    assert not (tmp_path / "x.npy").exists()
+
+
+def test_shards_of_other_labels_are_refused(run: Run, label: Any, home: Path, tmp_path: Path) -> None:
+    assert label(tmp_path / "1", "--shard", "1/2").code == 0
+    shards = tmp_path / "1", tmp_path / "2"
+
+    def differ(what: str, *more: object) -> None:
+        result = label(tmp_path / "2", "--shard", "2/2", *more)
+        assert result.code == 0, result.err
+        refused(run("merge-shards", *shards, "-o", tmp_path / "out"), 1, what)
+
+    differ("labelling (seed)", "--set", "seed=8")
+    differ("regions (test)", "--set", "genome.test=[d, b]")
+    peaks = home / "peaks/one.bed"
+    before = peaks.read_text()
+    peaks.write_text(before + "d\t4900\t4980\n")
+    differ("sources (tracks)")
+    peaks.write_text(before)
+    assert not (tmp_path / "out").exists()
+    refused(label(tmp_path / "2", "--shard", "3/2"), 2, "3/2")
+    words = ("prepare chromatin", home / "config.yaml", "--shard", "1/2")
+    refused(run(*words), 2, "--shard")
+    bundle = ("--deepsea-bundle", home / "none", "-o", tmp_path / "2")
+    assert run(*words, "--set", "chromatin.data=null", *bundle).code == 2
+    (tmp_path / "deepsea.yaml").write_text(
+        yaml.safe_dump({"genome": {"assembly": "GRCh37"}, "chromatin": {"data": {"tracks": "deepsea"}}})
+    )
+    # Published labels are not made in shards.
+    words = ("prepare chromatin", tmp_path / "deepsea.yaml", "--reference", home / "reference.fa.gz")
+    refused(run(*words, "--shard", "1/2", "-o", tmp_path / "1"), 2, "1/2")
+    refused(run(*words, "--set", "chromatin.shards.data=2", "-o", tmp_path / "1"), 2, "shards.data")

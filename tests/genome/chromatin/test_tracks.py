@@ -1,10 +1,17 @@
 """Tables of tracks are read, written and searched."""
 
+import gzip
 from pathlib import Path
 
+import numpy as np
+import pysam
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin.labels import Labelling
 from bigbird_dna.genome.chromatin.tracks import (
     Track,
     read_tracks,
@@ -12,9 +19,12 @@ from bigbird_dna.genome.chromatin.tracks import (
     tracks_from_folder,
     write_tracks,
 )
+from bigbird_dna.genome.intervals import Peaks, place_peaks, read_peaks
+from bigbird_dna.genome.sequence import Intervals
+from bigbird_dna.genome.splits import GAP, window_start
 from tests.genome.formats import DEEPSEA, SUPPLEMENT
 from tests.golden.messages import fails
-from tests.toys import written
+from tests.toys import region_splits, written
 
 TABLE = """# a comment
 track\tgroup\tcell\ttarget\tfile\tpublished_auroc\tlab
@@ -51,9 +61,7 @@ def test_what_is_written_is_read_back(tmp_path):
 def test_the_published_layout_of_deepsea(tmp_path):
     tracks = read_tracks(written(tmp_path / "tracks.tsv", DEEPSEA))
     assert [(track.name, track.group) for track in tracks] == [
-        ("8988T|DNase|None", "DHS"),
-        ("K562|CTCF|None", "TF"),
-        ("K562|CTCF|None|2", "TF"),
+        *(("8988T|DNase|None", "DHS"), ("K562|CTCF|None", "TF"), ("K562|CTCF|None|2", "TF")),
         ("K562|H3K4me3|None", "HM"),
     ]
     assert [track.published_auroc for track in tracks] == [0.91, 0.98, None, 0.9]
@@ -63,11 +71,8 @@ def test_the_published_layout_of_deepsea(tmp_path):
 def test_deepseas_supplementary_table(tmp_path):
     tracks = read_tracks(written(tmp_path / "tracks.tsv", SUPPLEMENT))
     assert [(track.name, track.group) for track in tracks] == [
-        ("8988T|DNase|None", "DHS"),
-        ("K562|HNF4A|None", "TF"),
-        ("K562|BRF1|None", "TF"),
-        ("Monocytes-CD14+RO01746|H2AZ|None", "HM"),
-        ("K562|H3K4me3|None", "HM"),
+        *(("8988T|DNase|None", "DHS"), ("K562|HNF4A|None", "TF"), ("K562|BRF1|None", "TF")),
+        *(("Monocytes-CD14+RO01746|H2AZ|None", "HM"), ("K562|H3K4me3|None", "HM")),
         ("K562|H3K4me3|None|2", "HM"),
     ]
     assert [track.published_auroc for track in tracks] == [0.91, 0.98, None, 0.88, 0.9, 0.8]
@@ -89,21 +94,13 @@ def test_both_layouts_of_deepseas_919_tracks_say_the_same(shared_data, tmp_path)
 
     assert said(read_tracks(path)) == said(read_tracks(indexed))
 
-
-def test_deepseas_919_tracks(shared_data):
-    tracks = read_tracks(shared_data / "deepsea" / "deepsea_919_features.tsv")
+    tracks = read_tracks(indexed)
     assert len({track.name for track in tracks}) == 919
     groups = [track.group for track in tracks]
     assert groups == ["DHS"] * 125 + ["TF"] * 690 + ["HM"] * 104
     # The one track without a positive in the test set.
     assert [n for n, track in enumerate(tracks) if track.published_auroc is None] == [598]
     assert (tracks[598].cell, tracks[598].target) == ("K562", "BRF1")
-
-
-def test_the_simulated_tracks_are_read(demo):
-    tracks = read_tracks(demo.directory / "tracks.tsv")
-    assert {track.group for track in tracks} == {"TF", "DHS", "HM"}
-    assert all(track.peak_file().is_file() and track.description for track in tracks)
 
 
 TRACKS = (
@@ -118,32 +115,25 @@ TRACKS = (
 @pytest.mark.parametrize(
     ("pattern", "chosen"),
     [
-        ("K562|DNase", [1]),
-        ("dhs", [1, 2]),
-        ("gm12878*,DHS", [0, 1, 2]),
-        (" *P300 , GM12878|CTCF ", [0, 3]),
-        ("*", [0, 1, 2, 3, 4]),
+        *(("K562|DNase", [1]), ("dhs", [1, 2]), ("gm12878*,DHS", [0, 1, 2]), ("*", [0, 1, 2, 3, 4])),
+        *((" *P300 , GM12878|CTCF ", [0, 3]), ("K562?DNase", [1]), ("oth*", [4])),
         ("odd[1]", [4]),  # a name, not the set of characters
-        ("K562?DNase", [1]),
-        ("oth*", [4]),
     ],
 )
 def test_tracks_are_chosen_by_name_group_or_pattern(pattern, chosen):
     assert select_tracks(TRACKS, pattern) == tuple(TRACKS[number] for number in chosen)
 
 
-def test_what_chooses_nothing_is_refused_with_the_nearest():
+@pytest.mark.parametrize("pattern", ["DHS,K562|DNAse1", "CTFC", "zzzzzz", " , "])
+def test_what_chooses_nothing_is_refused_with_the_nearest(pattern):
     with fails(UsageError):
-        select_tracks(TRACKS, "DHS,K562|DNAse1")
-    with fails(UsageError):
-        select_tracks(TRACKS, "CTFC")
-    with fails(UsageError):
-        select_tracks(TRACKS, "zzzzzz")
-    with fails(UsageError):
-        select_tracks(TRACKS, " , ")
+        select_tracks(TRACKS, pattern)
 
 
 def test_a_folder_becomes_a_table(tmp_path):
+    for folder in (tmp_path, tmp_path / "none"):
+        with fails(DataError):
+            tracks_from_folder(folder, "TF")
     for name in ("K562.CTCF.narrowPeak.gz", "b.bed", "a.BED.gz", "c.broadPeak", "read.me", ".x.bed"):
         (tmp_path / name).touch()
     (tmp_path / "d.bed").mkdir()
@@ -158,19 +148,9 @@ def test_names_follow_an_expression(tmp_path):
         (tmp_path / name).touch()
     tracks = tracks_from_folder(tmp_path, "TF", r"\d+_(?P<target>.+)_[xy]")
     assert [(t.name, t.target) for t in tracks] == [("Abf1", "Abf1"), ("Abf1.2", "Abf1"), ("Reb1", "Reb1")]
-    with fails(DataError):
-        tracks_from_folder(tmp_path, "TF", r"(?P<target>[a-z]+)")
-    with fails(ConfigError):
-        tracks_from_folder(tmp_path, "TF", "(")
-    with fails(ConfigError):
-        tracks_from_folder(tmp_path, "TF", ".*")
-
-
-def test_an_empty_or_missing_folder_is_refused(tmp_path):
-    with fails(DataError):
-        tracks_from_folder(tmp_path, "TF")
-    with fails(DataError):
-        tracks_from_folder(tmp_path / "none", "TF")
+    for wrong, error in ((r"(?P<target>[a-z]+)", DataError), ("(", ConfigError), (".*", ConfigError)):
+        with fails(error):
+            tracks_from_folder(tmp_path, "TF", wrong)
 
 
 def test_peaks_are_found_with_or_without_gz(tmp_path):
@@ -181,3 +161,174 @@ def test_peaks_are_found_with_or_without_gz(tmp_path):
     assert track.peak_file() == tmp_path / "a.bed.gz"
     with fails(DataError):
         Track("B", "TF").peak_file()
+
+
+# Peak files are read with their quirks and put on a reference
+
+
+DEMO = load_assembly("demo")
+HUMAN = load_assembly("GRCh37")
+
+
+def plain(peaks: Peaks) -> dict[str, list[tuple[int, int]]]:
+    return {
+        contig: list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
+        for contig, found in peaks.contigs.items()
+    }
+
+
+QUIRKY = (
+    "browser position chr7:1-1000\r\n"
+    'track name=x\tdescription="tabs\tinside"\r\n'
+    "track type=narrowPeak\r\n"
+    "# comment\r\n"
+    "\r\n"
+    "chr2\t50\t60\tname\t0\t+\r\n"
+    "chr1\t5\t9\r\n"
+    "chr1 1 3 spaces\r\n"
+    "track1\t1\t2\r\n"
+    "   \r\n"
+    "chr1\t5\t9"
+)
+EXPECTED = {"chr2": [(50, 60)], "chr1": [(5, 9), (1, 3), (5, 9)], "track1": [(1, 2)]}
+
+
+def test_headers_comments_and_line_ends_are_passed_over_plain_gzip_or_bgzip(tmp_path):
+    plain_bed, packed = written(tmp_path / "a.bed", QUIRKY), written(tmp_path / "b.bed", QUIRKY, packed=True)
+    pysam.tabix_compress(str(plain_bed), str(tmp_path / "c.bed"))
+    for path in (plain_bed, packed, tmp_path / "c.bed"):
+        peaks = read_peaks(path)
+        assert plain(peaks) == EXPECTED
+        assert len(peaks) == 5
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"# nothing\n", gzip.compress(b"", mtime=0)])
+def test_an_empty_file_has_no_peaks(tmp_path, content):
+    peaks = read_peaks(written(tmp_path / "a.bed", content))
+    assert len(peaks) == 0
+    assert not any(place_peaks(peaks, {"chr1": 10}, DEMO).counts.values())
+
+
+def test_contigs_get_the_references_names(tmp_path):
+    path = written(tmp_path / "a.bed", "chr22\t10\t20\n22\t15\t30\nchr1\t5\t9\nodd\t1\t2\n")
+    placed = place_peaks(read_peaks(path), {"22": 51304566}, HUMAN)
+    assert plain(Peaks(path, placed.contigs)) == {"22": [(10, 30)]}
+    # chr1 is GRCh37's, though not in this reference; "odd" is nobody's.
+    assert placed.counts == {"peaks": 4, "unknown": 1, "absent": 1, "clipped": 0}
+
+
+def test_peaks_are_widened_clipped_and_joined(tmp_path):
+    path = written(tmp_path / "a.bed", "c\t5\t6\nc\t40\t41\nc\t43\t44\nc\t95\t120\n")
+    placed = place_peaks(read_peaks(path), {"c": 100}, DEMO, widen=10)
+    assert plain(Peaks(path, placed.contigs)) == {"c": [(0, 16), (30, 54), (85, 100)]}
+    assert placed.clipped == 1  # by the file, not by the widening
+
+
+def test_a_fragment_of_a_contig_lacks_the_peaks_behind_it(tmp_path):
+    path = written(tmp_path / "a.bed", "chr22\t5\t6\nchr22\t999\t2000\nchr22\t30000000\t30000001\n")
+    placed = place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
+    assert plain(Peaks(path, placed.contigs)) == {"22": [(5, 6), (999, 1000)]}
+    assert placed.counts == {"peaks": 3, "unknown": 0, "absent": 1, "clipped": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "contigs"),
+    [
+        ("# x\nc\t5\t6\nc\t100\t101\n", {"c": 100}),
+        ("chr22\t60000000\t60000001\n", {"22": 1000}),
+        ("chrIV\t5\t6\nchrII\t7\t8\n", {"22": 1000}),
+    ],
+)
+def test_peaks_of_another_assembly_are_refused(tmp_path, text, contigs):
+    with fails(DataError, tmp_path / "a.bed"):
+        place_peaks(read_peaks(written(tmp_path / "a.bed", text)), contigs, HUMAN)
+
+
+# Bins are labeled as counting base by base does it; held-out regions leave a gap as wide as the window.
+
+LENGTH = 97
+PEAKS = st.lists(st.tuples(st.integers(0, LENGTH - 1), st.integers(1, 40)), max_size=10)
+
+
+def intervals(pairs: list[tuple[int, int]]) -> Intervals:
+    starts = np.array([start for start, _ in pairs], np.int64)
+    ends = np.array([min(start + size, LENGTH) for start, size in pairs], np.int64)
+    return Intervals.union(starts, ends)
+
+
+@given(PEAKS, st.integers(1, 20), st.integers(0, 25), st.sampled_from(["half", "any", "centre", 3]))
+def test_bins_agree_with_counting_bases(pairs, size, stride, rule):
+    if isinstance(rule, int):
+        rule = min(rule, size)
+    covered = np.zeros(LENGTH, bool)
+    for start, length in pairs:
+        covered[start : start + length] = True
+    expected = []
+    for number, start in enumerate(range(0, LENGTH - size + 1, stride or size)):
+        part = covered[start : start + size]
+        positive = {"half": 2 * part.sum() > size, "any": part.any(), "centre": part[size // 2]}.get(
+            rule, part.sum() >= rule if isinstance(rule, int) else None
+        )
+        if positive:
+            expected.append(number)
+    labelling = Labelling(bin_size=size, stride=stride, rule=rule, window=1, max_n=1, min_positives=0)
+    found = labelling.positive_bins(intervals(pairs), LENGTH)
+    assert found.tolist() == expected
+
+
+@given(PEAKS, st.lists(st.tuples(st.integers(-5, LENGTH + 5), st.integers(0, 50)), max_size=8))
+def test_the_union_and_the_bases_it_covers_agree_with_counting(pairs, places):
+    covered = np.zeros(LENGTH + 100, bool)
+    for start, length in pairs:
+        covered[5 + start : 5 + min(start + length, LENGTH)] = True
+    merged = intervals(pairs)
+    edges = np.flatnonzero(np.diff(covered, prepend=False)) - 5
+    assert (merged.starts.tolist(), merged.ends.tolist()) == (edges[::2].tolist(), edges[1::2].tolist())
+    starts = np.array([start for start, _ in places], np.int64)
+    ends = np.array([start + size for start, size in places], np.int64)
+    expected = [covered[5 + start : 5 + end].sum() for start, end in zip(starts, ends, strict=True)]
+    assert intervals(pairs).covered(starts, ends).tolist() == expected
+
+
+REGIONS = st.lists(st.integers(0, 300), min_size=6, max_size=6, unique=True).map(sorted)
+
+
+@given(REGIONS, st.permutations(["valid", "test", "exclude"]), st.integers(1, 9), st.integers(1, 80))
+def test_no_window_reaches_another_splits(edges, kinds, size, window):
+    regions = dict(zip(kinds, zip(edges[::2], edges[1::2], strict=True), strict=True))
+    names = {kind: [f"c:{start + 1}-{end}"] for kind, (start, end) in regions.items()}
+    splits = region_splits({"c": 320}, DEMO, **names)
+    starts = np.arange(0, 320 - size + 1, 3)
+    found = splits.assign("c", starts, size, window)
+    opens = window_start(starts, size, window)
+
+    used = [np.minimum(opens, starts), np.maximum(opens + window, starts + size)]
+    for number, kind in ((1, "valid"), (2, "test")):
+        start, end = regions[kind]
+        inside = (starts >= start) & (starts + size <= end)
+        assert inside[found == number].all()
+        # What a held-out bin at any place of its region would see.
+        low = start + min(0, size // 2 - window // 2)
+        high = end + max(0, window - size - window // 2 + size // 2)
+        for other in range(number):
+            apart = (used[1] <= low) | (used[0] >= high)
+            assert apart[found == other].all()
+            # And nothing further away is lost.
+            if kind == "test" and other == 0:
+                v_start, v_end = regions["valid"]
+                v_low = v_start + min(0, size // 2 - window // 2)
+                v_high = v_end + max(0, window - size - window // 2 + size // 2)
+                far = apart & ((used[1] <= v_low) | (used[0] >= v_high))
+                assert not (found[far] == GAP).any()
+    start, end = regions["exclude"]
+    hit = (starts < end) & (starts + size > start)
+    assert np.array_equal(found == -1, hit)
+
+
+def test_whole_contigs_need_no_gap_and_regions_of_one_kind_are_joined():
+    splits = region_splits({"22": 51_304_566}, HUMAN, valid=["22:1-100", "22:50-150"])
+    assert splits.describe()["valid"] == ["22:1-150"]
+    splits = region_splits({"a": 1000, "b": 1000}, DEMO, test=["b"])
+    starts = np.arange(0, 1000, 200)
+    assert splits.assign("a", starts, 200, 8000).tolist() == [0] * 5
+    assert splits.assign("b", starts, 200, 8000).tolist() == [2] * 5

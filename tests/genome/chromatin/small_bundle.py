@@ -1,6 +1,7 @@
 """A small genome and a bundle of it in DeepSEA's published format."""
 
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,15 +105,11 @@ def write_tracks(path: Path) -> Path:
 def write_public_files(directory: Path, world: World) -> Path:
     """What the study's and others' addresses give, by their names: archive, bins, tracks."""
     directory.mkdir(parents=True)
-    write_bundle(directory / "deepsea_train", make_matrices(world))
-    with tarfile.open(directory / "deepsea_train_bundle.v0.9.tar.gz", "w:gz", compresslevel=1) as tar:
-        tar.add(directory / "deepsea_train", "deepsea_train")
-    for path in (directory / "deepsea_train").iterdir():
-        path.unlink()
-    (directory / "deepsea_train").rmdir()
-    bed = write_bed(directory / "allTFs.pos.bed", world.bins)
-    with tarfile.open(directory / "allTFs.pos.bed.tar.gz", "w:gz", compresslevel=1) as tar:
-        tar.add(bed, "allTFs.pos.bed")
-    bed.unlink()
+    with tempfile.TemporaryDirectory() as scratch:
+        bundle = write_bundle(Path(scratch, "deepsea_train"), make_matrices(world))
+        bed = write_bed(Path(scratch, "allTFs.pos.bed"), world.bins)
+        for name, content in (("deepsea_train_bundle.v0.9", bundle), ("allTFs.pos.bed", bed)):
+            with tarfile.open(directory / f"{name}.tar.gz", "w:gz", compresslevel=1) as tar:
+                tar.add(content, content.name)
     write_tracks(directory / "deepsea_metadata.tsv")
     return directory

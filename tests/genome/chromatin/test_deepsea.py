@@ -1,21 +1,27 @@
 """A bundle of the published format is made here, read back exactly, and refused when it is off."""
 
-import gzip
+import shutil
+import struct
 import tarfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
+import scipy.io
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin import matlab
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.deepsea import build_deepsea, one_hot, unpack_bundle
+from bigbird_dna.genome.chromatin.matlab import open_mat
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference, write_fasta
-from tests.genome.deepsea import small_bundle
-from tests.genome.deepsea.small_bundle import (
+from tests.genome.chromatin import small_bundle
+from tests.genome.chromatin.small_bundle import (
     SIZES,
     World,
     make_matrices,
@@ -25,7 +31,8 @@ from tests.genome.deepsea.small_bundle import (
     write_bundle,
     write_reference,
 )
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
+from tests.toys import written
 
 HUMAN = load_assembly("GRCh37")
 TRACKS = tuple(Track(f"t{number}", "TF") for number in range(small_bundle.TRACKS))
@@ -78,7 +85,7 @@ def check(data, world: World) -> None:
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_bundle_of_2000_rows_is_read_back_exactly(world, matrices, build, tmp_path, compress):
+def test_a_bundle_of_2000_rows_is_read_back_exactly(world, matrices, reference, build, tmp_path, compress):
     directory = write_bundle(tmp_path / "bundle", matrices, compress)
     data = build(directory, samples=10_000)  # every window is compared with the reference
     check(data, world)
@@ -89,11 +96,7 @@ def test_a_bundle_of_2000_rows_is_read_back_exactly(world, matrices, build, tmp_
     first = {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
     build(directory, samples=16)
     assert first == {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
-
-
-def test_windows_of_a_data_set_have_the_bundles_in_the_middle(bundle, build, reference, matrices):
-    data = build(bundle)
-    for row in (0, 3, 640, 800):
+    for row in (0, 3, 640, 800):  # windows of the data set have the bundle's in their middle
         wide, narrow = (data.windows(length, [row])[0] for length in (8000, 1000))
         sequence = reference.fetch(wide)
         assert sequence[3500:4500] == reference.fetch(narrow)
@@ -112,9 +115,7 @@ def test_archives_are_unpacked(world, bundle, build, bed, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         *("bundle.tar.gz", "allTFs.pos.bed.tar.gz", "allTFs.pos.bed", "data")
     }
-    with gzip.open(tmp_path / "bins.bed.gz", "wb") as stream:
-        stream.write(bed.read_bytes())
-    check(build(bundle, tmp_path / "bins.bed.gz"), world)
+    check(build(bundle, written(tmp_path / "bins.bed.gz", bed.read_bytes(), packed=True)), world)
 
     unpack_bundle(archive, tmp_path / "kept")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
@@ -134,15 +135,11 @@ def test_archives_that_are_cut_or_lack_a_file_are_refused(bundle, build, tmp_pat
     archive = tmp_path / "bundle.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(bundle / "deepsea_train" / "train.mat", "train.mat")
-    with fails(DataError):
-        build(archive)
     raw = archive.read_bytes()
-    archive.write_bytes(raw[: len(raw) // 2])
-    with fails(DataError):
-        build(archive)
-    archive.write_bytes(b"something else" * 100)
-    with fails(DataError):
-        build(archive)
+    for content in (raw, raw[: len(raw) // 2], b"something else" * 100):
+        archive.write_bytes(content)
+        with fails(DataError):
+            build(archive)
     with fails(DataError):
         build(tmp_path / "none.tar.gz")
     assert not (tmp_path / "data").exists()
@@ -203,20 +200,14 @@ def test_a_bundle_of_another_form_is_refused(matrices, build, tmp_path, changes)
 
 @pytest.mark.parametrize("name", ["train.mat", "valid.mat", "test.mat"])
 def test_missing_truncated_and_other_files_are_refused(bundle, build, tmp_path, name):
-    directory = tmp_path / "bundle"
-    directory.mkdir()
-    for path in (bundle / "deepsea_train").iterdir():
-        (directory / path.name).write_bytes(path.read_bytes())
+    directory = shutil.copytree(bundle / "deepsea_train", tmp_path / "bundle")
     raw = (directory / name).read_bytes()
-    (directory / name).write_bytes(raw[: len(raw) * 2 // 3])
-    with fails(DataError, name):
-        build(directory)
-    (directory / name).write_bytes(b"<html>" * 99)
-    with fails(DataError, name):
-        build(directory)
-    (directory / name).unlink()
-    with fails(DataError, name):
-        build(directory)
+    for content in (raw[: len(raw) * 2 // 3], b"<html>" * 99, None):
+        (directory / name).unlink()
+        if content is not None:
+            (directory / name).write_bytes(content)
+        with fails(DataError, name):
+            build(directory)
 
 
 @pytest.mark.parametrize("moved", [True, False])
@@ -231,10 +222,9 @@ def test_a_reference_of_other_bases_is_refused(world, bundle, bed, tmp_path, mov
 
 
 def test_shifted_coordinates_are_named(world, matrices, build, tmp_path):
-    content = dict(matrices)
     forward = windows(world, world.rows["valid"], shift=25)
-    content["validxdata"] = np.concatenate([forward, forward[:, ::-1, ::-1]])
-    with fails(DataError):
+    content = matrices | {"validxdata": np.concatenate([forward, forward[:, ::-1, ::-1]])}
+    with fails(DataError, "+25 bp"):
         build(write_bundle(tmp_path / "bundle", content))
 
 
@@ -270,9 +260,7 @@ def test_a_list_in_another_order_is_noticed(
     swapped[low], swapped[high] = listed[high], listed[low]
     swapped[min({0, 1, 2} - {low, high})] = TRACKS[min({0, 1, 2} - {low, high})]
     build(bundle, tracks=tuple(swapped))
-    error = capsys.readouterr().err
-    assert f"warning: 2 of {len(TRACKS) - 1} tracks have another share" in error
-    assert f"the first is t{high}" in error
+    message(capsys.readouterr().err, f"2 of {len(TRACKS) - 1}", f"t{high}")
     build(bundle)
     assert "warning" not in capsys.readouterr().err
 
@@ -286,3 +274,158 @@ def test_members_that_claim_more_than_their_archive_holds_are_refused(tmp_path):
     with fails(DataError):
         unpack_bundle(archive, tmp_path)
     assert not (tmp_path / "train.mat").exists()
+
+
+# Arrays of MATLAB files are read in parts as SciPy and h5py read them whole
+
+
+ROWS, COLUMNS = 37, 11
+
+
+def arrays(dtype: str = "u1") -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return {
+        "xdata": (rng.random((ROWS, 4, 25)) < 0.25).astype(dtype),
+        "data": (rng.random((ROWS, COLUMNS)) < 0.3).astype(dtype),
+    }
+
+
+def save(path: Path, content: dict[str, np.ndarray], kind: str, chunks: object = None) -> Path:
+    """A file of version 7.3 (hdf5) or 5 (plain, or packed)."""
+    if kind in ("plain", "packed"):
+        scipy.io.savemat(path, content, do_compression=kind == "packed")
+        return path
+    # As MATLAB does: a user block, and the axes the other way round.
+    chunks = dict(zip(content, chunks, strict=True)) if chunks else {}
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, array in content.items():
+            given = {"chunks": chunks[name], "compression": "gzip"} if name in chunks else {}
+            file.create_dataset(name, data=array.transpose(), **given)
+    return path
+
+
+def check_arrays(path: Path, content: dict[str, np.ndarray]) -> None:
+    with open_mat(path) as found:
+        assert {name: array.shape for name, array in found.items()} == {
+            name: array.shape for name, array in content.items()
+        }
+        for rows in ([0], [ROWS - 1], [0, 1, 2, 17, 30, ROWS - 1], list(range(ROWS))):
+            for name, array in content.items():
+                picked = found[name].pick(np.array(rows))
+                assert picked.dtype == np.uint8
+                assert np.array_equal(picked, array[rows])
+        for rows in (ROWS, ROWS // 2):
+            read = np.full((COLUMNS, rows), 2)
+            for track, row, values in found["data"].parts(rows):
+                height, width = values.shape
+                assert (read[track : track + height, row : row + width] == 2).all()  # none twice
+                read[track : track + height, row : row + width] = values
+            assert np.array_equal(read.T, content["data"][:rows])
+
+
+@pytest.mark.parametrize("budget", [1, 200, 1 << 26])
+@pytest.mark.parametrize(
+    "chunks", [None, ((25, 4, 1), (COLUMNS, 1)), ((7, 2, 10), (3, 10)), ((1, 1, ROWS), (1, ROWS))]
+)
+def test_hdf5_whatever_the_chunks(tmp_path, monkeypatch, chunks, budget):
+    monkeypatch.setattr(matlab, "BUDGET", budget)
+    check_arrays(save(tmp_path / "a.mat", arrays(), "hdf5", chunks), arrays())
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f8", "?", "i4"])
+@pytest.mark.parametrize("compress", [False, True])
+def test_version_5_whatever_the_type(tmp_path, compress, dtype):
+    content = arrays(dtype)
+    scipy.io.savemat(tmp_path / "a.mat", {"note": "text", **content}, do_compression=compress)
+    check_arrays(tmp_path / "a.mat", content)
+
+
+def test_version_5_in_the_other_byte_order(tmp_path):
+    content = arrays()
+    path = tmp_path / "a.mat"
+    scipy.io.savemat(path, {"data": content["data"].astype(">u2")})
+    raw = bytearray(path.read_bytes())
+    assert raw[126:128] == b"IM"
+    # Swap every number of the header, the tags and the values by hand.
+    swapped = bytes(raw[:124]) + b"\x01\x00MI"
+    words = np.frombuffer(bytes(raw[128:]), "<u4")
+    name = words.tobytes().index(b"data") // 4
+    values = name + 3
+    assert words[values - 1] == ROWS * COLUMNS * 2
+    numbers = np.frombuffer(words[values:].tobytes(), "<u2").astype(">u2").tobytes()
+    words = np.concatenate([words[:name].astype(">u4").view("<u4"), words[name:]])
+    tags = words[name + 1 : values].astype(">u4").tobytes()
+    swapped += words[: name + 1].tobytes() + tags + numbers
+    path.write_bytes(swapped)
+    assert np.array_equal(scipy.io.loadmat(path)["data"], content["data"])
+    with open_mat(path) as found:
+        assert np.array_equal(found["data"].pick(np.arange(ROWS)), content["data"])
+
+
+def pick_all(path: Path) -> None:
+    with open_mat(path) as found:
+        for array in found.values():
+            rows = min(ROWS, array.shape[0])
+            assert array.pick(np.arange(rows)).shape == (rows, *array.shape[1:])
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "plain", "packed"])
+def test_other_values_than_0_and_1_are_refused(tmp_path, kind):
+    content = arrays("f8")
+    content["data"][20, 3] = 0.5
+    with fails(DataError):
+        pick_all(save(tmp_path / "a.mat", content, kind))
+
+
+WRONG_SIZES = [(28, 200), (32, 2**30), (32, 2**32 - 37), (44, 1 << 30)]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(
+    ("name", "place", "format", "value"),
+    [
+        *(("data", 48, "B", kind) for kind in (0, 8, 10, 14, 15, 18, 255)),
+        *(("long_name", place, "<I", size) for place, size in WRONG_SIZES),
+    ],
+)
+def test_types_and_sizes_that_cannot_be_are_refused(tmp_path, name, place, format, value, compress):
+    path = save(tmp_path / "a.mat", {name: arrays()["data"]}, "plain")
+    raw = bytearray(path.read_bytes())
+    assert place != 48 or raw[176] == 2
+    struct.pack_into(format, raw, 128 + place, value)
+    if compress:
+        packed = zlib.compress(raw[128:])
+        raw[128:] = struct.pack("<2I", 15, len(packed)) + packed
+    path.write_bytes(raw)
+    with fails(DataError):
+        pick_all(path)
+
+
+@pytest.mark.parametrize("what", ["damaged", "version 4", "complex", "empty", "text"])
+def test_other_content_is_refused(tmp_path, what):
+    path = save(tmp_path / "a.mat", arrays(), "packed")
+    raw = bytearray(path.read_bytes())
+    match what:
+        case "damaged":
+            raw[300:340] = zlib.compress(b"x" * 40)[:40].ljust(40, b"\xff")
+        case "version 4":  # as SciPy takes it
+            raw[:1] = b"\0"
+        case "complex":
+            raw = bytearray(save(path, {"data": arrays()["data"] * 1j}, "plain").read_bytes())
+        case _:
+            raw = bytearray(b"MATLAB 5.0 MAT-file" * 9 if what == "text" else b"")
+    path.write_bytes(raw)
+    with fails(DataError):
+        pick_all(path)
+
+
+def test_arrays_of_other_files_and_impossible_ones_are_not_read(tmp_path):
+    path, other = (save(tmp_path / name, arrays(), "hdf5") for name in ("a.mat", "other.h5"))
+    with h5py.File(path, "a") as file:
+        file["outside"] = h5py.ExternalLink(str(other), "/data")
+        file.create_dataset("huge", (919, 10**9), "u1", chunks=(919, 64))
+    with open_mat(path) as found:
+        assert sorted(found) == ["data", "huge", "xdata"]
+        for read in (lambda: next(found["huge"].parts(10**9)), lambda: found["huge"].pick(np.arange(3))):
+            with fails(DataError):
+                read()
