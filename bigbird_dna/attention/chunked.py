@@ -5,7 +5,7 @@ v, the output and the log-sum-exp of every row are kept, and the backward pass g
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from bigbird_dna.attention.blocked import (
     triangle,
     with_relative_keys,
 )
-from bigbird_dna.attention.call import Call, empty_output
+from bigbird_dna.attention.call import Call, differentiate_by, empty_output
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, N tokens in whole blocks, K head width, Q blocks of a sequence, W block size,
@@ -61,7 +61,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     """The output and the log-sum-exp of every row (B, H, N)."""
     work = _Work(Pattern.from_numbers(pattern), blocks, layer, q, bias)
-    out, lse = _empty_outputs(q)
+    out, lse = empty_output(q), q.new_empty(q.shape[:3], dtype=sum_dtype(q))
     for chunk in work.chunks():
         query, key, value = (_blocks(x[chunk.part], work.gathered) for x in (q, k, v))
         seen = torch.empty_like(query)
@@ -123,32 +123,7 @@ def _backward(
     return grads
 
 
-def _empty_outputs(q: Tensor) -> tuple[Tensor, Tensor]:
-    """Room for an output (B, H, N, K) and for the log-sum-exp (B, H, N)."""
-    return empty_output(q), q.new_empty(q.shape[:3], dtype=sum_dtype(q))
-
-
-@_forward.register_fake
-def _(q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor]:
-    return _empty_outputs(q)
-
-
-@_backward.register_fake
-def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return empty_output(q), empty_output(k), empty_output(v)
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, bias, *ctx.rest = inputs
-    ctx.save_for_backward(q, k, v, *output, bias)
-
-
-def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    q, k, v, out, lse, bias = ctx.saved_tensors
-    return (*_backward(grad, q, k, v, out, lse, bias, *ctx.rest), None, None, None, None)
-
-
-_forward.register_autograd(_differentiate, setup_context=_keep)
+differentiate_by(_forward, _backward, lse_dtype=sum_dtype)
 
 
 class _HeadChunk(NamedTuple):
