@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from bigbird_dna.attention import backends, bigbird_attention, flex, tiles
 from bigbird_dna.attention.call import Call, RouteRequest, dense_attention
 from bigbird_dna.attention.pattern import Pattern
-from tests.attention.problems import inputs, patterns, value_and_gradients
+from tests.attention.reference_implementations import inputs, patterns, value_and_gradients
 
 GENOMICS = Pattern()
 

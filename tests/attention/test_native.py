@@ -26,8 +26,8 @@ from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.disk import native as native_build
 from bigbird_dna.disk.native import BuildError
 from bigbird_dna.model.kernels import gelu_tanh
-from tests.attention import problems
-from tests.attention.problems import Made, patterns, results
+from tests.attention import reference_implementations
+from tests.attention.reference_implementations import Made, patterns, results
 from tests.golden.messages import fails
 
 SMALL = Pattern(block_size=16, seed=2)
@@ -62,7 +62,7 @@ def threads() -> Iterator[None]:
 
 
 def inputs(*shape: int, dtype: torch.dtype = torch.float32) -> Made:
-    return problems.inputs(*shape, dtype=dtype)
+    return reference_implementations.inputs(*shape, dtype=dtype)
 
 
 def oracle(made: Made, *arguments: object) -> list[Tensor]:

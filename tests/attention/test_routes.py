@@ -35,7 +35,7 @@ from bigbird_dna.attention.blocked import (
 from bigbird_dna.attention.call import Call, dense_attention, label_ids
 from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.config.mechanisms import OF_PATTERNS
-from tests.attention.problems import Made, inputs, patterns, results, value_and_gradients
+from tests.attention.reference_implementations import Made, inputs, patterns, results, value_and_gradients
 from tests.golden.messages import fails
 
 CAUSAL = Pattern(block_size=8, global_blocks=1, window_blocks=3, random_blocks=2, seed=1, causal=True)
