@@ -147,29 +147,6 @@ def test_a_row_depends_on_neither_padding_nor_company(name: str, causal: bool) -
         assert (by_token[30:] == 0).all()
 
 
-@pytest.mark.parametrize("name", [name for name, causal in CASES if causal])
-@pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_no_bit_of_the_past_depends_on_the_future(name: str, pooling: str, dtype: torch.dtype) -> None:
-    if not name.startswith("combiner") and pooling != "max":
-        pytest.skip("has no pooling")
-    options = {"pooling": pooling} if name.startswith("combiner") else {}
-    module = small(name, True, width=8, **options).to(dtype)
-    q, k, v, hidden, _ = made_for(name, 2, HEADS, 150, 8, dtype=dtype)
-    out = module(q, k, v, hidden=hidden)
-    for now in (1, 40, 71, 149):
-        changed = [x.detach().clone() for x in (q, k, v, hidden)]
-        generator = torch.Generator().manual_seed(now)
-        for x in changed:
-            future = x[:, now:] if x.dim() == 3 else x[:, :, now:]
-            future.copy_(300 * torch.randn(future.shape, generator=generator, dtype=dtype))
-        assert torch.equal(module(*changed[:3], hidden=changed[3])[:, :, :now], out[:, :, :now])
-        past = out[:, :, :now].square().sum()
-        grads = torch.autograd.grad(past, (q, k, v, hidden), retain_graph=True, **WHOLE)
-        assert all((grad[:, :, now:] == 0).all() for grad in grads[:3]) and (grads[3][:, now:] == 0).all()
-        assert (grads[2][:, :, now - 1] != 0).any() or name == "longformer"
-
-
 @pytest.mark.parametrize(
     "name",
     quick(
@@ -451,15 +428,3 @@ def test_no_tensor_is_larger_than_the_memory_that_is_allowed(
     assert largest <= allowed
     for mine, other in zip(made, whole, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", [*ROUTED, "reformer"])
-def test_what_is_chosen_some_heads_at_a_time_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = build(name, False, 3, 16).float()
-    q, k, v, _ = (x.detach() for x in inputs(2, 3, 70, 16, dtype=torch.float32))
-    found = []
-    for elements in (1 << 22, 10000, 1):
-        monkeypatch.setitem(shared.ELEMENTS, "cpu", elements)
-        found.append(module(q, q if name == "reformer" else k, v))
-    for other in found[1:]:
-        torch.testing.assert_close(found[0], other, rtol=1e-5, atol=1e-6)

@@ -30,9 +30,9 @@ SIZES = {"block_size": 8, "global_blocks": 1, "window_blocks": 3, "random_blocks
 OPTIONS: dict[str, dict[str, Any]] = {
     **SMALL,
     "combiner_fixed": {"span": 7},
-    "combiner_axial_vertical": {"columns": 7, "pooling": "mean"},
+    "combiner_axial_vertical": {"columns": 7},
     "combiner_axial_horizontal": {"columns": 7},
-    "combiner_axial_rowmajor": {"columns": 7, "pooling": "deepsets_max"},
+    "combiner_axial_rowmajor": {"columns": 7},
     "combiner_routing": {"clusters": 3, "span": 4},
     "combiner_mixture": {"columns": 7, "span": 7},
 }
@@ -94,8 +94,16 @@ def check(config: EncoderConfig, dtype: torch.dtype = torch.float32) -> None:
 
 
 @pytest.mark.parametrize("attention", sorted(FORMS))
-def test_no_bit_of_what_is_said_depends_on_later_tokens(attention: str) -> None:
-    check(encoder(attention))
+@pytest.mark.parametrize("pooling", ["max", "mean", "deepsets_max", "deepsets_mean"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_bit_of_what_is_said_depends_on_later_tokens(
+    attention: str, pooling: str, dtype: torch.dtype
+) -> None:
+    pools = attention.startswith("combiner")
+    if not pools and pooling != "max":
+        pytest.skip("has no pooling")
+    values = {"attention_options": {**OPTIONS.get(attention, {}), "pooling": pooling}} if pools else {}
+    check(encoder(attention, **values), dtype)
 
 
 @pytest.mark.parametrize(
