@@ -13,11 +13,11 @@ from torch import Tensor
 from bigbird_dna.attention.blocked import (
     GatheredBlocks,
     class_bias,
+    class_mask,
     gathered_attention,
     make_gathered_blocks,
     make_layout,
     sum_dtype,
-    triangle,
     with_relative_keys,
 )
 from bigbird_dna.attention.call import Call, differentiate_by, empty_output
@@ -172,7 +172,7 @@ class _Work:
         self.bias = bias
         others = class_bias(bias, pattern, q)  # one row for all sequences where none is padded
         self.others_bias = None if others is None else others.expand(q.shape[0], -1)
-        self.triangle = triangle(pattern.block_size, q) if pattern.causal else None
+        self.pattern, self.like = pattern, q
 
     def chunks(self) -> Iterator[_HeadChunk]:
         """Cut sequences × heads so that what is gathered at once has about `_budget()` elements."""
@@ -200,25 +200,18 @@ class _Work:
                 mask = self.bias[chunk.part[0]].view(rows, 1, 1, tokens)
                 mask = mask.repeat_interleave(heads, dim=0).expand(-1, -1, length, -1)
             yield _BlockBatch(rows * heads, (starts[..., 0] + gathered.full).flatten(), None, mask)
-        bias = None
-        if self.others_bias is not None:
-            bias = self.others_bias[chunk.part[0]].view(-1, gathered.blocks, size)
+        bias = None if self.others_bias is None else self.others_bias[chunk.part[0]]
         for queries, keys in gathered.classes:
             seen = keys.shape[2]
             step = max(1, _budget() // (rows * heads * seen * size * width))
             for some in range(0, len(queries), step):
                 some_keys = keys[chunk.part[1], some : some + step]  # (heads, M, S)
                 problems = rows * heads * some_keys.shape[1]
-                mask = None
-                if bias is not None:
-                    mask = bias[:, some_keys].expand(rows, -1, -1, -1, -1)
-                    mask = mask.reshape(problems, 1, 1, seen * size).expand(-1, -1, size, -1)
-                if self.triangle is not None:
-                    if mask is None:
-                        mask = self.triangle.new_zeros(1, 1, size, seen * size)
-                    mask = mask.contiguous()
-                    mask[..., -size:] += self.triangle  # the own block is the last one
-                    mask = mask.expand(problems, -1, -1, -1)
+                mask = class_mask(some_keys, bias, self.pattern, self.like)
+                if mask is not None:
+                    mask = mask.expand(rows, heads * some_keys.shape[1], size, -1).reshape(
+                        problems, 1, size, -1
+                    )
                 yield _BlockBatch(
                     problems,
                     (starts[..., 0] + queries[some : some + step]).flatten(),
