@@ -209,9 +209,7 @@ class _Work:
                 problems = rows * heads * some_keys.shape[1]
                 mask = class_mask(some_keys, bias, self.pattern, self.like)
                 if mask is not None:
-                    mask = mask.expand(rows, heads * some_keys.shape[1], size, -1).reshape(
-                        problems, 1, size, -1
-                    )
+                    mask = mask.expand(rows, problems // rows, size, -1).reshape(problems, 1, size, -1)
                 yield _BlockBatch(
                     problems,
                     (starts[..., 0] + queries[some : some + step]).flatten(),

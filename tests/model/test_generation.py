@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -93,16 +93,16 @@ def check(config: EncoderConfig, dtype: torch.dtype = torch.float32) -> None:
     assert seen  # what stands before does count
 
 
-@pytest.mark.parametrize("attention", sorted(FORMS))
-@pytest.mark.parametrize("pooling", ["max", "mean", "deepsets_max", "deepsets_mean"])
+POOLINGS = ("max", "mean", "deepsets_max", "deepsets_mean")
+POOLED = [(name, {"pooling": one}) for name in FORMS if name.startswith("combiner") for one in POOLINGS]
+
+
+@pytest.mark.parametrize(("attention", "options"), [*((name, {}) for name in sorted(FORMS)), *POOLED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_no_bit_of_what_is_said_depends_on_later_tokens(
-    attention: str, pooling: str, dtype: torch.dtype
+    attention: str, options: dict[str, str], dtype: torch.dtype
 ) -> None:
-    pools = attention.startswith("combiner")
-    if not pools and pooling != "max":
-        pytest.skip("has no pooling")
-    values = {"attention_options": {**OPTIONS.get(attention, {}), "pooling": pooling}} if pools else {}
+    values = {"attention_options": {**OPTIONS.get(attention, {}), **options}} if options else {}
     check(encoder(attention, **values), dtype)
 
 
@@ -373,6 +373,7 @@ PATTERNS = sorted(OF_PATTERNS.keys() - {"bigbird_etc"})
 @pytest.mark.parametrize("position", ["rotary", "learned"])
 @pytest.mark.parametrize("attention", PATTERNS)
 @given(first=st.integers(1, 50), seed=st.integers(0, 9), sizes=st.sampled_from([{}, {"window_blocks": 5}]))
+@example(first=1, seed=2, sizes={"window_blocks": 1})  # of "window" the own block alone
 @settings(max_examples=2, deadline=None)
 def test_scores_are_those_of_the_whole_sequence(
     position: str, attention: str, first: int, seed: int, sizes: dict[str, Any]
@@ -391,18 +392,6 @@ def test_scores_are_those_of_the_whole_sequence(
         for place in range(first, 70):
             found = kept.read(ids[:, place : place + 1])
             torch.testing.assert_close(found, whole[:, place], rtol=1e-9, atol=1e-9)
-
-
-def test_a_window_of_the_own_block_alone() -> None:
-    model = network(encoder("window", window_blocks=1), torch.float64)
-    ids = torch.randint(VOCABULARY, (1, 60), generator=torch.Generator().manual_seed(2))
-    with torch.inference_mode():
-        whole = model(ids, torch.full((1,), 60), None, torch.arange(60)).tokens
-        decoder = CachedDecoder(model, 60)
-        for place in range(60):
-            torch.testing.assert_close(
-                decoder.read(ids[:, place : place + 1])[0], whole[place], rtol=1e-9, atol=1e-9
-            )
 
 
 def test_which_mechanisms_keep_keys() -> None:

@@ -367,12 +367,22 @@ def test_offsets_are_all_different_and_the_nearest(heads: int) -> None:
     assert max(map(abs, found)) == -(-heads // 2)
 
 
+@pytest.mark.parametrize(
+    ("position", "changes"),
+    [
+        *(("learned", {}), ("rotary", {}), ("rotary", {"rotary_base": 1000.0})),
+        *((position, {"causal": True}) for position in ("learned", "rotary")),
+    ],
+)
 @pytest.mark.parametrize(("hidden", "heads"), SHAPES)
-def test_rotary_heads_begin_at_their_offsets(hidden: int, heads: int) -> None:
-    for base in (1000.0, 10_000.0):
-        encoder = made("rotary", hidden, heads, rotary_base=base)
-        assert watched(logits(encoder, 0)) == offsets(heads)
-        assert watched(logits(encoder, 1)) != offsets(heads)
+def test_heads_of_the_first_layer_begin_at_their_offsets(
+    position: str, changes: dict[str, Any], hidden: int, heads: int
+) -> None:
+    expected = offsets(heads, "causal" in changes)
+    encoder = made(position, hidden, heads, **changes)
+    assert watched(logits(encoder, 0)) == expected != watched(logits(encoder, 1))
+    random = logits(made(position, hidden, heads, **changes, head_init="random"), 0)
+    assert watched(random) != expected and random.std() < 1
 
 
 @pytest.mark.parametrize("position", ["learned", "rotary"])
@@ -381,18 +391,6 @@ def test_an_only_layer_begins_as_it_would_without(position: str) -> None:
     one, other = (made(position, 64, 4, layers=1, head_init=start) for start in ("local", "random"))
     for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-
-
-@pytest.mark.parametrize(("hidden", "heads"), SHAPES)
-def test_heads_of_learnt_positions_begin_at_their_offsets(hidden: int, heads: int) -> None:
-    assert watched(logits(made("learned", hidden, heads), 0)) == offsets(heads)
-
-
-@pytest.mark.parametrize("position", ["learned", "rotary"])
-def test_random_heads_watch_nothing(position: str) -> None:
-    found = logits(made(position, 128, 4, head_init="random"), 0)
-    assert watched(found) != offsets(4)
-    assert found.std() < 1
 
 
 @pytest.mark.parametrize(("hidden", "heads"), [(128, 4), (256, 8), (768, 12)])
@@ -440,8 +438,3 @@ def test_a_convolution_is_its_definition_and_doesn_t_see_padding() -> None:
                     if 0 <= place + aside < length
                 )
                 torch.testing.assert_close(got[row, place], expected)
-
-
-@pytest.mark.parametrize("position", ["rotary", "learned"])
-def test_heads_begin_at_tokens_before(position: str) -> None:
-    assert watched(logits(made(position, 128, 4, causal=True), 0)) == [-1, -2, -3, -4]
