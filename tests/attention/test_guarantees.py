@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bigbird_dna.attention import mechanism as shared
 from bigbird_dna.attention.call import effective_matrix
-from bigbird_dna.attention.mechanisms import combiner_routing, performer
+from bigbird_dna.attention.mechanisms import combiner, performer
 from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
 from tests.attention.reference_implementations import (
     CASES,
@@ -90,7 +90,7 @@ def test_output_and_gradients_are_those_of_the_definition(
         patch.setitem(shared.ELEMENTS, "cpu", elements)
         patch.setattr(performer, "CHUNK", 4)
         patch.setattr(performer, "TOGETHER", 5)
-        patch.setattr(combiner_routing, "QUERIES", 5)
+        patch.setattr(combiner, "QUERIES", 5)
         out = module(*leaves[:3], lengths=torch.tensor(lengths), hidden=leaves[3])
         gradients = torch.autograd.grad(out, wanted, upper, **WHOLE)
     for mine, other in zip((out, *gradients), (theirs, *their_gradients), strict=True):
