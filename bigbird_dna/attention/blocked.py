@@ -215,7 +215,11 @@ def gathered_attention(
     for one in gathered.classes:
         ids = (one.keys + head_starts).flatten()
         query = q_blocks.index_select(2, one.queries)  # (B, H, M, W, K)
-        mask = _class_mask(one, query, others_bias, pattern, relative)
+        mask = class_mask(one.keys, others_bias, pattern, q)
+        if relative is not None:
+            rows = _token_ids(one.queries[None, :, None], size)  # (1, M, W)
+            labeled = relative.scores(query, rows, _token_ids(one.keys, size)).flatten(1, 2)
+            mask = labeled if mask is None else labeled + mask
         query = query.flatten(1, 2)
         rows_ = query.shape[1]  # H·M
         seen = scaled_dot_product_attention(
@@ -235,24 +239,16 @@ def _token_ids(blocks: Tensor, size: int) -> Tensor:
     return tokens.flatten(-2)
 
 
-def _class_mask(
-    one: QueryClass, query: Tensor, bias: Tensor | None, pattern: Pattern, relative: RelativeBlocks | None
-) -> Tensor | None:
-    """What is added to the scores of a class, (B or 1, H·M, 1 or W, S·W); query (B, H, M, W, K)."""
+def class_mask(keys: Tensor, bias: Tensor | None, pattern: Pattern, like: Tensor) -> Tensor | None:
+    """What is added to the scores of query blocks that see `keys` (H, M, S), (B or 1, H·M, 1 or W, S·W)."""
     size = pattern.block_size
     mask = None
     if bias is not None:
-        mask = bias.view(len(bias), -1, size).index_select(1, one.keys.flatten())
-        mask = mask.view(len(bias), -1, 1, one.keys.shape[2] * size)
+        mask = bias.reshape(len(bias), -1, size).index_select(1, keys.flatten())
+        mask = mask.view(len(bias), -1, 1, keys.shape[2] * size)
     if pattern.causal:
-        own = triangle(size, query)
-        own = pad(own, ((one.keys.shape[2] - 1) * size, 0))  # the last block
+        own = pad(triangle(size, like), ((keys.shape[2] - 1) * size, 0))  # the last block
         mask = own[None, None] if mask is None else mask + own
-    if relative is not None:
-        rows = _token_ids(one.queries[None, :, None], size)  # (1, M, W)
-        keys = _token_ids(one.keys, size)  # (H, M, S·W)
-        labeled = relative.scores(query, rows, keys).flatten(1, 2)
-        mask = labeled if mask is None else labeled + mask
     return mask
 
 

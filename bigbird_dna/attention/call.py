@@ -7,7 +7,7 @@ pattern's blocks ("blocked", "native", "flex") take rows of equally many blocks 
 
 from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -181,6 +181,25 @@ def empty_output(q: Tensor) -> Tensor:
     """(B, H, L, K) in the memory order (B, L, H, K), from which heads are joined without a copy."""
     batch, heads, tokens, width = q.shape
     return q.new_empty(batch, tokens, heads, width).transpose(1, 2)
+
+
+def differentiate_by(forward: Any, backward: Any, lse_dtype: Callable[[Tensor], torch.dtype]) -> None:
+    """Make an operator differentiable, from q, k, v and others to the output and log-sum-exps (B, H, N).
+
+    `backward` takes the output's gradient, q, k, v, both results and the others, and gives those of q, k, v.
+    """
+
+    def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.rest = inputs[3:]
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*inputs[:3], *output)
+
+    def differentiate(ctx: Any, upper: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        return *backward(upper, *ctx.saved_tensors, *ctx.rest), *[None] * len(ctx.rest)
+
+    forward.register_fake(lambda q, *_: (empty_output(q), q.new_empty(q.shape[:3], dtype=lse_dtype(q))))
+    backward.register_fake(lambda upper, q, *_: tuple(empty_output(q) for _ in range(3)))
+    forward.register_autograd(differentiate, setup_context=save)
 
 
 def checked_call(

@@ -5,7 +5,7 @@ v, the output and the log-sum-exp of every row are kept, and the backward pass g
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,14 +13,14 @@ from torch import Tensor
 from bigbird_dna.attention.blocked import (
     GatheredBlocks,
     class_bias,
+    class_mask,
     gathered_attention,
     make_gathered_blocks,
     make_layout,
     sum_dtype,
-    triangle,
     with_relative_keys,
 )
-from bigbird_dna.attention.call import Call, empty_output
+from bigbird_dna.attention.call import Call, differentiate_by, empty_output
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, N tokens in whole blocks, K head width, Q blocks of a sequence, W block size,
@@ -61,7 +61,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     """The output and the log-sum-exp of every row (B, H, N)."""
     work = _Work(Pattern.from_numbers(pattern), blocks, layer, q, bias)
-    out, lse = _empty_outputs(q)
+    out, lse = empty_output(q), q.new_empty(q.shape[:3], dtype=sum_dtype(q))
     for chunk in work.chunks():
         query, key, value = (_blocks(x[chunk.part], work.gathered) for x in (q, k, v))
         seen = torch.empty_like(query)
@@ -123,32 +123,7 @@ def _backward(
     return grads
 
 
-def _empty_outputs(q: Tensor) -> tuple[Tensor, Tensor]:
-    """Room for an output (B, H, N, K) and for the log-sum-exp (B, H, N)."""
-    return empty_output(q), q.new_empty(q.shape[:3], dtype=sum_dtype(q))
-
-
-@_forward.register_fake
-def _(q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor]:
-    return _empty_outputs(q)
-
-
-@_backward.register_fake
-def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return empty_output(q), empty_output(k), empty_output(v)
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, bias, *ctx.rest = inputs
-    ctx.save_for_backward(q, k, v, *output, bias)
-
-
-def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    q, k, v, out, lse, bias = ctx.saved_tensors
-    return (*_backward(grad, q, k, v, out, lse, bias, *ctx.rest), None, None, None, None)
-
-
-_forward.register_autograd(_differentiate, setup_context=_keep)
+differentiate_by(_forward, _backward, lse_dtype=sum_dtype)
 
 
 class _HeadChunk(NamedTuple):
@@ -197,7 +172,7 @@ class _Work:
         self.bias = bias
         others = class_bias(bias, pattern, q)  # one row for all sequences where none is padded
         self.others_bias = None if others is None else others.expand(q.shape[0], -1)
-        self.triangle = triangle(pattern.block_size, q) if pattern.causal else None
+        self.pattern, self.like = pattern, q
 
     def chunks(self) -> Iterator[_HeadChunk]:
         """Cut sequences × heads so that what is gathered at once has about `_budget()` elements."""
@@ -225,25 +200,16 @@ class _Work:
                 mask = self.bias[chunk.part[0]].view(rows, 1, 1, tokens)
                 mask = mask.repeat_interleave(heads, dim=0).expand(-1, -1, length, -1)
             yield _BlockBatch(rows * heads, (starts[..., 0] + gathered.full).flatten(), None, mask)
-        bias = None
-        if self.others_bias is not None:
-            bias = self.others_bias[chunk.part[0]].view(-1, gathered.blocks, size)
+        bias = None if self.others_bias is None else self.others_bias[chunk.part[0]]
         for queries, keys in gathered.classes:
             seen = keys.shape[2]
             step = max(1, _budget() // (rows * heads * seen * size * width))
             for some in range(0, len(queries), step):
                 some_keys = keys[chunk.part[1], some : some + step]  # (heads, M, S)
                 problems = rows * heads * some_keys.shape[1]
-                mask = None
-                if bias is not None:
-                    mask = bias[:, some_keys].expand(rows, -1, -1, -1, -1)
-                    mask = mask.reshape(problems, 1, 1, seen * size).expand(-1, -1, size, -1)
-                if self.triangle is not None:
-                    if mask is None:
-                        mask = self.triangle.new_zeros(1, 1, size, seen * size)
-                    mask = mask.contiguous()
-                    mask[..., -size:] += self.triangle  # the own block is the last one
-                    mask = mask.expand(problems, -1, -1, -1)
+                mask = class_mask(some_keys, bias, self.pattern, self.like)
+                if mask is not None:
+                    mask = mask.expand(rows, problems // rows, size, -1).reshape(problems, 1, size, -1)
                 yield _BlockBatch(
                     problems,
                     (starts[..., 0] + queries[some : some + step]).flatten(),

@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from importlib.resources import files
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, empty_output
+from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, differentiate_by
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, layer_agrees
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log
@@ -207,26 +207,4 @@ def _pattern(numbers: tuple[int, ...]) -> Pattern:
     return Pattern.from_numbers(numbers)
 
 
-@forward_op.register_fake
-def _(q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor]:
-    return empty_output(q), q.new_empty(q.shape[:3], dtype=torch.float32)
-
-
-@backward_op.register_fake
-def _(upper: Tensor, q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return empty_output(q), empty_output(q), empty_output(q)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, ctx.lengths, ctx.pattern, ctx.layer = inputs
-    out, lse = output
-    ctx.mark_non_differentiable(lse)
-    ctx.save_for_backward(q, k, v, out, lse)
-
-
-def _differentiate(ctx: Any, upper: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    grads = backward_op(upper, *ctx.saved_tensors, ctx.lengths, ctx.pattern, ctx.layer)
-    return (*grads, None, None, None)
-
-
-forward_op.register_autograd(_differentiate, setup_context=_save)
+differentiate_by(forward_op, backward_op, lse_dtype=lambda _: torch.float32)

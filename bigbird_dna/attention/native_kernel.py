@@ -6,7 +6,6 @@ read them.
 """
 
 import ctypes
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -292,12 +291,31 @@ def can_pack(hidden: int, heads: int) -> bool:
     return hidden % 16 == 0 and hidden // heads % 2 == 0
 
 
-def run_layers(layers: Sequence[PackedLayer], x: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
-    """Hidden states (1, L, D) after all layers; `x` may be overwritten."""
-    x = x.contiguous()
-    for layer in layers:
-        layer(x[0], turns)
-    return x
+class PackedLayers:
+    """All layers of an encoder for single sequences of at most `longest` tokens, on one thread."""
+
+    def __init__(self, layers: list[PackedLayer], longest: int) -> None:
+        self._layers, self._longest = layers, longest
+
+    def take(self, x: Tensor, lengths: Tensor | None) -> bool:
+        """Whether these are: embeddings (1, L, D) without padding, where no gradient is asked for."""
+        batch, tokens, _ = x.shape
+        return (
+            batch == 1
+            and tokens <= self._longest
+            and (lengths is None or int(lengths[0]) == tokens)
+            and x.dtype == torch.float32
+            and torch.get_num_threads() == 1
+            and not torch.is_grad_enabled()
+            and not torch.is_autocast_enabled("cpu")
+        )
+
+    def run(self, x: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Hidden states (1, L, D) after all layers; `x` may be overwritten."""
+        x = x.contiguous()
+        for layer in self._layers:
+            layer(x[0], turns)
+        return x
 
 
 def layer_agrees(kernel: Kernel) -> bool:

@@ -298,17 +298,17 @@ def draw_attention(
         raise UsageError(f"--matrix {matrix}: its name must end in .npy")
     encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
     if encoder.attention not in OF_PATTERNS:
-        found = attention_weights(encoder, layer, tokens)
+        weights, title = attention_weights(encoder, layer, tokens)
         if matrix is not None:
-            write_array(matrix, found.weights)
-        save_weights_figure(found.weights[:heads], output, title=found.title)
+            write_array(matrix, weights)
+        save_weights_figure(weights[:heads], output, title=title)
         return
-    graph = attention_graph(encoder, layer, tokens)
+    kinds, title = attention_graph(encoder, layer, tokens)
     if matrix is not None:
-        write_array(matrix, graph.kinds)
+        write_array(matrix, kinds)
     # Under full attention all heads are alike.
-    shown = graph.kinds[: 1 if encoder.attention == "full" else heads]
-    save_attention_figure(shown, output, block_size=encoder.block_size, title=graph.title)
+    shown = kinds[: 1 if encoder.attention == "full" else heads]
+    save_attention_figure(shown, output, block_size=encoder.block_size, title=title)
 
 
 @runs("reporting.summary.summarize", report=lambda text, _: [text], say=typer.echo)

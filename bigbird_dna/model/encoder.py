@@ -8,7 +8,7 @@ tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renamin
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import PATTERN_ATTENTIONS, PatternAttention, RelativeKeys, label_count
 from bigbird_dna.attention.call import token_owners
+from bigbird_dna.attention.native_kernel import PackedLayers
 from bigbird_dna.attention.recompute import both_times
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.input_embeddings import (
@@ -196,14 +197,6 @@ class Layer(nn.Module):
         return self.output(inner)  # type: ignore[no-any-return]
 
 
-class Packed(Protocol):
-    """The layers in a form that is faster for the calls that it takes; `run` may overwrite `x` (B, L, D)."""
-
-    def take(self, x: Tensor, lengths: Tensor | None) -> bool: ...
-
-    def run(self, x: Tensor, turns: Rotation | None) -> Tensor: ...
-
-
 class Encoder(nn.Module):
     """Token ids to hidden states.
 
@@ -228,7 +221,7 @@ class Encoder(nn.Module):
         layers = [Layer(config, index) for index in range(config.layers)]
         self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon) if config.reversible else None
-        self.packed: Packed | None = None  # see `prepared`
+        self.packed: PackedLayers | None = None  # see `prepared`
         initialize(self, config.hidden)
         if self.embeddings.position is not None:
             initialize_positions(self.embeddings.position.weight)

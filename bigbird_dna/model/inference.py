@@ -14,12 +14,11 @@ from torch._dynamo.exc import TorchDynamoException
 
 from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.attention.native import pointwise
-from bigbird_dna.attention.native_kernel import PackedLayer, can_pack, run_layers
+from bigbird_dna.attention.native_kernel import PackedLayer, PackedLayers, can_pack
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, UsageError, check_at_least_one, check_choice, error_text
 from bigbird_dna.gpus import acquire_gpu
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.input_embeddings import Rotation
 from bigbird_dna.model.mechanism import goes_by_pattern
 
 
@@ -157,33 +156,6 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     finally:
         for layer in layers:
             layer.compiled = None
-
-
-class PackedLayers:
-    """All layers of an encoder for single sequences of at most `longest` tokens, on one thread.
-
-    Axes: L tokens, D hidden width.
-    """
-
-    def __init__(self, layers: list[PackedLayer], longest: int) -> None:
-        self._layers, self._longest = layers, longest
-
-    def take(self, x: Tensor, lengths: Tensor | None) -> bool:
-        """Whether these are: embeddings (1, L, D) without padding, where no gradient is asked for."""
-        batch, tokens, _ = x.shape
-        return (
-            batch == 1
-            and tokens <= self._longest
-            and (lengths is None or int(lengths[0]) == tokens)
-            and x.dtype == torch.float32
-            and torch.get_num_threads() == 1
-            and not torch.is_grad_enabled()
-            and not torch.is_autocast_enabled("cpu")
-        )
-
-    def run(self, x: Tensor, turns: Rotation | None) -> Tensor:
-        """Hidden states (1, L, D) after all layers; `x` may be overwritten."""
-        return run_layers(self._layers, x, turns)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""What a layer attends by: a function of a block pattern, or a module of its own."""
+"""What a layer attends by, a function of a block pattern or a module of its own, and what its tokens see."""
 
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -50,28 +50,17 @@ def has_keys(config: EncoderConfig) -> bool:
     return goes_by_pattern(config) or not find_mechanism(config.attention).shares_keys
 
 
-# What an encoder's tokens attend to, for figures and comparisons: block by block, or token by token
-
-
 MOST_TOKENS = 256
 """Of a matrix of weights, unless more are asked for: a token is a pixel or two."""
 
 
-class AttentionGraph(NamedTuple):
-    """Which key blocks each query block sees, and what to call it.
+def attention_graph(
+    encoder: EncoderConfig, layer: int = 0, tokens: int | None = None
+) -> tuple[npt.NDArray[np.int8], str]:
+    """Which key blocks a layer's query blocks see in `tokens` tokens (None: the longest input), and a title.
 
-    `kinds` is (H, Q, Q) int8: 0 not seen, 1 global, 2 window, 3 random; with extra globals the blocks that
-    these fill stand in front.
-    """
-
-    kinds: npt.NDArray[np.int8]
-    title: str
-
-
-def attention_graph(encoder: EncoderConfig, layer: int = 0, tokens: int | None = None) -> AttentionGraph:
-    """The graph of one layer for an input of `tokens` tokens (None: the encoder's longest).
-
-    `UsageError`: the encoder has no such layer.
+    (H, Q, Q): 0 not seen, 1 global, 2 window, 3 random; with extra globals the blocks that these fill stand
+    in front. `UsageError`: the encoder has no such layer.
     """
     _check_layer(encoder, layer)
     tokens = tokens or encoder.max_length
@@ -85,19 +74,15 @@ def attention_graph(encoder: EncoderConfig, layer: int = 0, tokens: int | None =
         kinds = np.tril(kinds)
     name = {"full": "Full", "bigbird": "BigBird", "bigbird_etc": "BigBird-ETC"}.get(encoder.attention)
     name = name or encoder.attention.replace("_", " and ").capitalize()
-    return AttentionGraph(kinds, f"{name} attention, layer {layer}, {tokens:,} tokens")
+    return kinds, f"{name} attention, layer {layer}, {tokens:,} tokens"
 
 
-class AttentionWeights(NamedTuple):
-    """How much of each key's value a query takes, (H, L, L) float32 whose rows sum to 1, and its name."""
+def attention_weights(
+    encoder: EncoderConfig, layer: int = 0, tokens: int | None = None
+) -> tuple[npt.NDArray[np.float32], str]:
+    """The effective matrix of a mechanism that goes by no pattern of blocks, in one layer, and a title.
 
-    weights: npt.NDArray[np.float32]
-    title: str
-
-
-def attention_weights(encoder: EncoderConfig, layer: int = 0, tokens: int | None = None) -> AttentionWeights:
-    """The effective matrix of a mechanism that goes by no pattern of blocks, in one layer.
-
+    How much of each key's value a query takes, (H, L, L): rows sum to 1.
     Queries and keys are random, each component of unit variance, and so is what the mechanism learns; always
     the same. `tokens`: None: the encoder's longest input, at most `MOST_TOKENS`.
     """
@@ -120,8 +105,7 @@ def attention_weights(encoder: EncoderConfig, layer: int = 0, tokens: int | None
             matrix = effective_matrix(
                 lambda q, k, v: mechanism(q, k, v, lengths=None, dropout=0.0, hidden=hidden), q, k
             )
-    title = f"{encoder.attention}, layer {layer}, {tokens:,} tokens"
-    return AttentionWeights(matrix[0].numpy(), title)
+    return matrix[0].numpy(), f"{encoder.attention}, layer {layer}, {tokens:,} tokens"
 
 
 def _check_layer(encoder: EncoderConfig, layer: int) -> None:

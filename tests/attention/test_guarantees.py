@@ -1,5 +1,9 @@
 """What every mechanism promises: it is its definition, whatever stands beside it or after."""
 
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,12 +11,12 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bigbird_dna.attention import mechanism as shared
 from bigbird_dna.attention.call import effective_matrix
-from bigbird_dna.attention.mechanisms import combiner_routing, performer
+from bigbird_dna.attention.mechanisms import combiner, performer
 from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
-from tests.attention.problems import inputs
 from tests.attention.reference_implementations import (
     CASES,
     HEADS,
@@ -20,7 +24,10 @@ from tests.attention.reference_implementations import (
     MATRICES,
     SPANS,
     WIDTH,
+    build,
+    cluster_numbers,
     expected,
+    inputs,
     matrix,
     parts,
     quick,
@@ -83,7 +90,7 @@ def test_output_and_gradients_are_those_of_the_definition(
         patch.setitem(shared.ELEMENTS, "cpu", elements)
         patch.setattr(performer, "CHUNK", 4)
         patch.setattr(performer, "TOGETHER", 5)
-        patch.setattr(combiner_routing, "QUERIES", 5)
+        patch.setattr(combiner, "QUERIES", 5)
         out = module(*leaves[:3], lengths=torch.tensor(lengths), hidden=leaves[3])
         gradients = torch.autograd.grad(out, wanted, upper, **WHOLE)
     for mine, other in zip((out, *gradients), (theirs, *their_gradients), strict=True):
@@ -138,29 +145,6 @@ def test_a_row_depends_on_neither_padding_nor_company(name: str, causal: bool) -
         by_token = grad[1].movedim(-2, 0)
         torch.testing.assert_close(by_token[:30], other[0].movedim(-2, 0), rtol=1e-9, atol=1e-9)
         assert (by_token[30:] == 0).all()
-
-
-@pytest.mark.parametrize("name", [name for name, causal in CASES if causal])
-@pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_no_bit_of_the_past_depends_on_the_future(name: str, pooling: str, dtype: torch.dtype) -> None:
-    if not name.startswith("combiner") and pooling != "max":
-        pytest.skip("has no pooling")
-    options = {"pooling": pooling} if name.startswith("combiner") else {}
-    module = small(name, True, width=8, **options).to(dtype)
-    q, k, v, hidden, _ = made_for(name, 2, HEADS, 150, 8, dtype=dtype)
-    out = module(q, k, v, hidden=hidden)
-    for now in (1, 40, 71, 149):
-        changed = [x.detach().clone() for x in (q, k, v, hidden)]
-        generator = torch.Generator().manual_seed(now)
-        for x in changed:
-            future = x[:, now:] if x.dim() == 3 else x[:, :, now:]
-            future.copy_(300 * torch.randn(future.shape, generator=generator, dtype=dtype))
-        assert torch.equal(module(*changed[:3], hidden=changed[3])[:, :, :now], out[:, :, :now])
-        past = out[:, :, :now].square().sum()
-        grads = torch.autograd.grad(past, (q, k, v, hidden), retain_graph=True, **WHOLE)
-        assert all((grad[:, :, now:] == 0).all() for grad in grads[:3]) and (grads[3][:, now:] == 0).all()
-        assert (grads[2][:, :, now - 1] != 0).any() or name == "longformer"
 
 
 @pytest.mark.parametrize(
@@ -222,3 +206,225 @@ def test_what_has_no_causal_form_is_refused_in_a_sentence() -> None:
     assert [name for name, one in known_mechanisms().items() if not one.causal] == ["reformer"]
     with fails(ValueError, "reformer"):
         find_mechanism("reformer").make(LayerShape(2, 4, causal=True), {})
+
+
+# How large what a mechanism makes is, by its stated cost, its options and the memory that is allowed
+
+
+TOKENS, FAR, FURTHER = 20, 3000, 5000
+LENGTHS = torch.tensor([TOKENS, 13])
+SIZED: list[tuple[str, tuple[str, ...], dict[str, int]]] = [
+    ("sparse_fixed", ("span",), {"last": 3}),
+    ("sparse_fixed", ("span", "last"), {}),
+    ("axial", ("columns",), {}),
+    ("longformer", ("window",), {"global_tokens": 2}),
+    ("longformer", ("window",), {"dilation": 3}),
+    ("longformer", ("dilation",), {"window": 8}),
+    ("longformer", ("window", "dilation"), {}),
+    ("longformer", ("global_tokens",), {"window": 3}),
+    ("routing", ("span",), {"clusters": 3}),
+    ("reformer", ("chunk",), {"buckets": 4, "rounds": 3}),
+    ("combiner_fixed", ("span",), {}),
+    ("combiner_axial_vertical", ("columns",), {}),
+    ("combiner_axial_horizontal", ("columns",), {}),
+    ("combiner_axial_rowmajor", ("columns",), {}),
+    ("combiner_mixture", ("columns", "span"), {"first": "fixed"}),
+    ("combiner_routing", ("span",), {"clusters": 3}),
+]
+"""Options that have the same meaning at the length and above it, and others that are held."""
+ALONE: list[tuple[str, str, dict[str, int]]] = [
+    ("sparse_fixed", "span", {}),
+    ("axial", "columns", {}),
+    ("longformer", "window", {}),
+    ("longformer", "global_tokens", {"window": 16}),
+    ("routing", "clusters", {"span": 4}),
+    ("routing", "span", {"clusters": 16}),
+    ("performer", "features", {}),
+    ("reformer", "buckets", {"chunk": 16, "rounds": 1}),
+    ("reformer", "chunk", {"buckets": 16, "rounds": 1}),
+    ("combiner_fixed", "span", {}),
+    ("combiner_axial_vertical", "columns", {}),
+    ("combiner_axial_horizontal", "columns", {}),
+    ("combiner_axial_rowmajor", "columns", {}),
+    ("combiner_routing", "clusters", {"span": 16}),
+    ("combiner_routing", "span", {"clusters": 16}),
+]
+"""Sizes that costs go with, and others that are held."""
+FACTOR = 30
+"""Numbers that are made for each that a cost states, at most, for a head of width 16."""
+ROUTED = ("routing", "combiner_routing")
+COUNTED = [name for name in known_mechanisms() if name != "combiner_mixture"]
+QUICK = [("axial", False), ("performer", False), ("reformer", False), ("combiner_routing", True)]
+each_routed = pytest.mark.parametrize(("name", "causal"), [*itertools.product(ROUTED, (False, True))])
+
+
+class Sizes(TorchDispatchMode):
+    """Numbers of the largest tensor that an operation gives, and of all of them, views apart."""
+
+    largest = total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(x, Tensor):
+                self.largest = max(self.largest, x.numel())
+        given = {x.untyped_storage().data_ptr() for x in args if isinstance(x, Tensor)}
+        if isinstance(out, Tensor) and out.untyped_storage().data_ptr() not in given:
+            self.total += out.numel()
+        return out
+
+
+def known(name: str, **sizes: Any) -> dict[str, Any]:
+    """Those of the options that a mechanism has."""
+    return {key: size for key, size in sizes.items() if key in find_mechanism(name).options.model_fields}
+
+
+def forms(name: str) -> list[bool]:
+    return [causal for other, causal in CASES if other == name]
+
+
+def run(name: str, module: Any, *shape: int, lengths: Tensor | None = None) -> tuple[list[Tensor], int]:
+    """The output and gradients, and how many numbers the largest tensor of both passes has."""
+    q, k, v, upper = inputs(*shape, dtype=next(iter(module.state_dict().values()), torch.ones(1)).dtype)
+    k = q if find_mechanism(name).shares_keys else k
+    hidden = v.detach().transpose(1, 2).flatten(2)
+    with Sizes() as sizes:
+        out = module(q, k, v, hidden=hidden, lengths=lengths)
+        gradients = torch.autograd.grad(out, [q, v], upper)
+    return [out.detach(), *gradients], sizes.largest
+
+
+def test_no_size_is_left_out() -> None:
+    options = {(name, key) for name, one in known_mechanisms().items() for key in one.options.model_fields}
+    mine = {(name, key) for name, keys, _ in SIZED for key in keys} | {(name, "clusters") for name in ROUTED}
+    made = ("window", "span", "columns", "chunk", "clusters", "dilation")
+    assert {(name, key) for name, key in options if key in made} <= mine
+    costly = ("span", "columns", "window", "chunk", "clusters", "buckets", "features", "global_tokens")
+    alone = {(name, option) for name, option, _ in ALONE}
+    assert {(name, key) for name, key in options if name in COUNTED and key in costly} == alone
+
+
+@each_case
+def test_nothing_is_as_large_as_all_pairs(name: str, causal: bool) -> None:
+    tokens, size = 4096, 64
+    options = known(
+        name, **dict.fromkeys(("span", "columns", "window", "chunk", "clusters", "buckets"), size)
+    )
+    module = build(name, causal, 1, 8, **options).float()
+    _, largest = run(name, module, 1, 1, tokens, 8)
+    assert largest <= 8 * tokens * size, f"{largest / tokens:.0f} numbers a token"
+
+
+def made_and_stated(name: str, causal: bool, tokens: int, options: dict[str, Any]) -> tuple[float, float]:
+    """The logarithms, to base 2, of how many numbers are made for a head, and of what the cost says."""
+    mechanism, width = find_mechanism(name), 16
+    module = build(name, causal, 1, width, **options).float()
+    q, k, v, _ = (x.detach() for x in inputs(1, 1, tokens, width, dtype=torch.float32))
+    hidden = v[:, 0]
+    with torch.no_grad(), Sizes() as counted:
+        module(q, q if mechanism.shares_keys else k, v, hidden=hidden)
+    formula = mechanism.cost.replace("·", "*").replace("log L", "log2(L)")
+    names = {"L": tokens, "K": width, "log2": math.log2, **dict(mechanism.checked(options))}
+    return math.log2(counted.total), math.log2(eval(formula, {}, names))
+
+
+def slopes(sizes: Sequence[int], logs: Sequence[tuple[float, float]]) -> list[float]:
+    """By which powers of the sizes both grow."""
+    powers = [math.log2(size) for size in sizes]
+    return [statistics.linear_regression(powers, of).slope for of in zip(*logs, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "causal"),
+    [
+        case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow)
+        for case in CASES
+        if case[0] in COUNTED
+    ],
+)
+def test_the_numbers_that_are_made_grow_as_the_stated_cost(name: str, causal: bool) -> None:
+    """By powers of the length from 512 to 4,096 tokens, sizes being √L; never faster by more than 0.15.
+
+    They may grow more slowly: formulas leave out how many vectors of width K there are for each score.
+    """
+    lengths, logs = (512, 1024, 2048, 4096), []
+    for tokens in lengths:
+        root = math.isqrt(tokens)
+        options = known(name, span=root, columns=root, clusters=root, buckets=root // 2 * 2)
+        logs.append(made_and_stated(name, causal, tokens, options))
+    made, stated = slopes(lengths, logs)
+    assert -0.25 < made - stated < 0.15, (made, stated)
+
+
+@pytest.mark.parametrize(
+    ("name", "causal", "option", "others"),
+    [(name, causal, option, others) for name, option, others in ALONE for causal in forms(name)],
+)
+def test_they_grow_no_faster_than_the_stated_cost_with_each_size_alone(
+    name: str, causal: bool, option: str, others: dict[str, int]
+) -> None:
+    """So no term is left out of it, the choice of buckets and clusters among them."""
+    sizes = (32, 128, 512, 1024)
+    logs = [made_and_stated(name, causal, 2048, {option: size, **others}) for size in sizes]
+    made, stated = slopes(sizes, logs)
+    assert made - stated < 0.15, (made, stated)
+    assert all(made - stated < math.log2(FACTOR) for made, stated in logs), logs
+
+
+@pytest.mark.parametrize(
+    ("name", "causal", "sizes", "others"),
+    [(name, causal, sizes, others) for name, sizes, others in SIZED for causal in forms(name)],
+)
+def test_above_the_length_it_is_what_it_is_at_the_length(
+    name: str, causal: bool, sizes: tuple[str, ...], others: dict[str, Any]
+) -> None:
+    """In value and gradients, with a padded row; and it makes nothing that is larger."""
+    found = []
+    for size in (TOKENS, FAR, FURTHER):
+        module = build(name, causal, **{**others, **dict.fromkeys(sizes, size)})
+        found.append(run(name, module, 2, HEADS, TOKENS, WIDTH, lengths=LENGTHS))
+    for made, largest in found[1:]:
+        for mine, other in zip(made, found[0][0], strict=True):
+            torch.testing.assert_close(mine, other, rtol=0, atol=1e-13)
+        assert largest <= found[0][1]
+
+
+@each_routed
+def test_clusters_above_the_length_keep_the_definition(name: str, causal: bool) -> None:
+    """Some clusters have several chunks, most have none; nothing but the choice has a number for each."""
+    options = {"clusters": FAR, "span": 4}
+    module = build(name, causal, **options)
+    q, k, v, _ = (x.detach() for x in inputs(1, HEADS, TOKENS, WIDTH))
+    q[:, :, 3:], k[:, :, 3:] = q[:, :, 2:3], k[:, :, 2:3]  # one cluster of 18
+    q[:, :, 5], k[:, :, 5] = q[:, :, 0], k[:, :, 0]
+    for row in cluster_numbers(module, q[0], k[0]):
+        assert max(row) >= TOKENS and len(set(row)) in (2, 3)
+    weights = matrix(name, module, options, q[0], k[0], causal)
+    torch.testing.assert_close(module(q, k, v)[0], weights @ v[0], rtol=0, atol=1e-12)
+    for clusters in (FAR, FURTHER):
+        module = build(name, causal, clusters=clusters, span=FAR)
+        _, largest = run(name, module, 1, HEADS, TOKENS, WIDTH)
+        assert largest <= HEADS * TOKENS * clusters
+
+
+@each_case
+def test_many_short_sequences_are_worked_on_a_few_heads_at_a_time(name: str, causal: bool) -> None:
+    """With the options as they come, whose blocks are larger than 16 tokens."""
+    _, largest = run(name, build(name, causal, 12, 64).float(), 4, 12, 16, 64)
+    assert largest <= shared.ELEMENTS["cpu"]
+
+
+@each_case
+def test_no_tensor_is_larger_than_the_memory_that_is_allowed(
+    name: str, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The choice of many buckets and clusters, which is made before all else, is cut as well."""
+    shape, width, allowed = (4, 8, 130), 16, 1 << 18
+    options = known(name, span=8, columns=8, chunk=8, clusters=256, buckets=256)
+    module = build(name, causal, shape[1], width, **options).float()
+    whole, _ = run(name, module, *shape, width)
+    monkeypatch.setitem(shared.ELEMENTS, "cpu", allowed)
+    made, largest = run(name, module, *shape, width)
+    assert largest <= allowed
+    for mine, other in zip(made, whole, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)

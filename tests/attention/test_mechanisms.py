@@ -304,41 +304,6 @@ def promoter_model(config: EncoderConfig) -> bigbird_dna.Model:
     return random_model(small_tokenizer(), config, settings, scale=3)
 
 
-@pytest.mark.parametrize("name", quick(NAMES, "combiner_routing", "longformer", "reformer"))
-@pytest.mark.parametrize("position", ["learned", "rotary"])
-def test_hidden_states_depend_neither_on_padding_nor_on_the_batch(name: str, position: str) -> None:
-    torch.manual_seed(0)
-    encoder = Encoder(SMALL.model_copy(update={"attention": name, "position_encoding": position})).eval()
-    lengths = [128, 40, 97]
-    ids = torch.randint(5, 40, (3, 128))
-    with torch.no_grad():
-        together = encoder(ids, torch.tensor(lengths))
-        for row, length in enumerate(lengths):
-            alone = encoder(ids[row : row + 1, :length])
-            torch.testing.assert_close(together[row, :length], alone[0], atol=2e-5, rtol=2e-5)
-
-
-@pytest.mark.parametrize("name", quick(NAMES, "combiner_routing", "performer", "reformer"))
-def test_gradient_checkpointing_changes_no_gradient(name: str) -> None:
-    """In training, twice: what selects keys may change between the passes, never within one."""
-    results = []
-    for again in (False, True):
-        torch.manual_seed(0)
-        dropout = 0.1 if known_mechanisms()[name].drops else 0.0
-        changes = {"attention": name, "gradient_checkpointing": again, "attention_dropout": dropout}
-        encoder = Encoder(SMALL.model_copy(update=changes)).train()
-        ids, upper = torch.randint(5, 40, (2, 50)), torch.randn(2, 50, 16)
-        upper[1, 31:] = 0
-        for _ in range(2):
-            encoder.zero_grad()
-            (encoder(ids, torch.tensor([50, 31])) * upper).sum().backward()
-        results.append([p.grad for p in encoder.parameters()] + list(encoder.buffers()))
-    for stored, recomputed in zip(*results, strict=True):
-        assert (stored is None) == (recomputed is None)
-        if stored is not None:
-            torch.testing.assert_close(stored, recomputed)
-
-
 @pytest.mark.parametrize("name", quick(NAMES, "combiner_routing", "longformer", "performer"))
 def test_a_model_is_saved_loaded_and_predicts_the_same(name: str, tmp_path: Path) -> None:
     options = {"pooling": "deepsets_max"} if name in COMBINERS else {}

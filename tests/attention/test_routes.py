@@ -35,7 +35,7 @@ from bigbird_dna.attention.blocked import (
 from bigbird_dna.attention.call import Call, dense_attention, label_ids
 from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.config.mechanisms import OF_PATTERNS
-from tests.attention.problems import Made, inputs, patterns, results, value_and_gradients
+from tests.attention.reference_implementations import Made, inputs, patterns, results, value_and_gradients
 from tests.golden.messages import fails
 
 CAUSAL = Pattern(block_size=8, global_blocks=1, window_blocks=3, random_blocks=2, seed=1, causal=True)
@@ -250,12 +250,13 @@ def test_autocast_computes_in_bfloat16(tokens: int, route: str) -> None:
     assert_same([out.float(), *grads], expected, 0.1)
 
 
-def test_global_keys_add_their_gradients_in_single_precision() -> None:
+@pytest.mark.parametrize("route", ["blocked", "auto"])
+def test_global_keys_add_their_gradients_in_single_precision(route: Route) -> None:
     """In bfloat16 a sum over many query blocks would stop growing after 256 equal terms."""
     pattern = Pattern(block_size=1, global_blocks=1, window_blocks=1, random_blocks=0)
     zeros = torch.zeros(1, 1, 2048, 8, dtype=torch.bfloat16)
     v = zeros.clone().requires_grad_()
-    out = bigbird_attention(zeros, zeros, v, pattern, route="blocked")
+    out = bigbird_attention(zeros, zeros, v, pattern, route=route)
     (grad,) = torch.autograd.grad(out.sum(), v)
     assert grad[0, 0, 0, 0].item() == pytest.approx(2047 / 2, rel=0.01)
 
@@ -344,16 +345,9 @@ def test_the_past_is_bitwise_independent_of_the_future(tokens: int, route: str, 
             for part in ((q, k, v), changed)
         ]
         assert torch.equal(*outs)
-
-
-@pytest.mark.parametrize("tokens", [20, 100, 700])
-def test_no_gradient_reaches_the_future(tokens: int) -> None:
-    made = inputs(1, 2, tokens, 16)[:3]
-    cut = tokens // 2
-    bigbird_attention(*made, CAUSAL)[:, :, :cut].square().sum().backward()
-    for x in made:
-        assert x.grad is not None and (x.grad[:, :, cut:] == 0).all()
-        assert (x.grad[:, :, :cut] != 0).any()
+        past = bigbird_attention(*(x.requires_grad_() for x in changed), CAUSAL, route=route)[:, :, :cut]  # type: ignore[arg-type]
+        for grad in torch.autograd.grad(past.float().square().sum(), changed):
+            assert (grad[:, :, cut:] == 0).all() and ((grad[:, :, :cut] != 0).any() or cut == 1)
 
 
 @given(

@@ -17,8 +17,15 @@ from bigbird_dna.attention.backends import Route
 from bigbird_dna.attention.call import effective_matrix
 from bigbird_dna.attention.mechanism import make_chunks
 from bigbird_dna.attention.mechanisms.reformer import ITSELF
-from tests.attention.problems import inputs, value_and_gradients
-from tests.attention.reference_implementations import HEADS, WIDTH, build, cluster_numbers, small
+from tests.attention.reference_implementations import (
+    HEADS,
+    WIDTH,
+    build,
+    cluster_numbers,
+    inputs,
+    small,
+    value_and_gradients,
+)
 
 both_forms = pytest.mark.parametrize("causal", [False, True])
 

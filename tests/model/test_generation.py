@@ -5,21 +5,174 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config import EncoderConfig, known_mechanisms, load_config, parse_config
 from bigbird_dna.config.mechanisms import OF_PATTERNS
-from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
+from bigbird_dna.huggingface.configuration import huggingface_config
 from bigbird_dna.model.decoding import CachedDecoder, RecomputingDecoder, Sampling, keeps_keys
 from bigbird_dna.model.generation import LEAST_MASKED, fitting, masked_fraction, most_read
+from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings, Settings
 from bigbird_dna.scoring.models import Model
+from tests.attention.reference_implementations import SMALL
+from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.model.test_causal import CAUSAL as FORMS
-from tests.model.test_causal import VOCABULARY, encoder, network
 from tests.toys import random_dna, random_model, small_tokenizer
+
+VOCABULARY = 30
+TOKENS = 75
+SIZES = {"block_size": 8, "global_blocks": 1, "window_blocks": 3, "random_blocks": 1}
+OPTIONS: dict[str, dict[str, Any]] = {
+    **SMALL,
+    "combiner_fixed": {"span": 7},
+    "combiner_axial_vertical": {"columns": 7},
+    "combiner_axial_horizontal": {"columns": 7},
+    "combiner_axial_rowmajor": {"columns": 7},
+    "combiner_routing": {"clusters": 3, "span": 4},
+    "combiner_mixture": {"columns": 7, "span": 7},
+}
+FORMS = [*OF_PATTERNS.keys() - {"bigbird_etc"}, *(n for n, one in known_mechanisms().items() if one.causal)]
+
+
+def encoder(attention: str, **values: Any) -> EncoderConfig:
+    """A small causal encoder; a mechanism's options are for short sequences."""
+    if attention not in OF_PATTERNS:
+        values = {"attention_options": OPTIONS.get(attention, {}), **values}
+    return EncoderConfig(
+        **{
+            **{"vocabulary": VOCABULARY, "layers": 3, "hidden": 16, "heads": 2, "max_length": 128},
+            **{"attention": attention, "causal": True, "dropout": 0.0, **SIZES, **values},
+        }
+    )
+
+
+def network(config: EncoderConfig, dtype: torch.dtype = torch.float32) -> PretrainingNetwork:
+    """A network of weights large enough that attention isn't flat."""
+    torch.manual_seed(0)
+    made = PretrainingNetwork(config, next_sentence=False).eval().to(dtype)
+    with torch.no_grad():
+        for parameter in made.encoder.layers.parameters():
+            parameter *= 3
+    return made
+
+
+def scores(model: PretrainingNetwork, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits (B, L, V) of every token, and the embeddings (B, L, D) that they are made of."""
+    kept: list[Tensor] = []
+
+    def keep(module: torch.nn.Module, given: object, out: Tensor) -> Tensor:
+        kept.append(out.detach().requires_grad_())
+        return kept[0]
+
+    handle = model.encoder.embeddings.register_forward_hook(keep)
+    batch, tokens = ids.shape
+    out = model(ids, torch.full((batch,), tokens), None, torch.arange(batch * tokens)).tokens
+    handle.remove()
+    return out.view(batch, tokens, -1), kept[0]
+
+
+def check(config: EncoderConfig, dtype: torch.dtype = torch.float32) -> None:
+    model = network(config, dtype)
+    ids = torch.randint(VOCABULARY, (2, TOKENS), generator=torch.Generator().manual_seed(1))
+    out, _ = scores(model, ids)
+    seen = False
+    for now in (1, 8, 33, TOKENS - 1):
+        changed = ids.clone()
+        changed[:, now:] = (changed[:, now:] + 1 + torch.arange(TOKENS - now)) % VOCABULARY
+        other, embedded = scores(model, changed)
+        assert torch.equal(other[:, :now], out[:, :now]), now
+        assert not torch.equal(other[:, now:], out[:, now:])
+        (grad,) = torch.autograd.grad(other[:, :now].square().sum(), embedded)
+        assert (grad[:, now:] == 0).all() and (grad[:, now - 1] != 0).any()
+        seen |= bool((grad[:, : now - 1] != 0).any())
+    assert seen  # what stands before does count
+
+
+POOLINGS = ("max", "mean", "deepsets_max", "deepsets_mean")
+POOLED = [(name, {"pooling": one}) for name in FORMS if name.startswith("combiner") for one in POOLINGS]
+
+
+@pytest.mark.parametrize(("attention", "options"), [*((name, {}) for name in sorted(FORMS)), *POOLED])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_bit_of_what_is_said_depends_on_later_tokens(
+    attention: str, options: dict[str, str], dtype: torch.dtype
+) -> None:
+    values = {"attention_options": {**OPTIONS.get(attention, {}), **options}} if options else {}
+    check(encoder(attention, **values), dtype)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"attention_backend": "dense"},
+        {"attention_backend": "blocked"},
+        {"attention_backend": "native"},
+        {"relative_max_distance": 4},
+        {"position_encoding": "rotary"},
+        {"reversible": True},
+        {"random_blocks": 2, "window_blocks": 0, "global_blocks": 0},
+    ],
+    ids=str,
+)
+def test_nor_does_it_by_any_route_or_part(values: dict[str, Any]) -> None:
+    check(encoder("bigbird", **values))
+    if values.get("attention_backend") != "native":
+        check(encoder("bigbird", **values), torch.float64)
+
+
+def test_the_same_encoder_without_the_key_does_see_what_follows() -> None:
+    """What the test above would find."""
+    with pytest.raises(AssertionError):
+        check(encoder("full", causal=False))
+
+
+@pytest.mark.parametrize("values", [{"next_sentence": True}, {"mask_fraction": 0.3}, {"mask_span": 2.0}])
+def test_pretraining_refuses_what_it_has_no_use_for(values: dict[str, Any]) -> None:
+    with fails(ConfigError):
+        parse_config({"encoder": {"causal": True}, "pretraining": values})
+    parse_config({"encoder": {"causal": False}, "pretraining": values})
+
+
+def test_huggingface_has_no_counterpart() -> None:
+    with fails(ModelError):
+        huggingface_config(encoder("full"), None, "model")
+
+
+def test_the_first_token_alone_says_nothing_of_a_sequence() -> None:
+    tokenizer = small_tokenizer()
+    config = encoder("full", vocabulary=tokenizer.vocabulary)
+    model = random_model(tokenizer, config, Settings())
+    assert model.embed(["ACGTACGTTT", "GGGTTTA"]).shape == (2, 16)
+    with fails(UsageError):
+        model.embed(["ACGT"], pooling="cls")
+
+
+@pytest.mark.parametrize(("task", "other"), [("promoters", "mean"), ("chromatin", "bin")])
+def test_models_of_a_task_don_t_look_at_it_either(task: str, other: str) -> None:
+    config = load_config(
+        REPOSITORY / "workflow/config/demo.yaml",
+        [
+            *("encoder.causal=true", "pretraining.mask_fraction=0.15", f"{task}.model.pooling=cls"),
+            *(("chromatin.model.bin_layers=0", "chromatin.evaluation.middle=0") if other == "bin" else ()),
+            *(
+                ("chromatin.training.bins_per_window=1",)
+                if other == "bin"
+                else ("promoters.model.head=dense",)
+            ),
+        ],
+    )
+    with fails(ConfigError, task, other):
+        config.check_targets()
+
+
+def test_settings_of_masked_models_are_what_they_were() -> None:
+    assert PretrainingSettings(next_sentence=False).as_json() == {"next_sentence": False}
+
 
 LEFT, RIGHT = random_dna(90, 5), random_dna(70, 6)
 
@@ -220,6 +373,7 @@ PATTERNS = sorted(OF_PATTERNS.keys() - {"bigbird_etc"})
 @pytest.mark.parametrize("position", ["rotary", "learned"])
 @pytest.mark.parametrize("attention", PATTERNS)
 @given(first=st.integers(1, 50), seed=st.integers(0, 9), sizes=st.sampled_from([{}, {"window_blocks": 5}]))
+@example(first=1, seed=2, sizes={"window_blocks": 1})  # of "window" the own block alone
 @settings(max_examples=2, deadline=None)
 def test_scores_are_those_of_the_whole_sequence(
     position: str, attention: str, first: int, seed: int, sizes: dict[str, Any]
@@ -238,18 +392,6 @@ def test_scores_are_those_of_the_whole_sequence(
         for place in range(first, 70):
             found = kept.read(ids[:, place : place + 1])
             torch.testing.assert_close(found, whole[:, place], rtol=1e-9, atol=1e-9)
-
-
-def test_a_window_of_the_own_block_alone() -> None:
-    model = network(encoder("window", window_blocks=1), torch.float64)
-    ids = torch.randint(VOCABULARY, (1, 60), generator=torch.Generator().manual_seed(2))
-    with torch.inference_mode():
-        whole = model(ids, torch.full((1,), 60), None, torch.arange(60)).tokens
-        decoder = CachedDecoder(model, 60)
-        for place in range(60):
-            torch.testing.assert_close(
-                decoder.read(ids[:, place : place + 1])[0], whole[place], rtol=1e-9, atol=1e-9
-            )
 
 
 def test_which_mechanisms_keep_keys() -> None:

@@ -1,5 +1,7 @@
 """What is made ready while a GPU computes, and in which precision rows are computed."""
 
+import io
+import shutil
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from bigbird_dna.attention import native
 from bigbird_dna.config import EncoderConfig
@@ -16,13 +19,15 @@ from bigbird_dna.model import inference as own
 from bigbird_dna.model.batching import in_calls, run_rows
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import mean_over_tokens
-from bigbird_dna.model.inference import PRECISIONS, ahead, cpu_threads, inference
+from bigbird_dna.model.inference import PRECISIONS, ahead, cpu_threads, inference, prepared
+from bigbird_dna.model.kernels import Dropout
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from tests.golden.messages import fails
+from tests.model.test_encoder import SMALL
 from tests.toys import random_dna, random_model, small_tokenizer
 
 CPU = torch.device("cpu")
-SMALL = EncoderConfig(
+CONFIG = EncoderConfig(
     vocabulary=40, layers=2, hidden=32, heads=2, max_length=160, block_size=8, position_encoding="rotary"
 )
 
@@ -94,7 +99,7 @@ def test_on_a_cpu_nothing_is_made_ahead() -> None:
 def models() -> Iterator[Any]:
     """A promoter model of three views, and one of tracks."""
     tokenizer = small_tokenizer()
-    config = SMALL.model_copy(update={"vocabulary": tokenizer.vocabulary})
+    config = CONFIG.model_copy(update={"vocabulary": tokenizer.vocabulary})
     promoter = PromoterSettings(upstream=60, downstream=40, pooling="mean", jitter=6, views=3)
     tracks = tuple(NamedTrack(track=name, group="TF") for name in ("one", "two"))
     chromatin = ChromatinSettings(window=120, bin=20, pooling="bin", bin_layers=1, members=1, tracks=tracks)
@@ -123,7 +128,7 @@ def rows_of(count: int) -> list[Any]:
 def test_calls_of_a_gpu_give_what_single_rows_give_each_a_call_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigbird_dna.model.batching.CALL_TOKENS", 320)
     torch.manual_seed(0)
-    encoder, rows, calls = Encoder(SMALL).eval(), rows_of(17), 0
+    encoder, rows, calls = Encoder(CONFIG).eval(), rows_of(17), 0
 
     def run(ids: Tensor, lengths: Tensor, chosen: Any) -> Tensor:
         nonlocal calls
@@ -142,7 +147,7 @@ def test_calls_of_a_gpu_give_what_single_rows_give_each_a_call_later(monkeypatch
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_are_computed_in_the_precision_that_was_asked_for(threads: int) -> None:
     torch.manual_seed(0)
-    encoder, rows = Encoder(SMALL).eval(), rows_of(6)
+    encoder, rows = Encoder(CONFIG).eval(), rows_of(6)
 
     def run(ids: Tensor, lengths: Tensor, _: Any) -> Tensor:
         return mean_over_tokens(encoder(ids, lengths), lengths)
@@ -168,9 +173,228 @@ def test_on_another_device_routes_are_said_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(native, "unavailable", lambda *_, **__: "no compiler")
-    encoder, ids = Encoder(SMALL).eval(), torch.full((1, 150), 7)
+    encoder, ids = Encoder(CONFIG).eval(), torch.full((1, 150), 7)
     for device, said in ((CPU, 0), (torch.device("meta"), 1)):
         with inference("float32", device), torch.inference_mode():
             encoder(ids)
             encoder(ids)
         assert capsys.readouterr().err.count("attention: blocked (native: no compiler)") == said
+
+
+# Layers as compiled by torch, exported, and as the compiled kernel runs them in inference
+
+
+SHAPE = EncoderConfig(vocabulary=40, layers=2, hidden=48, heads=3, max_length=700, block_size=16)
+
+needs_kernel = pytest.mark.skipif(
+    native.pointwise(torch.zeros(1)) is None, reason="the kernel can't be had here"
+)
+
+
+def lively(config: EncoderConfig) -> Encoder:
+    """An encoder none of whose biases and gains are trivial."""
+    torch.manual_seed(0)
+    encoder = Encoder(config).eval()
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3 if parameter.dim() == 1 else 0.1)
+    return encoder
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"position_encoding": "rotary"},
+        {"attention": "full", "position": "rotary"},
+        {"compatibility": "huggingface", "block_size": 8},
+        {"hidden": 128, "heads": 4, "position": "rotary", "block_size": 32},
+        {"hidden": 32, "heads": 1, "intermediate": 50},
+        {"hidden": 64, "heads": 16, "intermediate": 16, "window_blocks": 1, "random_blocks": 0},
+        {"convolution": 3, "rescale_embeddings": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("tokens", [1, 2, 63, 64, 115, 613])
+def test_compiled_layers_agree_with_the_layers(changes: dict[str, object], tokens: int) -> None:
+    encoder = lively(SHAPE.model_copy(update=changes))
+    ids = torch.randint(5, 40, (1, tokens))
+    with cpu_threads(1), torch.inference_mode():
+        expected = encoder(ids, torch.tensor([tokens]))
+        with prepared(encoder, 4096):
+            assert encoder.packed is not None and encoder.packed.take(expected, torch.tensor([tokens]))
+            found = encoder(ids, torch.tensor([tokens]))
+            assert torch.equal(encoder(ids), found)
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
+        assert encoder.packed is None and encoder.layers[0].joined is None
+        assert torch.equal(encoder(ids), expected)
+
+
+@needs_kernel
+def test_what_compiled_layers_leave_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = lively(SHAPE)
+    x = torch.randn(2, 20, 48)
+    with prepared(encoder, 100), cpu_threads(1):
+        packed = encoder.packed
+        assert packed is not None
+        with torch.no_grad():
+            assert packed.take(x[:1], None)
+            assert not packed.take(x, None)
+            assert not packed.take(x[:1], torch.tensor([19]))
+            assert not packed.take(x[:1].double(), None)
+            assert not packed.take(torch.randn(1, 101, 48), None)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                assert not packed.take(x[:1], None)
+        assert not packed.take(x[:1], None)  # gradients may be asked for
+        with cpu_threads(2), torch.no_grad():
+            assert not packed.take(x[:1], None)
+    for changes in (
+        {"activation": "relu"},
+        {"num_global_tokens": 2},
+        {"relative_max_distance": 3},
+        {"hidden": 24, "heads": 3},
+        {"hidden": 48, "heads": 16},
+    ):
+        other = Encoder(SHAPE.model_copy(update=changes))
+        with prepared(other, 100):
+            assert other.packed is None
+    for strange in (lively(SHAPE).double(), lively(SHAPE)):
+        strange.layers[1].register_forward_hook(lambda *_: None)
+        with prepared(strange, 100):
+            assert strange.packed is None
+    monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")
+    with prepared(encoder, 100):
+        assert encoder.packed is None
+
+
+def test_changed_weights_are_seen_by_the_next_block() -> None:
+    encoder, ids = lively(SHAPE), torch.randint(5, 40, (1, 50))
+    with cpu_threads(1), torch.no_grad():
+        with prepared(encoder, 4096):
+            before = encoder(ids)
+        for parameter in encoder.parameters():
+            parameter.mul_(1.1)
+        with prepared(encoder, 4096):
+            after = encoder(ids)
+        assert not torch.allclose(before, after, atol=1e-3)
+        torch.testing.assert_close(after, encoder(ids), atol=2e-5, rtol=2e-5)
+
+
+TOKENS = 96
+# torch's own remarks while it traces and exports; what this package warns of still fails a test.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
+    pytest.mark.filterwarnings("ignore::UserWarning:torch"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:torch"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def _encoder(**changes: object) -> Encoder:
+    torch.manual_seed(0)
+    return Encoder(SMALL.model_copy(update={"max_length": 256, "layers": 1, **changes}))
+
+
+def _ids(batch: int, tokens: int, seed: int = 1) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(5, 40, (batch, tokens), generator=generator)
+
+
+def _gradients(encoder: Encoder, hidden: torch.Tensor) -> list[torch.Tensor]:
+    return list(torch.autograd.grad(hidden.square().sum(), list(encoder.parameters())))
+
+
+def torch_dropout(self: Dropout, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+    dropped = nn.functional.dropout(x, self.p, self.training)
+    return dropped if residual is None else residual + dropped
+
+
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_unpadded_rows_on_the_blocked_route_are_one_graph(
+    position: str, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What torch compiles draws its masks by torch's dropout.
+    monkeypatch.setattr(Dropout, "forward", torch_dropout)
+    encoder = _encoder(
+        attention_backend="blocked",
+        position_encoding=position,
+        dropout=0.1,
+        gradient_checkpointing=checkpointing,
+    )
+    compiled = torch.compile(encoder, backend="aot_eager", fullgraph=True)
+    ids = _ids(2, TOKENS)
+    torch.manual_seed(3)
+    plain = encoder(ids)
+    torch.manual_seed(3)
+    hidden = compiled(ids)
+    torch.testing.assert_close(hidden, plain)
+    for mine, expected in zip(_gradients(encoder, hidden), _gradients(encoder, plain), strict=True):
+        torch.testing.assert_close(mine, expected, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("route", ["auto", "blocked"])
+def test_padded_rows_of_any_lengths_are_compiled_but_a_few_times(route: str) -> None:
+    encoder = _encoder(attention_backend=route).eval()
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(encoder, backend=counter, dynamic=True)
+    seen = []
+    with torch.no_grad():
+        for batch, tokens in ((2, 90), (3, 96), (4, 83), (2, 200), (5, 61)):
+            ids = _ids(batch, tokens)
+            lengths = torch.arange(tokens, tokens - batch, -1)
+            real = torch.arange(tokens) < lengths[:, None]
+            torch.testing.assert_close(compiled(ids, lengths)[real], encoder(ids, lengths)[real])
+            seen.append(counter.frame_count)
+    assert seen[2:] == [seen[2]] * 3
+
+
+def test_autocast_and_compilation_go_together() -> None:
+    encoder = _encoder(attention_backend="blocked").eval()
+    compiled = torch.compile(encoder, backend="aot_eager", fullgraph=True)
+    ids = _ids(2, TOKENS)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        hidden, plain = compiled(ids), encoder(ids)
+    assert not torch.equal(plain, encoder(ids)), "autocast did nothing"
+    assert (hidden - plain).norm() < 1e-2 * plain.norm()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_export_gives_a_program_for_full_rows(strict: bool, position: str) -> None:
+    encoder = _encoder(attention_backend="blocked", position_encoding=position).eval()
+    ids = _ids(2, TOKENS)
+    with torch.no_grad():
+        program = torch.export.export(encoder, (ids,), strict=strict)
+        stored = io.BytesIO()
+        torch.export.save(program, stored)
+        stored.seek(0)
+        module = torch.export.load(stored).module()
+        for seed in (1, 2):
+            other = _ids(2, TOKENS, seed)
+            torch.testing.assert_close(module(other), encoder(other))
+    # Plans made while tracing must serve as well afterwards, for gradients too.
+    encoder(ids).sum().backward()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU")
+@pytest.mark.parametrize("route", ["auto", "blocked"])
+def test_machine_code_gives_the_same(route: str) -> None:
+    encoder = _encoder(attention_backend=route, position_encoding="rotary")
+    compiled = torch.compile(encoder)
+    for lengths in (None, torch.tensor([96, 80])):
+        ids = _ids(2, TOKENS)
+        hidden, plain = compiled(ids, lengths), encoder(ids, lengths)
+        if lengths is not None:
+            hidden, plain = hidden[:, :80], plain[:, :80]
+        torch.testing.assert_close(hidden, plain, atol=1e-5, rtol=1e-5)
+        for mine, expected in zip(_gradients(encoder, hidden), _gradients(encoder, plain), strict=True):
+            torch.testing.assert_close(mine, expected, atol=1e-4, rtol=1e-4)

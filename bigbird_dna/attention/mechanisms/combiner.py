@@ -24,8 +24,8 @@ With tokens in blocks of s, b(i) = i div s; or on a grid of m columns, row = i d
 | routing | own cluster | other clusters | other clusters up to i |
 
 Rowmajor's summaries differ by column through q_Ω, which is the query of the span's token in the own column
-(pooled as elsewhere in a last row that has none); k_Ω is pooled. Routing is in `combiner_routing`. A mixture
-is the mean of two plans' outputs.
+(pooled as elsewhere in a last row that has none); k_Ω is pooled. Routing's clusters are
+cut into chunks, so that the cost holds whatever they are. A mixture is the mean of two plans' outputs.
 
 Pooling is the maximum or mean of each component, of the tokens' own queries and keys or, with DeepSets, of
 relu(W x), W being learned, one for queries and one for keys, the same for all heads of a layer. Dropout acts
@@ -33,7 +33,7 @@ on the joint softmax.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -43,27 +43,26 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from bigbird_dna.attention.mechanism import (
+    Centroids,
+    ClusterChunks,
+    ClusterOptions,
     Heads,
     PlannedAttention,
     PlannedLayer,
     attended,
     hide,
+    in_blocks,
+    in_chunks,
+    joined,
     others,
     plan_of_blocks,
+    plan_of_clusters,
     recomputed,
     scores,
     triangle,
     weigh,
 )
-from bigbird_dna.attention.mechanisms.sparse import (
-    Level,
-    other_blocks,
-    own_block_scores,
-    plan_of_levels,
-    row_and_column_scores,
-    row_and_column_sum,
-    turned,
-)
+from bigbird_dna.attention.mechanisms import sparse
 from bigbird_dna.config import LayerShape, Mechanism, Section
 
 Pooling = Literal["max", "mean", "deepsets_max", "deepsets_mean"]
@@ -72,7 +71,7 @@ Pooling = Literal["max", "mean", "deepsets_max", "deepsets_mean"]
 def pool(x: Tensor, present: Tensor, largest: bool) -> Tensor:
     """Maximum, or mean, of the tokens that are present, (…, S, K) → (…, K)."""
     if largest:
-        return _filled(_hidden(x, present).amax(-2))
+        return _filled(x.masked_fill(~present[..., None], -math.inf).amax(-2))
     return x.masked_fill(~present[..., None], 0).sum(-2) / present.sum(-1, keepdim=True).clamp(min=1)
 
 
@@ -82,7 +81,7 @@ def pool_others(x: Tensor, present: Tensor, largest: bool) -> Tensor:
         x = x.masked_fill(~present[..., None], 0)
         others = present.sum(-1, keepdim=True) - present.long()
         return (x.sum(-2, keepdim=True) - x) / others.clamp(min=1)[..., None]
-    x = _hidden(x, present)
+    x = x.masked_fill(~present[..., None], -math.inf)
     first, place = x.max(-2, keepdim=True)
     own = place == torch.arange(x.shape[-2], device=x.device)[:, None]
     second = x.masked_fill(own, -math.inf).amax(-2, keepdim=True)
@@ -96,15 +95,6 @@ def pool_up_to(x: Tensor, largest: bool) -> Tensor:
     return x.cumsum(-2) / torch.arange(1, x.shape[-2] + 1, device=x.device)[:, None]
 
 
-def shifted(x: Tensor) -> Tensor:
-    """What the token before has; zero for the first, (…, S, K) → (…, S, K)."""
-    return pad(x[..., :-1, :], (0, 0, 1, 0))
-
-
-def _hidden(x: Tensor, present: Tensor) -> Tensor:
-    return x.masked_fill(~present[..., None], -math.inf)
-
-
 def _filled(x: Tensor) -> Tensor:
     """Zero where no token was present."""
     return x.masked_fill(x == -math.inf, 0)
@@ -116,20 +106,16 @@ def block_attention(inputs: Heads, by_column: bool = False) -> Tensor:
     A causal problem's queries see blocks before their own. With `by_column` a block's summary for the c-th
     query of another block is that under the query of the block's own c-th token.
     """
-    q, k, v, pooled_q, pooled_k, present, largest, _, dropout, _ = inputs
+    q, v, present = inputs.q, inputs.v, inputs.present
     blocks, size = q.shape[2:4]
-    span_q = pool(pooled_q, present, largest)[..., None, :]  # (B, H, N, 1, K)
-    span_k = pool(pooled_k, present, largest)  # (B, H, N, K)
-    if by_column:
-        span_q = torch.where(present[..., None], q, span_q)
-    span_v = attended(span_q, k, v, present[..., None, :])  # (B, H, N, 1 or S, K)
+    span_k, span_v = _summary(*inputs[1:7], q if by_column else None)  # (B, H, N, K), (B, H, N, 1 or S, K)
 
-    near = own_block_scores(inputs)
-    seen = present.any(-1)[:, :, None] & other_blocks(inputs)  # (B, 1 or H, N, N)
+    near = sparse.own_block_scores(inputs)
+    seen = present.any(-1)[:, :, None] & sparse.other_blocks(inputs)  # (B, 1 or H, N, N)
     far = torch.unflatten(scores(q.flatten(2, 3), span_k), 2, (blocks, size))
     far = hide(far, seen[..., None, :])  # (B, H, N, S, N)
 
-    weights = weigh(torch.cat([near, far], -1), dropout)
+    weights = weigh(torch.cat([near, far], -1), inputs.dropout)
     near, far = torch.split(weights, [size, blocks], -1)
     if by_column:
         summed = far.transpose(2, 3) @ span_v.transpose(2, 3)  # (B, H, S, N, K)
@@ -146,27 +132,27 @@ def _attention_over_columns(inputs: Heads, prefixes: bool) -> Tensor:
     """
     q = inputs.q
     rows, columns = q.shape[2:4]
-    span_k: Tensor
     span_v: Tensor
     span_k, span_v, exists = recomputed(_summaries, inputs, prefixes)
-    along_row, along_column = row_and_column_scores(inputs)
+    along_row, along_column = sparse.row_and_column_scores(inputs)
     aside = others(columns, q)
     if inputs.causal and not prefixes:
         aside = triangle(columns, q, -1)
     through = hide(scores(q, span_k), exists[..., None, :] & aside)  # (B, H, R, C, C)
     weights = weigh(torch.cat([along_row, along_column, through], -1), inputs.dropout)
     along_row, along_column, through = torch.split(weights, [columns, rows, columns], -1)
-    return row_and_column_sum(along_row, along_column, inputs.v) + through @ span_v
+    return sparse.row_and_column_sum(along_row, along_column, inputs.v) + through @ span_v
 
 
 def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Keys and values of spans by row and column, (B, H, R, C, K), and which have tokens, (B, 1, R, C)."""
     _, k, v, pooled_q, pooled_k, present, largest, _, _, _ = inputs
     rows = k.shape[2]
-    pooled_q, pooled_k, k, v = map(turned, (pooled_q, pooled_k, k, v))  # (B, H, C, R, K)
-    present = turned(present)  # (B, 1, C, R)
+    pooled_q, pooled_k, k, v = map(sparse.turned, (pooled_q, pooled_k, k, v))  # (B, H, C, R, K)
+    present = sparse.turned(present)  # (B, 1, C, R)
     if prefixes:  # rows before a token are filled if its own is
-        span_q, span_k = (shifted(pool_up_to(x, largest)) for x in (pooled_q, pooled_k))
+        before = (pool_up_to(x, largest)[..., :-1, :] for x in (pooled_q, pooled_k))
+        span_q, span_k = (pad(x, (0, 0, 1, 0)) for x in before)
         seen = triangle(rows, k, -1)
         exists = (torch.arange(rows, device=k.device) > 0).expand_as(present)
     else:
@@ -174,25 +160,101 @@ def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
         seen = present[..., None, :] & others(rows, k)
         exists = seen.any(-1)
     span_v = attended(span_q, k, v, seen)
-    return turned(span_k), turned(span_v), turned(exists)
+    return sparse.turned(span_k), sparse.turned(span_v), sparse.turned(exists)
 
 
-def summaries(inputs: Heads, count: int) -> Iterator[Level]:
+def summaries(inputs: Heads, count: int) -> Iterator[sparse.Level]:
     """Keys and values (B, H, N, K) of each level's blocks, single tokens first, and which exist (B, 1, N)."""
     yield inputs.k, inputs.v, inputs.present
     for level in range(1, count):
-        _, k, v, pooled_q, pooled_k, present, largest, *_ = inputs.in_blocks(1 << level)
-        key, value = recomputed(_summary, k, v, pooled_q, pooled_k, present, largest)
-        yield key, value, present.any(-1)
+        blocks = inputs.in_blocks(1 << level)
+        key, value = recomputed(_summary, *blocks[1:7])
+        yield key, value[..., 0, :], blocks.present.any(-1)
 
 
 def _summary(
-    k: Tensor, v: Tensor, pooled_q: Tensor, pooled_k: Tensor, present: Tensor, largest: bool
+    k: Tensor,
+    v: Tensor,
+    pooled_q: Tensor,
+    pooled_k: Tensor,
+    present: Tensor,
+    largest: bool,
+    queries: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One key and value for each block, (B, H, N, K), of its tokens' (B, H, N, S, K)."""
+    """Keys (B, H, N, K) and values (B, H, N, 1, K) of blocks, of their tokens' (B, H, N, S, K).
+
+    With `queries` of the tokens there are S values, each under one of them, or under what is pooled.
+    """
     query = pool(pooled_q, present, largest)[..., None, :]
-    value = attended(query, k, v, present[..., None, :])[..., 0, :]
-    return pool(pooled_k, present, largest), value
+    if queries is not None:
+        query = torch.where(present[..., None], queries, query)
+    return pool(pooled_k, present, largest), attended(query, k, v, present[..., None, :])
+
+
+# By clusters. Axes: P chunks, S tokens of a chunk, N blocks of M queries. Time for a head is P S (S + P) K,
+# causal P S² K + L (S + P + M) K, and P is at most clusters + L / S.
+
+QUERIES = 64
+"""Of a block of a causal problem by clusters, which shares the summaries of what stands before it. Each adds
+one of its own; so blocks of about K queries have the fewest vectors and scores together."""
+
+
+def cluster_attention(inputs: Heads, options: ClusterOptions) -> Tensor:
+    """Attention by `inputs.clusters`, (B, H, L, K) → (B, H, L, K)."""
+    chunks, laid = in_chunks(inputs, options)
+    if inputs.causal:
+        return _up_to_each(inputs, laid, chunks)
+    return chunks.collect(block_attention(laid))
+
+
+def _up_to_each(inputs: Heads, laid: Heads, chunks: ClusterChunks) -> Tensor:
+    """A query sees of each chunk what stands before it: a summary for each token, of its chunk up to it."""
+    tokens, size = inputs.q.shape[2], chunks.size
+    before = triangle(size, laid.q)
+    span_q, span_k = (pool_up_to(x, laid.largest) for x in (laid.pooled_q, laid.pooled_k))
+    span_v = attended(span_q, laid.k, laid.v, before)  # (B, H, P, S, K)
+    near = chunks.collect(hide(scores(laid.q, laid.k), before))  # (B, H, L, S)
+    count = min(QUERIES, tokens)
+    slots, seen = _summaries_up_to_each(chunks, count)
+
+    def attend(q: Tensor, near: Tensor, span_k: Tensor, span_v: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights of direct keys, (B, H, L, S), and what comes through summaries, (B, H, L, K)."""
+        far = hide(scores(in_blocks(q, count), _taken(span_k, slots)), seen)  # (B, H, N, M, P + M)
+        weights = weigh(torch.cat([in_blocks(near, count), far], -1), inputs.dropout)
+        near, far = torch.split(weights, [size, far.shape[-1]], -1)
+        return joined(near, inputs), joined(far @ _taken(span_v, slots), inputs)
+
+    near, through = recomputed(attend, inputs.q, near, span_k.flatten(2, 3), span_v.flatten(2, 3))
+    return through + chunks.collect(chunks.spread(near) @ laid.v)  # type: ignore[no-any-return]
+
+
+def _summaries_up_to_each(chunks: ClusterChunks, count: int) -> tuple[Tensor, Tensor]:
+    """Slots whose summaries blocks of M = `count` queries need, (B, H, N, P + M), and which each query sees.
+
+    These are, of each chunk, that of its last token before the block, and those of the block's own tokens. Of
+    a chunk beside its own a query sees one, the latest up to itself: (B, H, N, M, P + M).
+    """
+    total, size = chunks.total, chunks.size
+    missing = (0, -chunks.number.shape[2] % count)
+    number = pad(chunks.number, missing, value=total)
+    slot = torch.unflatten(pad(chunks.slots[..., 0], missing, value=total * size), 2, (-1, count))
+    every = torch.arange(total, device=number.device)
+    own = number[..., None] == every
+    met = torch.unflatten(own.cumsum(2), 2, (-1, count))  # tokens of each chunk up to each query
+    number, own = (torch.unflatten(x, 2, (-1, count)) for x in (number, own))
+    held = (met - own.long())[:, :, :, :1]  # before the block, (B, H, N, 1, P)
+    earlier = (met == held) & (held > 0) & ~own
+    chunk = number.clamp(max=total - 1)[..., None, :].expand(-1, -1, -1, count, -1)
+    latest = (met - 1).gather(4, chunk) + chunk * size  # slots, (B, H, N, M, M)
+    later = (latest == slot[..., None, :]) & (number[..., None] != number[..., None, :])
+    slots = torch.cat([(every * size + held[:, :, :, 0] - 1).clamp(min=0), slot], 3)
+    return slots.clamp(max=total * size - 1), torch.cat([earlier, later], 4)
+
+
+def _taken(x: Tensor, slots: Tensor) -> Tensor:
+    """Vectors (B, H, P S, K) of slots (B, H, N, M): (B, H, N, M, K)."""
+    index = slots.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
+    return torch.unflatten(x.gather(2, index), 2, slots.shape[2:])
 
 
 def axial(columns: int, vertical: bool) -> PlannedAttention:
@@ -201,25 +263,14 @@ def axial(columns: int, vertical: bool) -> PlannedAttention:
     def attend(grid: Heads) -> Tensor:
         if vertical:
             return _attention_over_columns(grid, grid.causal)
-        columns = grid.map(turned)._replace(present=turned(grid.present))
-        return turned(_attention_over_columns(columns, False))
+        columns = grid.map(sparse.turned)._replace(present=sparse.turned(grid.present))
+        return sparse.turned(_attention_over_columns(columns, False))
 
-    def scores(rows: int, row: int) -> int:
-        return 2 * row + rows if vertical else row + 2 * rows
-
-    return plan_of_blocks(attend, columns, scores)
+    return plan_of_blocks(attend, columns, lambda rows, row: row + rows + (row if vertical else rows))
 
 
 class Combiner(PlannedLayer):
-    """One plan of how keys are parted, and how a span's tokens become one query and one key.
-
-    Examples
-    --------
-    >>> attention = Combiner(LayerShape(heads=2, width=4), axial(columns=3, vertical=True), "max")
-    >>> q, k, v = torch.randn(3, 1, 2, 10, 4)
-    >>> attention(q, k, v).shape
-    torch.Size([1, 2, 10, 4])
-    """
+    """One plan of how keys are parted, and how a span's tokens become one query and one key."""
 
     def __init__(self, shape: LayerShape, plan: PlannedAttention, pooling: Pooling) -> None:
         super().__init__(shape, plan)
@@ -257,13 +308,12 @@ class Mixture(PlannedLayer):
                 outs.append(recomputed(part.plan.attend, own))
             return sum(outs[1:], outs[0]) / len(outs)  # type: ignore[no-any-return]
 
-        def scores(tokens: int) -> int:
-            return max(part.plan.scores(tokens) for part in parts)
-
-        def places(tokens: int) -> int:
-            return max(part.plan.places(tokens) for part in parts)
-
-        super().__init__(shape, PlannedAttention(attend, scores, places))
+        most = PlannedAttention(
+            attend,
+            lambda tokens: max(part.plan.scores(tokens) for part in parts),
+            lambda tokens: max(part.plan.places(tokens) for part in parts),
+        )
+        super().__init__(shape, most)
         self.parts = nn.ModuleList(parts)
 
 
@@ -298,37 +348,50 @@ class CombinerMixtureOptions(CombinerFixedOptions, CombinerAxialOptions):
     second: PlanName = Field(default="axial_horizontal", description="the other one")
 
 
-def plan(part: PlanName, options: Any) -> PlannedAttention:
-    """A plan of the options that it has."""
-    match part:
-        case "fixed":
-            return plan_of_blocks(block_attention, options.span, lambda blocks, size: size + blocks)
-        case "logsparse":
-            return plan_of_levels(summaries)
-        case "axial_rowmajor":  # rows, summarized for each column
-            by_column = partial(block_attention, by_column=True)
-            return plan_of_blocks(by_column, options.columns, lambda rows, row: row + rows)
-        case _:
-            return axial(options.columns, vertical=part == "axial_vertical")
+class CombinerRoutingOptions(ClusterOptions, CombinerOptions):
+    """Of clusters."""
 
 
-def _combiner(part: PlanName, shape: LayerShape, options: Any) -> Combiner:
-    return Combiner(shape, plan(part, options), options.pooling)
+def _routing(shape: LayerShape, options: CombinerRoutingOptions) -> nn.Module:
+    def scores(tokens: int, chunks: int, size: int) -> int:
+        return chunks + size + (min(QUERIES, tokens) if shape.causal else 0)
 
-
-def _mixture(shape: LayerShape, options: CombinerMixtureOptions) -> Mixture:
-    return Mixture(shape, [_combiner(part, shape, options) for part in (options.first, options.second)])
+    layer = Combiner(shape, plan_of_clusters(cluster_attention, options, scores), options.pooling)
+    layer.centroids = Centroids(shape, options.clusters, options.decay)  # drawn after the features
+    return layer
 
 
 _AXIAL_COST = "L · (K + columns + L / columns)"
-_PLANS: tuple[tuple[PlanName, type[Section], str], ...] = (
-    ("fixed", CombinerFixedOptions, "L · (K + span + L / span)"),
-    ("logsparse", CombinerOptions, "L · K · log L"),
-    ("axial_vertical", CombinerAxialOptions, _AXIAL_COST),
-    ("axial_horizontal", CombinerAxialOptions, _AXIAL_COST),
-    ("axial_rowmajor", CombinerAxialOptions, _AXIAL_COST),
-)
+_ROUTING_COST = "(L + clusters · span) · (K + span + clusters + L / span)"
+_PLANS: dict[PlanName, tuple[type[Section], Callable[[Any], PlannedAttention], str]] = {
+    "fixed": (
+        CombinerFixedOptions,
+        lambda of: plan_of_blocks(block_attention, of.span, lambda blocks, size: size + blocks),
+        "L · (K + span + L / span)",
+    ),
+    "logsparse": (CombinerOptions, lambda _: sparse.plan_of_levels(summaries), "L · K · log L"),
+    "axial_vertical": (CombinerAxialOptions, lambda of: axial(of.columns, True), _AXIAL_COST),
+    "axial_horizontal": (CombinerAxialOptions, lambda of: axial(of.columns, False), _AXIAL_COST),
+    "axial_rowmajor": (  # rows, summarized for each column
+        CombinerAxialOptions,
+        lambda of: plan_of_blocks(
+            partial(block_attention, by_column=True), of.columns, lambda rows, row: row + rows
+        ),
+        _AXIAL_COST,
+    ),
+}
+
+
+def _build(part: PlanName, shape: LayerShape, options: Any) -> Combiner:
+    return Combiner(shape, _PLANS[part][1](options), options.pooling)
+
+
+def _mixture(shape: LayerShape, options: CombinerMixtureOptions) -> Mixture:
+    return Mixture(shape, [_build(part, shape, options) for part in (options.first, options.second)])
+
+
 MECHANISMS = (
-    *(Mechanism(f"combiner_{part}", kind, partial(_combiner, part), cost) for part, kind, cost in _PLANS),
+    *(Mechanism(f"combiner_{one}", of, partial(_build, one), cost) for one, (of, _, cost) in _PLANS.items()),
     Mechanism("combiner_mixture", CombinerMixtureOptions, _mixture, "of both plans"),
+    Mechanism("combiner_routing", CombinerRoutingOptions, _routing, _ROUTING_COST),
 )

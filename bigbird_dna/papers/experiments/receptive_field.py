@@ -76,7 +76,7 @@ def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
     elif encoder.attention in OF_PATTERNS:
         heads = attention_pattern(encoder).mask(length, encoder.heads, layer)
     else:
-        heads = attention_weights(encoder, layer, tokens).weights > 0
+        heads = attention_weights(encoder, layer, tokens)[0] > 0
     seen: Graph = np.logical_or.reduce(heads) | np.eye(length, dtype=bool)
     return seen
 

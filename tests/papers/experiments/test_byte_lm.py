@@ -25,7 +25,7 @@ from bigbird_dna.training.loop import train_network
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
-from tests.model.test_rotary import logits, watched
+from tests.model.test_positions import logits, watched
 from tests.papers.experiments import public_files as form
 
 CPU = World(0, 1, torch.device("cpu"))

@@ -1,5 +1,7 @@
 """Chromatin networks: pooling of tokens of a bin, layers across bins, and the tokens of bins."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.plain_batches import plain_bin_rows, sentencepiece_of
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.batching import bin_rows
-from bigbird_dna.model.heads import BinLayers, ChromatinNetwork, pool_bins
-from bigbird_dna.model.settings import BinPooling
+from bigbird_dna.model.heads import BinLayers, ChromatinNetwork, Classifier, pool_bins
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.toys import random_dna
 
@@ -61,19 +62,36 @@ def test_far_tokens_reach_a_bin_through_bin_layers_alone(bin_layers: int) -> Non
     assert differs[5:].all() if bin_layers else not differs[5:].any()
 
 
-@pytest.mark.parametrize(("pooling", "width"), [("cls", 1), ("bin", 2)])
-def test_a_linear_head_is_one_layer_on_the_pooled_vector(pooling: BinPooling, width: int) -> None:
+@pytest.mark.parametrize(("pooling", "width"), [("first", 1), ("cls", 1), ("bin", 2)])
+def test_a_linear_head_is_one_layer_on_the_pooled_vector(pooling: Any, width: int) -> None:
+    """Of a classifier, whose [CLS] is first, and of chromatin networks."""
     torch.manual_seed(0)
-    network = ChromatinNetwork(ENCODER, 3, pooling, head="linear").eval()
+    classifies = pooling == "first"
+    kind: Any = Classifier if classifies else ChromatinNetwork
+    network = kind(ENCODER, 3, "cls" if classifies else pooling, head="linear").eval()
     head = {name: value for name, value in network.state_dict().items() if not name.startswith("encoder.")}
     shapes = {"output.weight": (3, width * ENCODER.hidden), "output.bias": (3,)}
     assert {name: tuple(value.shape) for name, value in head.items()} == shapes
     ids, lengths = torch.randint(5, 20, (1, LENGTH)), torch.tensor([LENGTH])
     with torch.inference_mode():
         hidden = network.encoder(ids, lengths)
-        pooled = hidden[:, :1] if pooling == "cls" else pool_bins(hidden, spans())
+        pooled = pool_bins(hidden, spans()) if pooling == "bin" else hidden[:, :1]
         expected = pooled @ head["output.weight"].T + head["output.bias"]
-        torch.testing.assert_close(network(ids, lengths, spans()), expected)
+        found = network(ids, lengths)[:, None] if classifies else network(ids, lengths, spans())
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("head", ["dense", "linear"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_classifier_ignores_padding(pooling: str, head: str) -> None:
+    torch.manual_seed(0)
+    network = Classifier(ENCODER, outputs=3, pooling=pooling, head=head).eval()  # type: ignore[arg-type]
+    ids, lengths = torch.randint(5, 20, (2, 40)), torch.tensor([40, 21])
+    with torch.inference_mode():
+        together = network(ids, lengths)
+        alone = network(ids[1:, :21], lengths[1:])
+    assert together.shape == (2, 3)
+    torch.testing.assert_close(together[1:], alone, atol=1e-6, rtol=0)
 
 
 def test_bin_layers_know_distances() -> None:
