@@ -1,26 +1,27 @@
 """An imported checkpoint of DNA, with a tokenizer of its own, goes all the way: fine-tune, score, export."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import pytest
 import torch
+
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
+from bigbird_dna.huggingface.tokenizer_files import bpe_description, find_tokenizer, write_tokenizer
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load, load_promoter_model, make_model
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter import PromoterRows, promoter_probabilities, promoter_rows
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import invoke
 from tests.golden.messages import fails
 from tests.tokens.test_json_tokenizer import content
-from collections.abc import Iterator
-from bigbird_dna.huggingface.tokenizer_files import bpe_description, find_tokenizer, write_tokenizer
-from bigbird_dna.tokens.dna import DnaTokenizer
-
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"

@@ -2,35 +2,36 @@
 
 import json
 from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+import yaml
 from sklearn.metrics import roc_auc_score
+
 import bigbird_dna
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import load_config
 from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.promoters import place, read_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, inside, window_around
 from bigbird_dna.metrics.reliability import calibration_metrics
+from bigbird_dna.model.catalogue import Published
+from bigbird_dna.model.directory import load, load_pretrained
+from bigbird_dna.model.model import METRICS, list_files
 from bigbird_dna.pretraining.sampling import HeldOut
+from bigbird_dna.registry.publishing import packed
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
-from typing import Any
-import yaml
-from bigbird_dna.errors import ConfigError, UsageError
-from bigbird_dna.model.catalogue import Published
-from bigbird_dna.model.directory import load, load_pretrained
-from bigbird_dna.model.model import METRICS, list_files
-from bigbird_dna.registry.publishing import packed
 from tests.golden.messages import fails
 from tests.toys import cases
-
 
 ENTRY: dict[str, Any] = {
     "description": "A toy of the tests",
