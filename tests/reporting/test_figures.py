@@ -5,12 +5,14 @@ import xml.etree.ElementTree as ElementTree
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.data.bits_per_base import language_model_table
+from bigbird_dna.data.bits_per_base import COLUMNS, language_model_table, of_split, read_bits
 from bigbird_dna.data.predictions import AlignedPredictions
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.reporting import promoters, training
@@ -129,7 +131,6 @@ def test_figures_say_what_they_show(tmp_path):
     DRAWINGS["bits"](tmp_path / "bits.svg")
     text = (tmp_path / "bits.svg").read_text()
     row = bits_table().set_index("predictor").loc["n-gram"]
-    assert "the axis does not begin at 0" in text
     assert f"{row['difference']:.3f}".replace("-", "−") in text
     for name, unit in (("held out", "minutes"), ("held out, hours", "hours"), ("held out, no time", None)):
         DRAWINGS[name](tmp_path / "held_out.svg")
@@ -297,3 +298,47 @@ def test_bad_tables(tmp_path, text, arguments, named):
         read_score_track(path, **arguments)
     with fails(DataError):
         read_score_track(tmp_path / "none.tsv")
+
+
+# Bits per base of a language model and of others: table, figures and files
+
+
+def test_table_has_a_row_for_each_and_compares_with_the_model():
+    found = bits_table()
+    assert tuple(found.columns) == COLUMNS
+    assert found["predictor"].tolist() == [*RATES]
+    rows = found.set_index("predictor")
+    assert math.isnan(rows.loc["model", "difference"])
+    for name in [*RATES][1:]:
+        row = rows.loc[name]
+        assert row["difference"] == pytest.approx(rows.loc["model", "bits_per_base"] - row["bits_per_base"])
+        assert row["difference_low"] < row["difference"] < row["difference_high"] < 0
+    assert rows.loc["uniform", ["bits_per_base", "low", "high"]].tolist() == [2, 2, 2]
+    assert rows["note"].tolist() == ["", "2 bits a base", "", "", ""]
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path):
+    both = pd.concat([bits_table().assign(split=split) for split in ("valid", "test")], ignore_index=True)
+    write_tsv(tmp_path / "bits.tsv", both[["split", *COLUMNS]])
+    found = read_bits(tmp_path / "bits.tsv")
+    pd.testing.assert_frame_equal(found, both[["split", *COLUMNS]], rtol=1e-5)
+    assert of_split(found, "test")["split"].tolist() == ["test"] * len(bits_table())
+    assert of_split(found, "other")["split"].tolist() == ["valid"] * len(bits_table())
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda rows: rows.assign(low="x"), "low 'x'"),
+        (lambda rows: rows.assign(bits_per_base=""), "bits_per_base ''"),
+        (lambda rows: pd.concat([rows, rows[:1]]), "row 6"),
+        (lambda rows: rows[rows["predictor"] != "model"], "'model'"),
+        (lambda rows: rows[:0], "bits.tsv"),
+        (lambda rows: rows.drop(columns="note"), "'note'"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(tmp_path, change, named):
+    rows = bits_table().assign(split="test").astype(object)
+    write_tsv(tmp_path / "bits.tsv", change(rows[["split", *COLUMNS]]))
+    with fails(DataError, "bits.tsv", named):
+        read_bits(tmp_path / "bits.tsv")
