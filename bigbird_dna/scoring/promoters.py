@@ -147,7 +147,7 @@ def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[Si
 
 WRITERS: dict[str, Writer[ScoredWindow]] = {
     **table_writers(table_row, lambda _: ROW_GROUP, has_score=True),
-    "bedgraph": lambda path, rows, header: write_bedgraph(path, header.origin, _spans(rows, header)),
+    "bedgraph": lambda path, rows, header: write_bedgraph(path, _spans(rows, header), header.origin),
     "bigwig": lambda path, rows, header: write_bigwig(path, _spans(rows, header), header.contigs, "window"),
 }
 
@@ -160,6 +160,7 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     command: ClassVar[str] = "score-promoters"
     formats: ClassVar[Formats] = SCORE_FORMATS
     writers: ClassVar[Mapping[str, Writer[Any]]] = WRITERS
+    files: ClassVar[Sequence[str]] = ("regions",)
 
     stride: int
     strand: str
@@ -167,20 +168,15 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     regions: Path | str | None
     prior: float | None
 
-    def inputs(self) -> Sequence[object]:
-        return (self.regions,)
-
     def check(self, target: Target) -> None:
         check_at_least_one({"stride": self.stride})
         check_fraction("max_n", self.max_n)
         check_choice("strand", self.strand, STRANDS)
         check_calibrated(self.calibrated, self.prior)
 
-    def load(self) -> LoadedPromoterModel:
-        return load_promoter_model(self.model)
-
-    def predictor(self, model: LoadedPromoterModel, batch_size: int, device: str) -> Predictor:
-        return calibrated_predictor(model, self.calibrated, self.prior, batch_size=batch_size, device=device)
+    def load(self, **computing: Any) -> tuple[LoadedPromoterModel, Predictor]:
+        model = load_promoter_model(self.model)
+        return model, calibrated_predictor(model, self.calibrated, self.prior, **computing)
 
     @contextmanager
     def open(self, model: LoadedPromoterModel, target: Target) -> Iterator[Job[ScoredWindow]]:

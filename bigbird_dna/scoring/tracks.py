@@ -150,6 +150,7 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
     command: ClassVar[str] = "predict-tracks"
     formats: ClassVar[Formats] = TRACK_FORMATS
     writers: ClassVar[Mapping[str, Writer[Any]]] = WRITERS
+    files: ClassVar[Sequence[str]] = ("reference", "aliases")
 
     reference: Path | str
     aliases: Path | None
@@ -158,20 +159,14 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
     middle: float
     contigs: tuple[str, ...]
 
-    def inputs(self) -> Sequence[object]:
-        return self.reference, self.aliases
-
     def check(self, target: Target) -> None:
         check_choice("summary", self.summary, get_args(Summary))
         check_fraction("middle", self.middle)
         check_fraction("max_n", self.max_n)
 
-    def load(self) -> LoadedChromatinModel:
-        return load_chromatin_model(self.model)
-
-    def predictor(self, model: LoadedChromatinModel, batch_size: int, device: str) -> Predictor:
-        options: dict[str, Any] = {"middle": self.middle, "batch_size": batch_size, "device": device}
-        return calibrated_predictor(model, self.calibrated, **options)
+    def load(self, **computing: Any) -> tuple[LoadedChromatinModel, Predictor]:
+        model = load_chromatin_model(self.model)
+        return model, calibrated_predictor(model, self.calibrated, middle=self.middle, **computing)
 
     @contextmanager
     def open(self, model: LoadedChromatinModel, target: Target) -> Iterator[Job[PredictedRegion]]:

@@ -162,6 +162,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
     formats: ClassVar[Formats] = VARIANT_FORMATS
     default_format: ClassVar[str] = "vcf"
     writers: ClassVar[Mapping[str, Writer[Any]]] = dict.fromkeys(VARIANT_FORMATS, _write)
+    files: ClassVar[Sequence[str]] = ("reference", "regions", "aliases", "sites")
 
     reference: Path | str
     tracks: str | None
@@ -173,9 +174,6 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
     sites: Path | str | None
     prior: float | None
 
-    def inputs(self) -> Sequence[object]:
-        return self.reference, self.regions, self.aliases, self.sites
-
     def check(self, target: Target) -> None:
         if self.offsets is not None:
             check_offsets(self.offsets)
@@ -183,7 +181,8 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         if target.output is not None and target.output.suffix == ".bcf":
             raise UsageError(f"{target.output}: BCF isn't written; name a .vcf.gz")
 
-    def load(self) -> ScoringModel:
+    def load(self, **computing: Any) -> tuple[ScoringModel, Predictor]:
+        """A chromatin model's probabilities are of one strand, and calibrated once they were averaged."""
         model = load_scoring_model(self.model)
         check_calibrated(self.calibrated, self.prior)
         if isinstance(model, LoadedPromoterModel):
@@ -191,18 +190,11 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             check_at_least_one({"stride": self.stride})
             if self.stride is not None and self.sites is not None:
                 raise UsageError("stride and sites: sites that are given have no stride")
-        else:
-            options = {"stride": self.stride, "sites": self.sites, "prior": self.prior}
-            _refuse(model, "a chromatin model", options)
-            self._on_tracks(model)
-        return model
-
-    def predictor(self, model: ScoringModel, batch_size: int, device: str) -> Predictor:
-        """A chromatin model's are of one strand, and calibrated once they were averaged."""
-        options: dict[str, Any] = {"batch_size": batch_size, "device": device}
-        if isinstance(model, LoadedPromoterModel):
-            return calibrated_predictor(model, self.calibrated, self.prior, **options)
-        return partial(model.window_probabilities, both_strands=False, **options)
+            return model, calibrated_predictor(model, self.calibrated, self.prior, **computing)
+        options = {"stride": self.stride, "sites": self.sites, "prior": self.prior}
+        _refuse(model, "a chromatin model", options)
+        self._on_tracks(model)
+        return model, partial(model.window_probabilities, both_strands=False, **computing)
 
     def _on_tracks(self, model: LoadedChromatinModel) -> EffectKind[Any, Any]:
         return track_effects(model, self.tracks, self.offsets or OFFSETS, self.calibrated)
