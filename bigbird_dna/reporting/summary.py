@@ -78,7 +78,9 @@ def summarize(
         (tracks, lead_rows),
         (variants, variant_rows),
     )
-    rows = [_plain(row) for path, read in sources if path is not None for row in read(path)]
+    found = (row for path, read in sources if path is not None for row in read(path))
+    # Names that a terminal shows as they are, whatever the files hold.
+    rows = [SummaryRow._make(printable(one) if isinstance(one, str) else one for one in row) for row in found]
     order = {section: place for place, section in enumerate(dict.fromkeys(row.section for row in rows))}
     rows.sort(key=lambda row: order[row.section])  # a section's rows from several files stand together
     if not rows:
@@ -104,12 +106,6 @@ def summary_text(rows: list[SummaryRow], report: Path | None) -> str:
     if report is not None:
         lines += ["", f"Report: {report}"]
     return "\n".join(lines)
-
-
-def _plain(row: SummaryRow) -> SummaryRow:
-    """The row with names that a terminal shows as they are, whatever the files hold."""
-    section, figure, note = map(printable, (row.section, row.figure, row.note))
-    return row._replace(section=section, figure=figure, note=note)
 
 
 def _line(cells: tuple[str, str, str, str], widths: list[int]) -> str:
@@ -236,7 +232,9 @@ def _stratum_rows(negative_set: str, stratum: str, lines: Sequence[Line]) -> lis
     last: list[SummaryRow] = []
     for line in lines:
         if line["model"] == MODEL:
-            note = f"{line['n']:,} test windows{_prevalence(line)}"
+            note, fraction = f"{line['n']:,} test windows", line["positives"] / max(line["n"], 1)
+            if abs(fraction - 0.5) > _UNEVEN:  # AUPRC and F1 depend on it
+                note += f", {fraction:.0%} positive"
             for name, figure in metrics.items():
                 rows.append(SummaryRow(section, f"{figure}, model", *_estimate(line, name), note))
             for baseline, column in DIFFERENCES.items():
@@ -314,12 +312,6 @@ def variant_rows(source: Path) -> list[SummaryRow]:
         if not math.isnan(right):
             rows.append(SummaryRow("variants", f"right sign, {line['subset']}", right, note="share"))
     return rows
-
-
-def _prevalence(line: Line) -> str:
-    """The fraction of positives, where it is far from one half: AUPRC and F1 depend on it."""
-    fraction = line["positives"] / max(line["n"], 1)
-    return f", {fraction:.0%} positive" if abs(fraction - 0.5) > _UNEVEN else ""
 
 
 def _predictor_name(name: str) -> str:

@@ -104,18 +104,13 @@ def evaluate_tracks(
         results = [*progress(found, "evaluating", len(bounds), "slices of tracks")]
     for number, array in enumerate(predictors):
         counts = np.concatenate([infinite[number] for _, infinite in results])
-        _warn_of_infinities(array.path, counts, names)
+        if having := [name for name, count in zip(names, counts, strict=True) if count]:
+            more = f", … {len(having):,} in all" if len(having) > _LISTED else ""
+            log(
+                f"warning: {array.path}: {int(counts.sum()):,} predictions are infinite and rank before or "
+                f"behind all others, in the tracks {', '.join(having[:_LISTED])}{more}"
+            )
     return [one for evaluated, _ in results for one in evaluated]
-
-
-def _warn_of_infinities(path: str, counts: NDArray[np.int64], names: Sequence[str]) -> None:
-    having = [name for name, count in zip(names, counts, strict=True) if count]
-    if having:
-        more = f", … {len(having):,} in all" if len(having) > _LISTED else ""
-        log(
-            f"warning: {path}: {int(counts.sum()):,} predictions are infinite and rank before or behind all "
-            f"others, in the tracks {', '.join(having[:_LISTED])}{more}"
-        )
 
 
 def _evaluate(scores: list[NDArray[Any]], labels: NDArray[np.int8], others: Sequence[str]) -> EvaluatedTrack:

@@ -121,8 +121,7 @@ def score_promoters(
     return ScanCounts(counts["records"], counts["scored"], counts["not scored"], counts["short"])
 
 
-def table_row(row: ScoredWindow) -> TableRow:
-    """A window in a table."""
+def _table_row(row: ScoredWindow) -> TableRow:
     return TableRow(row.contig, row.start, row.end, row.name, row.score, row.strand, row.note)
 
 
@@ -146,7 +145,7 @@ def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[Si
 
 
 WRITERS: dict[str, Writer[ScoredWindow]] = {
-    **table_writers(table_row, lambda _: ROW_GROUP, has_score=True),
+    **table_writers(_table_row, lambda _: ROW_GROUP, has_score=True),
     "bedgraph": lambda path, rows, header: write_bedgraph(path, _spans(rows, header), header.origin),
     "bigwig": lambda path, rows, header: write_bigwig(path, _spans(rows, header), header.contigs, "window"),
 }
