@@ -15,10 +15,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ModelError
-from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.sequence import Strand, reverse_complement
-from bigbird_dna.genome.variants import Note, window_offsets
-from bigbird_dna.genome.vcf import VcfRecord, open_vcf
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.variants import Note
+from bigbird_dna.genome.vcf import VcfRecord
 from bigbird_dna.scoring.formats import write_index, write_lines
 from bigbird_dna.scoring.variant_effects import (
     LAYOUTS,
@@ -30,8 +29,6 @@ from bigbird_dna.scoring.variant_effects import (
     score_records,
 )
 from bigbird_dna.scoring.variant_sites import NO_SITE, PromoterEffect, SiteEffects, TssSites
-from bigbird_dna.simulate.motifs import FACTORS, find_sites
-from bigbird_dna.simulate.writing import simulate
 from tests.golden.messages import fails
 from tests.toys import random_dna, texts
 
@@ -434,61 +431,6 @@ def test_escaped_names_can_be_read_back(name: str) -> None:
     assert text != "." and not set(text) & set(' ;=,"\\\t\n\r')
 
 
-def test_simulated_variants_have_the_effects_they_were_made_with(tmp_path: Path) -> None:
-    """A predictor that counts a factor's sites in the window tells losses, gains and none apart."""
-    simulate(tmp_path, seed=5, megabases=0.5)
-    names = [factor.name for factor in FACTORS]
-    numbers = bytes.maketrans(b"ACGTN", bytes(range(5)))
-
-    def sites(sequences: Sequence[str]) -> np.ndarray:
-        counts = np.zeros((len(sequences), len(FACTORS)), np.float32)
-        for row, text in enumerate(sequences):
-            codes = np.frombuffer(text.encode().translate(numbers), np.uint8)
-            for column, factor in enumerate(FACTORS):
-                for reverse in (False, True):
-                    counts[row, column] += len(find_sites(factor, codes, reverse))
-        return counts[:, None] / 10
-
-    genome, source = tmp_path / "genome.fa.gz", tmp_path / "variants.vcf.gz"
-    kind = TrackEffects(301, window_offsets(3))
-    with Reference(genome) as reference, open_vcf(source) as vcf:
-        scored = list(score_records(vcf.records, reference, kind, sites))
-    seen = set()
-    for row, (effect,) in scored:
-        info = dict(part.split("=") for part in row.columns[7].split(";"))
-        if effect.delta is None:
-            pytest.fail(f"{row.columns}: {effect.notes}")
-        delta = effect.delta[names.index(info["TRACK"])]
-        if info["EFFECT"] == "loss" or info["PLACE"] == "closed":
-            assert delta < -0.09
-        elif info["EFFECT"] == "gain":
-            assert delta > 0.09
-        elif len(row.ref) == len(row.alts[0]):
-            assert delta == 0
-        seen.add((info["EFFECT"], len(row.ref) == len(row.alts[0])))
-    assert len(scored) == 80 and seen > {("loss", True), ("loss", False), ("gain", True), ("none", True)}
-
-
-def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Path) -> None:
-    hg19 = shared_data / "hg19"
-    prepare_reference(hg19 / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
-    path = hg19 / "chr22_17442913-17680545.1000G_sites.vcf.gz"
-    output = tmp_path / "x.vcf.gz"
-    with Reference(tmp_path / "chr22.fa.gz") as reference, open_vcf(path) as vcf:
-        kind = TrackEffects(1000, window_offsets(4))
-        scored = list(score_records(vcf.records, reference, kind, hashed))
-        head = VcfHead(vcf.meta, vcf.column_line, ORIGIN)
-    assert len(scored) == 2185
-    for _, effects in scored:
-        for effect in effects:
-            assert effect.notes == () and effect.delta is not None and np.ptp(effect.delta) > 0
-    write(output, scored, "vcf", TrackEffects(WINDOW, OFFSETS, ["a", "b", "c"], True), head)
-    write_index(output, tmp_path / "x.vcf.gz.tbi", "vcf")
-    with pysam.VariantFile(str(output)) as found, pysam.VariantFile(str(path)) as given:
-        assert all(row.info["BBD_MAX"] for row in found.fetch("22", 17_500_000, 17_510_000))
-        assert sum(1 for _ in found.fetch("22")) == sum(1 for _ in given)
-
-
 # At sites
 
 
@@ -601,15 +543,3 @@ def test_what_cannot_be_scored_at_sites_says_why() -> None:
     sites = TssSites({"c": [(60 + UP - 1, "+")]})
     assert effects([beside_gap], reference, sites, max_n=0.25) == [PromoterEffect((Note.TOO_MANY_N,), None)]
     assert effects([beside_gap], reference, max_n=0.25)[0].largest is not None
-
-
-@pytest.mark.parametrize("strand", ["+", "-"])
-def test_a_deleted_site_is_looked_for_at_the_next_base_downstream(strand: Strand) -> None:
-    sequence = random_dna(39, 4) + "C" + "GATTACA" + "T" + random_dna(39, 8)  # nothing could be moved
-    edited = sequence[:40] + sequence[47:]
-    row = record("c", 40, sequence[39:47], sequence[39])
-    (effect,) = effects([row], texts(c=sequence), TssSites({"c": [(43, strand)]}))
-    beside = 40 if strand == "+" else 39
-    expected = scores([window(sequence, 43, strand)[0], window(edited, beside, strand)[0]])
-    assert effect.largest is not None
-    assert effect.largest == (43, strand, *expected.tolist())
