@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast, get_args
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from bigbird_dna.console import progress
 from bigbird_dna.disk.outputs import Destination
-from bigbird_dna.errors import UsageError, check_choice, check_fraction
+from bigbird_dna.errors import DataError, UsageError, check_choice, check_fraction
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.region_filter import contig_names, find_places
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -32,13 +32,7 @@ from bigbird_dna.scoring.formats import (
     table_writers,
     write_bigwig,
 )
-from bigbird_dna.scoring.region_scores import (
-    PredictedRegion,
-    Summary,
-    bins_of,
-    check_disjoint,
-    predict_regions,
-)
+from bigbird_dna.scoring.region_scores import PredictedRegion, Summary, bins_of, predict_regions
 from bigbird_dna.scoring.regions import Region, bed_regions
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
 
@@ -273,9 +267,15 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
 
 
 def _count(path: Path, regions: Iterable[Region], format: str) -> int:
-    """How many regions there are, which mustn't overlap in a bigWig."""
+    """How many regions there are; `DataError` if two overlap in a bigWig, which has one value a base."""
     if format != "bigwig":
         return sum(1 for _ in regions)
     found = list(regions)
-    check_disjoint(path, found)
+    known = sorted(region for region in found if not region.fault)
+    for last, region in pairwise(known):
+        if last.contig == region.contig and last.end > region.start:
+            raise DataError(
+                f"{path}: regions {last.name} and {region.name} overlap, and a bigWig has one value a base: "
+                "merge them, or write another format"
+            )
     return len(found)
