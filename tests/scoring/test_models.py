@@ -38,7 +38,7 @@ def other(base: str) -> str:
     return "A" if base != "A" else "C"
 
 
-def test_regions_have_the_rows_of_predict_tracks(
+def test_regions_and_effects_on_tracks_are_those_of_the_functions(
     chromatin: Any, home: Path, genome: Path, tmp_path: Path
 ) -> None:
     bigbird_dna.predict_tracks(chromatin, home / "regions.bed", genome, tmp_path / "x.tsv")
@@ -50,6 +50,12 @@ def test_regions_have_the_rows_of_predict_tracks(
     chosen = chromatin.predict_regions(home / "regions.bed", genome, tracks="two", summary="mean")
     assert list(chosen.columns) == ["contig", "start", "end", "name", "note", "two"]
     assert chosen["two"][0] == found["two"][0] and chosen["two"][1] != found["two"][1]
+    bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, tmp_path / "y.tsv", tracks="*")
+    written = pd.read_csv(tmp_path / "y.tsv", sep="\t", skiprows=3)
+    for values, column in (("delta", "delta"), ("log_odds", "logodds")):
+        effects = chromatin.variant_effects(home / "x.vcf", genome, values=values)
+        expected = written[[f"{track}:{column}" for track in ("one", "two")]]
+        np.testing.assert_allclose(effects[["one", "two"]], expected, rtol=1e-5)
 
 
 def test_a_file_a_list_and_a_table_of_regions_are_one(
@@ -158,6 +164,13 @@ def test_what_is_no_region_or_variant_is_one_sentence(model: Any, genome: Path, 
         assert "\n" not in str(caught.value)
 
 
+def test_faults_of_a_bed_file_have_its_line(promoter: Any, genome: Path, tmp_path: Path) -> None:
+    for line in ("a\t5\t5", "a\t1\t9\tn\t0\tx"):
+        (tmp_path / "x.bed").write_text(f"a\t1\t5\n{line}\n")
+        with fails(BigBirdDnaError, "line 2"):
+            promoter.predict_regions(tmp_path / "x.bed", genome)
+
+
 def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home: Path, genome: Path) -> None:
     vcf = home / "x.vcf"
     at = [("a", 1, 2)]
@@ -213,17 +226,6 @@ def test_variants_are_one_however_they_are_given(model: Any, home: Path, genome:
     assert found["note"].tolist() == [".", "SYMBOLIC", "SPANNING_DELETION"]
     pd.testing.assert_frame_equal(found.iloc[:1].reset_index(drop=True), expected)
     assert model.variant_effects([], genome).shape == (0, expected.shape[1])
-
-
-def test_effects_on_tracks_are_those_of_score_variants(
-    chromatin: Any, home: Path, genome: Path, tmp_path: Path
-) -> None:
-    bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, tmp_path / "x.tsv", tracks="*")
-    written = pd.read_csv(tmp_path / "x.tsv", sep="\t", skiprows=3)
-    for values, column in (("delta", "delta"), ("log_odds", "logodds")):
-        found = chromatin.variant_effects(home / "x.vcf", genome, values=values)
-        for track in ("one", "two"):
-            np.testing.assert_allclose(found[track], written[f"{track}:{column}"], rtol=1e-5)
 
 
 def test_an_effect_on_promoters_is_that_of_the_windows_by_hand(
@@ -294,14 +296,6 @@ def test_sites_beside_the_reference_are_counted(
     sites = [("a", 440, 441), ("zz", 5, 6), ("zz", 7, 8), ("a", 899, 901)]
     assert promoter.variant_effects(variant, genome, sites=sites)["site"].tolist() == [441]
     message(capsys.readouterr().err, "(zz)", "(a)", genome)
-
-
-def test_faults_of_a_bed_file_have_its_line(promoter: Any, genome: Path, tmp_path: Path) -> None:
-    bed = tmp_path / "x.bed"
-    for line in ("a\t5\t5", "a\t1\t9\tn\t0\tx"):
-        bed.write_text(f"a\t1\t5\n{line}\n")
-        with fails(BigBirdDnaError, "line 2"):
-            promoter.predict_regions(bed, genome)
 
 
 def test_a_region_beside_the_reference_is_noted(model: Any, genome: Path, tmp_path: Path) -> None:
