@@ -1,4 +1,4 @@
-"""What `--calibrated` and `--prior` make of scores, by commands and in Python."""
+"""Calibration of promoter models and thresholds; what `--calibrated` and `--prior` make of scores."""
 
 import json
 import shutil
@@ -9,7 +9,16 @@ import pandas as pd
 import pytest
 
 import bigbird_dna
-from bigbird_dna.calibration.maps import FILE, read_calibration, shift_prior
+from bigbird_dna.calibration.maps import (
+    FILE,
+    CalibratedTrack,
+    Calibration,
+    Isotonic,
+    Platt,
+    read_calibration,
+    shift_prior,
+    write_calibration,
+)
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import check_directory
@@ -21,11 +30,33 @@ from bigbird_dna.registry.publishing import publish_model
 from bigbird_dna.scoring.formats import OutputHeader
 from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.scan import ScoredWindow
-from tests.calibration.conftest import CURVE, LINE
 from tests.calibration.sources import mixture, write_predictions
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
+from tests.test_public_api import home as home
 from tests.toys import random_dna
+
+LINE = CalibratedTrack(map=Platt(slope=0.6, intercept=-0.8), positives=40, negatives=60)
+CURVE = CalibratedTrack(
+    map=Isotonic(scores=(0.2, 0.45, 0.55, 0.8), probabilities=(0.01, 0.1, 0.3, 0.9)),
+    positives=20,
+    negatives=180,
+)
+
+
+@pytest.fixture(scope="module")
+def calibrated(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`promoter` and `chromatin`: the models of `home`, with calibrations."""
+    directory = tmp_path_factory.mktemp("calibrated")
+    maps: dict[str, dict[str | None, CalibratedTrack]] = {
+        "promoter": {None: LINE},
+        "chromatin": {"one": LINE, "two": CURVE},
+    }
+    for name, fitted in maps.items():
+        shutil.copytree(home / name, directory / name)
+        weights = checksum(home / name / "model.safetensors")
+        write_calibration(directory / name / FILE, Calibration.of(fitted, {"split": "valid"}), weights)
+    return directory
 
 
 def _table(path: Path) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Regions and variants as a Python user gives them, against the commands and against windows by hand."""
+"""Sequences, regions and variants as a Python user gives them, against commands and windows by hand."""
 
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,25 @@ from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.model.settings import PretrainingSettings
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
+from tests.test_public_api import home as home
 from tests.toys import random_dna, random_model, small_tokenizer
 
 UP, DOWN = 40, 20
+
+
+@pytest.fixture(scope="module")
+def promoter(home: Path) -> Any:
+    return bigbird_dna.load(home / "promoter")
+
+
+@pytest.fixture(scope="module")
+def chromatin(home: Path) -> Any:
+    return bigbird_dna.load(home / "chromatin")
+
+
+@pytest.fixture(scope="module", params=["promoter", "chromatin"])
+def model(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(scope="module")
