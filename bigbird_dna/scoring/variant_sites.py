@@ -163,13 +163,10 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
         largest = min(sites, key=lambda site: (-abs(site.delta), site.position, site.strand), default=None)
         return PromoterEffect(notes, largest)
 
-    def row(self, effect: PromoterEffect) -> Sequence[str]:
-        return self._cells(effect, "NA")
-
     def info(self, effect: PromoterEffect) -> Sequence[str]:
-        return self._cells(effect, ".")
+        return self.row(effect, ".")
 
-    def _cells(self, effect: PromoterEffect, missing: str) -> Sequence[str]:
+    def row(self, effect: PromoterEffect, missing: str = "NA") -> Sequence[str]:
         largest = effect.largest
         if largest is None:
             return [missing] * len(self.columns)

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Sequence
 from operator import eq
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -86,9 +86,23 @@ def same(first: AlleleEffect, second: AlleleEffect, sign: int = 1) -> bool:
     )
 
 
+class Variant(NamedTuple):
+    """A contig, 0-based start, REF and ALT of a variant, and the contig once it is in place."""
+
+    sequence: str
+    start: int
+    ref: str
+    alt: str
+    edited: str
+
+    @property
+    def record(self) -> VcfRecord:
+        return record("c", self.start + 1, self.ref, self.alt)
+
+
 @st.composite
-def variants(draw: st.DrawFn) -> tuple[str, int, str, str]:
-    """A contig with a repeat, and 0-based start, REF and ALT of a variant in or near it."""
+def variants(draw: st.DrawFn) -> Variant:
+    """In or near a repeat."""
     unit = draw(st.sampled_from(["A", "AC", "GAT"]))
     sequence = (
         draw(st.text("ACGT", min_size=5, max_size=40))
@@ -99,16 +113,15 @@ def variants(draw: st.DrawFn) -> tuple[str, int, str, str]:
     ref = sequence[start : start + draw(st.integers(1, 5))]
     alt = draw(st.text("ACGT", min_size=1, max_size=5) | st.just(ref + unit))
     assume(ref != alt)
-    return sequence, start, ref, alt
+    return Variant(sequence, start, ref, alt, sequence[:start] + alt + sequence[start + len(ref) :])
 
 
 @settings(max_examples=100, deadline=None)
 @given(variants())
-def test_effect_is_that_of_the_edited_contig(case: tuple[str, int, str, str]) -> None:
+def test_effect_is_that_of_the_edited_contig(case: Variant) -> None:
     """Means over both strands and all offsets of windows cut from either contig, by hand."""
-    sequence, start, ref, alt = case
-    edited = sequence[:start] + alt + sequence[start + len(ref) :]
-    ((_, (effect,)),) = score([record("c", start + 1, ref, alt)], texts(c=sequence))
+    sequence, edited = case.sequence, case.edited
+    ((_, (effect,)),) = score([case.record], texts(c=sequence))
     assert effect.delta is not None and effect.log_odds is not None
     # The first base that differs, once what both contigs end with is put aside.
     end = 0
@@ -133,11 +146,10 @@ def test_effect_is_that_of_the_edited_contig(case: tuple[str, int, str, str]) ->
 
 @settings(max_examples=150, deadline=None)
 @given(variants(), st.sampled_from(list(KINDS)))
-def test_exchanging_ref_and_alt_negates_every_effect(case: tuple[str, int, str, str], kind: str) -> None:
-    sequence, start, ref, alt = case
-    edited = sequence[:start] + alt + sequence[start + len(ref) :]
-    (forth,) = effects([record("c", start + 1, ref, alt)], texts(c=sequence), kind)
-    (back,) = effects([record("c", start + 1, alt, ref)], texts(c=edited), kind)
+def test_exchanging_ref_and_alt_negates_every_effect(case: Variant, kind: str) -> None:
+    (forth,) = effects([case.record], texts(c=case.sequence), kind)
+    back_again = record("c", case.start + 1, case.alt, case.ref)
+    (back,) = effects([back_again], texts(c=case.edited), kind)
     if kind == "tracks":
         assert same(forth, back, -1)
     elif forth.largest is None or back.largest is None:
@@ -150,22 +162,21 @@ def test_exchanging_ref_and_alt_negates_every_effect(case: tuple[str, int, str, 
 @settings(max_examples=100, deadline=None)
 @given(variants(), st.integers(0, 9), st.integers(0, 9), st.data())
 def test_padding_and_alignment_change_nothing(
-    case: tuple[str, int, str, str], before: int, after: int, data: st.DataObject
+    case: Variant, before: int, after: int, data: st.DataObject
 ) -> None:
-    sequence, start, ref, alt = case
+    sequence, start, ref, alt, edited = case
     before = min(before, start)
     end = start + len(ref)
     head, tail = sequence[start - before : start], sequence[end : end + after]
     padded = record("c", start - before + 1, head + ref + tail, head + alt + tail)
     # Another place of a repeat that gives the same contig is the same variant.
-    edited = sequence[:start] + alt + sequence[end:]
     moved = [
         record("c", s + 1, sequence[s : s + len(ref)], edited[s : s + len(alt)])
         for s in range(len(sequence) - len(ref) + 1)
         if edited[:s] == sequence[:s] and edited[s + len(alt) :] == sequence[s + len(ref) :]
     ]
     chosen = data.draw(st.sampled_from(moved))
-    found = score([record("c", start + 1, ref, alt), padded, chosen], texts(c=sequence))
+    found = score([case.record, padded, chosen], texts(c=sequence))
     assert same(found[0].effects[0], found[1].effects[0])
     assert same(found[0].effects[0], found[2].effects[0])
 
@@ -481,11 +492,9 @@ def oracle(sequence: str, edited: str) -> dict[tuple[int, str], tuple[float, flo
 
 @settings(max_examples=150, deadline=None)
 @given(variants())
-def test_the_effect_is_the_largest_change_between_the_edited_contigs(case: tuple[str, int, str, str]) -> None:
-    sequence, start, ref, alt = case
-    edited = sequence[:start] + alt + sequence[start + len(ref) :]
-    (effect,) = effects([record("c", start + 1, ref, alt)], texts(c=sequence))
-    expected = oracle(sequence, edited)
+def test_the_effect_is_the_largest_change_between_the_edited_contigs(case: Variant) -> None:
+    (effect,) = effects([case.record], texts(c=case.sequence))
+    expected = oracle(case.sequence, case.edited)
     largest = max(expected.values(), key=lambda both: abs(both[1] - both[0]))
     assert effect.largest is not None
     assert (effect.largest.ref, effect.largest.alt) == largest
@@ -494,16 +503,12 @@ def test_the_effect_is_the_largest_change_between_the_edited_contigs(case: tuple
 
 @settings(max_examples=150, deadline=None)
 @given(variants(), st.lists(st.tuples(st.integers(0, 80), st.sampled_from("+-")), max_size=5))
-def test_given_sites_are_the_only_ones(case: tuple[str, int, str, str], places: Any) -> None:
-    sequence, start, ref, alt = case
-    edited = sequence[:start] + alt + sequence[start + len(ref) :]
-    (effect,) = effects([record("c", start + 1, ref, alt)], texts(c=sequence), TssSites({"c": places}))
-    alone = [
-        effects([record("c", start + 1, ref, alt)], texts(c=sequence), TssSites({"c": [place]}))[0]
-        for place in places
-    ]
+def test_given_sites_are_the_only_ones(case: Variant, places: Any) -> None:
+    reference = texts(c=case.sequence)
+    (effect,) = effects([case.record], reference, TssSites({"c": places}))
+    alone = [effects([case.record], reference, TssSites({"c": [place]}))[0] for place in places]
     scored = [one.largest for one in alone if one.largest is not None]
-    expected = oracle(sequence, edited)
+    expected = oracle(case.sequence, case.edited)
     for one in scored:
         assert (one.position, one.strand) in expected
     if not scored:
