@@ -203,9 +203,9 @@ def test_priors_that_mean_nothing_are_refused(
     run: Run, calibrated: Path, home: Path, tmp_path: Path, more: tuple[str, ...], prior: float
 ) -> None:
     genome, more = home / "genome.fa.gz", (*more, "--prior", str(prior), "-o", str(tmp_path / "out"))
-    one = refused(run("score-promoters", calibrated / "promoter", genome, *more), 2)
+    one = refused(run("score-promoters", calibrated / "promoter", genome, *more), 2, prior)
     words = ("score-variants", calibrated / "promoter", home / "x.vcf", "--reference", genome)
-    assert message(one, prior) == refused(run(*words, *more, "--format", "vcf"), 2)
+    assert one == refused(run(*words, *more, "--format", "vcf"), 2)
     assert not (tmp_path / "out").exists()
 
 
@@ -214,13 +214,13 @@ def test_a_model_without_a_calibration_says_how_to_get_one(
 ) -> None:
     genome, out = home / "genome.fa.gz", ("-o", tmp_path / "out")
     found = run("score-promoters", home / "promoter", genome, "--calibrated", *out)
-    message(refused(found, 1), home / "promoter", "bigbird-dna model calibrate-promoter")
+    refused(found, 1, home / "promoter", "bigbird-dna model calibrate-promoter")
     words = (home / "regions.bed", "--reference", genome, "--calibrated", *out)
     found = run("predict-tracks", home / "chromatin", *words)
-    message(refused(found, 1), "bigbird-dna model calibrate-chromatin")
+    refused(found, 1, "bigbird-dna model calibrate-chromatin")
     words = ("score-variants", calibrated / "chromatin", home / "x.vcf", "--reference", genome)
     found = run(*words, "--calibrated", "--prior", 0.1, "-o", tmp_path / "v.vcf")
-    message(refused(found, 2), 0.1, calibrated / "chromatin")
+    refused(found, 2, 0.1, calibrated / "chromatin")
     with fails(ModelError, home / "promoter"):
         bigbird_dna.load(home / "promoter").predict("ACGT" * 15, calibrated=True)
     with fails(UsageError, 0.1):
@@ -333,14 +333,14 @@ def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(
     assert f"toy/{FILE}".encode() in (tmp_path / "toy.tar").read_bytes()
     shutil.copyfile(tmp_path / "small" / FILE, model / FILE)
     words = ("model package", model, "-o", tmp_path / "other.tar", "--name", "toy", "--licence", "free")
-    message(refused(run(*words, "--description", "A toy"), 1), model / FILE)
+    refused(run(*words, "--description", "A toy"), 1, model / FILE)
 
 
 def test_what_cannot_be_calibrated_is_refused(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
     few = tmp_path / "few.parquet"
 
     def check(*words: object, named: object, code: int = 1) -> None:
-        message(refused(run("model calibrate-promoter", *words), code), named)
+        refused(run("model calibrate-promoter", *words), code, named)
 
     write_predictions(few, n=18)
     check(model, "--predictions", few, named=few)
@@ -363,14 +363,14 @@ def test_predictions_of_another_task_are_refused(run: Run, model: Path, tmp_path
     provenance = json.loads((model / "provenance.json").read_text())
     provenance["files"]["config.json"] = checksum(model / "config.json")
     (model / "provenance.json").write_text(json.dumps(provenance))
-    message(refused(run("model calibrate-promoter", model), 1), "'genomic'", "'permuted'")
+    refused(run("model calibrate-promoter", model), 1, "'genomic'", "'permuted'")
 
 
 def test_a_model_of_the_package_is_not_changed(run: Run) -> None:
     from bigbird_dna.model.catalogue import load_published
 
     name = next(iter(load_published().models))
-    message(refused(run("model calibrate-promoter", name), 2), name)
+    refused(run("model calibrate-promoter", name), 2, name)
 
 
 def _rows(text: str) -> pd.DataFrame:
@@ -429,7 +429,7 @@ def test_a_printed_threshold_selects_its_rows_in_every_table(
 
 
 def test_thresholds_that_mean_nothing_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
-    message(refused(run("evaluate promoter-threshold", model), 1), model)
+    refused(run("evaluate promoter-threshold", model), 1, model)
     assert run("model calibrate-promoter", model).code == 0
     for words in (
         ("--fdr", 0.0),
@@ -437,4 +437,4 @@ def test_thresholds_that_mean_nothing_are_refused(run: Run, model: Path, tmp_pat
         ("--prior", 1.0),
         ("-o", tmp_path / "no/out"),
     ):
-        message(refused(run("evaluate promoter-threshold", model, *words), 2), words[-1])
+        refused(run("evaluate promoter-threshold", model, *words), 2, words[-1])
