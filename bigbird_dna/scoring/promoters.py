@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -22,10 +22,8 @@ from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.formats import (
     SCORE_FORMATS,
     STRANDS,
-    Formats,
     OutputHeader,
     TableRow,
-    Writer,
     check_contig,
     table_writers,
     write_bedgraph,
@@ -144,7 +142,7 @@ def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[Si
             yield span._replace(start=start, end=end)
 
 
-WRITERS: dict[str, Writer[ScoredWindow]] = {
+WRITERS = {
     **table_writers(_table_row, lambda _: ROW_GROUP, has_score=True),
     "bedgraph": lambda path, rows, header: write_bedgraph(path, _spans(rows, header), header.origin),
     "bigwig": lambda path, rows, header: write_bigwig(path, _spans(rows, header), header.contigs, "window"),
@@ -155,11 +153,11 @@ WRITERS: dict[str, Writer[ScoredWindow]] = {
 class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     """Windows along the records of a FASTA file; see `score_promoters`."""
 
-    kind: ClassVar[str] = "scored windows"
-    command: ClassVar[str] = "score-promoters"
-    formats: ClassVar[Formats] = SCORE_FORMATS
-    writers: ClassVar[Mapping[str, Writer[Any]]] = WRITERS
-    files: ClassVar[Sequence[str]] = ("regions",)
+    kind = "scored windows"
+    command = "score-promoters"
+    formats = SCORE_FORMATS
+    writers = WRITERS
+    files = ("regions",)
 
     stride: int
     strand: str

@@ -2,13 +2,13 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 
@@ -24,10 +24,8 @@ from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.formats import (
     PLACE,
     TRACK_FORMATS,
-    Formats,
     OutputHeader,
     TableRow,
-    Writer,
     check_contig,
     table_writers,
     write_bigwig,
@@ -130,7 +128,7 @@ def _write_bigwig(path: Destination, predicted: Iterable[PredictedRegion], heade
     write_bigwig(path, values, header.contigs, "region")
 
 
-WRITERS: dict[str, Writer[PredictedRegion]] = {
+WRITERS = {
     **table_writers(_table_row, lambda tracks: max(_GROUP_VALUES // max(tracks, 1), 1), has_score=False),
     "bigwig": _write_bigwig,
 }
@@ -140,11 +138,11 @@ WRITERS: dict[str, Writer[PredictedRegion]] = {
 class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
     """Regions of a BED file; see `predict_tracks`. Rows have values of the chosen tracks alone."""
 
-    kind: ClassVar[str] = "predicted regions"
-    command: ClassVar[str] = "predict-tracks"
-    formats: ClassVar[Formats] = TRACK_FORMATS
-    writers: ClassVar[Mapping[str, Writer[Any]]] = WRITERS
-    files: ClassVar[Sequence[str]] = ("reference", "aliases")
+    kind = "predicted regions"
+    command = "predict-tracks"
+    formats = TRACK_FORMATS
+    writers = WRITERS
+    files = ("reference", "aliases")
 
     reference: Path | str
     aliases: Path | None

@@ -94,7 +94,7 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
     left out if one of its two windows isn't scored; an allele without any other site stays unscored.
     """
 
-    batches: ClassVar[tuple[int, int]] = (2048, 2048)
+    batches = (2048, 2048)
     notes: ClassVar[Mapping[str, str]] = {NO_SITE: "no site's window covers a changed base"}
     columns: ClassVar[Sequence[str]] = ("ref_score", "alt_score", "delta", "site", "strand")
     keys: ClassVar[Sequence[InfoKey]] = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.outputs import Destination
@@ -24,14 +24,7 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.shared_windows import Predictor
-from bigbird_dna.scoring.formats import (
-    VARIANT_FORMATS,
-    Formats,
-    OutputHeader,
-    Writer,
-    indexed_destination,
-    write_lines,
-)
+from bigbird_dna.scoring.formats import VARIANT_FORMATS, OutputHeader, indexed_destination, write_lines
 from bigbird_dna.scoring.regions import Fit, bed_rows, each_region, tss_sites
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
 from bigbird_dna.scoring.variant_effects import (
@@ -157,12 +150,12 @@ def _write(path: Destination, rows: Iterable[EffectLines], header: OutputHeader)
 class VariantScorer(Scorer[ScoringModel, EffectLines]):
     """The records of a VCF; see `score_variants`. Shards have lines as they are in the result."""
 
-    kind: ClassVar[str] = "effects of variants"
-    command: ClassVar[str] = "score-variants"
-    formats: ClassVar[Formats] = VARIANT_FORMATS
-    default_format: ClassVar[str] = "vcf"
-    writers: ClassVar[Mapping[str, Writer[Any]]] = dict.fromkeys(VARIANT_FORMATS, _write)
-    files: ClassVar[Sequence[str]] = ("reference", "regions", "aliases", "sites")
+    kind = "effects of variants"
+    command = "score-variants"
+    formats = VARIANT_FORMATS
+    default_format = "vcf"
+    writers = dict.fromkeys(VARIANT_FORMATS, _write)
+    files = ("reference", "regions", "aliases", "sites")
 
     reference: Path | str
     tracks: str | None
@@ -230,13 +223,13 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
                 fit.check(summary.contigs)
             kind, own = self._effects(model, reference)
             origin = self.origin(model, target, self._options(reference, target, own))
-            layout = LAYOUTS[target.format]
+            header_lines, record_lines = LAYOUTS[target.format]
             with open_vcf(path, keep, stream) as opened:
 
                 def head(used: Iterable[str]) -> list[str]:
                     declared = contig_lines(opened.meta, reference.contigs, used, fit.finder)
                     head = VcfHead(opened.meta, opened.column_line, origin, declared)
-                    return list(layout.header(head, kind))
+                    return list(header_lines(head, kind))
 
                 # That of a stream has the names of the records that the first row waited for.
                 lines = head(summary.contigs) if summary else []
@@ -255,7 +248,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
                         scored = chain(list(islice(scored, 1)), scored)
                         lines.extend(head(fit.names))
                     for record in scored:
-                        yield EffectLines(layout.lines(record, kind), record.effects)
+                        yield EffectLines(record_lines(record, kind), record.effects)
 
                 files = reference.path, reference.aliases, self.regions, self.sites
                 content = partial(self.content, model, path, *files)

@@ -18,7 +18,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.regions import window_start
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.genome.sequence import OPPOSITE, Interval, centred_tiles, clean, reverse_complement
+from bigbird_dna.genome.sequence import Interval, centred_tiles, clean, reverse_complement
 from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
 from bigbird_dna.model.shared_windows import share_windows
 from bigbird_dna.scoring.formats import OutputHeader, write_bigwig
@@ -122,28 +122,6 @@ def test_scan_agrees_with_slicing(records: dict[str, str], options: dict[str, An
     assert max(calls, default=0) <= max(options["batch_sequences"] + len(strands) - 1, len(strands))
     lengths = {name: len(sequence) for name, sequence in records.items()}
     assert len(rows) == len(strands) * count_windows(lengths, window=size, stride=stride)
-
-
-@settings(max_examples=60, deadline=None)
-@given(records=fasta_records("ACGTN"), size=st.integers(1, 25), stride=st.integers(1, 30))
-def test_reverse_complement_gives_the_mirrored_scores(
-    records: dict[str, str], size: int, stride: int
-) -> None:
-    mirrored = {name: reverse_complement(sequence) for name, sequence in records.items()}
-    turned = []
-    for contig, start, end, strand, *rest in scan(mirrored, window=size, stride=stride):
-        length = len(records[contig])
-        turned.append((contig, length - end, length - start, OPPOSITE[strand], *rest))
-    assert sorted(turned) == sorted(tuple(row) for row in scan(records, window=size, stride=stride))
-
-
-@settings(max_examples=40, deadline=None)
-@given(records=fasta_records(), data=st.data())
-def test_order_of_records_only_orders_the_rows(records: dict[str, str], data: st.DataObject) -> None:
-    order = data.draw(st.permutations(list(records)))
-    rows = scan({name: records[name] for name in order})
-    assert list(dict.fromkeys(row.contig for row in rows)) == order
-    assert sorted(map(repr, rows)) == sorted(map(repr, scan(records)))
 
 
 @pytest.mark.parametrize("kept_bases", [1, 1 << 24])

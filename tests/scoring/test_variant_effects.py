@@ -338,9 +338,9 @@ HEAD = VcfHead(META, COLUMN_LINE, {"bigbird-dna": "1.2", "model": "abcd", "comma
 
 def write(path: Path, scored: list[ScoredRecord], format: str, fields: TrackEffects, head: VcfHead) -> None:
     """A file of effects."""
-    layout = LAYOUTS[format]
-    lines = [line for row in scored for line in layout.lines(row, fields)]
-    write_lines(path, [*layout.header(head, fields), *lines], "surrogateescape")
+    header, of_record = LAYOUTS[format]
+    lines = [line for row in scored for line in of_record(row, fields)]
+    write_lines(path, [*header(head, fields), *lines], "surrogateescape")
 
 
 def example() -> tuple[list[VcfRecord], list[ScoredRecord]]:
