@@ -64,10 +64,13 @@ class ThresholdCurve(NamedTuple):
 
     def at(self, place: int) -> Threshold:
         """The threshold at a place, with its empirical rate."""
+        from scipy.special import betaincinv
+
         above, false = int(self.positives[place]), int(self.negatives[place])
         all_positives, all_negatives = int(self.positives[-1]), int(self.negatives[-1])
         recall = above / all_positives
-        low, high = _share_interval(false, all_negatives)
+        low = float(betaincinv(false, all_negatives - false + 1, TAIL)) if false else 0.0
+        high = float(betaincinv(false + 1, all_negatives - false, 1 - TAIL)) if false < all_negatives else 1.0
         return Threshold(
             float(self.thresholds[place]),
             float(self.expected[place]),
@@ -126,11 +129,3 @@ def _thresholds(scores: Floats32, last: NDArray[np.intp]) -> Floats:
         right = above & (rounded > np.append(text[1:], -1)) & (rounded <= np.minimum(least, text))
         found = np.where(right, rounded, found)
     return found
-
-
-def _share_interval(found: int, of: int) -> tuple[float, float]:
-    from scipy.special import betaincinv
-
-    low = float(betaincinv(found, of - found + 1, TAIL)) if found else 0.0
-    high = float(betaincinv(found + 1, of - found, 1 - TAIL)) if found < of else 1.0
-    return low, high

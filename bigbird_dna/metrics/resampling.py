@@ -191,16 +191,12 @@ def _half(values: Floats, resampled: Floats) -> tuple[float, float | None]:
     of_seeds = float(values.var(ddof=1)) / seeds if seeds > 1 else 0.0
     if max(of_rows, of_seeds) <= _ROUNDING**2:
         return value, 0.0
-    return value, _quantile(of_rows, of_seeds, seeds) * math.sqrt(of_rows + of_seeds)
+    quantile = Z95
+    if of_seeds:  # Student's, where the variance over few seeds counts
+        from scipy.special import stdtrit
 
-
-def _quantile(of_rows: float, of_seeds: float, seeds: int) -> float:
-    """Of the normal distribution, or of Student's where the variance over few seeds counts."""
-    from scipy.special import stdtrit
-
-    if not of_seeds:
-        return Z95
-    return float(stdtrit((seeds - 1) * ((of_rows + of_seeds) / of_seeds) ** 2, 1 - TAIL))
+        quantile = float(stdtrit((seeds - 1) * ((of_rows + of_seeds) / of_seeds) ** 2, 1 - TAIL))
+    return value, quantile * math.sqrt(of_rows + of_seeds)
 
 
 class Rate(NamedTuple):
@@ -320,7 +316,10 @@ def binary_metrics(
     if steps is None:
         note = auroc_note(positives, n - positives, UNDEFINED)
         return BinaryMetrics(n, positives, *UNDEFINED, *UNDEFINED, *UNDEFINED, *UNDEFINED, note)
-    ids = np.arange(n) if groups is None else _group_numbers(np.asarray(groups), n)
+    names = np.arange(n) if groups is None else np.asarray(groups)
+    if names.shape != (n,):
+        raise ValueError(f"groups {names.shape} must be one a row ({n})")
+    ids = np.unique(names, return_inverse=True)[1]
     rows, called = WeightedRows.of(y, p, steps), p >= THRESHOLD
     whole = weighted_metrics(rows, called, np.ones((1, n)))[:, 0]
     drawn = [np.zeros((3, 0))]
@@ -346,13 +345,6 @@ def weighted_metrics(rows: WeightedRows, called: NDArray[np.bool_], weights: Flo
     mcc = _ratio(tp * tn - fp * fn, np.sqrt((tp + fp) * (fn + tn) * (tp + fn) * (fp + tn)))
     both = (tp + fn > 0) & (fp + tn > 0)
     return np.stack([average_precision(true, false), *(np.where(both, v, np.nan) for v in (f1, mcc))])
-
-
-def _group_numbers(groups: NDArray[np.generic], n: int) -> NDArray[np.intp]:
-    if groups.shape != (n,):
-        raise ValueError(f"groups {groups.shape} must be one a row ({n})")
-    numbers: NDArray[np.intp] = np.unique(groups, return_inverse=True)[1]
-    return numbers
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:

@@ -191,22 +191,17 @@ def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
         left.set(xlabel="share of positives", ylabel="mean probability")
         right.set(xlabel="as the model gives them", ylabel="calibrated")
         left.legend(loc="upper left")
+        limits = (_SMALLEST * 0.8, 1.2)
         for axis in (left, right):
-            _logarithmic(axis)
+            axis.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
+            axis.plot(limits, limits, color=PALE, linewidth=1.2, zorder=1)
+            axis.set_box_aspect(1)
         save_figure(figure, path)
 
 
 def _shown(x: pd.Series[float], y: pd.Series[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     kept = x.notna() & y.notna()
     return tuple(np.maximum(column[kept].to_numpy(np.float64), _SMALLEST) for column in (x, y))  # type: ignore[return-value]
-
-
-def _logarithmic(axis: Axes) -> None:
-    """Both axes from the smallest value to 1, with the diagonal."""
-    limits = (_SMALLEST * 0.8, 1.2)
-    axis.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
-    axis.plot(limits, limits, color=PALE, linewidth=1.2, zorder=1)
-    axis.set_box_aspect(1)
 
 
 def median_line(table: pd.DataFrame) -> str:

@@ -114,24 +114,22 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
     Where it is known how much of the windows is coding, the rows of all windows of a negative set are
     followed by those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together.
     """
+    rows = []
     strata = [part for one in comparisons for part in ((one, ALL), (one.noncoding(), NONCODING))]
-    parts = [_table_rows(rows, stratum, seed) for rows, stratum in strata if rows is not None]
-    return pd.DataFrame([row for part in parts for row in part])
-
-
-def _table_rows(comparison: AlignedPredictions, stratum: str, seed: int) -> Iterator[dict[str, Any]]:
-    """A row for each predictor."""
-    for name, scores in comparison.scores.items():
-        metrics = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)
-        values = metrics._asdict()
-        note = values.pop("note")
-        for baseline, column in DIFFERENCES.items():
-            lead = UNDEFINED
-            if baseline in comparison.scores and name != baseline:
-                lead = auroc_difference(comparison.labels, scores, comparison.scores[baseline])
-            values |= lead.columns(column)
-        named = {"negative_set": comparison.negative_set, "stratum": stratum, "model": name}
-        yield {**named, **values, "note": note}
+    for comparison, stratum in strata:
+        if comparison is None:
+            continue
+        for name, scores in comparison.scores.items():
+            values = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)._asdict()
+            note = values.pop("note")
+            for baseline, column in DIFFERENCES.items():
+                lead = UNDEFINED
+                if baseline in comparison.scores and name != baseline:
+                    lead = auroc_difference(comparison.labels, scores, comparison.scores[baseline])
+                values |= lead.columns(column)
+            named = {"negative_set": comparison.negative_set, "stratum": stratum, "model": name}
+            rows.append({**named, **values, "note": note})
+    return pd.DataFrame(rows)
 
 
 def _comparisons(

@@ -82,7 +82,10 @@ def run_report(
 
 
 def _shown_item(item: ReportItem, path: Path, output: Path) -> _ShownItem:
-    caption = _markup(item.text)
+    from markupsafe import Markup, escape
+
+    # Its literals are all that reStructuredText has for HTML here.
+    caption = Markup(re.sub(r"``(.+?)``", r"<code>\1</code>", str(escape(item.text))))
     if path.suffix == PAGE:
         # Beside the output, so that both can be moved together.
         link = os.path.relpath(path, output.parent)
@@ -97,13 +100,6 @@ def _shown_item(item: ReportItem, path: Path, output: Path) -> _ShownItem:
             lines = path.read_text(encoding="utf-8").splitlines()
         return _ShownItem(item, caption, paragraphs=tuple(filter(None, map(str.strip, lines))))
     return _ShownItem(item, caption, table=shown_table(path))
-
-
-def _markup(text: str) -> Markup:
-    """A caption as HTML: its literals are all that reStructuredText has for them."""
-    from markupsafe import Markup, escape
-
-    return Markup(re.sub(r"``(.+?)``", r"<code>\1</code>", str(escape(text))))
 
 
 def _about(config: Config) -> list[str]:
@@ -224,7 +220,10 @@ def shown_table(path: Path) -> ShownTable:
         if name == "value" and ends[0] not in cells:
             ends = ("low", "high")
         if ends[0] in cells and ends[1] in cells:
-            column = [_interval(*three) for three in zip(column, *(cells[end] for end in ends), strict=True)]
+            column = [
+                f"{value} [{_short(low)}, {_short(high)}]" if value and low and high else value
+                for value, low, high in zip(column, *(cells[end] for end in ends), strict=True)
+            ]
         elif name in ("low", "high") and "value" in cells:
             continue
         headings.append(name.replace("_", " "))
@@ -250,10 +249,6 @@ def _short(cell: str) -> str:
     if value.is_integer() and "." not in cell and "e" not in cell.lower():
         return f"{int(value):,}"
     return f"{value:.4f}".replace("-", "−") if 1e-3 <= abs(value) < 1e6 else f"{value:.3g}".replace("-", "−")
-
-
-def _interval(value: str, low: str, high: str) -> str:
-    return f"{value} [{_short(low)}, {_short(high)}]" if value and low and high else value
 
 
 def steps_table(paths: Sequence[Path]) -> tuple[ShownTable | None, str]:
@@ -283,12 +278,9 @@ def processor_seconds(path: Path) -> float | None:
 
 def _measured(path: Path, *names: str) -> list[float | None]:
     """The last row of a benchmark file, None for what wasn't measured; nothing if there is no row."""
-    rows = (
-        read_table(path, Schema(columns(*(f"metric {name}" for name in names))))[[*names]]
-        .to_numpy(float)
-        .tolist()
-    )
-    return [None if math.isnan(value) else value for row in rows[-1:] for value in row]
+    table = read_table(path, Schema(columns(*(f"metric {name}" for name in names))))
+    last = table[[*names]].to_numpy(float)[-1:]
+    return [None if math.isnan(value) else value for value in last.ravel().tolist()]
 
 
 def clock(seconds: float | None) -> str:

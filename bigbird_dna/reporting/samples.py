@@ -84,11 +84,11 @@ def report_samples(
             name: {str(k): dict(zip(_ENDS, found, strict=True)) for k, found in by_k.items()}
             for name, by_k in by_name
         },
-        "samples": compared.contents[SAMPLES].numbers,
-        "held_out": compared.contents[REAL].numbers,
     }
+    for key, name in (("samples", SAMPLES), ("held_out", REAL)):
+        summary[key] = dict(zip(CONTENTS.names[1:], compared.contents[name][:3], strict=True))
     divergences = [(name, k, *found) for name, by_k in by_name for k, found in by_k.items()]
-    contents = [(name, *own.numbers.values()) for name, own in compared.contents.items()]
+    contents = [(name, *own[:3]) for name, own in compared.contents.items()]
     with into_directory(output) as files:
         for name, rows, schema in (("samples", divergences, DIVERGENCES), ("gc", contents, CONTENTS)):
             write_table(files / f"{name}.tsv", pd.DataFrame(rows, columns=schema.names), schema)
@@ -133,21 +133,18 @@ def _codes(reference: Reference, contig: str) -> Codes:
 
 
 class Content(NamedTuple):
-    """How much sequence there is, and its GC."""
+    """How much sequence there is, and its GC: of all of it, and of each window with their deviation."""
 
     bases: int
     gc: float
-    windows: Floats  # GC of each
+    gc_deviation: float
+    windows: Floats
 
     @classmethod
     def of(cls, sequences: Sequence[Codes]) -> Content:
         """Of some sequences."""
-        return cls(sum(map(len, sequences)), gc(sequences), gc_of_windows(sequences))
-
-    @property
-    def numbers(self) -> dict[str, float]:
-        """Those of `CONTENTS`."""
-        return {"bases": self.bases, "gc": self.gc, "gc_deviation": float(self.windows.std())}
+        windows = gc_of_windows(sequences)
+        return cls(sum(map(len, sequences)), gc(sequences), float(windows.std()), windows)
 
 
 class SamplesComparison(NamedTuple):
@@ -225,7 +222,13 @@ def spectrum(sequences: Iterable[Codes], k: int) -> Counts:
     counts = np.zeros(4**k, np.int64)
     for codes in sequences:
         for start in range(0, len(codes) - k + 1, _SLICE):
-            counts += np.bincount(_runs(codes[start : start + _SLICE + k - 1], k), minlength=4**k)
+            part = codes[start : start + _SLICE + k - 1]
+            count = len(part) - k + 1
+            runs, known = np.zeros(count, np.int64), np.ones(count, bool)
+            for place in range(k):
+                runs = 4 * runs + part[place : place + count]
+                known &= part[place : place + count] != UNKNOWN
+            counts += np.bincount(runs[known], minlength=4**k)
     return counts
 
 
@@ -259,17 +262,6 @@ def gc(sequences: Sequence[Codes]) -> float:
     """The fraction of G and C among all known bases."""
     counts = spectrum(sequences, 1)
     return float((counts[1] + counts[2]) / max(counts.sum(), 1))
-
-
-def _runs(codes: Codes, k: int) -> NDArray[np.int64]:
-    count = len(codes) - k + 1
-    runs = np.zeros(count, np.int64)
-    known = np.ones(count, bool)
-    for place in range(k):
-        part = codes[place : place + count]
-        runs = 4 * runs + part
-        known &= part != UNKNOWN
-    return runs[known]
 
 
 def _relative(p: Floats, q: Floats) -> float:

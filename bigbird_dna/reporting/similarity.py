@@ -68,15 +68,6 @@ def promoter_similarity_report(
     return table
 
 
-def _of_pairs(similarities: NDArray[np.float64], pairs: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The largest similarity in each window's pair, (N,)."""
-    names, codes = np.unique(pairs, return_inverse=True)
-    largest = np.zeros(len(names))
-    np.maximum.at(largest, codes, similarities)
-    found: NDArray[np.float64] = largest[codes]
-    return found
-
-
 def _promoter_table(
     predictions: Mapping[str, Mapping[str, Path]], nearest: Mapping[str, Path], strata: Strata
 ) -> pd.DataFrame:
@@ -87,7 +78,10 @@ def _promoter_table(
         # In the order of the compared ones: both sort by the same columns.
         windows = read_predictions(where)
         similarities = similarities_of(nearest[negative_set], windows, KEY, where)
-        for name, chosen in strata.parts(_of_pairs(similarities, compared.pairs)):
+        names, codes = np.unique(compared.pairs, return_inverse=True)
+        largest = np.zeros(len(names))  # of each pair
+        np.maximum.at(largest, codes, similarities)
+        for name, chosen in strata.parts(largest[codes]):
             for model, scores in compared.scores.items():
                 metrics = binary_metrics(
                     compared.labels[chosen], scores[chosen], groups=compared.pairs[chosen]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +88,9 @@ def summarize(
         (tracks, lead_rows),
         (variants, variant_rows),
     )
-    rows = [_plain(row) for path, read in sources if path is not None for row in read(path)]
+    found = (row for path, read in sources if path is not None for row in read(path))
+    # Names that a terminal shows as they are, whatever the files hold.
+    rows = [SummaryRow._make(printable(one) if isinstance(one, str) else one for one in row) for row in found]
     order = {section: place for place, section in enumerate(dict.fromkeys(row.section for row in rows))}
     rows.sort(key=lambda row: order[row.section])  # a section's rows from several files stand together
     if not rows:
@@ -116,12 +118,6 @@ def summary_text(rows: list[SummaryRow], report: Path | None) -> str:
     return "\n".join(lines)
 
 
-def _plain(row: SummaryRow) -> SummaryRow:
-    """The row with names that a terminal shows as they are, whatever the files hold."""
-    section, figure, note = map(printable, (row.section, row.figure, row.note))
-    return row._replace(section=section, figure=figure, note=note)
-
-
 def _line(cells: tuple[str, str, str, str], widths: list[int]) -> str:
     figure, value, interval, note = cells
     return f"  {figure:<{widths[0]}}  {value:>{widths[1]}}  {interval:<{widths[2]}}  {note}".rstrip()
@@ -144,42 +140,38 @@ class SummaryRow(NamedTuple):
     note: str = ""
 
 
-def token_rows(source: Path) -> list[SummaryRow]:
+def token_rows(source: Path) -> Iterator[SummaryRow]:
     """Numbers of the tokenizer's `statistics.json`: vocabulary, bases a token by region, unknowns."""
     statistics = read_object(source)
     genome = _object(statistics, "genome", source)
     per_token = number(genome, "bases_per_token", source)
     bases = f"{whole_number(genome, 'bases', source):,} bp"
-    rows = [
-        SummaryRow("tokens", "vocabulary", number(statistics, "vocabulary", source)),
-        SummaryRow("tokens", "bases a token, genome", per_token, note=bases),
-    ]
+    yield SummaryRow("tokens", "vocabulary", number(statistics, "vocabulary", source))
+    yield SummaryRow("tokens", "bases a token, genome", per_token, note=bases)
     regions = _object(statistics, "regions", source)
     for name in regions:
         region = _object(regions, name, source)
         if region.get("bases_per_token") is not None:
             found = number(region, "bases_per_token", source)
-            rows.append(SummaryRow("tokens", f"bases a token, {name}", found))
-    unknown = number(genome, "unknown_rate", source)
-    return [*rows, SummaryRow("tokens", "unknown tokens", unknown, note="share")]
+            yield SummaryRow("tokens", f"bases a token, {name}", found)
+    yield SummaryRow("tokens", "unknown tokens", number(genome, "unknown_rate", source), note="share")
 
 
-def locus_rows(source: Path) -> list[SummaryRow]:
+def locus_rows(source: Path) -> Iterator[SummaryRow]:
     """Counts of `promoters.json`: promoters that are used, and those that were dropped, with the reasons."""
     counts = read_object(source)
     read, used = (whole_number(counts, key, source) for key in ("read", "promoters"))
-    rows = [SummaryRow("data", "promoters", float(used), note=f"of {read:,} in the file")]
+    yield SummaryRow("data", "promoters", float(used), note=f"of {read:,} in the file")
     reasons = {"unmapped": "not lifted", "off_reference": "not on the reference", "duplicates": "duplicates"}
     dropped = {
         why: whole_number(counts, key, source) for key, why in reasons.items() if counts.get(key) is not None
     }
     if any(dropped.values()):
         note = ", ".join(f"{count:,} {why}" for why, count in dropped.items() if count)
-        rows.append(SummaryRow("data", "promoters dropped", float(sum(dropped.values())), note=note))
-    return rows
+        yield SummaryRow("data", "promoters dropped", float(sum(dropped.values())), note=note)
 
 
-def language_rows(source: Path) -> list[SummaryRow]:
+def language_rows(source: Path) -> Iterator[SummaryRow]:
     """Bits per base of the model and of the best simple predictor, and the model's minus its.
 
     First of those that see no hidden token, then of those that see all but one, on the test contigs, or
@@ -187,21 +179,19 @@ def language_rows(source: Path) -> list[SummaryRow]:
     """
     table = of_split(read_bits(source), "test")
     split = str(table[SPLIT].iloc[0])
-    rows: list[SummaryRow] = []
     single = table["predictor"].str.endswith(ONE_AT_A_TIME)
     parts = ((table[~single], f"held out ({split})"), (table[single], "one token hidden at a time"))
     for chosen, note in parts:
         own = chosen["predictor"].isin(MODELS)
         for line in chosen[own].to_dict("records"):
-            rows.append(SummaryRow("pretraining", f"bits per base, {line['predictor']}", *_bits(line), note))
+            yield SummaryRow("pretraining", f"bits per base, {line['predictor']}", *_bits(line), note)
         if own.all():
             continue
         line = chosen[~own].sort_values("bits_per_base", kind="stable").to_dict("records")[0]
         name = f"bits per base, {line['predictor']}"
-        rows.append(SummaryRow("pretraining", name, *_bits(line), line["note"]))
+        yield SummaryRow("pretraining", name, *_bits(line), line["note"])
         gap = _estimate(line, "difference")
-        rows.append(SummaryRow("pretraining", "  model minus it", *gap, "over blocks of 10 kb"))
-    return rows
+        yield SummaryRow("pretraining", "  model minus it", *gap, "over blocks of 10 kb")
 
 
 def pretraining_rows(source: Path) -> list[SummaryRow]:
@@ -224,67 +214,59 @@ def pretraining_rows(source: Path) -> list[SummaryRow]:
     ]
 
 
-def promoter_rows(source: Path) -> list[SummaryRow]:
-    """For each negative set and stratum.
+def promoter_rows(source: Path) -> Iterator[SummaryRow]:
+    """For each negative set and stratum the model's metrics, the AUROC of the others, and the differences.
 
-    The model's metrics, the AUROC of the others, and the differences.
+    Of a part of the windows there are AUROCs alone.
     """
-    groups: dict[tuple[str, str], list[Line]] = {}
-    for line in read_table(source, PROMOTERS).to_dict("records"):
-        groups.setdefault((line["negative_set"], line["stratum"]), []).append(line)
-    return [row for key, lines in groups.items() for row in _stratum_rows(*key, lines)]
+    table = read_table(source, PROMOTERS)
+    for (negative_set, stratum), part in table.groupby(["negative_set", "stratum"], sort=False):
+        section, metrics = f"promoters, {negative_set}", _METRICS
+        if stratum != EVERY:
+            section += f", {_STRATA.get(str(stratum), stratum)}"
+            metrics = {"auroc": _METRICS["auroc"]}
+        last: list[SummaryRow] = []
+        for line in part.to_dict("records"):
+            if line["model"] == MODEL:
+                note, fraction = f"{line['n']:,} test windows", line["positives"] / max(line["n"], 1)
+                if abs(fraction - 0.5) > _UNEVEN:  # AUPRC and F1 depend on it
+                    note += f", {fraction:.0%} positive"
+                for name, figure in metrics.items():
+                    yield SummaryRow(section, f"{figure}, model", *_estimate(line, name), note)
+                for baseline, column in DIFFERENCES.items():
+                    lead = _estimate(line, column)
+                    if not math.isnan(lead.value):
+                        last.append(
+                            SummaryRow(section, f"AUROC, model minus {baseline}", *lead, "paired DeLong")
+                        )
+            elif line["model"] in _COMPARED:
+                figure, note = _COMPARED[line["model"]]
+                yield SummaryRow(section, figure, *_estimate(line, "auroc"), note)
+        yield from last
 
 
-def _stratum_rows(negative_set: str, stratum: str, lines: Sequence[Line]) -> list[SummaryRow]:
-    """The rows of one negative set and stratum; of a part of the windows their AUROCs alone."""
-    section = f"promoters, {negative_set}"
-    metrics = _METRICS
-    if stratum != EVERY:
-        section += f", {_STRATA.get(stratum, stratum)}"
-        metrics = {"auroc": _METRICS["auroc"]}
-    rows: list[SummaryRow] = []
-    last: list[SummaryRow] = []
-    for line in lines:
-        if line["model"] == MODEL:
-            note = f"{line['n']:,} test windows{_prevalence(line)}"
-            for name, figure in metrics.items():
-                rows.append(SummaryRow(section, f"{figure}, model", *_estimate(line, name), note))
-            for baseline, column in DIFFERENCES.items():
-                lead = _estimate(line, column)
-                if not math.isnan(lead.value):
-                    last.append(SummaryRow(section, f"AUROC, model minus {baseline}", *lead, "paired DeLong"))
-        elif line["model"] in _COMPARED:
-            figure, note = _COMPARED[line["model"]]
-            rows.append(SummaryRow(section, figure, *_estimate(line, "auroc"), note))
-    return rows + last
-
-
-def calibration_rows(source: Path) -> list[SummaryRow]:
+def calibration_rows(source: Path) -> Iterator[SummaryRow]:
     """For each negative set how far probabilities of test windows are off, as they are and calibrated."""
-    rows = []
     schema = PROMOTER_CALIBRATION.part("negative_set", "probabilities", _ERROR)
     for line in read_table(source, schema).to_dict("records"):
         figure, error = f"calibration error, {line['probabilities']}", _estimate(line, _ERROR)
-        rows.append(SummaryRow(f"promoters, {line['negative_set']}", figure, *error, "beyond chance"))
-    return rows
+        yield SummaryRow(f"promoters, {line['negative_set']}", figure, *error, "beyond chance")
 
 
-def group_rows(source: Path) -> list[SummaryRow]:
+def group_rows(source: Path) -> Iterator[SummaryRow]:
     """Median AUROC of each group of `groups.tsv`: the model's, and that of whatever it was compared with."""
     schema = groups_schema(()).part("group", "tracks", "median_auroc")
     table = read_table(source, schema)
     others = [name.removeprefix(_MEDIAN) for name in table.columns if name.startswith(_MEDIAN)]
     table = with_types(source, table, Schema(columns(*(f"metric {_MEDIAN}{name}" for name in others))))
-    rows = []
     for line in table.to_dict("records"):
         section = f"chromatin, {line['group']}"
         count = line["tracks"]
         note = f"{count:,} {'track' if count == 1 else 'tracks'}"
-        rows.append(SummaryRow(section, "median AUROC, model", line["median_auroc"], note=note))
+        yield SummaryRow(section, "median AUROC, model", line["median_auroc"], note=note)
         for name in others if count else []:
             value = line[f"{_MEDIAN}{name}"]
-            rows.append(SummaryRow(section, f"median AUROC, {_predictor_name(name)}", value))
-    return rows
+            yield SummaryRow(section, f"median AUROC, {_predictor_name(name)}", value)
 
 
 def lead_rows(source: Path) -> list[SummaryRow]:
@@ -311,25 +293,17 @@ def lead_rows(source: Path) -> list[SummaryRow]:
     return sorted(found, key=lambda row: -row.value)[:LISTED]
 
 
-def variant_rows(source: Path) -> list[SummaryRow]:
+def variant_rows(source: Path) -> Iterator[SummaryRow]:
     """AUROC and right signs of `variants.tsv`: of all variants, and of those on held-out contigs."""
-    rows = []
     for line in read_table(source, VARIANTS).to_dict("records"):
         if line["subset"] not in (ALL, HELD_OUT):
             continue
         area = _estimate(line, "auroc")
         note = f"{line['variants']:,} variants, {line['with_effect']:,} with an effect"
-        rows.append(SummaryRow("variants", f"AUROC, {line['subset']}", *area, note))
+        yield SummaryRow("variants", f"AUROC, {line['subset']}", *area, note)
         right = line["right_sign"]
         if not math.isnan(right):
-            rows.append(SummaryRow("variants", f"right sign, {line['subset']}", right, note="share"))
-    return rows
-
-
-def _prevalence(line: Line) -> str:
-    """The fraction of positives, where it is far from one half: AUPRC and F1 depend on it."""
-    fraction = line["positives"] / max(line["n"], 1)
-    return f", {fraction:.0%} positive" if abs(fraction - 0.5) > _UNEVEN else ""
+            yield SummaryRow("variants", f"right sign, {line['subset']}", right, note="share")
 
 
 def _predictor_name(name: str) -> str:

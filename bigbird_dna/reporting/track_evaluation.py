@@ -104,18 +104,13 @@ def evaluate_tracks(
         results = [*progress(found, "evaluating", len(bounds), "slices of tracks")]
     for number, array in enumerate(predictors):
         counts = np.concatenate([infinite[number] for _, infinite in results])
-        _warn_of_infinities(array.path, counts, names)
+        if having := [name for name, count in zip(names, counts, strict=True) if count]:
+            more = f", … {len(having):,} in all" if len(having) > _LISTED else ""
+            log(
+                f"warning: {array.path}: {int(counts.sum()):,} predictions are infinite and rank before or "
+                f"behind all others, in the tracks {', '.join(having[:_LISTED])}{more}"
+            )
     return [one for evaluated, _ in results for one in evaluated]
-
-
-def _warn_of_infinities(path: str, counts: NDArray[np.int64], names: Sequence[str]) -> None:
-    having = [name for name, count in zip(names, counts, strict=True) if count]
-    if having:
-        more = f", … {len(having):,} in all" if len(having) > _LISTED else ""
-        log(
-            f"warning: {path}: {int(counts.sum()):,} predictions are infinite and rank before or behind all "
-            f"others, in the tracks {', '.join(having[:_LISTED])}{more}"
-        )
 
 
 def _evaluate(scores: list[NDArray[Any]], labels: NDArray[np.int8], others: Sequence[str]) -> EvaluatedTrack:
@@ -266,30 +261,22 @@ def tracks_table(
     "published"). A further column, `counted`, is true of tracks that take part in their group's metrics, with
     both classes and at least `min_positives` positives.
     """
+    names = tracks_schema([*[PUBLISHED] * (published is not None), *compare]).names
+    names.insert(names.index("prevalence") + 1, "counted")
     rows = []
     for place, (track, j) in enumerate(zip(tracks, evaluated, strict=True)):
         few = j.defined and j.positives < min_positives
         notes = [j.note, f"fewer than {min_positives} positives: not in the group's figures" if few else ""]
-        row: dict[str, Any] = {
-            "track": track.name,
-            "group": track.group,
-            "positives": j.positives,
-            "negatives": j.negatives,
-            **j.auroc.columns("auroc"),
-            "auprc": j.auprc,
-            "note": "; ".join(filter(None, notes)),
-            "prevalence": j.prevalence,
-            "counted": j.defined and not few,
-        }
+        note = "; ".join(filter(None, notes))
+        row: list[Any] = [track.name, track.group, j.positives, j.negatives, *j.auroc, j.auprc, note]
+        row += [j.prevalence, j.defined and not few]
         if published is not None:
-            row["published_auroc"] = published[place]
-            row["delta_published"] = j.auroc.value - published[place]
+            row += [published[place], j.auroc.value - published[place]]
         for name in compare:
             other = j.compared.get(name, _NOT_COMPARED)
-            row |= {f"auroc_{name}": other.auroc.value, f"auprc_{name}": other.auprc}
-            row |= other.lead.columns(f"delta_{name}")
+            row += [other.auroc.value, other.auprc, *other.lead]
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=names)
 
 
 def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFrame:
@@ -302,15 +289,13 @@ def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFra
     rows = []
     for group, part in parts:
         kept = part[part["counted"]]
-        row: dict[str, Any] = {"group": group, "tracks": len(kept)}
-        for metric in ("auroc", "auprc"):
-            row |= {f"median_{metric}": kept[metric].median(), f"mean_{metric}": kept[metric].mean()}
-        row["left_out"] = len(part) - len(kept)
+        row = [group, len(kept)]
+        row += [found for name in ("auroc", "auprc") for found in (kept[name].median(), kept[name].mean())]
+        row.append(len(part) - len(kept))
         for name in others:
-            row[f"median_auroc_{name}"] = kept[other_auroc(name)].median()
-            row[f"median_delta_{name}"] = kept[f"delta_{name}"].median()
+            row += [kept[other_auroc(name)].median(), kept[f"delta_{name}"].median()]
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=groups_schema(others).names)
 
 
 def other_auroc(name: str) -> str:

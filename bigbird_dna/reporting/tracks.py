@@ -98,7 +98,9 @@ def auc_report(
         `output` can't be written or holds other files; a name in `compare` won't do.
     """
     output, compare = Path(output), dict(compare or {})
-    check_directory(output, _paths(predictions, labels, *compare.values(), tracks, published, calibration))
+    given = (predictions, labels, *compare.values(), tracks, published, calibration)
+    paths = (str(one).partition("::")[0] for one in given if isinstance(one, (str, Path)))
+    check_directory(output, [*map(Path, paths)])
     maps = None if calibration is None else read_calibration(Path(calibration))
     truth, first, others = _open_arrays(predictions, labels, compare)
     if first.tracks > first.rows:
@@ -127,11 +129,6 @@ def auc_report(
     )
     _write(output, page, held)
     return AucReport(table, page.groups)
-
-
-def _paths(*sources: object) -> list[Path]:
-    """Those that are files; of FILE::NAME the file."""
-    return [Path(str(one).partition("::")[0]) for one in sources if isinstance(one, (str, Path))]
 
 
 def _write(output: Path, page: TrackPage, held: pd.DataFrame | None) -> None:

@@ -107,7 +107,13 @@ def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
     grid = {"sharex": True, "gridspec_kw": {"height_ratios": heights}}
     with panels(len(heights), 1, 7.2, 2.3 * sum(heights) / len(heights), **grid) as (figure, axes):
         for (label, run), color in zip(runs.items(), cycle(SERIES), strict=False):
-            _draw_loss(axes[0], label, run, color)
+            steps, values = run.loss.steps, run.loss.values
+            if len(steps):
+                axes[0].plot(steps, values, color=color, alpha=0.25, linewidth=1)
+                smooth = running_mean(values, max(len(values) // 25, 1))
+                axes[0].plot(steps, smooth, color=color, label=label)
+            if "loss" in run.evaluation:
+                _draw_held_out(axes[0], run.evaluation["loss"], color, f"{label}, held out")
             for axis, name in zip(axes[1:], names, strict=True):
                 if name in run.evaluation:
                     _draw_held_out(axis, run.evaluation[name], color, None)
@@ -127,16 +133,6 @@ def running_mean(values: NDArray[np.float64], width: int) -> NDArray[np.float64]
     low = np.maximum(places - width // 2, 0)
     high = np.minimum(places + (width + 1) // 2, len(values))
     return np.asarray((sums[high] - sums[low]) / (high - low), dtype=np.float64)
-
-
-def _draw_loss(axis: Axes, label: str, run: TrainingCurves, color: str) -> None:
-    steps, values = run.loss.steps, run.loss.values
-    if len(steps):
-        axis.plot(steps, values, color=color, alpha=0.25, linewidth=1)
-        smooth = running_mean(values, max(len(values) // 25, 1))
-        axis.plot(steps, smooth, color=color, label=label)
-    if "loss" in run.evaluation:
-        _draw_held_out(axis, run.evaluation["loss"], color, f"{label}, held out")
 
 
 def _draw_held_out(axis: Axes, curve: LogCurve, color: str, label: str | None) -> None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from bigbird_dna.disk.atomic import atomic_path, quiet_htslib
 from bigbird_dna.disk.outputs import (
     Destination,
-    destination,
-    format_for,
     is_special,
     open_text,
     provenance,
@@ -110,21 +108,6 @@ def check_contig(contig: str, format: str, where: Path | str) -> None:
         )
 
 
-def check_merged(format: str, formats: Formats, output: Path | None) -> None:
-    """`UsageError` if what shards were made for is not what `output` would be, or can't be written there."""
-    check_choice("format", format, formats)
-    if (found := format_for(output, formats, format)) != format:
-        raise UsageError(
-            f"{output}: its ending says {found}, but the pieces were made with --format {format}"
-        )
-    check_format(format, formats, output)
-
-
-def open_destination(output: Path | None, format: str) -> AbstractContextManager[Destination]:
-    """Where a writer of a format writes; text goes to standard output, pipes and devices as it is made."""
-    return destination(output, format) if format in BINARY_FORMATS else text_destination(output)
-
-
 def write_lines(path: Destination, lines: Iterable[str], errors: str = "strict") -> None:
     """Write a text file from its lines without their ends; bgzip if the name ends in `.gz`."""
     with open_text(path, errors) as stream:
@@ -208,7 +191,7 @@ def table_writers(
     }
 
 
-def write_bedgraph(path: Destination, origin: Mapping[str, str], values: Iterable[Value]) -> None:
+def write_bedgraph(path: Destination, values: Iterable[Value], origin: Mapping[str, str]) -> None:
     """Write values with six digits, after their origin as `##` lines."""
     write_lines(path, chain(provenance_lines(origin), map(_bedgraph_line, values)))
 

@@ -45,7 +45,12 @@ def generate_samples(
     check_generating(opened, right=right is not None)
     sampling = Sampling(temperature, top_k, top_p).checked()
     flanks, names = _flanks(left, right)
-    origin = _origin(sampling, seed, None if opened.config.causal else rounds)
+    values = {"seed": seed, "rounds": None if opened.config.causal else rounds, **sampling._asdict()}
+    origin = " ".join(
+        f"{key}={value if isinstance(value, int) else format(value, 'g')}"
+        for key, value in values.items()
+        if value is not None
+    )
     by = "causal" if opened.config.causal else "masked"
     with cpu_threads(threads):
         samples = generate(opened, flanks, number, length, sampling, rounds=rounds, seed=seed, device=chosen)
@@ -75,12 +80,3 @@ def _flanks(left: Path | None, right: Path | None) -> tuple[list[Flanks], list[s
             "".join(f" {side}={name}" for side, name in (("left", first), ("right", second)) if name)
         )
     return flanks, named
-
-
-def _origin(sampling: Sampling, seed: int, rounds: int | None) -> str:
-    values = {"seed": seed, "rounds": rounds, **sampling._asdict()}
-    return " ".join(
-        f"{key}={value if isinstance(value, int) else format(value, 'g')}"
-        for key, value in values.items()
-        if value is not None
-    )

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -22,10 +22,8 @@ from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.formats import (
     SCORE_FORMATS,
     STRANDS,
-    Formats,
     OutputHeader,
     TableRow,
-    Writer,
     check_contig,
     table_writers,
     write_bedgraph,
@@ -121,8 +119,7 @@ def score_promoters(
     return ScanCounts(counts["records"], counts["scored"], counts["not scored"], counts["short"])
 
 
-def table_row(row: ScoredWindow) -> TableRow:
-    """A window in a table."""
+def _table_row(row: ScoredWindow) -> TableRow:
     return TableRow(row.contig, row.start, row.end, row.name, row.score, row.strand, row.note)
 
 
@@ -145,9 +142,9 @@ def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[Si
             yield span._replace(start=start, end=end)
 
 
-WRITERS: dict[str, Writer[ScoredWindow]] = {
-    **table_writers(table_row, lambda _: ROW_GROUP, has_score=True),
-    "bedgraph": lambda path, rows, header: write_bedgraph(path, header.origin, _spans(rows, header)),
+WRITERS = {
+    **table_writers(_table_row, lambda _: ROW_GROUP, has_score=True),
+    "bedgraph": lambda path, rows, header: write_bedgraph(path, _spans(rows, header), header.origin),
     "bigwig": lambda path, rows, header: write_bigwig(path, _spans(rows, header), header.contigs, "window"),
 }
 
@@ -156,10 +153,11 @@ WRITERS: dict[str, Writer[ScoredWindow]] = {
 class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     """Windows along the records of a FASTA file; see `score_promoters`."""
 
-    kind: ClassVar[str] = "scored windows"
-    command: ClassVar[str] = "score-promoters"
-    formats: ClassVar[Formats] = SCORE_FORMATS
-    writers: ClassVar[Mapping[str, Writer[Any]]] = WRITERS
+    kind = "scored windows"
+    command = "score-promoters"
+    formats = SCORE_FORMATS
+    writers = WRITERS
+    files = ("regions",)
 
     stride: int
     strand: str
@@ -167,20 +165,15 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     regions: Path | str | None
     prior: float | None
 
-    def inputs(self) -> Sequence[object]:
-        return (self.regions,)
-
     def check(self, target: Target) -> None:
         check_at_least_one({"stride": self.stride})
         check_fraction("max_n", self.max_n)
         check_choice("strand", self.strand, STRANDS)
         check_calibrated(self.calibrated, self.prior)
 
-    def load(self) -> LoadedPromoterModel:
-        return load_promoter_model(self.model)
-
-    def predictor(self, model: LoadedPromoterModel, batch_size: int, device: str) -> Predictor:
-        return calibrated_predictor(model, self.calibrated, self.prior, batch_size=batch_size, device=device)
+    def load(self, **computing: Any) -> tuple[LoadedPromoterModel, Predictor]:
+        model = load_promoter_model(self.model)
+        return model, calibrated_predictor(model, self.calibrated, self.prior, **computing)
 
     @contextmanager
     def open(self, model: LoadedPromoterModel, target: Target) -> Iterator[Job[ScoredWindow]]:

@@ -6,13 +6,11 @@ TSS.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
     Interval,
@@ -40,18 +38,6 @@ class PredictedRegion(NamedTuple):
     region: Region
     probabilities: npt.NDArray[np.float32] | None
     note: str
-
-
-def check_disjoint(path: Path, regions: Iterable[Region]) -> None:
-    """`DataError` if two regions that can be predicted overlap: a bigWig has one value a base."""
-    last: Region | None = None
-    for region in sorted(region for region in regions if not region.fault):
-        if last is not None and last.contig == region.contig and last.end > region.start:
-            raise DataError(
-                f"{path}: regions {last.name} and {region.name} overlap, and a bigWig has one value a base: "
-                "merge them, or write another format"
-            )
-        last = region
 
 
 def bins_of(region: Region, size: int) -> list[int]:

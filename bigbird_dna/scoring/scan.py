@@ -33,6 +33,7 @@ KEPT_BASES = 1 << 24
 
 T = TypeVar("T")
 _Asked = tuple[str, int, int, Strand, str, str]
+_Segment = tuple[int, int, float | None]  # of one strand; without a score where the window has none
 """A window of one strand: contig, start, end, strand, note, and sequence, "" if it isn't scored."""
 
 
@@ -88,13 +89,13 @@ def scan_promoters(
     larger fraction of N than `max_n` stay unscored and say so; `beyond_is_n`: what they lack in a short
     record counts as N. `places`: only the windows that share a base with them, where those of a whole scan
     are. `numbers`: only these of the windows, counted from 0 along the scan (see `count_windows`). The first
-    calls of `predict` have fewer than `batch_sequences`, so that the first scores come soon. `DataError` if
-    the file can't be read, or is no longer the one of `contigs`; `ValueError` if a number is out of its
-    range.
+    calls of `predict` have fewer than `batch_sequences`, so that the first scores come soon. A window that
+    comes again soon is not predicted again: its score is a function of the window alone; those of windows of
+    `kept_bases` are remembered. `DataError` if the file can't be read, or is no longer the one of `contigs`;
+    `ValueError` if a number is out of its range.
     """
     if window < 1 or stride < 1 or not 0 <= max_n <= 1:
         raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of its range")
-    scores = _Scores(window, predict, kept_bases)
 
     def asked() -> Iterator[_Asked]:
         grid = _Grid(window, stride, places)
@@ -110,8 +111,19 @@ def scan_promoters(
                 text = sequence if strand == "+" else reverse_complement(sequence)
                 yield contig, start, end, strand, ";".join(notes), text
 
+    known: dict[str, float] = {}
+    bases = 0  # of the windows in `known`
     for batch in growing_batches(asked(), lambda _: 1, _FIRST_BATCH, batch_sequences):
-        yield from scores.of(batch)
+        if bases > kept_bases:
+            known, bases = {}, 0
+        new = list(dict.fromkeys(text for *_, text in batch if text and text not in known))
+        if new:
+            scores = predict([filled(text, window) for text in new])
+            assert scores.shape == (len(new),), f"{scores.shape} scores for {len(new)} sequences"
+            known.update(zip(new, scores.tolist(), strict=True))
+            bases += sum(map(len, new))
+        for contig, start, end, strand, note, text in batch:
+            yield ScoredWindow(contig, start, end, strand, known[text] if text else None, note)
 
 
 def growing_batches(
@@ -220,33 +232,6 @@ def _cut(chunks: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[
         yield start, held[max(0, start - held_from) :]
 
 
-class _Scores:
-    """The model's scores of windows; one that comes again soon is not predicted again.
-
-    A score is a function of the window alone (see `Predictor`), so that this changes none. Scores of windows
-    of `most` bases are remembered.
-    """
-
-    def __init__(self, size: int, predict: Predictor, most: int) -> None:
-        self.size, self.predict, self.most = size, predict, most
-        self.known: dict[str, float] = {}
-        self.bases = 0  # of the windows in `known`
-
-    def of(self, batch: Sequence[_Asked]) -> Iterator[ScoredWindow]:
-        """Windows with their scores; they may be shorter than `size`, and empty where they have none."""
-        if self.bases > self.most:
-            self.known, self.bases = {}, 0
-        known = self.known
-        new = list(dict.fromkeys(text for *_, text in batch if text and text not in known))
-        if new:
-            scores = self.predict([filled(text, self.size) for text in new])
-            assert scores.shape == (len(new),), f"{scores.shape} scores for {len(new)} sequences"
-            known.update(zip(new, scores.tolist(), strict=True))
-            self.bases += sum(map(len, new))
-        for contig, start, end, strand, note, text in batch:
-            yield ScoredWindow(contig, start, end, strand, known[text] if text else None, note)
-
-
 class SignalSpan(NamedTuple):
     """A part of a signal: `[start, end)` of a contig, 0-based, and its probability."""
 
@@ -287,14 +272,6 @@ def signal_spans(
         yield from _larger(contig, segments)
 
 
-class _Segment(NamedTuple):
-    """A bin of one strand, which has no score where the window has none."""
-
-    start: int
-    end: int
-    score: float | None
-
-
 def _segments(
     rows: Iterable[ScoredWindow], strand: Strand, centre: int, length: int, stride: int
 ) -> Iterator[_Segment]:
@@ -304,14 +281,14 @@ def _segments(
     for row, after in pairwise(chain(own, (None,))):
         assert row is not None
         if row.is_short:
-            yield _Segment(0, length, row.score)
+            yield 0, length, row.score
             continue
         here = 2 * row.start + centre
         left = here - 2 * stride if before is None else before
         right = here + 2 * stride if after is None else 2 * after.start + centre
         start, end = _bound(left + here, length), _bound(here + right, length)
         if start < end:
-            yield _Segment(start, end, row.score)
+            yield start, end, row.score
         before = here
 
 

@@ -13,21 +13,9 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, ClassVar, Generic, NamedTuple, TypeVar
-
 import numpy as np
 from numpy.typing import NDArray
-
 from bigbird_dna.disk.compression import STDIN, open_stdin
-from bigbird_dna.disk.outputs import (
-    Destination,
-    LiveText,
-    check_output,
-    command_line,
-    format_for,
-    is_live,
-    named_output,
-    provenance,
-)
 from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, contents, find_shard, read_shards, write_shard
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.fasta import readable
@@ -35,16 +23,21 @@ from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, said_precision
 from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.scoring.formats import (
-    BINARY_FORMATS,
-    Formats,
-    OutputHeader,
-    Writer,
-    check_format,
-    check_merged,
-    open_destination,
-)
 from bigbird_dna.training.initialization import model_files
+from bigbird_dna.disk.outputs import (
+    Destination,
+    LiveText,
+    check_output,
+    command_line,
+    destination,
+    format_for,
+    is_live,
+    named_output,
+    provenance,
+    text_destination,
+)
+from bigbird_dna.scoring.formats import BINARY_FORMATS, Formats, OutputHeader, Writer, check_format
+
 
 Row = TypeVar("Row")
 M = TypeVar("M", bound=LoadedModel)
@@ -98,6 +91,8 @@ class Scorer(ABC, Generic[M, Row]):
     formats: ClassVar[Formats]
     default_format: ClassVar[str] = "tsv"
     writers: ClassVar[Mapping[str, Writer[Any]]]
+    files: ClassVar[Sequence[str]]
+    """Its fields that are further files, which the output must not be, nor lie in."""
 
     model: LoadedModel | Path | str
     source: Path | str
@@ -105,20 +100,15 @@ class Scorer(ABC, Generic[M, Row]):
     calibrated: bool
 
     @abstractmethod
-    def inputs(self) -> Sequence[object]:
-        """Further files that the output must not be, nor lie in."""
-
-    @abstractmethod
     def check(self, target: Target) -> None:
         """`UsageError` if an option is out of its range; nothing was read before."""
 
     @abstractmethod
-    def load(self) -> M:
-        """The model; `UsageError` if an option is not of its kind."""
+    def load(self, **computing: Any) -> tuple[M, Predictor]:
+        """The model, and its probabilities of windows, of which rows are made.
 
-    @abstractmethod
-    def predictor(self, model: M, batch_size: int, device: str) -> Predictor:
-        """Its probabilities of windows, of which rows are made."""
+        `UsageError` if an option is not of its kind; `computing` are the batch size and the device.
+        """
 
     @abstractmethod
     def open(self, model: M, target: Target) -> AbstractContextManager[Job[Row]]:
@@ -142,8 +132,8 @@ class Scorer(ABC, Generic[M, Row]):
     def destination(
         output: Path | None, format: str, header: OutputHeader
     ) -> AbstractContextManager[Destination]:
-        """Where a result is written to."""
-        return open_destination(output, format)
+        """Where a result is written to: text to standard output, pipes and devices as it is made."""
+        return destination(output, format) if format in BINARY_FORMATS else text_destination(output)
 
     @property
     def source_name(self) -> str:
@@ -167,7 +157,12 @@ class Scorer(ABC, Generic[M, Row]):
         """Write the rows of all shards as the whole job would; gives how many there are."""
         check_output(output, [shard.path for shard in shards])
         format, header = shards[0].described(lambda job: (str(job["format"]), OutputHeader.read(job)))
-        check_merged(format, cls.formats, output)
+        check_choice("format", format, cls.formats)
+        if (found := format_for(output, cls.formats, format)) != format:
+            raise UsageError(
+                f"{output}: its ending says {found}, but the pieces were made with --format {format}"
+            )
+        check_format(format, cls.formats, output)
         with cls.destination(output, format, header) as target:
             cls.writers[format](target, all_rows(shards, partial(cls.parse, header=header)), header)
         return sum(shard.rows for shard in shards)
@@ -188,7 +183,7 @@ def write_scores(
     The arguments are those of `score_promoters`; of how a model computes `precision` alone changes a result.
     """
     path = named_output(output)
-    check_output(path, [scorer.model, scorer.source, *scorer.inputs()])
+    check_output(path, [scorer.model, scorer.source, *(getattr(scorer, name) for name in scorer.files)])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     shard = find_shard(piece, path)
     format = format or format_for(None if shard else path, scorer.formats, scorer.default_format)
@@ -199,8 +194,7 @@ def write_scores(
     if shard is None:
         check_format(format, scorer.formats, path)
     computing = inference(precision, choose_device(device))
-    model = scorer.load()
-    predict = scorer.predictor(model, batch_size, device)
+    model, predict = scorer.load(batch_size=batch_size, device=device)
     with cpu_threads(threads), computing, scorer.open(model, target) as job:
         if shard is None or path is None:
             with scorer.destination(path, format, job.header) as opened:

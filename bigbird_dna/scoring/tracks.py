@@ -2,44 +2,35 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast, get_args
-
 import numpy as np
-
 from bigbird_dna.console import progress
 from bigbird_dna.disk.outputs import Destination
-from bigbird_dna.errors import UsageError, check_choice, check_fraction
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.scoring.regions import Region, bed_regions
+from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice, pairwise
+from typing import Any, NamedTuple, cast, get_args
+from bigbird_dna.errors import DataError, UsageError, check_choice, check_fraction
 from bigbird_dna.scoring.formats import (
     PLACE,
     TRACK_FORMATS,
-    Formats,
     OutputHeader,
     TableRow,
-    Writer,
     check_contig,
     table_writers,
     write_bigwig,
 )
-from bigbird_dna.scoring.region_scores import (
-    PredictedRegion,
-    Summary,
-    bins_of,
-    check_disjoint,
-    predict_regions,
-)
-from bigbird_dna.scoring.regions import Region, bed_regions
-from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
+from bigbird_dna.scoring.region_scores import PredictedRegion, Summary, bins_of, predict_regions
+
 
 _GROUP_VALUES = 1 << 22  # of a Parquet row group, the part of the result that its writer holds
 
@@ -135,7 +126,7 @@ def _write_bigwig(path: Destination, predicted: Iterable[PredictedRegion], heade
     write_bigwig(path, values, header.contigs, "region")
 
 
-WRITERS: dict[str, Writer[PredictedRegion]] = {
+WRITERS = {
     **table_writers(_table_row, lambda tracks: max(_GROUP_VALUES // max(tracks, 1), 1), has_score=False),
     "bigwig": _write_bigwig,
 }
@@ -145,10 +136,11 @@ WRITERS: dict[str, Writer[PredictedRegion]] = {
 class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
     """Regions of a BED file; see `predict_tracks`. Rows have values of the chosen tracks alone."""
 
-    kind: ClassVar[str] = "predicted regions"
-    command: ClassVar[str] = "predict-tracks"
-    formats: ClassVar[Formats] = TRACK_FORMATS
-    writers: ClassVar[Mapping[str, Writer[Any]]] = WRITERS
+    kind = "predicted regions"
+    command = "predict-tracks"
+    formats = TRACK_FORMATS
+    writers = WRITERS
+    files = ("reference", "aliases")
 
     reference: Path | str
     aliases: Path | None
@@ -157,20 +149,14 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
     middle: float
     contigs: tuple[str, ...]
 
-    def inputs(self) -> Sequence[object]:
-        return self.reference, self.aliases
-
     def check(self, target: Target) -> None:
         check_choice("summary", self.summary, get_args(Summary))
         check_fraction("middle", self.middle)
         check_fraction("max_n", self.max_n)
 
-    def load(self) -> LoadedChromatinModel:
-        return load_chromatin_model(self.model)
-
-    def predictor(self, model: LoadedChromatinModel, batch_size: int, device: str) -> Predictor:
-        options: dict[str, Any] = {"middle": self.middle, "batch_size": batch_size, "device": device}
-        return calibrated_predictor(model, self.calibrated, **options)
+    def load(self, **computing: Any) -> tuple[LoadedChromatinModel, Predictor]:
+        model = load_chromatin_model(self.model)
+        return model, calibrated_predictor(model, self.calibrated, middle=self.middle, **computing)
 
     @contextmanager
     def open(self, model: LoadedChromatinModel, target: Target) -> Iterator[Job[PredictedRegion]]:
@@ -277,9 +263,15 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
 
 
 def _count(path: Path, regions: Iterable[Region], format: str) -> int:
-    """How many regions there are, which mustn't overlap in a bigWig."""
+    """How many regions there are; `DataError` if two overlap in a bigWig, which has one value a base."""
     if format != "bigwig":
         return sum(1 for _ in regions)
     found = list(regions)
-    check_disjoint(path, found)
+    known = sorted(region for region in found if not region.fault)
+    for last, region in pairwise(known):
+        if last.contig == region.contig and last.end > region.start:
+            raise DataError(
+                f"{path}: regions {last.name} and {region.name} overlap, and a bigWig has one value a base: "
+                "merge them, or write another format"
+            )
     return len(found)

@@ -76,7 +76,7 @@ class EffectKind(Protocol[R, E]):
 
     batches: ClassVar[tuple[int, int]]
     """Sequences that are predicted together: about so many at first, and at most."""
-    notes: ClassVar[Mapping[str, str]]
+    notes: ClassVar[Mapping[str, str]] = {}
     """The meanings of its notes beside `Note`."""
 
     @property
@@ -196,8 +196,7 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
     probabilities of an allele. An allele stays unscored if any of its windows, or of the reference's, does.
     """
 
-    batches: ClassVar[tuple[int, int]] = (64, 512)
-    notes: ClassVar[Mapping[str, str]] = {}
+    batches = (64, 512)
 
     window: int
     offsets: Sequence[int]
@@ -326,13 +325,6 @@ class VcfHead(NamedTuple):
     contigs: Sequence[str] = ()
 
 
-class EffectLayout(NamedTuple):
-    """A format's lines, without their ends: those of the header, and those of a record."""
-
-    header: Callable[[VcfHead, EffectKind[Any, Any]], Iterable[str]]
-    lines: Callable[[ScoredRecord[Any], EffectKind[Any, Any]], Sequence[str]]
-
-
 def _vcf_header(head: VcfHead, kind: EffectKind[Any, Any]) -> Iterator[str]:
     own = (_META, f"##INFO=<ID={PREFIX}")
     yield from (line for line in head.meta if not line.startswith(own))
@@ -383,4 +375,5 @@ def _tsv_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequenc
     ]
 
 
-LAYOUTS = {"vcf": EffectLayout(_vcf_header, _vcf_lines), "tsv": EffectLayout(_tsv_header, _tsv_lines)}
+LAYOUTS = {"vcf": (_vcf_header, _vcf_lines), "tsv": (_tsv_header, _tsv_lines)}
+"""Of each format the lines, without their ends, of the header and of a record."""

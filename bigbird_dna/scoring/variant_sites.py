@@ -94,7 +94,7 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
     left out if one of its two windows isn't scored; an allele without any other site stays unscored.
     """
 
-    batches: ClassVar[tuple[int, int]] = (2048, 2048)
+    batches = (2048, 2048)
     notes: ClassVar[Mapping[str, str]] = {NO_SITE: "no site's window covers a changed base"}
     columns: ClassVar[Sequence[str]] = ("ref_score", "alt_score", "delta", "site", "strand")
     keys: ClassVar[Sequence[InfoKey]] = (
@@ -163,13 +163,10 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
         largest = min(sites, key=lambda site: (-abs(site.delta), site.position, site.strand), default=None)
         return PromoterEffect(notes, largest)
 
-    def row(self, effect: PromoterEffect) -> Sequence[str]:
-        return self._cells(effect, "NA")
-
     def info(self, effect: PromoterEffect) -> Sequence[str]:
-        return self._cells(effect, ".")
+        return self.row(effect, ".")
 
-    def _cells(self, effect: PromoterEffect, missing: str) -> Sequence[str]:
+    def row(self, effect: PromoterEffect, missing: str = "NA") -> Sequence[str]:
         largest = effect.largest
         if largest is None:
             return [missing] * len(self.columns)

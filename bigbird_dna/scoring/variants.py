@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
-
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
@@ -22,14 +20,6 @@ from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.scoring.formats import (
-    VARIANT_FORMATS,
-    Formats,
-    OutputHeader,
-    Writer,
-    indexed_destination,
-    write_lines,
-)
 from bigbird_dna.scoring.regions import Fit, bed_rows, each_region, tss_sites
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
 from bigbird_dna.scoring.variant_effects import (
@@ -41,6 +31,9 @@ from bigbird_dna.scoring.variant_effects import (
     track_effects,
 )
 from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEffects
+from typing import Any, NamedTuple
+from bigbird_dna.scoring.formats import VARIANT_FORMATS, OutputHeader, indexed_destination, write_lines
+
 
 OFFSETS = 4
 """Windows that effects on tracks are averaged over."""
@@ -155,11 +148,12 @@ def _write(path: Destination, rows: Iterable[EffectLines], header: OutputHeader)
 class VariantScorer(Scorer[ScoringModel, EffectLines]):
     """The records of a VCF; see `score_variants`. Shards have lines as they are in the result."""
 
-    kind: ClassVar[str] = "effects of variants"
-    command: ClassVar[str] = "score-variants"
-    formats: ClassVar[Formats] = VARIANT_FORMATS
-    default_format: ClassVar[str] = "vcf"
-    writers: ClassVar[Mapping[str, Writer[Any]]] = dict.fromkeys(VARIANT_FORMATS, _write)
+    kind = "effects of variants"
+    command = "score-variants"
+    formats = VARIANT_FORMATS
+    default_format = "vcf"
+    writers = dict.fromkeys(VARIANT_FORMATS, _write)
+    files = ("reference", "regions", "aliases", "sites")
 
     reference: Path | str
     tracks: str | None
@@ -171,9 +165,6 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
     sites: Path | str | None
     prior: float | None
 
-    def inputs(self) -> Sequence[object]:
-        return self.reference, self.regions, self.aliases, self.sites
-
     def check(self, target: Target) -> None:
         if self.offsets is not None:
             check_offsets(self.offsets)
@@ -181,7 +172,8 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         if target.output is not None and target.output.suffix == ".bcf":
             raise UsageError(f"{target.output}: BCF isn't written; name a .vcf.gz")
 
-    def load(self) -> ScoringModel:
+    def load(self, **computing: Any) -> tuple[ScoringModel, Predictor]:
+        """A chromatin model's probabilities are of one strand, and calibrated once they were averaged."""
         model = load_scoring_model(self.model)
         check_calibrated(self.calibrated, self.prior)
         if isinstance(model, LoadedPromoterModel):
@@ -189,18 +181,11 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             check_at_least_one({"stride": self.stride})
             if self.stride is not None and self.sites is not None:
                 raise UsageError("stride and sites: sites that are given have no stride")
-        else:
-            options = {"stride": self.stride, "sites": self.sites, "prior": self.prior}
-            _refuse(model, "a chromatin model", options)
-            self._on_tracks(model)
-        return model
-
-    def predictor(self, model: ScoringModel, batch_size: int, device: str) -> Predictor:
-        """A chromatin model's are of one strand, and calibrated once they were averaged."""
-        options: dict[str, Any] = {"batch_size": batch_size, "device": device}
-        if isinstance(model, LoadedPromoterModel):
-            return calibrated_predictor(model, self.calibrated, self.prior, **options)
-        return partial(model.window_probabilities, both_strands=False, **options)
+            return model, calibrated_predictor(model, self.calibrated, self.prior, **computing)
+        options = {"stride": self.stride, "sites": self.sites, "prior": self.prior}
+        _refuse(model, "a chromatin model", options)
+        self._on_tracks(model)
+        return model, partial(model.window_probabilities, both_strands=False, **computing)
 
     def _on_tracks(self, model: LoadedChromatinModel) -> EffectKind[Any, Any]:
         return track_effects(model, self.tracks, self.offsets or OFFSETS, self.calibrated)
@@ -236,13 +221,13 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
                 fit.check(summary.contigs)
             kind, own = self._effects(model, reference)
             origin = self.origin(model, target, self._options(reference, target, own))
-            layout = LAYOUTS[target.format]
+            header_lines, record_lines = LAYOUTS[target.format]
             with open_vcf(path, keep, stream) as opened:
 
                 def head(used: Iterable[str]) -> list[str]:
                     declared = contig_lines(opened.meta, reference.contigs, used, fit.finder)
                     head = VcfHead(opened.meta, opened.column_line, origin, declared)
-                    return list(layout.header(head, kind))
+                    return list(header_lines(head, kind))
 
                 # That of a stream has the names of the records that the first row waited for.
                 lines = head(summary.contigs) if summary else []
@@ -261,7 +246,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
                         scored = chain(list(islice(scored, 1)), scored)
                         lines.extend(head(fit.names))
                     for record in scored:
-                        yield EffectLines(layout.lines(record, kind), record.effects)
+                        yield EffectLines(record_lines(record, kind), record.effects)
 
                 files = reference.path, reference.aliases, self.regions, self.sites
                 content = partial(self.content, model, path, *files)

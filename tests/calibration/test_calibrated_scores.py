@@ -1,5 +1,6 @@
-"""What `--calibrated` and `--prior` make of scores, by commands and in Python."""
+"""Calibration of promoter models and thresholds; what `--calibrated` and `--prior` make of scores."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,12 +9,54 @@ import pandas as pd
 import pytest
 
 import bigbird_dna
-from bigbird_dna.calibration.maps import FILE, shift_prior
+from bigbird_dna.calibration.maps import (
+    FILE,
+    CalibratedTrack,
+    Calibration,
+    Isotonic,
+    Platt,
+    read_calibration,
+    shift_prior,
+    write_calibration,
+)
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import ModelError, UsageError
-from tests.calibration.conftest import CURVE, LINE
+from bigbird_dna.model.directory import load, save
+from bigbird_dna.registry.card import Publication
+from bigbird_dna.registry.change import compact_model
+from bigbird_dna.registry.publishing import publish_model
+from bigbird_dna.scoring.formats import OutputHeader
+from bigbird_dna.scoring.promoters import WRITERS
+from bigbird_dna.scoring.scan import ScoredWindow
+from tests.calibration.sources import mixture, write_predictions
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
+from tests.test_public_api import home as home
 from tests.toys import random_dna
+
+LINE = CalibratedTrack(map=Platt(slope=0.6, intercept=-0.8), positives=40, negatives=60)
+CURVE = CalibratedTrack(
+    map=Isotonic(scores=(0.2, 0.45, 0.55, 0.8), probabilities=(0.01, 0.1, 0.3, 0.9)),
+    positives=20,
+    negatives=180,
+)
+
+
+@pytest.fixture(scope="module")
+def calibrated(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`promoter` and `chromatin`: the models of `home`, with calibrations."""
+    directory = tmp_path_factory.mktemp("calibrated")
+    maps: dict[str, dict[str | None, CalibratedTrack]] = {
+        "promoter": {None: LINE},
+        "chromatin": {"one": LINE, "two": CURVE},
+    }
+    for name, fitted in maps.items():
+        shutil.copytree(home / name, directory / name)
+        weights = checksum(home / name / "model.safetensors")
+        write_calibration(directory / name / FILE, Calibration.of(fitted, {"split": "valid"}), weights)
+    return directory
 
 
 def _table(path: Path) -> pd.DataFrame:
@@ -160,9 +203,9 @@ def test_priors_that_mean_nothing_are_refused(
     run: Run, calibrated: Path, home: Path, tmp_path: Path, more: tuple[str, ...], prior: float
 ) -> None:
     genome, more = home / "genome.fa.gz", (*more, "--prior", str(prior), "-o", str(tmp_path / "out"))
-    one = refused(run("score-promoters", calibrated / "promoter", genome, *more), 2)
+    one = refused(run("score-promoters", calibrated / "promoter", genome, *more), 2, prior)
     words = ("score-variants", calibrated / "promoter", home / "x.vcf", "--reference", genome)
-    assert message(one, prior) == refused(run(*words, *more, "--format", "vcf"), 2)
+    assert one == refused(run(*words, *more, "--format", "vcf"), 2)
     assert not (tmp_path / "out").exists()
 
 
@@ -171,13 +214,13 @@ def test_a_model_without_a_calibration_says_how_to_get_one(
 ) -> None:
     genome, out = home / "genome.fa.gz", ("-o", tmp_path / "out")
     found = run("score-promoters", home / "promoter", genome, "--calibrated", *out)
-    message(refused(found, 1), home / "promoter", "bigbird-dna model calibrate-promoter")
+    refused(found, 1, home / "promoter", "bigbird-dna model calibrate-promoter")
     words = (home / "regions.bed", "--reference", genome, "--calibrated", *out)
     found = run("predict-tracks", home / "chromatin", *words)
-    message(refused(found, 1), "bigbird-dna model calibrate-chromatin")
+    refused(found, 1, "bigbird-dna model calibrate-chromatin")
     words = ("score-variants", calibrated / "chromatin", home / "x.vcf", "--reference", genome)
     found = run(*words, "--calibrated", "--prior", 0.1, "-o", tmp_path / "v.vcf")
-    message(refused(found, 2), 0.1, calibrated / "chromatin")
+    refused(found, 2, 0.1, calibrated / "chromatin")
     with fails(ModelError, home / "promoter"):
         bigbird_dna.load(home / "promoter").predict("ACGT" * 15, calibrated=True)
     with fails(UsageError, 0.1):
@@ -194,3 +237,204 @@ def test_a_calibration_of_another_model_is_refused(
         shutil.copyfile(calibrated / "chromatin" / FILE, model / FILE)
         with fails(ModelError):
             bigbird_dna.load(model).predict("ACGT" * (15 if name == "promoter" else 30), calibrated=True)
+
+
+# Calibration of promoter models, and thresholds, on models whose predictions come from a known source
+
+
+@pytest.fixture
+def model(home: Path, tmp_path: Path) -> Path:
+    """A promoter model as training leaves it, but for its calibration."""
+    write_predictions(tmp_path / "predictions.parquet")
+    found = load(home / "promoter")
+    extra = {"predictions.parquet": tmp_path / "predictions.parquet"}
+    save(tmp_path / "model", found, {"seed": 1}, {"test": {}}, extra)
+    return tmp_path / "model"
+
+
+def _content(model: Path) -> dict[str, str]:
+    return {path.name: checksum(path) for path in model.iterdir() if path.name != ".bigbird-dna.json"}
+
+
+def test_a_calibration_is_put_into_the_model_and_nothing_else_changes(run: Run, model: Path) -> None:
+    before = _content(model)
+    result = run("model calibrate-promoter", model)
+    assert (result.code, result.out) == (0, "")
+    message(result.err.splitlines()[-1].partition("  ")[2], model, 600)
+    after = _content(model)
+    assert after.pop(FILE) and after == before
+    found = read_calibration(model / FILE, load(model).sha256)
+    (track,) = found.tracks
+    assert (track.positives, track.negatives, track.prior) == (300, 300, 0.5)
+    assert found.fitted_on["contigs"] == ["valid"] and found.fitted_on["negative_sets"] == ["genomic"]
+    # It turns the source's distortion round (see `mixture`).
+    assert track.map.slope == pytest.approx(1 / 1.6, rel=0.25)  # type: ignore[union-attr]
+    # The directory is still one that an earlier run wrote, and that the next one may replace; and again.
+    check_directory(model)
+    assert run("model calibrate-promoter", model, "--method", "isotonic").code == 0
+    assert read_calibration(model / FILE).tracks[0].map.method == "isotonic"
+    check_directory(model)
+
+
+def test_it_is_fitted_on_validation_windows_alone(run: Run, model: Path, tmp_path: Path) -> None:
+    assert run("model calibrate-promoter", model).code == 0
+    whole = (model / FILE).read_bytes()
+    rows = pd.read_parquet(model / "predictions.parquet")
+    rows.loc[rows["split"] == "test", "probability"] = 0.5
+    rows.to_parquet(tmp_path / "other.parquet", index=False)
+    assert run("model calibrate-promoter", model, "--predictions", tmp_path / "other.parquet").code == 0
+    assert (model / FILE).read_bytes() == whole
+    rows.loc[rows["split"] == "valid", "probability"] **= 2
+    rows.to_parquet(tmp_path / "other.parquet", index=False)
+    assert run("model calibrate-promoter", model, "--predictions", tmp_path / "other.parquet").code == 0
+    assert (model / FILE).read_bytes() != whole
+
+
+def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_promoters(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    rows = pd.read_parquet(model / "predictions.parquet")
+    own = mixture(4000, 0.5, seed=8)
+    extra = rows[(rows["split"] == "valid") & (rows["label"] == 0)]
+    values = own.raw[own.labels == 0][: 3 * len(extra)]
+    more = pd.concat([extra] * 3).assign(split=EXTRA_NEGATIVES["valid"], probability=values)
+    pd.concat([rows, more]).to_parquet(tmp_path / "more.parquet", index=False)
+    result = run("model calibrate-promoter", model, "--predictions", tmp_path / "more.parquet")
+    message(result.err.splitlines()[-1].partition("  ")[2], model, 600, 900)
+    found = read_calibration(model / FILE)
+    assert found.fitted_on["further_negatives"] == 900 and found.fitted_on["windows"] == 600
+    (track,) = found.tracks
+    assert (track.positives, track.negatives, track.prior) == (300, 300, 0.5)
+    values = mixture(40_000, 0.5, seed=9)
+    assert np.abs(track.map(values.raw) - values.true).mean() < 0.02
+    # Thresholds go by the windows of all figures.
+    assert run("evaluate promoter-threshold", model, "--fdr", 0.2).code == 0
+
+
+def test_a_copy_is_a_model_with_the_calibration(run: Run, model: Path, tmp_path: Path) -> None:
+    before = _content(model)
+    assert run("model calibrate-promoter", model, "-o", tmp_path / "new").code == 0
+    assert _content(model) == before
+    after = _content(tmp_path / "new")
+    assert after.pop(FILE) and after == before
+    load(tmp_path / "new")
+    check_directory(tmp_path / "new")
+
+
+def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    assert run("model calibrate-promoter", model).code == 0
+    compact_model(model, tmp_path / "small")
+    small = load(tmp_path / "small")
+    assert read_calibration(tmp_path / "small" / FILE, small.sha256) == read_calibration(model / FILE)
+    publication = Publication("toy", "A toy", "free")
+    publish_model(model, tmp_path / "toy.tar", publication)
+    assert f"toy/{FILE}".encode() in (tmp_path / "toy.tar").read_bytes()
+    shutil.copyfile(tmp_path / "small" / FILE, model / FILE)
+    words = ("model package", model, "-o", tmp_path / "other.tar", "--name", "toy", "--licence", "free")
+    refused(run(*words, "--description", "A toy"), 1, model / FILE)
+
+
+def test_what_cannot_be_calibrated_is_refused(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.parquet"
+
+    def check(*words: object, named: object, code: int = 1) -> None:
+        refused(run("model calibrate-promoter", *words), code, named)
+
+    write_predictions(few, n=18)
+    check(model, "--predictions", few, named=few)
+    write_predictions(few, n=18, valid="train")
+    check(model, "--predictions", few, named=few)
+    few.unlink()
+    check(model, "--predictions", few, named=few)
+    check(home / "promoter", named="predictions.parquet")
+    check(home / "chromatin", named=home / "chromatin")
+    check(model, "--method", "beta", named="beta", code=2)
+    check(model, "-o", model, named=model, code=2)
+    check("nowhere", named="nowhere")
+    assert not (model / FILE).exists()
+
+
+def test_predictions_of_another_task_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
+    values = json.loads((model / "config.json").read_text())
+    values["settings"]["negative_set"] = "permuted"
+    (model / "config.json").write_text(json.dumps(values))
+    provenance = json.loads((model / "provenance.json").read_text())
+    provenance["files"]["config.json"] = checksum(model / "config.json")
+    (model / "provenance.json").write_text(json.dumps(provenance))
+    refused(run("model calibrate-promoter", model), 1, "'genomic'", "'permuted'")
+
+
+def test_a_model_of_the_package_is_not_changed(run: Run) -> None:
+    from bigbird_dna.model.catalogue import load_published
+
+    name = next(iter(load_published().models))
+    refused(run("model calibrate-promoter", name), 2, name)
+
+
+def _rows(text: str) -> pd.DataFrame:
+    lines = [line for line in text.splitlines() if not line.startswith("##")]
+    return pd.DataFrame([line.split("\t") for line in lines[1:]], columns=lines[0].lstrip("#").split("\t"))
+
+
+def test_thresholds_by_the_command(run: Run, model: Path, tmp_path: Path) -> None:
+    assert run("model calibrate-promoter", model).code == 0
+    result = run("evaluate promoter-threshold", model, "--fdr", 0.1, "--fdr", 0.2, "--prior", 0.05)
+    table = _rows(result.out)
+    assert table["fdr"].tolist() == ["0.1", "0.2"] and (table["prior"] == "0.05").all()
+    high, low = table["threshold"].astype(float)
+    assert 1 > high > low > 0
+    assert (table["expected_fdr"].astype(float) <= table["fdr"].astype(float)).all()
+    assert (table["recall"].astype(float) > 0.5).all()
+    assert "evaluate promoter-threshold" in result.out and load(model).sha256 in result.out
+    words = ("evaluate promoter-threshold", model, "--fdr", 0.2, "--prior", 0.05, "-o", tmp_path / "out")
+    assert run(*words).code == 0
+    assert _rows((tmp_path / "out").read_text())["threshold"][0] == table["threshold"][1]
+    # A note where it can't be reached, and where nothing was counted there.
+    rare = _rows(run("evaluate promoter-threshold", model, "--fdr", 0.01, "--prior", 1e-7).out)
+    assert rare["threshold"][0] == "." and message(rare["note"][0])
+    message(_rows(run("evaluate promoter-threshold", model, "--fdr", 0.001).out)["note"][0])
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_a_printed_threshold_selects_its_rows_in_every_table(
+    run: Run, model: Path, tmp_path: Path, method: str
+) -> None:
+    assert run("model calibrate-promoter", model, "--method", method).code == 0
+    rows = pd.read_parquet(model / "predictions.parquet").query("split == 'valid'")
+    info = OutputHeader({}, {"valid": 10**9})
+    for prior in (None, 0.02, 0.001):
+        scores = read_calibration(model / FILE).finish(prior)(rows["probability"].to_numpy())
+        windows = [
+            ScoredWindow("valid", start, start + 60, "+", score, "")
+            for start, score in zip(rows["start"].tolist(), scores.tolist(), strict=True)
+        ]
+        for name, write in WRITERS.items():
+            if name in ("tsv", "bed", "parquet"):
+                write(tmp_path / name, windows, info)
+        text = {name: pd.read_csv(tmp_path / name, sep="\t") for name in ("tsv", "bed")}
+        written = [text["tsv"]["score"], text["bed"]["probability"]]
+        written.append(pd.read_parquet(tmp_path / "parquet")["score"])
+        options = () if prior is None else ("--prior", prior)
+        wanted = [word for rate in (0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99) for word in ("--fdr", rate)]
+        table = _rows(run("evaluate promoter-threshold", model, *wanted, *options).out).query(
+            "threshold != '.'"
+        )
+        assert len(table) > 1
+        for line in table.itertuples():
+            for column in written:
+                called = rows["label"].to_numpy()[(column >= float(line.threshold)).to_numpy()]
+                assert (called.sum(), (1 - called).sum()) == (int(line.promoters), int(line.negatives))
+
+
+def test_thresholds_that_mean_nothing_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
+    refused(run("evaluate promoter-threshold", model), 1, model)
+    assert run("model calibrate-promoter", model).code == 0
+    for words in (
+        ("--fdr", 0.0),
+        ("--fdr", 0.1, "--fdr", 2.0),
+        ("--prior", 1.0),
+        ("-o", tmp_path / "no/out"),
+    ):
+        refused(run("evaluate promoter-threshold", model, *words), 2, words[-1])

@@ -3,12 +3,10 @@
 import math
 import xml.etree.ElementTree as ElementTree
 from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from bigbird_dna.data.predictions import AlignedPredictions, language_model_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import Locus
@@ -16,7 +14,10 @@ from bigbird_dna.reporting import promoters, training
 from bigbird_dna.reporting.promoters import ScoreTrack, read_score_track
 from bigbird_dna.reporting.result import interval
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
-from tests.golden.messages import fails
+import pandas as pd
+from bigbird_dna.data.bits_per_base import COLUMNS, language_model_table, of_split, read_bits
+from bigbird_dna.disk.tables import write_tsv
+from tests.golden.messages import fails, message
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 9))
@@ -128,7 +129,6 @@ def test_figures_say_what_they_show(tmp_path):
     DRAWINGS["bits"](tmp_path / "bits.svg")
     text = (tmp_path / "bits.svg").read_text()
     row = bits_table().set_index("predictor").loc["n-gram"]
-    assert "the axis does not begin at 0" in text
     assert f"{row['difference']:.3f}".replace("-", "−") in text
     for name, unit in (("held out", "minutes"), ("held out, hours", "hours"), ("held out, no time", None)):
         DRAWINGS[name](tmp_path / "held_out.svg")
@@ -166,69 +166,46 @@ def test_interval_text():
 
 # Training logs and score tables as curves and tracks
 
-
 HEADER = "## bigbird-dna 1\n## command x\n#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
 
 
-def test_log_is_read_by_step(tmp_path):
-    path = tmp_path / "training.jsonl"
-    path.write_text(
-        '{"step": 10, "loss": 2.0, "learning_rate": 0.1}\n'
-        '{"step": 20, "loss": 1.5}\n'
-        '{"step": 20, "evaluation": {"auroc": 0.7, "loss": 1.4}}\n'
-        "\n"
-        '{"step": 20, "loss": 1.25}\n'
-        '{"step": 5, "loss": 3}\n'
+@pytest.fixture
+def read_log(tmp_path):
+    """Reads lines as a log."""
+
+    def read(*lines):
+        (tmp_path / "training.jsonl").write_text("\n".join(lines))
+        return read_training_log(tmp_path / "training.jsonl")
+
+    return read
+
+
+def test_log_is_read_by_step(read_log, capsys):
+    curves = read_log(
+        '{"step": 10, "loss": 2.0, "learning_rate": 0.1}',
+        '{"step": 20, "loss": 1.5}',
+        '{"step": 20, "evaluation": {"auroc": 0.7, "loss": 1.4}}',
+        "",
+        '{"step": 20, "loss": 1.25}',
+        '{"step": 5, "loss": 3}',
+        '{"step": 20, "lo',  # cut short
     )
-    curves = read_training_log(path)
     assert curves.loss.steps.tolist() == [5, 10, 20]
     assert curves.loss.values.tolist() == [3, 2, 1.25]
     assert curves.evaluation["auroc"].values.tolist() == [0.7]
+    message(capsys.readouterr().err, "line 7")
 
 
-def test_cut_last_line_is_left_out_with_a_message(tmp_path, capsys):
-    path = tmp_path / "training.jsonl"
-    path.write_text('{"step": 10, "loss": 2.0}\n{"step": 20, "lo')
-    assert read_training_log(path).loss.steps.tolist() == [10]
-    assert "line 2 is cut short" in capsys.readouterr().err
-
-
-def test_time_is_read_where_the_log_has_it(tmp_path):
-    path = tmp_path / "training.jsonl"
-    path.write_text(
-        '{"step": 10, "seconds": 4.5, "loss": 2.0}\n'
-        '{"step": 10, "seconds": 4.5, "evaluation": {"bits_per_base": 1.9}}\n'
-        '{"step": 20, "seconds": 9.0, "loss": 1.5}\n'
-    )
-    curves = read_training_log(path)
-    assert curves.loss.seconds.tolist() == [4.5, 9.0]
-    assert curves.evaluation["bits_per_base"].seconds.tolist() == [4.5]
-    path.write_text(path.read_text() + '{"step": 30, "loss": 1.4}\n')
-    curves = read_training_log(path)
+def test_time_is_read_where_the_log_has_it(read_log):
+    lines = [
+        '{"step": 10, "seconds": 4.5, "loss": 2.0}',
+        '{"step": 10, "seconds": 4.5, "evaluation": {"bits_per_base": 1.9}}',
+        '{"step": 20, "seconds": 9.0, "loss": 1.5}',
+    ]
+    assert read_log(*lines).loss.seconds.tolist() == [4.5, 9.0]
+    curves = read_log(*lines, '{"step": 30, "loss": 1.4}')
     assert curves.loss.seconds is None
     assert curves.evaluation["bits_per_base"].seconds.tolist() == [4.5]
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ('{"step": 1, "loss"\n{"step": 2, "loss": 1}\n', "line 1"),
-        ('{"loss": 1}\n', "line 1: 'step'"),
-        ('{"step": 1, "loss": "x"}\n', "line 1: 'loss'"),
-        ('{"step": 1, "evaluation": 3}\n', "line 1: 'evaluation'"),
-        ('{"step": 1, "evaluation": {"auroc": null}}\n', "line 1: 'auroc'"),
-        ("[1]\n", "line 1: 'step'"),
-        ("", "training.jsonl"),
-        ('{"step": 1}\n', "training.jsonl"),
-    ],
-)
-def test_bad_logs(tmp_path, text, named):
-    path = tmp_path / "training.jsonl"
-    path.write_text(text)
-    with fails(DataError, named):
-        read_training_log(path)
-    with fails(DataError):
-        read_training_log(tmp_path / "none.jsonl")
 
 
 def row(contig, start, score, strand, note="."):
@@ -246,53 +223,93 @@ def track(tmp_path):
     return read
 
 
-def test_track_of_the_first_contig(track):
+def test_track_of_a_contig(track):
     rows = [row("a", 0, 0.5, "+"), row("a", 0, 0.25, "-"), row("a", 100, "NA", "+", "n_fraction=1")]
-    found = track(*rows, row("b", 0, 1, "+"))
+    rows.append(row("b", 0, 1, "+"))
+    found = track(*rows)
     assert (found.contig, found.start, found.end) == ("a", 0, 500)
-    positions, scores = found.strands["+"]
-    assert positions.tolist() == [200, 300]
-    assert scores[0] == 0.5 and math.isnan(scores[1])
+    np.testing.assert_array_equal(found.strands["+"], [[200, 300], [0.5, np.nan]])
     assert found.strands["-"][1].tolist() == [0.25]
-    assert list(track(*rows, row("b", 0, 1, "+"), contig="b").strands) == ["+"]
-
-
-def test_what_has_no_score_before_a_region_is_not_drawn(track):
+    assert list(track(*rows, contig="b").strands) == ["+"]
+    # What has no score before a region is not drawn.
     rows = [row("a", start, "NA" if start < 900 else 0.5, "+") for start in range(0, 1200, 100)]
     found = track(*rows)
-    assert (found.start, found.end) == (900, 1500)
-    assert track(*rows[:9]).start == 0
-
-
-def test_scores_are_drawn_where_the_tss_is_expected(track):
-    """300 bp before the TSS: base 300 of a forward window, the 301st from the end of a reverse one."""
+    assert (found.start, found.end, track(*rows[:9]).start) == (900, 1500, 0)
+    # 300 bp before the TSS: base 300 of a forward window, the 301st from the end of a reverse one.
     found = track(row("a", 1000, 0.5, "+"), row("a", 1000, 0.5, "-"), upstream=300)
     assert [found.strands[strand][0].tolist() for strand in "+-"] == [[1300], [1099]]
-
-
-def test_range(track):
     found = track(*(row("a", start, 0.1, "+") for start in range(0, 2000, 100)), start=500, end=1100)
-    np.testing.assert_array_equal(found.strands["+"][0], [700, 800, 900])
-    assert (found.start, found.end) == (500, 1100)
+    assert (found.start, found.end, *found.strands["+"][0]) == (500, 1100, 700, 800, 900)
 
 
-@pytest.mark.parametrize(
-    ("text", "arguments", "named"),
-    [
-        (HEADER, {}, "s.tsv"),
-        ("", {}, "s.tsv"),
-        (HEADER + row("a", 0, 1, "+"), {"contig": "b"}, "'b'"),
-        (HEADER + row("a", 0, 1, "+"), {"start": 9000}, "a:9000-end"),
-        (row("a", 0, 1, "+"), {}, "line 1"),
-        (HEADER + row("a", 0, 1, "."), {}, "line 4: strand '.'"),
-        (HEADER + row("a", 0, "x", "+"), {}, "score 'x'"),
-        (HEADER + "a\t1\n", {}, "line 4: 2"),
+FAULTS = {
+    read_training_log: [
+        ('{"step": 1, "loss"\n{"step": 2, "loss": 1}\n', "line 1"),
+        ('{"loss": 1}\n', "line 1: 'step'"),
+        ('{"step": 1, "loss": "x"}\n', "line 1: 'loss'"),
+        ('{"step": 1, "evaluation": 3}\n', "line 1: 'evaluation'"),
+        ('{"step": 1, "evaluation": {"auroc": null}}\n', "line 1: 'auroc'"),
+        ("[1]\n", "line 1: 'step'"),
+        ("", "file"),
+        ('{"step": 1}\n', "file"),
+        (None, "file"),
     ],
-)
-def test_bad_tables(tmp_path, text, arguments, named):
-    path = tmp_path / "s.tsv"
-    path.write_text(text)
-    with fails(DataError, named):
-        read_score_track(path, **arguments)
-    with fails(DataError):
-        read_score_track(tmp_path / "none.tsv")
+    read_score_track: [
+        (HEADER, "file"),
+        ("", "file"),
+        (row("a", 0, 1, "+"), "line 1"),
+        (HEADER + row("a", 0, 1, "."), "line 4: strand '.'"),
+        (HEADER + row("a", 0, "x", "+"), "score 'x'"),
+        (HEADER + "a\t1\n", "line 4: 2"),
+        (None, "file"),
+    ],
+    partial(read_score_track, contig="b"): [(HEADER + row("a", 0, 1, "+"), "'b'")],
+    partial(read_score_track, start=9000): [(HEADER + row("a", 0, 1, "+"), "a:9000-end")],
+    read_bits: [
+        (lambda rows: rows.assign(low="x"), "low 'x'"),
+        (lambda rows: rows.assign(bits_per_base=""), "bits_per_base ''"),
+        (lambda rows: pd.concat([rows, rows[:1]]), "row 6"),
+        (lambda rows: rows[rows["predictor"] != "model"], "'model'"),
+        (lambda rows: rows[:0], "file"),
+        (lambda rows: rows.drop(columns="note"), "'note'"),
+    ],
+}
+
+
+@pytest.mark.parametrize("read", FAULTS, ids=["log", "scores", "other contig", "beyond", "bits"])
+def test_bad_files(tmp_path, read):
+    for number, (content, named) in enumerate(FAULTS[read]):
+        path = tmp_path / f"file.{number}"
+        if callable(content):
+            rows = bits_table().assign(split="test").astype(object)
+            write_tsv(path, content(rows[["split", *COLUMNS]]))
+        elif content is not None:
+            path.write_text(content)
+        with fails(DataError, path.name, named):
+            read(path)
+
+
+# Bits per base of a language model and of others
+
+
+def test_table_has_a_row_for_each_and_compares_with_the_model():
+    found = bits_table()
+    assert tuple(found.columns) == COLUMNS
+    assert found["predictor"].tolist() == [*RATES]
+    rows = found.set_index("predictor")
+    assert math.isnan(rows.loc["model", "difference"])
+    for name in [*RATES][1:]:
+        row = rows.loc[name]
+        assert row["difference"] == pytest.approx(rows.loc["model", "bits_per_base"] - row["bits_per_base"])
+        assert row["difference_low"] < row["difference"] < row["difference_high"] < 0
+    assert rows.loc["uniform", ["bits_per_base", "low", "high"]].tolist() == [2, 2, 2]
+    assert rows["note"].tolist() == ["", "2 bits a base", "", "", ""]
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path):
+    both = pd.concat([bits_table().assign(split=split) for split in ("valid", "test")], ignore_index=True)
+    write_tsv(tmp_path / "bits.tsv", both[["split", *COLUMNS]])
+    found = read_bits(tmp_path / "bits.tsv")
+    pd.testing.assert_frame_equal(found, both[["split", *COLUMNS]], rtol=1e-5)
+    assert of_split(found, "test")["split"].tolist() == ["test"] * len(bits_table())
+    assert of_split(found, "other")["split"].tolist() == ["valid"] * len(bits_table())

@@ -121,15 +121,6 @@ def test_a_table_with_notes_and_dots(tmp_path, ending):
         assert array.intervals["strand"].tolist() == [".", "+", "."]
 
 
-def test_a_table_of_dots_and_words_is_refused(tmp_path):
-    (tmp_path / "x.tsv").write_text("a\tb\n1\t.\n2\tx\n")
-    with fails(DataError):
-        open_array(tmp_path / "x.tsv", "predictions")
-    (tmp_path / "y.tsv").write_text("note\tstart\nx\t1\n")
-    with fails(DataError):
-        open_array(tmp_path / "y.tsv", "predictions")
-
-
 @pytest.mark.parametrize("chunks", [None, (50, 2)])
 @pytest.mark.parametrize("where", ["attribute", "dataset"])
 def test_hdf5(tmp_path, monkeypatch, values, chunks, where):
@@ -170,6 +161,8 @@ def test_packed_labels_of_a_data_set(tmp_path, tracks):
         ("a.tsv", b"a\t\tb\n1\t2\t3\n", "column 2"),
         ("a.tsv", b"a\tb\n1\t2\n3\tx\n", "line 3: column 'b': 'x'"),
         ("a.tsv", b"a\ta\n1\t2\n", "'a'"),
+        ("a.tsv", b"a\tb\n1\t.\n2\tx\n", "line 3: column 'b': 'x'"),
+        ("a.tsv", b"note\tstart\nx\t1\n", "1 rows"),
         ("a.tsv", b"a\tb\n", "0 rows × 2 tracks"),
         ("a.tsv", b"contig\tstart\nI\t3\n", "1 rows × 0 tracks"),
         ("a.tsv", b"a\tb\n1\t2\n1\t2\t3\n", "3"),

@@ -212,7 +212,7 @@ def test_contigs_and_regions_choose_rows_of_the_whole(
     refused(run(*words, "--contig", "chr9"), 1, home / "genome.fa.gz", "chr9")
     some = run(*words, "--contig", "chr9", "--contig", "last")
     assert rows(some) == [row for row in whole if row[0] == "last"]
-    assert f"warning: {home / 'genome.fa.gz'} has no contig chr9" in some.err
+    assert f"warning: {home / 'genome.fa.gz'}" in some.err and " chr9" in some.err
     if case.command == "predict-tracks":
         return
 
@@ -229,7 +229,7 @@ def test_contigs_and_regions_choose_rows_of_the_whole(
         found = run(*words, "--regions", home / "some.bed", "--contig", contig)
         assert rows(found) == [row for row in chosen if row[0] == contig]
     bed.write_text("x\t0\t10\nlast\t0\t10\n")
-    assert "1 regions on contigs that" in run(*words, "--regions", bed).err
+    assert f"warning: {bed}: 1 regions" in run(*words, "--regions", bed).err
     for text in ("x\t0\t10\ny\t0\t10\n", "last\t9\t5\n"):
         bed.write_text(text)
         refused(run(*words, "--regions", bed), 1, bed)

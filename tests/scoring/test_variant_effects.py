@@ -5,18 +5,13 @@ import zlib
 from collections.abc import Sequence
 from operator import eq
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
-
 import numpy as np
 import pysam
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-
 from bigbird_dna.errors import ModelError
-from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.sequence import Strand, reverse_complement
 from bigbird_dna.genome.variants import Note, VcfRecord, open_vcf, window_offsets
 from bigbird_dna.scoring.formats import write_index, write_lines
 from bigbird_dna.scoring.variant_effects import (
@@ -30,9 +25,13 @@ from bigbird_dna.scoring.variant_effects import (
 )
 from bigbird_dna.scoring.variant_sites import NO_SITE, PromoterEffect, SiteEffects, TssSites
 from bigbird_dna.simulate.sequence import FACTORS, find_sites
-from bigbird_dna.simulate.writing import simulate
 from tests.golden.messages import fails
 from tests.toys import random_dna, texts
+from typing import Any, NamedTuple
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.variants import Note
+from bigbird_dna.genome.vcf import VcfRecord
+
 
 TRACKS = 3
 WINDOW = 24
@@ -88,9 +87,23 @@ def same(first: AlleleEffect, second: AlleleEffect, sign: int = 1) -> bool:
     )
 
 
+class Variant(NamedTuple):
+    """A contig, 0-based start, REF and ALT of a variant, and the contig once it is in place."""
+
+    sequence: str
+    start: int
+    ref: str
+    alt: str
+    edited: str
+
+    @property
+    def record(self) -> VcfRecord:
+        return record("c", self.start + 1, self.ref, self.alt)
+
+
 @st.composite
-def variants(draw: st.DrawFn) -> tuple[str, int, str, str]:
-    """A contig with a repeat, and 0-based start, REF and ALT of a variant in or near it."""
+def variants(draw: st.DrawFn) -> Variant:
+    """In or near a repeat."""
     unit = draw(st.sampled_from(["A", "AC", "GAT"]))
     sequence = (
         draw(st.text("ACGT", min_size=5, max_size=40))
@@ -101,16 +114,15 @@ def variants(draw: st.DrawFn) -> tuple[str, int, str, str]:
     ref = sequence[start : start + draw(st.integers(1, 5))]
     alt = draw(st.text("ACGT", min_size=1, max_size=5) | st.just(ref + unit))
     assume(ref != alt)
-    return sequence, start, ref, alt
+    return Variant(sequence, start, ref, alt, sequence[:start] + alt + sequence[start + len(ref) :])
 
 
 @settings(max_examples=100, deadline=None)
 @given(variants())
-def test_effect_is_that_of_the_edited_contig(case: tuple[str, int, str, str]) -> None:
+def test_effect_is_that_of_the_edited_contig(case: Variant) -> None:
     """Means over both strands and all offsets of windows cut from either contig, by hand."""
-    sequence, start, ref, alt = case
-    edited = sequence[:start] + alt + sequence[start + len(ref) :]
-    ((_, (effect,)),) = score([record("c", start + 1, ref, alt)], texts(c=sequence))
+    sequence, edited = case.sequence, case.edited
+    ((_, (effect,)),) = score([case.record], texts(c=sequence))
     assert effect.delta is not None and effect.log_odds is not None
     # The first base that differs, once what both contigs end with is put aside.
     end = 0
@@ -135,11 +147,10 @@ def test_effect_is_that_of_the_edited_contig(case: tuple[str, int, str, str]) ->
 
 @settings(max_examples=150, deadline=None)
 @given(variants(), st.sampled_from(list(KINDS)))
-def test_exchanging_ref_and_alt_negates_every_effect(case: tuple[str, int, str, str], kind: str) -> None:
-    sequence, start, ref, alt = case
-    edited = sequence[:start] + alt + sequence[start + len(ref) :]
-    (forth,) = effects([record("c", start + 1, ref, alt)], texts(c=sequence), kind)
-    (back,) = effects([record("c", start + 1, alt, ref)], texts(c=edited), kind)
+def test_exchanging_ref_and_alt_negates_every_effect(case: Variant, kind: str) -> None:
+    (forth,) = effects([case.record], texts(c=case.sequence), kind)
+    back_again = record("c", case.start + 1, case.alt, case.ref)
+    (back,) = effects([back_again], texts(c=case.edited), kind)
     if kind == "tracks":
         assert same(forth, back, -1)
     elif forth.largest is None or back.largest is None:
@@ -152,22 +163,21 @@ def test_exchanging_ref_and_alt_negates_every_effect(case: tuple[str, int, str, 
 @settings(max_examples=100, deadline=None)
 @given(variants(), st.integers(0, 9), st.integers(0, 9), st.data())
 def test_padding_and_alignment_change_nothing(
-    case: tuple[str, int, str, str], before: int, after: int, data: st.DataObject
+    case: Variant, before: int, after: int, data: st.DataObject
 ) -> None:
-    sequence, start, ref, alt = case
+    sequence, start, ref, alt, edited = case
     before = min(before, start)
     end = start + len(ref)
     head, tail = sequence[start - before : start], sequence[end : end + after]
     padded = record("c", start - before + 1, head + ref + tail, head + alt + tail)
     # Another place of a repeat that gives the same contig is the same variant.
-    edited = sequence[:start] + alt + sequence[end:]
     moved = [
         record("c", s + 1, sequence[s : s + len(ref)], edited[s : s + len(alt)])
         for s in range(len(sequence) - len(ref) + 1)
         if edited[:s] == sequence[:s] and edited[s + len(alt) :] == sequence[s + len(ref) :]
     ]
     chosen = data.draw(st.sampled_from(moved))
-    found = score([record("c", start + 1, ref, alt), padded, chosen], texts(c=sequence))
+    found = score([case.record, padded, chosen], texts(c=sequence))
     assert same(found[0].effects[0], found[1].effects[0])
     assert same(found[0].effects[0], found[2].effects[0])
 
@@ -329,9 +339,9 @@ HEAD = VcfHead(META, COLUMN_LINE, {"bigbird-dna": "1.2", "model": "abcd", "comma
 
 def write(path: Path, scored: list[ScoredRecord], format: str, fields: TrackEffects, head: VcfHead) -> None:
     """A file of effects."""
-    layout = LAYOUTS[format]
-    lines = [line for row in scored for line in layout.lines(row, fields)]
-    write_lines(path, [*layout.header(head, fields), *lines], "surrogateescape")
+    header, of_record = LAYOUTS[format]
+    lines = [line for row in scored for line in of_record(row, fields)]
+    write_lines(path, [*header(head, fields), *lines], "surrogateescape")
 
 
 def example() -> tuple[list[VcfRecord], list[ScoredRecord]]:
@@ -433,61 +443,6 @@ def test_escaped_names_can_be_read_back(name: str) -> None:
     assert text != "." and not set(text) & set(' ;=,"\\\t\n\r')
 
 
-def test_simulated_variants_have_the_effects_they_were_made_with(tmp_path: Path) -> None:
-    """A predictor that counts a factor's sites in the window tells losses, gains and none apart."""
-    simulate(tmp_path, seed=5, megabases=0.5)
-    names = [factor.name for factor in FACTORS]
-    numbers = bytes.maketrans(b"ACGTN", bytes(range(5)))
-
-    def sites(sequences: Sequence[str]) -> np.ndarray:
-        counts = np.zeros((len(sequences), len(FACTORS)), np.float32)
-        for row, text in enumerate(sequences):
-            codes = np.frombuffer(text.encode().translate(numbers), np.uint8)
-            for column, factor in enumerate(FACTORS):
-                for reverse in (False, True):
-                    counts[row, column] += len(find_sites(factor, codes, reverse))
-        return counts[:, None] / 10
-
-    genome, source = tmp_path / "genome.fa.gz", tmp_path / "variants.vcf.gz"
-    kind = TrackEffects(301, window_offsets(3))
-    with Reference(genome) as reference, open_vcf(source) as vcf:
-        scored = list(score_records(vcf.records, reference, kind, sites))
-    seen = set()
-    for row, (effect,) in scored:
-        info = dict(part.split("=") for part in row.columns[7].split(";"))
-        if effect.delta is None:
-            pytest.fail(f"{row.columns}: {effect.notes}")
-        delta = effect.delta[names.index(info["TRACK"])]
-        if info["EFFECT"] == "loss" or info["PLACE"] == "closed":
-            assert delta < -0.09
-        elif info["EFFECT"] == "gain":
-            assert delta > 0.09
-        elif len(row.ref) == len(row.alts[0]):
-            assert delta == 0
-        seen.add((info["EFFECT"], len(row.ref) == len(row.alts[0])))
-    assert len(scored) == 80 and seen > {("loss", True), ("loss", False), ("gain", True), ("none", True)}
-
-
-def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Path) -> None:
-    hg19 = shared_data / "hg19"
-    prepare_reference(hg19 / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
-    path = hg19 / "chr22_17442913-17680545.1000G_sites.vcf.gz"
-    output = tmp_path / "x.vcf.gz"
-    with Reference(tmp_path / "chr22.fa.gz") as reference, open_vcf(path) as vcf:
-        kind = TrackEffects(1000, window_offsets(4))
-        scored = list(score_records(vcf.records, reference, kind, hashed))
-        head = VcfHead(vcf.meta, vcf.column_line, ORIGIN)
-    assert len(scored) == 2185
-    for _, effects in scored:
-        for effect in effects:
-            assert effect.notes == () and effect.delta is not None and np.ptp(effect.delta) > 0
-    write(output, scored, "vcf", TrackEffects(WINDOW, OFFSETS, ["a", "b", "c"], True), head)
-    write_index(output, tmp_path / "x.vcf.gz.tbi", "vcf")
-    with pysam.VariantFile(str(output)) as found, pysam.VariantFile(str(path)) as given:
-        assert all(row.info["BBD_MAX"] for row in found.fetch("22", 17_500_000, 17_510_000))
-        assert sum(1 for _ in found.fetch("22")) == sum(1 for _ in given)
-
-
 # At sites
 
 
@@ -538,11 +493,9 @@ def oracle(sequence: str, edited: str) -> dict[tuple[int, str], tuple[float, flo
 
 @settings(max_examples=150, deadline=None)
 @given(variants())
-def test_the_effect_is_the_largest_change_between_the_edited_contigs(case: tuple[str, int, str, str]) -> None:
-    sequence, start, ref, alt = case
-    edited = sequence[:start] + alt + sequence[start + len(ref) :]
-    (effect,) = effects([record("c", start + 1, ref, alt)], texts(c=sequence))
-    expected = oracle(sequence, edited)
+def test_the_effect_is_the_largest_change_between_the_edited_contigs(case: Variant) -> None:
+    (effect,) = effects([case.record], texts(c=case.sequence))
+    expected = oracle(case.sequence, case.edited)
     largest = max(expected.values(), key=lambda both: abs(both[1] - both[0]))
     assert effect.largest is not None
     assert (effect.largest.ref, effect.largest.alt) == largest
@@ -551,16 +504,12 @@ def test_the_effect_is_the_largest_change_between_the_edited_contigs(case: tuple
 
 @settings(max_examples=150, deadline=None)
 @given(variants(), st.lists(st.tuples(st.integers(0, 80), st.sampled_from("+-")), max_size=5))
-def test_given_sites_are_the_only_ones(case: tuple[str, int, str, str], places: Any) -> None:
-    sequence, start, ref, alt = case
-    edited = sequence[:start] + alt + sequence[start + len(ref) :]
-    (effect,) = effects([record("c", start + 1, ref, alt)], texts(c=sequence), TssSites({"c": places}))
-    alone = [
-        effects([record("c", start + 1, ref, alt)], texts(c=sequence), TssSites({"c": [place]}))[0]
-        for place in places
-    ]
+def test_given_sites_are_the_only_ones(case: Variant, places: Any) -> None:
+    reference = texts(c=case.sequence)
+    (effect,) = effects([case.record], reference, TssSites({"c": places}))
+    alone = [effects([case.record], reference, TssSites({"c": [place]}))[0] for place in places]
     scored = [one.largest for one in alone if one.largest is not None]
-    expected = oracle(sequence, edited)
+    expected = oracle(case.sequence, case.edited)
     for one in scored:
         assert (one.position, one.strand) in expected
     if not scored:
@@ -600,15 +549,3 @@ def test_what_cannot_be_scored_at_sites_says_why() -> None:
     sites = TssSites({"c": [(60 + UP - 1, "+")]})
     assert effects([beside_gap], reference, sites, max_n=0.25) == [PromoterEffect((Note.TOO_MANY_N,), None)]
     assert effects([beside_gap], reference, max_n=0.25)[0].largest is not None
-
-
-@pytest.mark.parametrize("strand", ["+", "-"])
-def test_a_deleted_site_is_looked_for_at_the_next_base_downstream(strand: Strand) -> None:
-    sequence = random_dna(39, 4) + "C" + "GATTACA" + "T" + random_dna(39, 8)  # nothing could be moved
-    edited = sequence[:40] + sequence[47:]
-    row = record("c", 40, sequence[39:47], sequence[39])
-    (effect,) = effects([row], texts(c=sequence), TssSites({"c": [(43, strand)]}))
-    beside = 40 if strand == "+" else 39
-    expected = scores([window(sequence, 43, strand)[0], window(edited, beside, strand)[0]])
-    assert effect.largest is not None
-    assert effect.largest == (43, strand, *expected.tolist())

@@ -1,4 +1,4 @@
-"""Regions and variants as a Python user gives them, against the commands and against windows by hand."""
+"""Sequences, regions and variants as a Python user gives them, against commands and windows by hand."""
 
 from functools import partial
 from pathlib import Path
@@ -8,16 +8,35 @@ import numpy as np
 import pandas as pd
 import pysam
 import pytest
+from Bio.Seq import MutableSeq, Seq
+from Bio.SeqRecord import SeqRecord
 
 import bigbird_dna
-from bigbird_dna.errors import BigBirdDnaError, UsageError
+from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, reverse_complement
+from bigbird_dna.model.settings import PretrainingSettings
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
-from tests.toys import random_dna
+from tests.test_public_api import home as home
+from tests.toys import random_dna, random_model, small_tokenizer
 
 UP, DOWN = 40, 20
+
+
+@pytest.fixture(scope="module")
+def promoter(home: Path) -> Any:
+    return bigbird_dna.load(home / "promoter")
+
+
+@pytest.fixture(scope="module")
+def chromatin(home: Path) -> Any:
+    return bigbird_dna.load(home / "chromatin")
+
+
+@pytest.fixture(scope="module", params=["promoter", "chromatin"])
+def model(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +54,7 @@ def other(base: str) -> str:
     return "A" if base != "A" else "C"
 
 
-def test_regions_have_the_rows_of_predict_tracks(
+def test_regions_and_effects_on_tracks_are_those_of_the_functions(
     chromatin: Any, home: Path, genome: Path, tmp_path: Path
 ) -> None:
     bigbird_dna.predict_tracks(chromatin, home / "regions.bed", genome, tmp_path / "x.tsv")
@@ -47,6 +66,12 @@ def test_regions_have_the_rows_of_predict_tracks(
     chosen = chromatin.predict_regions(home / "regions.bed", genome, tracks="two", summary="mean")
     assert list(chosen.columns) == ["contig", "start", "end", "name", "note", "two"]
     assert chosen["two"][0] == found["two"][0] and chosen["two"][1] != found["two"][1]
+    bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, tmp_path / "y.tsv", tracks="*")
+    written = pd.read_csv(tmp_path / "y.tsv", sep="\t", skiprows=3)
+    for values, column in (("delta", "delta"), ("log_odds", "logodds")):
+        effects = chromatin.variant_effects(home / "x.vcf", genome, values=values)
+        expected = written[[f"{track}:{column}" for track in ("one", "two")]]
+        np.testing.assert_allclose(effects[["one", "two"]], expected, rtol=1e-5)
 
 
 def test_a_file_a_list_and_a_table_of_regions_are_one(
@@ -155,6 +180,13 @@ def test_what_is_no_region_or_variant_is_one_sentence(model: Any, genome: Path, 
         assert "\n" not in str(caught.value)
 
 
+def test_faults_of_a_bed_file_have_its_line(promoter: Any, genome: Path, tmp_path: Path) -> None:
+    for line in ("a\t5\t5", "a\t1\t9\tn\t0\tx"):
+        (tmp_path / "x.bed").write_text(f"a\t1\t5\n{line}\n")
+        with fails(BigBirdDnaError, "line 2"):
+            promoter.predict_regions(tmp_path / "x.bed", genome)
+
+
 def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home: Path, genome: Path) -> None:
     vcf = home / "x.vcf"
     at = [("a", 1, 2)]
@@ -210,17 +242,6 @@ def test_variants_are_one_however_they_are_given(model: Any, home: Path, genome:
     assert found["note"].tolist() == [".", "SYMBOLIC", "SPANNING_DELETION"]
     pd.testing.assert_frame_equal(found.iloc[:1].reset_index(drop=True), expected)
     assert model.variant_effects([], genome).shape == (0, expected.shape[1])
-
-
-def test_effects_on_tracks_are_those_of_score_variants(
-    chromatin: Any, home: Path, genome: Path, tmp_path: Path
-) -> None:
-    bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, tmp_path / "x.tsv", tracks="*")
-    written = pd.read_csv(tmp_path / "x.tsv", sep="\t", skiprows=3)
-    for values, column in (("delta", "delta"), ("log_odds", "logodds")):
-        found = chromatin.variant_effects(home / "x.vcf", genome, values=values)
-        for track in ("one", "two"):
-            np.testing.assert_allclose(found[track], written[f"{track}:{column}"], rtol=1e-5)
 
 
 def test_an_effect_on_promoters_is_that_of_the_windows_by_hand(
@@ -291,14 +312,6 @@ def test_sites_beside_the_reference_are_counted(
     sites = [("a", 440, 441), ("zz", 5, 6), ("zz", 7, 8), ("a", 899, 901)]
     assert promoter.variant_effects(variant, genome, sites=sites)["site"].tolist() == [441]
     message(capsys.readouterr().err, "(zz)", "(a)", genome)
-
-
-def test_faults_of_a_bed_file_have_its_line(promoter: Any, genome: Path, tmp_path: Path) -> None:
-    bed = tmp_path / "x.bed"
-    for line in ("a\t5\t5", "a\t1\t9\tn\t0\tx"):
-        bed.write_text(f"a\t1\t5\n{line}\n")
-        with fails(BigBirdDnaError, "line 2"):
-            promoter.predict_regions(bed, genome)
 
 
 def test_a_region_beside_the_reference_is_noted(model: Any, genome: Path, tmp_path: Path) -> None:
@@ -398,3 +411,236 @@ def test_sites_and_stride_are_kept_to(run: Run, home: Path, vcf: Path, tmp_path:
     for text, named in (("q\t290\t310\n", "(q)"), ("a\t290\t310\tx\t0\tx\n", "line 1"), ("a\t1\t2000\n", "")):
         (tmp_path / "sites.bed").write_text(text)
         refused(run(*words, "--tss", tmp_path / "sites.bed"), 1, "sites.bed", named, after_log=True)
+
+
+# Sequences that a Python user gives to `predict` and `embed`: each trap is a sentence or a right answer
+
+
+WINDOWS = {"promoter": 60, "chromatin": 120}
+
+
+def window(model: Any, seed: int = 0) -> str:
+    return random_dna(WINDOWS[model.task], seed)
+
+
+def test_every_form_gives_the_same_bits(model: Any) -> None:
+    texts = [window(model, seed) for seed in range(4)]
+    expected = model.predict(texts)
+    forms = [
+        tuple(texts),
+        np.array(texts),
+        np.array(texts, dtype=object),
+        pd.Index(texts),
+        (text for text in texts),
+        [Seq(text) for text in texts],
+        [MutableSeq(text) for text in texts],
+        [SeqRecord(Seq(text), id="r", description="no letters") for text in texts],
+        [text.lower() for text in texts],
+        pd.array(texts, dtype="string"),
+    ]
+    for form in forms:
+        np.testing.assert_array_equal(model.predict(form), expected)
+    assert model.embed(texts[0]).shape == (1, 16)
+    for single in (texts[0], np.array(texts[0]), Seq(texts[0]), SeqRecord(Seq(texts[0]), id="r")):
+        np.testing.assert_array_equal(model.predict(single), expected[:1])
+        np.testing.assert_array_equal(model.embed(single), model.embed(texts[0]))
+
+
+def test_a_series_comes_back_with_its_index(promoter: Any, chromatin: Any) -> None:
+    for model in (promoter, chromatin):
+        texts = pd.Series([window(model, seed) for seed in range(3)], index=["x", "y", "x"], name="dna")
+        found, expected = model.predict(texts), model.predict(list(texts))
+        assert list(found.index) == ["x", "y", "x"]
+        if model is promoter:
+            assert isinstance(found, pd.Series) and found.name == "probability"
+            np.testing.assert_array_equal(found.to_numpy(), expected)
+        else:
+            assert isinstance(found, pd.DataFrame) and list(found.columns) == ["one", "two"]
+            np.testing.assert_array_equal(found.to_numpy(), expected[:, 0])
+        vectors = model.embed(texts)
+        assert isinstance(vectors, pd.DataFrame) and vectors.index.equals(texts.index)
+        np.testing.assert_array_equal(vectors.to_numpy(), model.embed(list(texts)))
+    with fails(UsageError):
+        chromatin.predict(pd.Series([window(chromatin)]), middle=0.5)
+
+
+def test_nothing_in_gives_nothing_out(promoter: Any, chromatin: Any) -> None:
+    assert promoter.predict([]).shape == (0,) and chromatin.predict([]).shape == (0, 1, 2)
+    assert promoter.embed([]).shape == (0, 16)
+    assert promoter.embed([], per_base=True).shape == (0, 0, 16)
+    empty = pd.Series([], dtype=object)
+    assert promoter.predict(empty).shape == (0,) and chromatin.predict(empty).shape == (0, 2)
+
+
+NO_SEQUENCES: list[Any] = [
+    *(None, 7, b"ACGT", {"a": "ACGT"}, {"ACGT"}, "", Seq(None, length=4)),
+    *(["ACGT", None], [b"ACGT"], [1, 2], [["ACGT"]], ["ACGT", ""]),
+    *(pd.DataFrame({"dna": ["ACGT"]}), np.array([["ACGT"]]), np.array([b"ACGT"])),
+    *(pd.Series(["ACGT", np.nan], index=["x", "y"]), pd.Series(["ACGT", None], dtype="string")),
+]
+
+
+@pytest.mark.parametrize("method", ["predict", "embed"])
+def test_what_is_not_sequences_is_one_sentence(model: Any, method: str) -> None:
+    for given in NO_SEQUENCES:
+        with fails(UsageError) as caught:
+            getattr(model, method)(given)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
+
+
+def test_other_letters_are_named_with_index_and_position(model: Any) -> None:
+    text = window(model)
+    for letter, hint in (("U", "RNA"), ("E", "protein"), ("é", "'é'"), ("-", "'-'"), ("\n", "0x0a")):
+        wrong = text[:9] + letter + text[10:]
+        for method in (model.predict, model.embed):
+            with fails(DataError, hint):
+                method([text, wrong])
+            with fails(DataError):
+                method(wrong)
+
+
+def test_codes_for_several_bases_are_n(model: Any) -> None:
+    text = window(model)
+    coded, plain = (text[:20] + letters + text[24:] for letters in ("RywM", "NNNN"))
+    np.testing.assert_array_equal(model.predict(coded), model.predict(plain))
+    np.testing.assert_array_equal(model.embed(coded), model.embed(plain))
+
+
+def test_other_lengths_are_refused_by_name(model: Any) -> None:
+    text, size = window(model), WINDOWS[model.task]
+    for given, *named in (
+        ([text, text[1:]], "sequences[1]", size - 1, size),
+        (text + "ACG", size + 3),
+        (pd.Series([text + "A"], index=["a"]), size + 1),
+    ):
+        with fails(UsageError, *named):
+            model.predict(given)
+
+
+@pytest.mark.parametrize("missing", [1, 2, 7, 20])
+def test_a_short_sequence_scores_as_the_command_line_has_it(
+    promoter: Any, tmp_path: Path, missing: int
+) -> None:
+    text = random_dna(60 - missing, 5)
+    (tmp_path / "x.fa").write_text(f">x\n{text}\n")
+    bigbird_dna.score_promoters(promoter, tmp_path / "x.fa", tmp_path / "x.parquet")
+    scores = pd.read_parquet(tmp_path / "x.parquet")["score"].to_numpy()
+    found = promoter.predict([text, reverse_complement(text)], pad=True)
+    np.testing.assert_array_equal(found, scores.astype(np.float32))
+
+
+def test_a_short_sequence_is_a_contig_of_its_own_to_a_chromatin_model(chromatin: Any, tmp_path: Path) -> None:
+    text = random_dna(96, 5)
+    (tmp_path / "x.fa").write_text(f">x\n{text}\n")
+    (tmp_path / "x.bed").write_text("x\t38\t58\n")  # the bin in its middle
+    table = chromatin.predict_regions(tmp_path / "x.bed", tmp_path / "x.fa")
+    assert table["note"].tolist() == ["contig_edge"]
+    np.testing.assert_array_equal(chromatin.predict(text, pad=True)[:, 0], table[["one", "two"]].to_numpy())
+    # Of 80 bp, a third of the window is what was filled up with.
+    assert np.isnan(chromatin.predict(text[:80], pad=True)).all()
+    assert not np.isnan(chromatin.predict(text[:80], pad=True, max_n=0.5)).any()
+
+
+def test_a_long_sequence_keeps_its_middle(model: Any) -> None:
+    text = window(model)
+    for left, right in ((3, 3), (10, 11)):
+        long = random_dna(left, 1) + text + random_dna(right, 2)
+        np.testing.assert_array_equal(model.predict(long, pad=True), model.predict(text))
+
+
+def test_mostly_n_has_no_score(model: Any) -> None:
+    text, size = window(model), WINDOWS[model.task]
+    quarter = size // 4
+    rows = ["N" * size, "N" * quarter + text[quarter:], "N" * (quarter + 1) + text[quarter + 1 :], text]
+    found = model.predict(rows)
+    assert [bool(np.isnan(row).all()) for row in found] == [True, False, True, False]
+    assert [bool(np.isnan(row).any()) for row in found] == [True, False, True, False]
+    np.testing.assert_array_equal(found[[1, 3]], model.predict([rows[1], rows[3]]))
+    assert not np.isnan(model.predict(rows, max_n=1)).any()
+    for wrong in ({"max_n": 1.5}, {"batch_size": 0}, {"device": "gpu"}):
+        with fails(UsageError):
+            model.predict(text, **wrong)
+
+
+def test_each_base_has_the_vector_of_its_token(model: Any) -> None:
+    texts = [random_dna(70, 1), random_dna(70, 2)[:30] + "N" * 20 + random_dna(20, 3)]
+    found = model.embed(texts, per_base=True)
+    assert found.shape == (2, 70, 16) and found.dtype == np.float32
+    for text, vectors in zip(texts, found, strict=True):
+        ids, offsets = model.tokenizer.encode_with_offsets(text)
+        changes = np.flatnonzero((np.diff(vectors, axis=0) != 0).any(axis=1)) + 1
+        assert set(changes.tolist()) <= set(offsets[1:-1].tolist())
+        assert len(changes) > len(ids) / 2
+    several = model.embed([texts[0], texts[1][:33]], per_base=True)
+    assert isinstance(several, list) and [len(one) for one in several] == [70, 33]
+    np.testing.assert_array_equal(several[0], found[0])
+    series = model.embed(pd.Series(texts, index=["a", "b"]), per_base=True)
+    assert list(series.index) == ["a", "b"]
+    np.testing.assert_array_equal(series["b"], found[1])
+
+
+def test_per_base_against_the_encoder(promoter: Any) -> None:
+    import torch
+
+    text = random_dna(50, 3)
+    ids, offsets = promoter.tokenizer.encode_with_offsets(text)
+    row = torch.tensor([[promoter.tokenizer.cls_id, *ids, promoter.tokenizer.sep_id]])
+    with torch.inference_mode():
+        hidden = promoter.network.encoder(row, torch.tensor([row.shape[1]]))[0]
+    found = promoter.embed(text, per_base=True, device="cpu")[0]
+    for place in range(50):
+        token = int(np.searchsorted(offsets, place, side="right")) - 1
+        np.testing.assert_allclose(found[place], hidden[1 + token], atol=1e-5, rtol=1e-5)
+
+
+def test_what_per_base_cannot_do_says_so(promoter: Any) -> None:
+    with fails(UsageError):
+        promoter.embed(["ACGT", random_dna(2000, 1)], per_base=True)
+    with fails(UsageError):
+        promoter.embed("ACGT", per_base=True, pooling="cls")
+
+
+def test_a_model_of_another_task_says_what_it_is_for(home: Path, tmp_path: Path) -> None:
+    promoter, chromatin = bigbird_dna.load(home / "promoter"), bigbird_dna.load(home / "chromatin")
+    config = promoter.config.model_copy(update={"vocabulary": small_tokenizer().vocabulary})
+    pretrained = random_model(small_tokenizer(), config, PretrainingSettings())
+    from bigbird_dna.model.directory import save
+
+    save(tmp_path / "pretrained", pretrained, {}, {}, {})
+    loaded = bigbird_dna.load(tmp_path / "pretrained")
+    genome, bed, vcf = home / "genome.fa.gz", home / "regions.bed", home / "x.vcf"
+    wrong = {
+        "predict": lambda: loaded.predict("ACGT"),
+        "predict_regions": lambda: loaded.predict_regions(bed, genome),
+        "variant_effects": lambda: loaded.variant_effects(vcf, genome),
+    }
+    for name, call in wrong.items():
+        with fails(ModelError, loaded.path, name):
+            call()
+    assert loaded.embed("ACGT" * 9).shape == (1, 16)
+    for function, *arguments in (
+        (bigbird_dna.score_promoters, chromatin, genome),
+        (bigbird_dna.score_promoters, loaded, genome),
+        (bigbird_dna.predict_tracks, promoter, bed, genome),
+        (bigbird_dna.score_variants, loaded, vcf, genome),
+    ):
+        with fails(ModelError):
+            function(*arguments, tmp_path / "x")
+    with fails(ModelError):
+        bigbird_dna.score_promoters(pretrained, genome, tmp_path / "x")
+    for given in (None, 3, b"x"):
+        with fails(UsageError):
+            bigbird_dna.load(given)  # type: ignore[arg-type]
+
+
+def test_a_model_shows_itself_in_a_line(home: Path) -> None:
+    for name, parts in {
+        "promoter": ("PromoterModel(promoter, window 60 bp with the TSS at 40", "1 layer × 16"),
+        "chromatin": ("ChromatinModel(chromatin, window 120 bp with a bin of 20, 2 tracks",),
+        "ensemble": ("ChromatinModel(chromatin, window 120 bp",),
+    }.items():
+        model = bigbird_dna.load(home / name)
+        shown = repr(model)
+        assert all(part in shown for part in parts), shown
+        assert f"{model.parameters:,} parameters, {home / name})" in shown
+        assert "\n" not in shown and len(shown) < 250
