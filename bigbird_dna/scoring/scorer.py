@@ -13,17 +13,11 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, ClassVar, Generic, NamedTuple, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
+
 from bigbird_dna.disk.compression import STDIN, open_stdin
-from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, contents, find_shard, read_shards, write_shard
-from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice
-from bigbird_dna.genome.fasta import readable
-from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
-from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, said_precision
-from bigbird_dna.model.model import LoadedModel, finish_of
-from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.training.initialization import model_files
 from bigbird_dna.disk.outputs import (
     Destination,
     LiveText,
@@ -36,8 +30,15 @@ from bigbird_dna.disk.outputs import (
     provenance,
     text_destination,
 )
+from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, contents, find_shard, read_shards, write_shard
+from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice
+from bigbird_dna.genome.fasta import readable
+from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
+from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, said_precision
+from bigbird_dna.model.model import LoadedModel, finish_of
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.formats import BINARY_FORMATS, Formats, OutputHeader, Writer, check_format
-
+from bigbird_dna.training.initialization import model_files
 
 Row = TypeVar("Row")
 M = TypeVar("M", bound=LoadedModel)

@@ -2,24 +2,24 @@
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
+from typing import Any, NamedTuple, cast, get_args
+
 import numpy as np
+
 from bigbird_dna.console import progress
 from bigbird_dna.disk.outputs import Destination
+from bigbird_dna.errors import DataError, UsageError, check_choice, check_fraction
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.scoring.regions import Region, bed_regions
-from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, islice, pairwise
-from typing import Any, NamedTuple, cast, get_args
-from bigbird_dna.errors import DataError, UsageError, check_choice, check_fraction
 from bigbird_dna.scoring.formats import (
     PLACE,
     TRACK_FORMATS,
@@ -30,7 +30,8 @@ from bigbird_dna.scoring.formats import (
     write_bigwig,
 )
 from bigbird_dna.scoring.region_scores import PredictedRegion, Summary, bins_of, predict_regions
-
+from bigbird_dna.scoring.regions import Region, bed_regions
+from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
 
 _GROUP_VALUES = 1 << 22  # of a Parquet row group, the part of the result that its writer holds
 

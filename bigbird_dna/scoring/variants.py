@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any, NamedTuple
+
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
@@ -20,6 +22,7 @@ from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
 from bigbird_dna.model.promoter import LoadedPromoterModel
+from bigbird_dna.scoring.formats import VARIANT_FORMATS, OutputHeader, indexed_destination, write_lines
 from bigbird_dna.scoring.regions import Fit, bed_rows, each_region, tss_sites
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
 from bigbird_dna.scoring.variant_effects import (
@@ -31,9 +34,6 @@ from bigbird_dna.scoring.variant_effects import (
     track_effects,
 )
 from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEffects
-from typing import Any, NamedTuple
-from bigbird_dna.scoring.formats import VARIANT_FORMATS, OutputHeader, indexed_destination, write_lines
-
 
 OFFSETS = 4
 """Windows that effects on tracks are averaged over."""

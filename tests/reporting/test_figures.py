@@ -3,20 +3,22 @@
 import math
 import xml.etree.ElementTree as ElementTree
 from functools import partial
+
 import numpy as np
+import pandas as pd
 import pytest
+from bigbird_dna.data.bits_per_base import COLUMNS
 from hypothesis import given
 from hypothesis import strategies as st
-from bigbird_dna.data.predictions import AlignedPredictions, language_model_table
+
+from bigbird_dna.data.predictions import AlignedPredictions, language_model_table, of_split, read_bits
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.reporting import promoters, training
 from bigbird_dna.reporting.promoters import ScoreTrack, read_score_track
 from bigbird_dna.reporting.result import interval
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
-import pandas as pd
-from bigbird_dna.data.bits_per_base import COLUMNS, language_model_table, of_split, read_bits
-from bigbird_dna.disk.tables import write_tsv
 from tests.golden.messages import fails, message
 
 

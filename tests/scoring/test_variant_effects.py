@@ -5,14 +5,18 @@ import zlib
 from collections.abc import Sequence
 from operator import eq
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import unquote
+
 import numpy as np
 import pysam
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
 from bigbird_dna.errors import ModelError
-from bigbird_dna.genome.variants import Note, VcfRecord, open_vcf, window_offsets
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.variants import Note, VcfRecord
 from bigbird_dna.scoring.formats import write_index, write_lines
 from bigbird_dna.scoring.variant_effects import (
     LAYOUTS,
@@ -24,14 +28,8 @@ from bigbird_dna.scoring.variant_effects import (
     score_records,
 )
 from bigbird_dna.scoring.variant_sites import NO_SITE, PromoterEffect, SiteEffects, TssSites
-from bigbird_dna.simulate.sequence import FACTORS, find_sites
 from tests.golden.messages import fails
 from tests.toys import random_dna, texts
-from typing import Any, NamedTuple
-from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.variants import Note
-from bigbird_dna.genome.vcf import VcfRecord
-
 
 TRACKS = 3
 WINDOW = 24

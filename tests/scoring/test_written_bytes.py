@@ -1,14 +1,27 @@
 """Standard output gets results as they are made; nothing waits for the end of the input."""
 
+import io
 import json
+import os
+import sys
+import tempfile
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
+
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.data.predictions import BITS_COLUMNS
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.model import batching as calls
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -18,21 +31,9 @@ from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run
-from tests.toys import predictions, random_dna, random_model
-import io
-import os
-import sys
-import tempfile
-import threading
-import zlib
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
-from typing import Any
-from torch import nn
-from bigbird_dna.errors import DataError
 from tests.cli.test_score_variants import HEADER, hashed_model, line
 from tests.golden.messages import fails
-
+from tests.toys import predictions, random_dna, random_model
 
 SEQUENCE = random_dna(13_000, 1)
 PLACES = 60
