@@ -4,6 +4,7 @@ Also where training, validation and test are regions of one contig.
 """
 
 import json
+import time
 from dataclasses import astuple
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,8 @@ from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.data.negatives import draw_candidates
 from bigbird_dna.data.predictions import POSITIVE
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.assembly import open_assembly
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
@@ -36,6 +39,7 @@ from tests.data.leaks import (
     near_duplicates,
     whole_splits,
 )
+from tests.golden.messages import fails
 from tests.tiny_run import SETTINGS as TINY
 from tests.toys import Demo, random_dna, written
 
@@ -331,3 +335,119 @@ def test_a_split_of_n_alone_has_no_promoters_and_no_negatives(config: Config, tm
     prepare_windows(changed, tmp_path / "reference.fa.gz", tmp_path / "loci.tsv", tmp_path / "windows")
     rows = read_windows(tmp_path / "windows", "genomic").rows
     assert {*rows["split"]} == {"train", "test"}
+
+
+# A genome that no table knows, in pieces, named otherwise in each file: from its FASTA to its data sets
+
+
+STARTS = {"NC_1.1": 3_000_000, "NC_2.1": 500_000, "NC_3.1": 0, "NC_9.1": 0}
+FRAGMENT = 20_000
+CHR = {"NC_1.1": "chrI", "NC_2.1": "chrII", "NC_3.1": "chrIII"}
+OWN_SETTINGS: dict[str, Any] = {
+    "genome": {
+        "assembly": "custom",
+        "name": "my-yeast",
+        "aliases": "aliases.tsv",
+        "reference": "genome.fa",
+        "valid": ["chrI?"],
+        "test": ["chrIII"],
+        "exclude": ["NC_9*"],
+    },
+    "tokens": {**TINY["tokens"], "corpus_megabases": 0.02, "max_start_offset": 300},
+    "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 3, "min_tss_distance": 50}},
+    "chromatin": {
+        "data": {
+            **{"tracks": "peaks", "bin": 50, "window": 200, "compare_window": None, "shift_bp": 0},
+            **{"min_positives_train": 5, "min_positives_heldout": 1, "max_n": 0.2},
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a user: a FASTA of pieces with accessions, genes and peaks by chromosome, aliases."""
+    home = tmp_path_factory.mktemp("own genome")
+    genome, genes, peaks = "", "##gff-version 3\n", ""
+    for number, (accession, start) in enumerate(STARTS.items()):
+        place = f":{start + 1:,}-{start + FRAGMENT:,}" if start else ""
+        genome += f">{accession}{place}\n{random_dna(FRAGMENT, number)}\n"
+        for gene in range(300, FRAGMENT - 300, 400) if accession in CHR else ():
+            first, strand = start + gene, "+-"[gene % 3 == 0]
+            genes += f"{CHR[accession]}\tx\tgene\t{first}\t{first + 99}\t.\t{strand}\t.\tID=g{first}\n"
+            peaks += f"{CHR[accession]}\t{first}\t{first + 100}\n"
+    genes += "chrXX\tx\tgene\t5\t9\t.\t+\t.\tID=lost\n"
+    (home / "genome.fa").write_text(genome)
+    (home / "genes.gff3").write_text(genes)
+    (home / "peaks").mkdir()
+    (home / "peaks/one.bed").write_text(peaks + "chrXX\t5\t9\n")
+    (home / "aliases.tsv").write_text("".join(f"{CHR[name]}\t{name}\n" for name in CHR))
+    (home / "run.yaml").write_text(
+        yaml.safe_dump({"results": str(home / "results"), "data_dir": str(home), **OWN_SETTINGS})
+    )
+    return home
+
+
+@pytest.fixture(scope="module")
+def own(home: Path) -> Config:
+    return load_config(home / "run.yaml", [f"chromatin.data.tracks={home}/peaks"])
+
+
+@pytest.fixture(scope="module")
+def prepared(home: Path, own: Config) -> Path:
+    assembly = open_assembly("custom", home / "aliases.tsv", "my-yeast")
+    prepare_reference(home / "genome.fa", own.paths.reference, assembly)
+    prepare_promoters(home / "genes.gff3", own.paths.reference, own.paths.promoters, assembly)
+    return own.paths.reference
+
+
+def test_coordinates_stay_and_losses_are_counted(home: Path, own: Config, prepared: Path) -> None:
+    with Reference(prepared) as reference:
+        assert reference.contigs == {name: start + FRAGMENT for name, start in STARTS.items()}
+        assert reference.fetch(Interval("NC_2.1", 500_000, 520_000)) == random_dna(FRAGMENT, 1)
+    counts = json.loads(own.paths.promoter_counts.read_text())
+    assert counts["dropped_contigs"] == {"chrXX": 1}
+    assert (counts["read"], counts["promoters"]) == (counts["promoters"] + 1, 3 * 49)
+
+
+def test_n_costs_no_tokens_and_hardly_time(own: Config, prepared: Path) -> None:
+    paths = own.paths
+    train_tokenizer(own, prepared, paths.tokenizer)
+    before = time.process_time()
+    tokenize(own, prepared, paths.tokenizer, paths.tokens)
+    took = time.process_time() - before
+    stores = {split: TokenStore.open(paths.token_store(split)) for split in ("train", "valid", "test")}
+    contigs = {split: store.info["contigs"] for split, store in stores.items()}
+    assert contigs == {"train": ["NC_1.1"], "valid": ["NC_2.1"], "test": ["NC_3.1"]}
+    assert 2 * FRAGMENT - 200 <= stores["train"].info["bases"] <= 2 * FRAGMENT + 200
+    assert stores["train"].info["skipped_bases"] > 5_990_000
+    assert took < 10  # 6 Mb of N twice
+
+
+def test_every_promoter_has_its_genomic_negatives_among_the_n(own: Config, prepared: Path) -> None:
+    prepare_windows(own, prepared, own.paths.promoters, own.paths.windows)
+    counts = json.loads((own.paths.windows / "windows.json").read_text())
+    assert counts["genomic negatives not found"] == 0
+    windows = read_windows(own.paths.windows, "genomic")
+    found = windows.rows[windows.labels == 0]
+    assert found.groupby("split").size().to_dict() == {"train": 3 * 49, "valid": 49, "test": 49}
+    with Reference(prepared) as reference:
+        places = zip(found["contig"], found["start"], found["end"], strict=True)
+        assert not any("N" in reference.fetch(Interval(*place)) for place in places)
+    assert isinstance(found, pd.DataFrame) and not found.duplicated(["contig", "start", "strand"]).any()
+
+
+def test_peaks_find_their_contigs(own: Config, prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_data(own, prepared, own.paths.chromatin_data)
+    said = capsys.readouterr().err
+    assert "warning: 1 of 148 peaks (0.7%)" in said and "chrXX 1" in said
+    data = read_dataset(own.paths.chromatin_data)
+    assert data.info["assembly"] == "my-yeast"
+    regions = {"valid": ["NC_2.1:1-520000"], "test": ["NC_3.1:1-20000"], "exclude": ["NC_9.1:1-20000"]}
+    assert data.info["regions"] == regions
+
+
+def test_without_the_alias_file_one_sentence_names_it(own: Config, prepared: Path) -> None:
+    genome = own.genome.model_copy(update={"aliases": None})
+    with fails(ConfigError):
+        tokenize(own.model_copy(update={"genome": genome}), prepared, own.paths.tokenizer, Path("x"))

@@ -19,7 +19,7 @@ from bigbird_dna.model.promoter import PromoterRows, promoter_probabilities, pro
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import invoke
 from tests.golden.messages import fails
-from tests.tokens.test_json_tokenizer import content
+from tests.tokens.test_tokenizer import content
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"

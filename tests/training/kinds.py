@@ -1,11 +1,16 @@
 """All kinds of training in miniature, for tests of what they have in common."""
 
 import json
+import os
+import signal
+import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from bigbird_dna.config import load_config, parse_config
+from bigbird_dna.errors import Stopped
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.genome.assembly import load_assembly
@@ -16,7 +21,8 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.training.distributed import World
+from bigbird_dna.training import loop
+from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.task import Task
 from bigbird_dna.training.task import train as train_task
 from tests.toys import MOTIFS, region_splits, write_motif_genome
@@ -109,3 +115,62 @@ def logged(model: Path) -> tuple[dict[int, float], dict[int, Mapping[str, float]
     lines = [json.loads(line) for line in (model / "training.jsonl").read_text().splitlines()]
     losses = {line["step"]: line["loss"] for line in lines if "loss" in line}
     return losses, {line["step"]: line["evaluation"] for line in lines if "evaluation" in line}
+
+
+# Trainings of all kinds by the processes of `torchrun`: `-m tests.training.kinds TINY CHROMATIN HOME`
+
+
+LAST = 8  # the step after which one stops
+
+
+class Staying(World):
+    """Goes on with the others after a training."""
+
+    def leave(self) -> None:
+        self.wait()
+
+
+class Watch:
+    """Has every loss logged, compares figures between processes, and sends the signal."""
+
+    def __init__(self, here: World) -> None:
+        self.here, self.left = here, 0
+        self.backward = loop.backward
+        loop.LOG_STEPS, loop.check_figures, loop.backward = 1, self.compared, self.stepped
+
+    def compared(self, figures: Mapping[str, float], step: int) -> None:
+        assert self.here.gather(figures) == [figures] * self.here.size, "they differ between processes"
+
+    def stepped(self, *given: Any) -> Any:
+        self.left -= 1
+        if self.left == 0 and self.here.rank == self.here.size - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return self.backward(*given)
+
+
+def main(tiny: Path, chromatin: Path, home: Path) -> None:
+    with world("cpu") as here:
+        watch = Watch(here)
+
+        def one(kind: str, name: str, stop: int = 0, checkpoints: Path | None = None) -> None:
+            watch.left = stop
+            with ExitStack() as at_end:
+                own = Staying(here.rank, here.size, here.device, at_end=at_end)
+                where = checkpoints or home / name / "checkpoints"
+                try:
+                    train(kind, tiny, chromatin, home / name, where, own)
+                except Stopped as error:
+                    assert stop and f"stopped after step {stop} of" in str(error), error
+                    assert error.silent == (not here.is_first)
+                    return
+            assert not stop, "it didn't stop"
+
+        for kind in KINDS:
+            one(kind, "undisturbed")
+            one(kind, "stopped", LAST)
+            one(kind, "resumed", LAST)
+            one(kind, "resumed", checkpoints=None if here.is_first else home / "elsewhere")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -1,15 +1,36 @@
 """The time that the training log tells, and how long a training will take, which is said before it begins."""
 
+import ctypes
 import json
+import resource
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
 
-from bigbird_dna.config import TrainingConfig
+from bigbird_dna.attention import native
+from bigbird_dna.config import EncoderConfig, TrainingConfig
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.model import packed_layers as compiled
+from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.training import log, loop
+from bigbird_dna.training.batches import Batch, take_rows
 from bigbird_dna.training.checkpoints import CheckpointStore
-from bigbird_dna.training.log import Progress, TrainingLog, duration, matrix_rate, training_seconds
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.log import (
+    Progress,
+    TrainingLog,
+    duration,
+    freed_memory_kept,
+    matrix_rate,
+    training_seconds,
+)
+from bigbird_dna.training.loop import train_network
+from tests.golden.messages import fails
 from tests.training.curve import ALONE, Curve, fresh
 
 
@@ -122,3 +143,166 @@ def test_a_damaged_line_of_the_log_is_left_out(tmp_path: Path, capsys: pytest.Ca
     TrainingLog(path, Progress(step=2), 10)
     assert path.read_text() == "".join(good[:2])
     assert f"warning: {path}: 8 damaged lines are left out" in capsys.readouterr().err
+
+
+# Kernels of a training: said once, refused where slow, compiled if asked for; and memory that is kept
+
+
+ENCODER = EncoderConfig(
+    vocabulary=40, layers=2, hidden=16, heads=2, max_length=96, block_size=4, random_blocks=1, dropout=0.0
+)
+# torch's own, while it traces.
+REMARKS = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch")
+HERE = World(0, 1, torch.device("cpu"))
+
+
+class Rows:
+    """Hidden states are to become as the same tokens' places; rows are of all lengths."""
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        generator = torch.Generator().manual_seed(1000 * step + first)
+        lengths = torch.randint(20, 97, (count,), generator=generator)
+        ids = torch.randint(5, 40, (count, int(lengths.max())), generator=generator)
+        return {"ids": ids, "lengths": lengths}
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        return take_rows(batch, rows)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"tokens": float(batch["lengths"].sum())}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        hidden = network(batch["ids"], batch["lengths"])
+        there = torch.arange(hidden.shape[1]) < batch["lengths"][:, None]
+        wanted = torch.linspace(-1, 1, hidden.shape[1])[None, :, None]
+        return ((hidden - wanted).square().mean(2) * there).sum() / totals["tokens"]
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        return {}
+
+
+def trained(home: Path, encoder: EncoderConfig = ENCODER, **more: Any) -> Encoder:
+    config = TrainingConfig(**({"steps": 4, "batch_size": 6, "precision": "float32"} | more))
+    torch.manual_seed(0)
+    network = Encoder(encoder)
+    store = CheckpointStore(home, {"a": 1})
+    train_network(network, Rows(), config, store, HERE)
+    return network
+
+
+@pytest.fixture
+def without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "unavailable", lambda *_, **__: "no compiler")
+
+
+@pytest.mark.usefixtures("without_kernel")
+def test_a_training_logs_its_routes_once_and_takes_slower_ones_on_a_cpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logged = []
+    for route in ("blocked", "auto"):
+        trained(tmp_path / route, ENCODER.model_copy(update={"attention_backend": route}))
+        lines = capsys.readouterr().err.splitlines()
+        logged += [line.split("attention: ")[1] for line in lines if "attention" in line]
+    slower = ["blocked (native: no compiler)", "masked (the sequence is short)"]
+    assert logged == ["blocked (asked for)", *slower]
+
+
+@pytest.mark.usefixtures("without_kernel")
+def test_on_a_gpu_it_is_refused_unless_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert log.STRICT == ("cuda",)
+    monkeypatch.setattr(log, "STRICT", ("cpu",))
+    with pytest.raises(ConfigError) as caught:
+        trained(tmp_path)
+    message = str(caught.value)
+    assert (
+        "slower route blocked, as native: no compiler" in message and "allow_slow_attention: true" in message
+    )
+    assert "attention: blocked" not in capsys.readouterr().err and not list(tmp_path.rglob("*.pt"))
+    # What was asked for, and what gives way to nothing, is no fall-back.
+    trained(tmp_path / "asked", ENCODER.model_copy(update={"attention_backend": "blocked"}))
+    trained(tmp_path / "full", ENCODER.model_copy(update={"attention": "full"}))
+    trained(tmp_path / "allowed", allow_slow_attention=True)
+    assert "attention: blocked (native: no compiler)" in capsys.readouterr().err
+
+
+@REMARKS
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        pytest.param(
+            {"position": "rotary", "gradient_checkpointing": True, "dropout": 0.2}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=str,
+)
+def test_compiled_layers_train_as_others_do_and_are_compiled_a_few_times(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    torch_compile = compiled.compiled_layers
+    monkeypatch.setattr(log, "compiled_layers", lambda network: torch_compile(network, counter))
+    encoder = ENCODER.model_copy(update={"layers": 3, **changes})
+    networks = [trained(tmp_path / str(on), encoder, torch_compile=on, steps=6) for on in (False, True)]
+    # Before and after attention; once for whatever lengths, and perhaps once more for the first ones.
+    assert 2 <= counter.frame_count <= 4
+    plain, own = (network.state_dict() for network in networks)
+    assert [*plain] == [*own] and all(layer.compiled is None for layer in networks[1].layers)
+    if not encoder.dropout:
+        for name, value in plain.items():
+            # Attention is the same whatever is added to all keys: that gradient is rounding.
+            bound = 1e-2 if name.endswith("key.bias") else 1e-4
+            assert (own[name] - value).abs().max() < bound, name
+    torch.compiler.reset()
+
+
+@REMARKS
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler needs g++")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_torch_compiles_by_itself_trains_as_others_do(precision: str, tmp_path: Path) -> None:
+    torch.compiler.reset()
+    plain, own = (
+        trained(tmp_path / str(on), torch_compile=on, precision=precision).state_dict()
+        for on in (False, True)
+    )
+    bound = 1e-4 if precision == "float32" else 3e-2
+    for name, value in plain.items():
+        if not name.endswith("key.bias"):
+            assert (own[name] - value).abs().max() < bound, name
+    torch.compiler.reset()
+
+
+@REMARKS
+def test_where_torch_can_t_compile_one_sentence_says_so() -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("no\ncompiler here")
+
+    torch.compiler.reset()
+    network = Encoder(ENCODER).train()
+    with (
+        fails(ConfigError),
+        compiled.compiled_layers(network, broken),  # type: ignore[arg-type]
+    ):
+        network(torch.full((2, 30), 7))
+    torch.compiler.reset()
+
+
+NUMBERS = 16 << 20  # of float32: 64 MiB
+
+
+def faults_of_a_buffer() -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(NUMBERS)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="another C library")
+def test_freed_memory_is_kept_in_the_block() -> None:
+    with freed_memory_kept():
+        # Where in the heap a buffer comes to lie settles after a few.
+        assert min(faults_of_a_buffer() for _ in range(10)) < 8

@@ -23,7 +23,7 @@ from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
 from bigbird_dna.training.initialization import read_provenance
 from tests.fuzz.containers import SAFETENSORS, ZIP
 from tests.fuzz.reader import Container, Files, Reader, among, made, member, put
-from tests.tokens.test_json_tokenizer import content as json_tokenizer
+from tests.tokens.test_tokenizer import content as json_tokenizer
 from tests.tokens.text_model import text_model
 from tests.toys import random_dna, random_model, small_tokenizer
 
