@@ -103,12 +103,10 @@ def test_the_ids_are_sentencepiece_s(kind: tuple[int, int, bool], texts: list[st
 def test_long_texts_with_repeats(kind: tuple[int, int, bool]) -> None:
     rng = random.Random(0)
     units = ["A", "T", "CA", "GATA", "CCCTAA", "AAAAC", random_dna(171, 9)]
-    repeats = (
-        "".join(rng.choice(units) * rng.randint(1, 60) + random_dna(n, n) for n in range(40))
-        for _ in range(6)
-    )
-    texts = [random_dna(20_000, seed) + text for seed, text in enumerate(repeats)]
-    texts += map(reverse_complement, texts)
+    texts = [random_dna(20_000, seed) for seed in range(6)]
+    for n in range(40):
+        texts = [text + rng.choice(units) * rng.randint(1, 60) + random_dna(n, n) for text in texts]
+    texts += [reverse_complement(text) for text in texts]
     pieces, expected = model(*kind)
     assert rows(pieces, texts, 2) == expected(texts)
 
