@@ -17,13 +17,11 @@ from bigbird_dna.genome.record_splits import read_splits
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import load_promoter_model
-from bigbird_dna.training.checkpoints import CheckpointStore
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
 from tests.tiny_run import MOTIF, SETTINGS
 
 LENGTH, UPSTREAM = 100, 60
-SPLITS = ("train", "valid", "test")
 
 
 def bases(rng: np.random.Generator, length: int = LENGTH) -> str:
@@ -290,21 +288,6 @@ def test_a_damaged_description_is_named(tmp_path: Path, content: object) -> None
     (tmp_path / "windows.json").write_text(json.dumps(content))
     with fails(DataError, "windows.json"):
         read_origin(tmp_path)
-
-
-def test_other_sequences_train_anew(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names, places and lengths are the same: only the bases differ, and so do the checkpoints' names."""
-    monkeypatch.setattr(CheckpointStore, "remove", lambda store: None)
-    (tmp_path / "s.tsv").write_text("".join(f"p{i}\t{SPLITS[i % 3]}\n" for i in range(40)))
-    places = set()
-    for number, seed in enumerate((1, 2, 2), start=1):
-        data = prepare(tmp_path, promoters(40, seed), "--splits", tmp_path / "s.tsv")
-        places.add((data / "windows.parquet").read_bytes())
-        words = ("--windows", data, "--reference", data / "sequences.fa.gz", "-o", tmp_path / "model")
-        words += ("--checkpoint-dir", tmp_path / "checkpoints", "--set", "promoters.training.steps=1")
-        invoke("finetune-promoter", own, "--negative-set", "permuted", *words)
-        assert len([*(tmp_path / "checkpoints").iterdir()]) == min(number, 2)
-    assert len(places) == 1
 
 
 def test_promoters_of_different_lengths_have_no_base_positions(tmp_path: Path, run: Run) -> None:

@@ -62,18 +62,22 @@ def make_chromatin(home: Path) -> Path:
 def train(
     kind: str, tiny: Path, chromatin: Path, home: Path, checkpoints: Path, world: World, **more: Any
 ) -> None:
-    """Train a model of a kind into `home/kind`, by the configuration of `tests.tiny_run` and what
-    `make_chromatin` wrote; `more` are keys of its training."""
+    """Train a model of a kind into `home/kind`."""
+    train_task(task_of(kind, tiny, chromatin, **more), home / kind, checkpoints, world)
+
+
+def task_of(kind: str, tiny: Path, chromatin: Path, **more: Any) -> Task[Any, Any]:
+    """A training of a kind, by the configuration of `tests.tiny_run` and what `make_chromatin` wrote; `more`
+    are keys of its training."""
     config = load_config(tiny)
     results = config.paths
     values = config.model_dump(mode="json", include={"genome", "tokens", "encoder", "pretraining"})
     values["encoder"]["dropout"] = 0.0
     training = {**TRAINING, **more}
-    task: Task[Any, Any]
     if kind == "pretraining":
         values[kind] |= {**training, "next_sentence": True}
-        task = PretrainingTask(parse_config(values), results.tokens, results.tokenizer)
-    elif kind == "promoters":
+        return PretrainingTask(parse_config(values), results.tokens, results.tokenizer)
+    if kind == "promoters":
         windows = config.promoters.windows.model_dump(mode="json")
         # By the other optimiser than the rest.
         other = {"method": "adafactor", "learning_rate": 1e-2, "warmup_steps": 5}
@@ -83,7 +87,7 @@ def train(
             "model": {"initial": "random"},
             "training": {**training, "crop_jitter_bp": 4},
         }
-        task = PromoterTask(
+        return PromoterTask(
             parse_config({**values, kind: own}),
             negative_set="genomic",
             shuffle_labels=False,
@@ -92,22 +96,20 @@ def train(
             tokenizer_path=results.tokenizer,
             pretrained=None,
         )
-    else:
-        own = {
-            "data": {"bin": 40, "window": WINDOW, "shift_bp": 3},
-            "model": {"pooling": "bin", "bin_layers": 1, "initial": "random"},
-            "training": {**training, "bins_per_window": 3},
-        }
-        task = ChromatinTask(
-            parse_config({"encoder": {**values["encoder"], "max_length": 160}, kind: own}),
-            window=WINDOW,
-            member=0,
-            data=chromatin / "data",
-            reference=Reference(chromatin / "reference.fa.gz"),
-            tokenizer_path=chromatin / "tokenizer.model",
-            pretrained=None,
-        )
-    train_task(task, home / kind, checkpoints, world)
+    own = {
+        "data": {"bin": 40, "window": WINDOW, "shift_bp": 3},
+        "model": {"pooling": "bin", "bin_layers": 1, "initial": "random"},
+        "training": {**training, "bins_per_window": 3},
+    }
+    return ChromatinTask(
+        parse_config({"encoder": {**values["encoder"], "max_length": 160}, kind: own}),
+        window=WINDOW,
+        member=0,
+        data=chromatin / "data",
+        reference=Reference(chromatin / "reference.fa.gz"),
+        tokenizer_path=chromatin / "tokenizer.model",
+        pretrained=None,
+    )
 
 
 def logged(model: Path) -> tuple[dict[int, float], dict[int, Mapping[str, float]]]:

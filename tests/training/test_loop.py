@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
-from bigbird_dna.errors import DataError, Stopped, UsageError
+from bigbird_dna.errors import ConfigError, DataError, Stopped, UsageError
 from bigbird_dna.training import distributed
 from bigbird_dna.training.batches import (
     Batch,
@@ -164,6 +164,11 @@ def test_nothing_is_saved_of_a_training_that_has_diverged(tmp_path: Path, heard:
     with fails(DataError):
         run(opened(tmp_path), terminated(8, broken(8)))
     assert state_of(opened(tmp_path))["progress"]["step"] == 6
+
+
+def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path: Path) -> None:
+    with fails(ConfigError, "batch_size 4", 5):
+        run(opened(tmp_path), config=CONFIG.model_copy(update={"grad_accumulation": 5}))
 
 
 def test_a_step_has_one_reduction_beside_the_gradients(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Processes: two train as one does, one goes on where they stop; which device each takes; how they end."""
 
-import json
 import multiprocessing
 import os
 import re
@@ -8,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from typer.testing import CliRunner
 
-from bigbird_dna.cli.app import app
-from bigbird_dna.config import EncoderConfig, PretrainingConfig
-from bigbird_dna.errors import DataError, Stopped, UsageError
+from bigbird_dna.config import EncoderConfig, PretrainingConfig, load_config
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.model.inference import choose_device
@@ -33,11 +29,12 @@ from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.checkpoints import CheckpointStore, fingerprint
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.task import ModelTask, checkpoint_store
-from tests.cli.command import Run
+from tests.cli.command import Run, invoke
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.training.kinds import KINDS, LAST, STEPS, logged, make_chromatin, train
+from tests.training.kinds import KINDS, LAST, STEPS, logged, make_chromatin, task_of, train
 
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -50,8 +47,7 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair(tiny_config: Path, chromatin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes have trained, and have left where they were stopped."""
     home = tmp_path_factory.mktemp("pair")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [*launcher, "-m", "tests.training.kinds", tiny_config, chromatin, home]
+    words = [*LAUNCHER, "-m", "tests.training.kinds", tiny_config, chromatin, home]
     ended = subprocess.run(
         words, cwd=REPOSITORY, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=240
     )
@@ -173,6 +169,26 @@ def test_a_missing_gpu_and_an_unknown_device_are_refused(monkeypatch: pytest.Mon
         choose_device("tpu")
 
 
+@pytest.mark.parametrize("kind", ["promoters", "chromatin"])
+def test_a_training_on_other_sequence_has_other_checkpoints(
+    kind: str, tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows, bins and labels are the same, and what is learned from isn't."""
+    made = make_chromatin(tmp_path / "made")
+    path = made / "reference.fa.gz" if kind == "chromatin" else load_config(tiny_config).paths.reference
+
+    def directory(reference: Path) -> Path:
+        task = task_of(kind, tiny_config, made)
+        monkeypatch.setattr(task, "reference", Reference(reference))
+        return checkpoint_store(task, tmp_path, World(0, 1, torch.device("cpu"))).directory
+
+    with Reference(path) as reference:
+        whole = [Interval(name, 0, length) for name, length in reference.contigs.items()]
+        others = {one.contig: reference.fetch(one).translate(str.maketrans("ACGT", "TGCA")) for one in whole}
+    write_fasta(tmp_path / "other.fa.gz", others.items())
+    assert directory(path) == directory(path) != directory(tmp_path / "other.fa.gz")
+
+
 def test_a_fingerprint_tells_configurations_apart_whatever_their_order() -> None:
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1}) != fingerprint({"a": 2, "b": 1})
 
@@ -227,114 +243,30 @@ def test_what_is_to_be_done_at_the_end_is_done_after_an_error() -> None:
     assert done == ["done"]
 
 
-# A training that is killed and started again ends with the very weights of an undisturbed one
-
-
-# Long enough that every kill comes before the end, also on a fast machine.
-LONG = ("--set", "pretraining.steps=400")
-COMMAND = [sys.executable, "-m", "bigbird_dna.cli.main", "pretrain"]
-LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-
-
-def _arguments(config: Path, output: Path, *more: str) -> list[str]:
-    return [str(config), "-o", str(output), "--checkpoint-dir", str(output.parent / "checkpoints"), *more]
-
-
-def _weights(model: Path) -> bytes:
-    return (model / "model.safetensors").read_bytes()
-
-
-def _run(words: list[str], code: int = 0) -> str:
-    """Run a command to its end; its standard error."""
-    options = {"env": ENVIRONMENT, "capture_output": True, "text": True, "timeout": 120}
-    ended = subprocess.run(words, check=False, **options)  # type: ignore[call-overload]
-    assert ended.returncode == code, ended.stderr
-    return str(ended.stderr)
-
-
-def _begun(words: list[str]) -> "subprocess.Popen[str]":
-    return subprocess.Popen(words, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-
-
-def _run_here(config: Path, output: Path, *settings: str) -> None:
-    """The same in this process, which is quicker."""
+def arguments(config: Path, output: Path, *settings: str) -> list[str]:
     words = [word for setting in settings for word in ("--set", setting)]
-    outcome = CliRunner().invoke(app, ["pretrain", *_arguments(config, output, *words)])
-    assert outcome.exit_code == 0, outcome.exception
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("undisturbed") / "model"
-    _run([*COMMAND, *_arguments(tiny_config, output, *LONG)])
-    return output
-
-
-@pytest.mark.slow
-def test_a_second_equal_training_of_several_processes_ends_at_once(tiny_config: Path, tmp_path: Path) -> None:
-    settings = ("--set", "pretraining.steps=4000")
-    words = [*LAUNCHER, *COMMAND[1:], *_arguments(tiny_config, tmp_path / "model", *settings)]
-    first = _begun(words)
-    try:
-        _wait_for_a_new(tmp_path / "checkpoints", "*/training.jsonl", first)
-        lines = _run(words, 1).splitlines()
-        sentences = [line for line in lines if line.startswith("bigbird-dna: error: ")]
-        assert sentences and len(set(sentences)) == 1 and "is running already" in sentences[0]
-        assert first.poll() is None
-    finally:
-        first.terminate()
-        first.communicate()
+    return [str(config), "-o", str(output), "--checkpoint-dir", str(output.parent / "checkpoints"), *words]
 
 
 def test_torchrun_passes_on_that_a_training_shall_stop_and_one_process_goes_on(
     tiny_config: Path, tmp_path: Path, run: Run
 ) -> None:
-    output = tmp_path / "model"
-    settings = ("pretraining.steps=600", "pretraining.checkpoint_every=600")
-    own = _arguments(tiny_config, output, *(word for one in settings for word in ("--set", one)))
-    first, log = _begun([*LAUNCHER, *COMMAND[1:], *own]), None
+    output, log = tmp_path / "model", None
+    own = arguments(tiny_config, output, "pretraining.steps=600", "pretraining.checkpoint_every=600")
+    words = [*LAUNCHER, "-m", "bigbird_dna.cli.main", "pretrain", *own]
+    first = subprocess.Popen(words, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     while not (log and log.stat().st_size) and first.poll() is None:
         time.sleep(0.005)
         log = next((tmp_path / "checkpoints").glob("*/training.jsonl"), None)
     first.terminate()
     _, errors = first.communicate(timeout=120)
-    said = [line for line in errors.splitlines() if line.startswith("bigbird-dna: ")]
-    assert first.returncode != 0 and len(said) == 1, errors
-    match = re.match(r"bigbird-dna: stopped after step (\d+) of 600 \(SIGTERM\): ", said[0])
-    assert match, said
+    (line,) = (line for line in errors.splitlines() if line.startswith("bigbird-dna: "))
+    match = re.match(r"bigbird-dna: stopped after step (\d+) of 600 \(SIGTERM\): ", line)
+    assert match and first.returncode != 0, errors
     result = run("pretrain", *own)
     assert result.code == 0, result.err
-    assert f"resuming at step {match[1]} from" in result.err
-    assert "from here on computed otherwise: processes 2 → 1; data" in result.err
-    assert [step for step, loss in _log(output, "step", "loss") if loss] == [*range(10, 610, 10)]
-
-
-def _log(model: Path, *keys: str) -> list[tuple[float, ...]]:
-    """These of each line of a training's log."""
-    lines = map(json.loads, (model / "training.jsonl").read_text().splitlines())
-    return [tuple(line.get(key) for key in keys) for line in lines]
-
-
-def _wait_for_a_new(checkpoints: Path, pattern: str, process: "subprocess.Popen[str]") -> None:
-    """Return once this process has written a file of that name of its own."""
-    before = max((path.stat().st_mtime_ns for path in checkpoints.glob(pattern)), default=0)
-    for _ in range(6000):
-        written = max((path.stat().st_mtime_ns for path in checkpoints.glob(pattern)), default=0)
-        if written > before or process.poll() is not None:
-            return
-        time.sleep(0.005)
-
-
-def test_a_changed_configuration_starts_anew_and_leaves_the_other_alone(
-    tiny_config: Path, undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "model"
-    other = tmp_path / "checkpoints/0123456789ab/state.pt"
-    other.parent.mkdir(parents=True)
-    other.write_text("of another run")
-    _run_here(tiny_config, output, "pretraining.seed=7")
-    assert "resuming" not in capsys.readouterr().err
-    assert _weights(output) != _weights(undisturbed) and other.exists()
+    assert f"resuming at step {match[1]} from" in result.err and "processes 2 → 1; data" in result.err
+    assert [*logged(output)[0]] == [*range(10, 610, 10)]
 
 
 def test_tokens_are_counted_where_fresh_weights_begin_alone(
@@ -351,16 +283,16 @@ def test_tokens_are_counted_where_fresh_weights_begin_alone(
             raise DataError("interrupted")
         return draw(self, step, first, count)
 
-    with monkeypatch.context() as patch, pytest.raises(AssertionError):
+    with monkeypatch.context() as patch, fails(DataError):
         patch.setattr(PretrainingObjective, "batch", interrupted)
-        _run_here(tiny_config, tmp_path / "model")
+        invoke("pretrain", *arguments(tiny_config, tmp_path / "model"))
     assert len(counted) == 1 and not (tmp_path / "model").exists()
-    _run_here(tiny_config, tmp_path / "model")
-    assert len(counted) == 1
-    _run_here(tiny_config, tmp_path / "other/model")
-    assert len(counted) == 2
-    assert _weights(tmp_path / "model") == _weights(tmp_path / "other/model")
-    assert _log(tmp_path / "model", "step") == _log(tmp_path / "other/model", "step")
+    for home, times in ((tmp_path, 1), (tmp_path / "other", 2)):
+        invoke("pretrain", *arguments(tiny_config, home / "model"))
+        assert len(counted) == times
+    one, other = (home / "model/model.safetensors" for home in (tmp_path, tmp_path / "other"))
+    assert one.read_bytes() == other.read_bytes()
+    assert [*logged(one.parent)[0]] == [*logged(other.parent)[0]]
 
 
 def test_micro_batches_make_no_difference(tiny_config: Path, tmp_path: Path) -> None:
@@ -368,44 +300,11 @@ def test_micro_batches_make_no_difference(tiny_config: Path, tmp_path: Path) -> 
     for accumulate in (1, 2, 3):
         output = tmp_path / str(accumulate)
         settings = ("encoder.dropout=0.0", "pretraining.steps=6")
-        _run_here(tiny_config, output, *settings, f"pretraining.grad_accumulation={accumulate}")
+        settings += (f"pretraining.grad_accumulation={accumulate}",)
+        invoke("pretrain", *arguments(tiny_config, output, *settings))
         models.append(load_file(output / "model.safetensors"))
     for name, value in models[0].items():
         # Attention is the same whatever is added to all keys: that gradient is rounding, which Adam enlarges.
         bound = 1e-4 if name.endswith("key.bias") else 1e-5
         for model in models[1:]:  # parts of unequal size, too
             assert (value - model[name]).abs().max() < bound, name
-
-
-def test_a_batch_that_cannot_be_shared_out_is_refused(tiny_config: Path, tmp_path: Path) -> None:
-    words = [
-        *COMMAND,
-        *_arguments(tiny_config, tmp_path / "model", "--set", "pretraining.grad_accumulation=5"),
-    ]
-    last = _run(words, 2).splitlines()[-1]
-    assert all(part in last for part in ("bigbird-dna: error: batch_size 4", "1 processes × 5"))
-
-
-def test_chromatin_on_another_sequence_starts_anew(
-    tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Bins and labels are the same, and what is learnt from isn't."""
-    made = make_chromatin(tmp_path / "made")
-    path = made / "reference.fa.gz"
-
-    def resumed(limit: float) -> bool:
-        """Train a step, or to the end; whether it goes on from a checkpoint."""
-        capsys.readouterr()
-        with suppress(Stopped), world("cpu", time.time() + limit) as here:
-            train("chromatin", tiny_config, made, tmp_path / "out", tmp_path / "checkpoints", here)
-        return "resuming at step" in capsys.readouterr().err
-
-    assert not resumed(30)
-    before = path.read_bytes()
-    with Reference(path) as reference:
-        whole = [Interval(name, 0, length) for name, length in reference.contigs.items()]
-        others = {one.contig: reference.fetch(one).translate(str.maketrans("ACGT", "TGCA")) for one in whole}
-    write_fasta(path, others.items())
-    assert not resumed(30) and resumed(30)
-    path.write_bytes(before)
-    assert resumed(1e6)
