@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.task import ModelTask, checkpoint_store
 from tests.cli.command import Run, invoke
 from tests.conftest import REPOSITORY
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 from tests.training.kinds import KINDS, LAST, STEPS, logged, make_chromatin, task_of, train
 
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -143,6 +144,14 @@ def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokeniz
     assert begun(tokenizer, tmp_path, 1, other).directory != place
 
 
+def test_what_is_to_be_done_at_the_end_is_done_after_an_error() -> None:
+    done: list[str] = []
+    with pytest.raises(ZeroDivisionError), world("cpu") as here:
+        here.at_end.callback(done.append, "done")
+        raise ZeroDivisionError
+    assert done == ["done"]
+
+
 @pytest.mark.parametrize(
     ("gpus", "processes", "asked", "taken"),
     [
@@ -151,22 +160,16 @@ def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokeniz
         (1, 2, "auto", "cpu"),
         (2, 2, "cuda", "cuda"),
         (2, 1, "cpu", "cpu"),
+        *((0, 1, asked, None) for asked in ("cuda", "tpu")),
     ],
 )
 def test_a_gpu_is_taken_only_where_each_process_has_one(
-    monkeypatch: pytest.MonkeyPatch, gpus: int, processes: int, asked: str, taken: str
+    monkeypatch: pytest.MonkeyPatch, gpus: int, processes: int, asked: str, taken: str | None
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
-    assert choose_device(asked).type == taken
-
-
-def test_a_missing_gpu_and_an_unknown_device_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with fails(UsageError):
-        choose_device("cuda")
-    with fails(UsageError):
-        choose_device("tpu")
+    with nullcontext() if taken else fails(UsageError):
+        assert choose_device(asked).type == taken
 
 
 @pytest.mark.parametrize("kind", ["promoters", "chromatin"])
@@ -229,18 +232,10 @@ def test_whatever_fails_on_the_first_process_no_other_waits_for_it() -> None:
         ("DataError", 0, "DataError", "a.txt: damaged"),
         ("DataError", 1, "DataError", "a.txt: damaged"),
         ("IndexError", 0, "IndexError", "defect\nof two lines"),
-        ("IndexError", 1, "RuntimeError", "the first process failed: defect of two lines"),
+        ("IndexError", 1, "RuntimeError", found[-1][3]),
     ]
+    message(found[-1][3], "defect of two lines")
     assert [process.exitcode for process in pair] == [0, 0]
-
-
-def test_what_is_to_be_done_at_the_end_is_done_after_an_error() -> None:
-    done: list[str] = []
-    with pytest.raises(ZeroDivisionError), world("cpu") as here:
-        assert here.device == torch.device("cpu")
-        here.at_end.callback(done.append, "done")
-        raise ZeroDivisionError
-    assert done == ["done"]
 
 
 def arguments(config: Path, output: Path, *settings: str) -> list[str]:

@@ -12,48 +12,32 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
-from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.training.batches import Batch, take_rows
+from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.initialization import Initialization
 from bigbird_dna.training.task import Task, TrainingResult, fit, train
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
+from tests.training.curve import CONFIG, Curve
 
-CONFIG = TrainingConfig(
-    steps=6,
-    batch_size=4,
-    evaluate_every=1,
-    checkpoint_every=2,
-    precision="float32",
-    optimizer=OptimizerConfig(learning_rate=0.1, warmup_steps=1),
-)
+CONFIG = CONFIG.model_copy(update={"steps": 6, "evaluate_every": 1})
 
 
-class Line:
+class Line(Curve):
     """Fits a line; its held-out losses are made up, and a step may fail."""
 
     def __init__(self, losses: list[float], fails: int | None) -> None:
+        super().__init__()
         self.losses, self.fails = losses, fails
         self.seen: list[float] = []
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         if step == self.fails:
             raise DataError("step that fails")
-        x = torch.arange(first, first + count, dtype=torch.float32)[:, None] + step
-        return {"x": x, "lengths": torch.ones(count, dtype=torch.long)}
-
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        return take_rows(batch, rows)
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {"rows": float(len(batch["x"]))}
-
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        return (network(batch["x"]) - 1).square().sum() / totals["rows"]
+        return super().batch(step, first, count)
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         assert isinstance(network, nn.Linear)
@@ -163,24 +147,21 @@ def test_what_fails_at_the_end_leaves_checkpoints_and_the_older_output(
     assert trained(task, tmp_path)["steps"] == 6 and left(tmp_path) == []
 
 
-def test_an_output_that_is_somebody_elses_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    (tmp_path / "output").mkdir()
-    (tmp_path / "output/mine").write_text("")
-    task = LineTask()
-    with fails(UsageError):
-        trained(task, tmp_path)
-    assert task.calls == [] and not (tmp_path / "checkpoints").exists()
-
-
-def test_damage_is_found_before_the_directory_of_checkpoints_is_made(
+def test_a_foreign_output_and_damage_are_found_before_the_directory_of_checkpoints_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(self: LineTask) -> None:
         raise DataError("damaged")
 
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output/mine").write_text("")
+    task = LineTask()
+    with fails(UsageError):
+        trained(task, tmp_path)
+    assert task.calls == []
     monkeypatch.setattr(LineTask, "check", damaged)
     with fails(DataError):
-        trained(LineTask(), tmp_path)
+        trained(LineTask(), tmp_path, "another")
     assert not (tmp_path / "checkpoints").exists()
 
 
@@ -268,7 +249,7 @@ def test_what_was_trained_on_and_is_held_out_is_named(
 def test_a_model_of_whole_contigs_names_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = pd.DataFrame({"contig": ["22", "1"], "start": np.array([5, 6]), "end": np.array([9, 9])})
     assert seen(tmp_path, {"contigs": ["22", "X"]}, rows) == ["22"]
-    assert "was pretrained on held-out contigs: 22\n" in capsys.readouterr().err
+    message(capsys.readouterr().err.partition("  ")[2], tmp_path, "22")
     assert seen(tmp_path, {}, rows) == []
     assert capsys.readouterr().err == ""
 
