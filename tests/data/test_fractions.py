@@ -1,6 +1,5 @@
 """Fine-tuning on a share of the examples: which are kept, and for whom they are the same."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.papers.experiments.pretraining_study import study_report
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
 
@@ -67,11 +65,9 @@ def test_too_few_promoters_are_refused_at_once(tiny_config: Path, tmp_path: Path
     words += ("--set", "promoters.model.initial=random", "--checkpoint-dir", tmp_path / "checkpoints")
     result = run(*words, "--set", "promoters.training.train_fraction=0.02")
     message(refused(result, 2), "promoters.training.train_fraction", "0.02", "98")
+    result = run(*words, "--set", "promoters.training.train_fraction=0")
+    message(refused(result, 2), "promoters.training.train_fraction")
     assert not list(tmp_path.iterdir())
-    message(
-        refused(run(*words, "--set", "promoters.training.train_fraction=0"), 2),
-        "promoters.training.train_fraction",
-    )
 
 
 def bins(positives: int = 400) -> ChromatinData:
@@ -103,12 +99,9 @@ def test_bins_are_kept_in_stretches_as_long_as_a_window_is_learnt_from() -> None
     assert not np.array_equal(stretches, training_bins(data, settings(0.2, 15, seed=2)))
 
 
-def test_too_few_bins_are_refused() -> None:
+def test_too_few_bins_are_refused_and_poor_tracks_counted(capsys: pytest.CaptureFixture[str]) -> None:
     with fails(ConfigError):
         training_bins(bins(positives=40), settings(0.01))
-
-
-def test_tracks_that_have_become_poor_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     data = bins()
     labels = np.zeros((1220, 2), np.uint8)
     labels[:, :1] = data.labels.rows()
@@ -116,38 +109,3 @@ def test_tracks_that_have_become_poor_are_counted(capsys: pytest.CaptureFixture[
     two = ChromatinData(data.bins, PackedLabels.from_dense(labels), data.tracks * 2, data.info)
     training_bins(two, settings(0.1))
     message(capsys.readouterr().err.partition("  ")[2], "1 of 2 tracks", "120")
-
-
-@pytest.fixture(scope="module")
-def study(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study in miniature by the commands: a pretrained model, and one model of each start."""
-    from tests.cli.command import invoke
-
-    home = tmp_path_factory.mktemp("study")
-    steps = ("--set", "pretraining.steps=4", "--checkpoint-dir", home / "checkpoints")
-    invoke("pretrain", tiny_config, *steps, "-o", home / "start")
-    for start in ("pretrained", "random"):
-        values = {
-            "model.initial": start,
-            "training.train_fraction": 0.3,
-            "training.seed": 5,
-            "training.steps": 4,
-        }
-        invoke(
-            *("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", home / start / "model"),
-            *("--pretrained", home / "start", "--checkpoint-dir", home / "checkpoints"),
-            *(word for key, value in values.items() for word in ("--set", f"promoters.{key}={value}")),
-        )
-    return home
-
-
-def test_a_study_of_trained_models(study: Path, tmp_path: Path) -> None:
-    models = [study / "pretrained" / "model", study / "random" / "model"]
-    study_report(models, tmp_path, pretrained=study / "start")
-    table = pd.read_csv(tmp_path / "study.tsv", sep="\t")
-    assert table["start"].tolist() == ["pretrained", "random"] and table["steps"].tolist() == [4, 4]
-    assert table["examples"].tolist() == [29, 29] and table["share"].tolist() == [0.3, 0.3]
-    assert table["minutes"].gt(0).all() and table["pretraining_minutes"].iloc[0] > 0
-    metrics = json.loads((models[0] / "metrics.json").read_text())
-    assert table["auroc"].iloc[0] == pytest.approx(metrics["test"]["auroc"], abs=1e-5)
-    assert "Pretraining took less than a minute" in (tmp_path / "study.txt").read_text()

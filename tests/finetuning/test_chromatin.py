@@ -106,6 +106,11 @@ def predicted(made: Made, models: list[Path], rows: np.ndarray, **keys: Any) -> 
     return predict_bins(loaded, made.data, made.reference, rows, **keys)
 
 
+def lowest(labels: np.ndarray, values: np.ndarray) -> float:
+    """The lower AUROC of the two tracks."""
+    return min(auroc(labels[:, track], values[:, track]).value for track in range(2))
+
+
 def train_model(made: Made, output: Path, config: Config, *, window: int = 200, member: int = 0):
     with world("cpu") as here:
         return train(task_of(made, config, window, member), output, output.parent / "checkpoints", here)
@@ -122,18 +127,16 @@ def test_training_finds_the_motifs(made: Made, model_dir: Path) -> None:
     assert set(made.data.bins["contig"].iloc[rows].astype(str)) == {"c"}
     values = predicted(made, [model_dir], rows)
     labels = made.data.labels.rows(rows)
-    figures = [auroc(labels[:, t], values[:, t]).value for t in range(2)]
-    assert min(figures) > 0.9, figures
-    # Neighbours that share windows are told as well.
+    # Neighbors that share windows are predicted as well.
     shared = predicted(made, [model_dir], rows, middle=0.6)
-    assert min(auroc(labels[:, t], shared[:, t]).value for t in range(2)) > 0.9
+    assert lowest(labels, values) > 0.9 and lowest(labels, shared) > 0.9
     assert np.abs(shared - values).max() > 1e-3
     third = (made.data.bins["start"].to_numpy()[rows] // 40) % 3 == 1  # those in the middle as before
     np.testing.assert_allclose(shared[third], values[third], atol=1e-5)
     # The other motif's bins are no substitute: predictions are of the right track.
     assert auroc(labels[:, 0], values[:, 1]).value < 0.7
     baseline = baseline_bins(settings().chromatin.evaluation, made.data, made.reference, rows)
-    assert min(auroc(labels[:, t], baseline[:, t]).value for t in range(2)) > 0.7
+    assert lowest(labels, baseline) > 0.7
 
 
 def test_calibration_corrects_a_weighted_training(made: Made, model_dir: Path, tmp_path: Path) -> None:
@@ -177,6 +180,9 @@ def test_predictions_depend_on_neither_batch_nor_strand(made: Made, model_dir: P
     np.testing.assert_allclose(turned[:, ::-1], several, atol=1e-5)
     with fails(ValueError):
         model.window_probabilities(["ACG"])
+    other = ChromatinData(made.data.bins, made.data.labels, made.data.tracks[::-1], made.data.info)
+    with fails(ModelError):
+        predict_bins([model], other, made.reference, made.data.rows("test"))
 
 
 def test_an_ensemble_predicts_the_mean(made: Made, model_dir: Path, tmp_path: Path) -> None:
@@ -204,7 +210,7 @@ def test_the_paper_s_head_on_the_first_token(made: Made, tmp_path: Path) -> None
     rows = held_out_rows(made.data, config.chromatin.evaluation)
     values = predicted(made, [tmp_path / "m"], rows)
     labels = made.data.labels.rows(rows)
-    assert min(auroc(labels[:, t], values[:, t]).value for t in range(2)) > 0.85
+    assert lowest(labels, values) > 0.85
 
 
 def test_neighboring_bins_are_bins_of_the_same_contig_and_split(made: Made) -> None:
@@ -263,6 +269,12 @@ def test_training_windows_hold_their_labels(made: Made) -> None:
             total += 1
             hits += motif[3:11] in bases or reverse_complement(motif)[3:11] in bases
     assert total > 50 and hits / total > 0.95
+    # Layers across bins see neighbors side by side; a turned window begins with what was its last bin.
+    config = settings(model={"bin_layers": 1}, training={"bins_per_window": 1}).chromatin
+    batch = objective_of(made, config).batch(0, 0, 16)
+    firsts = batch["spans"][:, :, 0]
+    assert firsts.shape == (16, 5) and (firsts.diff(dim=1) > 0).all()
+    assert (batch["present"] == torch.tensor([False, False, True, False, False])).all()
 
 
 def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
@@ -275,16 +287,6 @@ def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
     assert set(learnt) == set(kept)
     # Bins were drawn as many side by side as a window is learnt from: most windows have more than their own.
     assert (objective.neighbors >= 0).sum(axis=1).mean() > 2
-
-
-def test_turned_windows_have_their_bins_in_the_order_they_are_read(made: Made) -> None:
-    """Layers across bins see neighbours side by side; a turned window begins with what was its last bin."""
-    config = settings(model={"bin_layers": 1}, training={"bins_per_window": 1}).chromatin
-    batch = objective_of(made, config).batch(0, 0, 16)
-    firsts = batch["spans"][:, :, 0]
-    assert firsts.shape == (16, 5)
-    assert (firsts.diff(dim=1) > 0).all()
-    assert (batch["present"] == torch.tensor([False, False, True, False, False])).all()
 
 
 def test_training_begins_with_the_prevalence_of_the_tracks(made: Made, tmp_path: Path) -> None:
@@ -300,7 +302,10 @@ def test_training_begins_with_the_prevalence_of_the_tracks(made: Made, tmp_path:
     assert found == pytest.approx(best, rel=0.1)
 
 
-def test_a_narrower_window_learns_from_as_many_bins_a_step(made: Made) -> None:
+def test_a_narrower_window_learns_from_as_many_bins_and_each_member_has_a_seed(made: Made) -> None:
+    config = settings(training={"seed": 5})
+    assert [task_of(made, config, 200, member).config.seed for member in range(3)] == [5, 6, 7]
+
     def batch_size(config: Config, window: int) -> int:
         return task_of(made, config, window, 0).config.batch_size
 
@@ -313,11 +318,6 @@ def test_a_narrower_window_learns_from_as_many_bins_a_step(made: Made) -> None:
     assert batch_size(parted, 120) == round(16 * 5 / 3)
     paper = settings(model={"pooling": "cls"}, training={"bins_per_window": 1})
     assert batch_size(paper, 40) == 16
-
-
-def test_each_member_of_an_ensemble_has_a_seed_of_its_own(made: Made) -> None:
-    config = settings(training={"seed": 5})
-    assert [task_of(made, config, 200, member).config.seed for member in range(3)] == [5, 6, 7]
 
 
 def test_bin_layers_train_and_predict(made: Made, tmp_path: Path) -> None:
@@ -369,12 +369,6 @@ def test_regions_are_predicted_by_their_bins(made: Made, model_dir: Path, tmp_pa
     assert found[2].note == "contig_edge" and found[0].note == "."
     strict = list(predict_regions(regions, made.reference, predict, **{**arguments, "max_n": 0.1}))
     assert strict[2].probabilities is None and "too_many_n" in strict[2].note
-
-
-def test_other_tracks_are_refused(made: Made, model_dir: Path) -> None:
-    other = ChromatinData(made.data.bins, made.data.labels, made.data.tracks[::-1], made.data.info)
-    with fails(ModelError):
-        predict_bins([load_chromatin_model(model_dir)], other, made.reference, made.data.rows("test"))
 
 
 def test_mean_probability_survives_large_logits() -> None:
@@ -472,10 +466,7 @@ def test_a_step_is_always_the_same(
     other.threads = 3
     for step in reversed(range(STEPS)):
         same(other.batch(step, 0, BATCH), first[step])
-
-
-def test_windows_meet_ends_and_n(data: ChromatinData, reference: Reference, tokenizer: DnaTokenizer) -> None:
-    """The batches above would prove little without."""
+    # Windows meet ends and N: the batches would prove little without.
     made = objective(data, reference, tokenizer, window=2000)
     gaps = {piece for piece, text in enumerate(tokenizer.pieces) if text.startswith("N")}
     with_gaps = sum(

@@ -1,6 +1,8 @@
 """Inputs of pretraining, its objective, and what it is measured on."""
 
 import itertools
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,8 @@ from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.training.batches import Batch, by_length
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import train
-from tests.cli.command import invoke
-from tests.golden.messages import fails
+from tests.cli.command import Run, invoke, refused
+from tests.golden.messages import fails, message
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -380,6 +382,36 @@ def test_what_can_t_be_evaluated_is_refused(
     with fails(UsageError):
         evaluate_pretraining(model, tokens, tmp_path / "bits.tsv", baselines=tmp_path / "a.npz", alone=True)
     assert not (tmp_path / "bits.tsv").exists()
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def swap(path: Path) -> None:
+    """Exchange two offsets, which changes neither the number of them nor the ends."""
+    offsets = np.load(path)
+    offsets[[3, 4]] = offsets[[4, 3]]
+    np.save(path, offsets)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("train/tokens.bin", flip), ("train/documents.npy", swap), ("valid/sentences.npy", swap)],
+)
+def test_a_damaged_store_is_refused_before_it_begins(
+    tiny_config: Path, tmp_path: Path, run: Run, name: str, damage: Callable[[Path], None]
+) -> None:
+    tokens = tmp_path / "tokens"
+    shutil.copytree(load_config(tiny_config).paths.tokens, tokens)
+    damage(tokens / name)
+    written = ("-o", tmp_path / "model", "--checkpoint-dir", tmp_path / "checkpoints")
+    result = run("pretrain", tiny_config, "--tokens", tokens, *written)
+    message(refused(result, 1), tokens / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens"]
 
 
 def test_inputs_of_the_default_length_need_positions_as_well(tmp_path: Path) -> None:

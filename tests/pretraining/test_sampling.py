@@ -26,14 +26,14 @@ DOCUMENTS = {
     "of many lengths": [[7] * count for count in range(1, 24)] * 3,
     "one long, others short": [[10] * 40] + [[10] * 4] * 50,
     "all long": [[9, 11, 13] * 20] * 12,
-    "of one sentence each": [[length] for length in range(3, 90)],
+    "sentences": [[length] for length in range(3, 90)],
     "only one": [[8, 12] * 25],
     "only one, of less than four inputs": [[6] * 30],
 }
 
 
 class Numbered(NamedTuple):
-    """A store whose tokens are their own places."""
+    """A store in memory, whose tokens are their own places unless others are given."""
 
     directory: Path
     tokens: np.ndarray
@@ -81,6 +81,7 @@ def test_lengths_do_not_tell_what_follows(name: str, tokenizer: DnaTokenizer) ->
     labels = np.array([pair.follows for pair in pairs])
     assert abs(labels.mean() - 0.5) < 0.03
     a, b = (np.array([len(pair[part]) for pair in pairs]) for part in (0, 1))
+    assert name != "all long" or {*(a + b)} == {TOKENS - 3}
     for figure in (a, b, a + b, b - a, b / a):
         assert auroc(labels, figure).value == pytest.approx(0.5, abs=0.035)
     for length in np.unique(a):
@@ -126,23 +127,13 @@ def test_every_sentence_with_room_begins_an_input(name: str, tokenizer: DnaToken
     reached = {place for pair in pairs for part in pair[:2] for place in part}
     share = PairSampler(store, tokenizer, TOKENS).share
     assert len(reached) / len(store.tokens) == pytest.approx(share, abs=0.02)
-    assert share > 0.95 or name == "of one sentence each"
+    assert share > 0.95 or name == "sentences"
 
 
-def test_long_documents_fill_the_input(tokenizer: DnaTokenizer) -> None:
-    pairs = drawn(Numbered.of(DOCUMENTS["all long"]), tokenizer)
-    assert {len(pair.a) + len(pair.b) for pair in pairs} == {TOKENS - 3}
-
-
-@pytest.mark.parametrize("documents", [[[1], [1], [1]], [[50]], [[3, 40, 3]], [[2, 2]]])
-def test_one_document_that_is_too_short_is_refused(
-    documents: list[list[int]], tokenizer: DnaTokenizer
-) -> None:
-    with fails(DataError, "numbered"):
-        PairSampler(Numbered.of(documents), tokenizer, TOKENS)
-
-
-def test_an_empty_store_is_refused(tokenizer: DnaTokenizer) -> None:
+def test_one_document_that_is_too_short_and_an_empty_store_are_refused(tokenizer: DnaTokenizer) -> None:
+    for documents in ([[1], [1], [1]], [[50]], [[3, 40, 3]], [[2, 2]]):
+        with fails(DataError, "numbered"):
+            PairSampler(Numbered.of(documents), tokenizer, TOKENS)
     empty = Numbered(Path("numbered"), np.zeros(0, int), np.zeros(1, int), np.zeros(1, int))
     for sampler in (SegmentSampler, PairSampler):
         with fails(DataError, "numbered"):
@@ -163,23 +154,13 @@ def test_the_log_says_what_share_is_out_of_reach(
         assert (rank == 0) == all(part in line for part in ("inputs of 23 tokens", "50%", "numbered"))
 
 
-# What is measured on lies where something can be predicted, and a figure that is no number stays one
-
+# What is measured on
 
 ALONE = World(0, 1, torch.device("cpu"))
 FEW = 18  # of an input, 16 of them the store's
 
 
-class Made(NamedTuple):
-    """A store in memory, of one sentence."""
-
-    directory: Path
-    tokens: np.ndarray
-    sentences: np.ndarray
-    documents: np.ndarray
-
-
-Make = Callable[[str], Made]
+Make = Callable[[str], Numbered]
 
 
 @pytest.fixture
@@ -187,17 +168,17 @@ def make(tokenizer: DnaTokenizer) -> Make:
     """A store of inputs, a letter each: b of bases, n of N, l of bases and then N."""
     (gap,) = tokenizer.encode("N")
 
-    def made(letters: str) -> Made:
+    def made(letters: str) -> Numbered:
         rows = np.random.default_rng(0).choice(tokenizer.base_ids, (len(letters), FEW - 2))
         for row, letter in zip(rows, letters, strict=True):
             row[{"b": FEW, "n": 0, "l": (FEW - 2) // 2}[letter] :] = gap
         size = rows.size
-        return Made(Path("held-out"), rows.ravel(), np.array([0, size]), np.array([0, 1]))
+        return Numbered(Path("held-out"), rows.ravel(), np.array([0, size]), np.array([0, 1]))
 
     return made
 
 
-def chosen(store: Made, tokenizer: DnaTokenizer, count: int, *, causal: bool = False) -> list[int]:
+def chosen(store: Numbered, tokenizer: DnaTokenizer, count: int, *, causal: bool = False) -> list[int]:
     """Numbers of the inputs that are measured on; each has something to predict."""
     held_out = HeldOut.draw(store, tokenizer, FEW, count, pairs=False, causal=causal)
     assert all(len(own) for own in held_out.places)

@@ -48,21 +48,13 @@ def heard() -> Iterator[list[int]]:
     signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize(
-    ("limit", "seconds"),
-    [("00:00:30", 30), ("23:30:00", 84_600), ("2-12:00:00", 216_000), ("100:00:01", 360_001)],
-)
-def test_time_limits(limit: str, seconds: int) -> None:
-    assert time_of_end(limit) - time.time() == pytest.approx(seconds, abs=1)
-
-
-@pytest.mark.parametrize("limit", ["", "30", "1:2:3", "00:60:00", "00:00:75", "-1:00:00", "1 day", "٣:00:00"])
-def test_what_is_no_time_limit_is_refused(limit: str) -> None:
-    with fails(UsageError):
-        time_of_end(limit)
-
-
-def test_a_slurm_job_says_itself_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_limits_and_the_end_of_a_slurm_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {"00:00:30": 30, "23:30:00": 84_600, "2-12:00:00": 216_000, "100:00:01": 360_001}
+    for limit, seconds in limits.items():
+        assert time_of_end(limit) - time.time() == pytest.approx(seconds, abs=1)
+    for limit in ("", "30", "1:2:3", "00:60:00", "00:00:75", "-1:00:00", "1 day", "٣:00:00"):
+        with fails(UsageError):
+            time_of_end(limit)
     end = int(time.time()) + 3600
     for text, expected in ((str(end), end), ("0", float("inf")), ("Unknown", float("inf"))):
         monkeypatch.setenv("SLURM_JOB_END_TIME", text)
@@ -85,9 +77,7 @@ def test_sigterm_is_a_wish_and_one_that_comes_later_ends_at_once(
         assert heard == [signal.SIGTERM]
     os.kill(os.getpid(), signal.SIGTERM)
     assert len(heard) == 2
-
-
-def test_a_signal_that_the_caller_has_ignored_stays_ignored(heard: list[int]) -> None:
+    # One that the caller has ignored stays ignored.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with Stopping() as wish:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -158,12 +148,6 @@ def test_a_limit_that_is_too_short_lets_each_start_make_a_step(
     store = opened(tmp_path)
     assert train_network(network, Curve(), CONFIG, store, short).step == 12
     assert (weights(network), lines(store)) == undisturbed
-
-
-def test_nothing_is_saved_of_a_training_that_has_diverged(tmp_path: Path, heard: list[int]) -> None:
-    with fails(DataError):
-        run(opened(tmp_path), terminated(8, broken(8)))
-    assert state_of(opened(tmp_path))["progress"]["step"] == 6
 
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path: Path) -> None:
@@ -254,7 +238,10 @@ def test_weights_that_are_no_numbers_are_neither_measured_nor_saved(
         assert left(tmp_path) == 4
 
 
+@pytest.mark.usefixtures("heard")
 def test_nothing_is_saved_of_them_when_the_training_is_stopped(tmp_path: Path) -> None:
+    ended(terminated(8, broken(8)), tmp_path / "broken", 8)
+    assert left(tmp_path / "broken") == 6
     ended(terminated(5, falling(5)), tmp_path, 5)
     assert left(tmp_path) == 4
     with pytest.raises(Stopped):
@@ -267,11 +254,7 @@ def test_nothing_is_saved_of_them_when_the_training_is_stopped(tmp_path: Path) -
 def test_figures_that_are_no_numbers_end_a_training(tmp_path: Path, name: str, value: float) -> None:
     ended(Curve(auroc=0.5, **{name: value}), tmp_path, 4, name, value, evaluate_every=4)
     assert left(tmp_path) == 2
-
-
-def test_a_figure_may_not_be_defined(tmp_path: Path) -> None:
-    """As an AUROC where validation holds one class."""
-    run(opened(tmp_path), Curve(loss=1.0, auroc=math.nan))
+    run(opened(tmp_path), Curve(loss=1.0, auroc=math.nan))  # where validation holds one class
 
 
 @pytest.mark.parametrize(("step", "expected"), [(1, 0), (3, 0), (4, 2), (7, 4), (8, 6)])
@@ -282,14 +265,11 @@ def test_weights_whose_next_loss_is_no_number_are_not_gone_on_from(
     for _ in range(2):
         ended(Curve(change=broken(step)), tmp_path, step)
         assert left(tmp_path) == expected
-
-
-def test_a_checkpoint_that_was_gone_on_from_in_vain_does_not_stay(tmp_path: Path) -> None:
-    """Whoever wrote it was killed right after that."""
-    run(opened(tmp_path), Curve(6))
-    assert left(tmp_path) == 6
-    ended(Curve(change=broken(7)), tmp_path, 7)
-    assert left(tmp_path) == 4
+    # Also where whoever wrote it was killed right after that.
+    run(opened(tmp_path / "killed"), Curve(6))
+    assert left(tmp_path / "killed") == 6
+    ended(Curve(change=broken(7)), tmp_path / "killed", 7)
+    assert left(tmp_path / "killed") == 4
 
 
 def test_all_processes_agree(tmp_path: Path) -> None:
@@ -370,20 +350,17 @@ def test_rows_are_cut_by_length_and_none_is_lost(lengths: list[int], parts: int)
         assert padded <= sum(len(part) * max(part) for part in in_order)
 
 
-class Sums:
-    """A loss whose parts are of rows; lengths as of promoter windows with and without N."""
+class Sums(Curve):
+    """Lengths as of promoter windows with and without N."""
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         rng = np.random.default_rng((step, first))
         return batch_of(rng.integers(20, 200, count).tolist(), step)
 
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        return take_rows(batch, rows)
-
 
 def test_a_step_in_micro_batches_has_less_padding_and_the_same_rows() -> None:
     config = TrainingConfig(steps=5, batch_size=32, grad_accumulation=8)
-    for step, batches in prefetched(Sums(), config, ALONE, 0):  # type: ignore[arg-type]
+    for step, batches in prefetched(Sums(), config, ALONE, 0):
         whole = Sums().batch(step, 0, 32)
         assert sum(batch["ids"].sum() for batch in batches) == whole["ids"].sum()
         assert sum(batch["lengths"].sum() for batch in batches) == whole["lengths"].sum()
@@ -392,29 +369,19 @@ def test_a_step_in_micro_batches_has_less_padding_and_the_same_rows() -> None:
         assert computed - tokens < 0.35 * (in_order - tokens)
 
 
-class Several(World):
-    """One of a number of processes, with no others beside it."""
-
-    def sum(self, values: dict[str, float]) -> dict[str, float]:
-        return values
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, accumulate: int) -> None:
     parts: list[list[int]] = []
 
-    class Numbered:
-        def batch(self, step: int, first: int, count: int) -> dict[str, torch.Tensor]:
+    class Numbered(Curve):
+        def batch(self, step: int, first: int, count: int) -> Batch:
             return {"lengths": torch.arange(first, first + count)}
-
-        def part(self, batch: dict[str, torch.Tensor], rows: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"lengths": batch["lengths"][rows]}
 
     config = TrainingConfig(steps=1, batch_size=25, grad_accumulation=accumulate)
     for rank in range(size):
-        here = Several(rank, size, torch.device("cpu"))
-        ((_, batches),) = prefetched(Numbered(), config, here, 0)  # type: ignore[arg-type]
+        here = World(rank, size, torch.device("cpu"))
+        ((_, batches),) = prefetched(Numbered(), config, here, 0)
         own = [batch["lengths"].tolist() for batch in batches]
         assert len(own) == accumulate
         assert accumulate == 1 or [*chain(*own)] == sorted(chain(*own), reverse=True)
