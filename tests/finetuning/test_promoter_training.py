@@ -287,7 +287,7 @@ def test_predictions_are_the_regression_s(run: Run, tiny_config: Path, tmp_path:
         assert (tmp_path / "d.parquet").read_bytes() == (tmp_path / "p.parquet").read_bytes()
 
 
-def test_other_baselines_and_unaligned_sequences_are_refused(
+def test_other_baselines_and_unaligned_windows_are_refused(
     run: Run, tiny_config: Path, tmp_path: Path
 ) -> None:
     """Of such a data set `windows.json` tells it; k-mers are counted all the same."""
