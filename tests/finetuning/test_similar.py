@@ -181,12 +181,8 @@ def test_no_relative_of_a_promoter_window_crosses_a_split(home: Path, tmp_path: 
         assert table["similarity"].max() < 0.4
     whole, kept = (pd.read_parquet(path / "windows.parquet") for path in (before, tmp_path / "kept"))
     info = json.loads((tmp_path / "kept/windows.json").read_text())
-    names = (
-        "similarity",
-        "training windows left out for likeness",
-        "training promoters like a held-out window",
-    )
-    similarity, left_out, promoters = (info[name] for name in names)
+    similarity, left_out = info["similarity"], info["training windows left out for likeness"]
+    promoters = info["training promoters like a held-out window"]
     assert similarity == 0.4 and left_out == len(whole) - len(kept) and promoters >= 3
     # Test and validation are the same, and so are the windows of training that are kept.
     key = ["contig", "start", "end", "negative_set", "pair"]
