@@ -100,11 +100,11 @@ class PromoterObjective:
         self.turns = np.where(self.windows.promoter, -1, self.windows.variants)
         sizes = np.bincount(self.turns[self.turns >= 0])
         epoch_size = int((self.turns < 0).sum()) + int(sizes.min() if len(sizes) else 0)
-        self.epochs = Epochs(self.config.seed, epoch_size, self._epoch)
 
-    def _epoch(self, number: int) -> npt.NDArray[np.intp]:
-        """Indices of an epoch's windows: every promoter, and one of its negatives by turns."""
-        return np.flatnonzero((self.turns < 0) | (self.turns == number % (self.turns.max() + 1)))
+        def epoch(number: int) -> npt.NDArray[np.intp]:
+            return np.flatnonzero((self.turns < 0) | (self.turns == number % (self.turns.max() + 1)))
+
+        self.epochs = Epochs(self.config.seed, epoch_size, epoch)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         chosen = self.epochs.indices(step * self.config.batch_size + first, count)

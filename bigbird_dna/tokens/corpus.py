@@ -96,8 +96,21 @@ def iter_documents(segments: Sequence[Interval], plan: DocumentPlan, seed: int) 
     """
     for number in range(plan.passes):
         for segment in segments:
-            reverse = plan.strands == "both" and number % 2 == 1
-            yield from _pass(segment, plan, generator(seed, segment, number), reverse)
+            rng, reverse = generator(seed, segment, number), plan.strands == "both" and number % 2 == 1
+            latest = min(plan.max_start_offset, max(0, len(segment) - plan.sentence_bases[1]))
+            start = int(rng.integers(0, latest + 1))
+            # Positions of the other strand count from the segment's end, others on the contig.
+            before = 0 if reverse else segment.start
+            ends = before + sentence_ends(start, len(segment), plan.sentence_bases, rng)
+            start += before
+            low, high = plan.sentences_per_document
+            taken = 0
+            while taken < len(ends):
+                size = int(rng.integers(low, high + 1))
+                own = tuple(ends[taken : taken + size].tolist())
+                yield Document(segment.contig, start, own, segment.end if reverse else None)
+                start = own[-1]
+                taken += size
 
 
 def sentence_ends(
@@ -120,25 +133,6 @@ def generator(seed: int, segment: Interval, number: int) -> np.random.Generator:
     name = f"{segment.contig}:{segment.start + 1}-" if segment.start else segment.contig
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return np.random.default_rng([seed, int.from_bytes(digest, "little"), number])
-
-
-def _pass(
-    segment: Interval, plan: DocumentPlan, rng: np.random.Generator, reverse: bool
-) -> Iterator[Document]:
-    latest = min(plan.max_start_offset, max(0, len(segment) - plan.sentence_bases[1]))
-    start = int(rng.integers(0, latest + 1))
-    # Positions of the other strand count from the segment's end, others on the contig.
-    before = 0 if reverse else segment.start
-    ends = before + sentence_ends(start, len(segment), plan.sentence_bases, rng)
-    start += before
-    low, high = plan.sentences_per_document
-    taken = 0
-    while taken < len(ends):
-        size = int(rng.integers(low, high + 1))
-        own = tuple(ends[taken : taken + size].tolist())
-        yield Document(segment.contig, start, own, segment.end if reverse else None)
-        start = own[-1]
-        taken += size
 
 
 MAX_N = 0.5  # sentences with a larger share of N are left out of corpus and stores

@@ -155,13 +155,20 @@ class TokenStore:
                 f"{directory / 'store.json'}: vocabulary is {info['vocabulary']}, the tokenizer's is "
                 f"{tokenizer.vocabulary}: tokenize again"
             )
-        tokens = _map_tokens(directory / "tokens.bin", info)
+        path, dtype = directory / "tokens.bin", np.dtype(info["dtype"]).newbyteorder("<")
+        if not path.is_file():
+            raise DataError(f"{path}: no such file")
+        size, expected = path.stat().st_size, info["tokens"] * dtype.itemsize
+        if size != expected:
+            raise DataError(f"{path}: damaged: {size} bytes, {expected} expected")
+        # As a plain array: slices of memory-map objects are several times slower to make.
+        tokens = np.asarray(np.memmap(path, dtype, "r")) if size else np.empty(0, dtype)
         if verify:
             verify_files(directory, info)
             if (largest := int(tokens.max(initial=0))) >= info["vocabulary"]:
                 raise DataError(
-                    f"{directory / 'tokens.bin'}: token {largest} is outside the vocabulary of "
-                    f"{info['vocabulary']}: tokenize again"
+                    f"{path}: token {largest} is outside the vocabulary of {info['vocabulary']}: "
+                    "tokenize again"
                 )
         sentences = _map_offsets(directory / "sentences.npy", info["sentences"], info["tokens"], verify)
         documents = _map_offsets(directory / "documents.npy", info["documents"], info["sentences"], verify)
@@ -294,19 +301,6 @@ class _Encoder:
             skipped_sentences,
             skipped_bases,
         )
-
-
-def _map_tokens(path: Path, info: StoreInfo) -> NDArray[np.unsignedinteger]:
-    dtype = np.dtype(info["dtype"]).newbyteorder("<")
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    size, expected = path.stat().st_size, info["tokens"] * dtype.itemsize
-    if size != expected:
-        raise DataError(f"{path}: damaged: {size} bytes, {expected} expected")
-    if not size:
-        return np.empty(0, dtype)
-    # As a plain array: slices of memory-map objects are several times slower to make.
-    return np.asarray(np.memmap(path, dtype, "r"))
 
 
 def _map_offsets(path: Path, count: int, last: int, verify: bool) -> NDArray[np.int64]:
