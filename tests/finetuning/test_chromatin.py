@@ -23,12 +23,9 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
-from bigbird_dna.model.batching import bin_rows
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.registry.change import combine_models
-from bigbird_dna.scoring.region_scores import bins_of, predict_regions
-from bigbird_dna.scoring.regions import Region, bed_regions
 from bigbird_dna.tokens import dna as tokenizers
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.batches import Batch
@@ -232,29 +229,6 @@ def test_neighboring_bins_are_bins_of_the_same_contig_and_split(made: Made) -> N
     np.testing.assert_array_equal(theirs, back[found])
 
 
-def test_bins_cover_the_tokens_whose_middle_they_hold(made: Made) -> None:
-    sequence = made.reference.fetch(made.data.windows(200, [50])[0])
-    bins = np.array([[0, 40, 160]])
-    for positions in (200, 20):
-        rows = bin_rows(made.tokenizer, [sequence], bins, 40, positions)
-        ids = rows.ids[0]
-        assert len(ids) <= positions and ids[0] == made.tokenizer.cls_id and ids[-1] == made.tokenizer.sep_id
-        whole = made.tokenizer.encode_with_offsets(sequence)
-        middles = (whole.offsets[1:] + whole.offsets[:-1]) / 2
-        first = 0
-        if len(whole.ids) > positions - 2:
-            first = next(
-                i for i in range(len(whole.ids)) if (whole.ids[i:][: positions - 2] == ids[1:-1]).all()
-            )
-        for start, (begin, end) in zip(bins[0], rows.spans[0], strict=True):
-            inside = np.flatnonzero((middles >= start) & (middles < start + 40)) - first + 1
-            inside = inside[(inside >= 1) & (inside < len(ids) - 1)]
-            if len(inside):
-                assert (begin, end) == (inside[0], inside[-1] + 1)
-            else:
-                assert 1 <= begin < end <= len(ids) - 1
-
-
 def test_training_windows_hold_their_labels(made: Made) -> None:
     """On either strand and moved, the bins of a batch still cover the motif their label says."""
     objective = objective_of(made, settings().chromatin)
@@ -321,9 +295,8 @@ def test_a_narrower_window_learns_from_as_many_bins_and_each_member_has_a_seed(m
 
 
 def test_bin_layers_train_and_predict(made: Made, tmp_path: Path) -> None:
-    train_model(
-        made, tmp_path / "m", settings(model={"bin_layers": 1}, training={"bins_per_window": 5, "steps": 20})
-    )
+    config = settings(model={"bin_layers": 1}, training={"bins_per_window": 5, "steps": 20})
+    train_model(made, tmp_path / "m", config)
     model = load_chromatin_model(tmp_path / "m")
     rows = made.data.rows("test")[:10]
     values = predict_bins([model], made.data, made.reference, rows)
@@ -345,30 +318,6 @@ def test_bin_layers_train_and_predict(made: Made, tmp_path: Path) -> None:
 def test_keys_that_do_not_go_together(keys: dict[str, Any]) -> None:
     with fails(ConfigError):
         settings(**keys)
-
-
-def test_regions_are_predicted_by_their_bins(made: Made, model_dir: Path, tmp_path: Path) -> None:
-    model = load_chromatin_model(model_dir)
-    bed = tmp_path / "regions.bed"
-    bed.write_text("#x\nc\t400\t440\tfirst\nc\t380\t500\nc\t0\t10\tedge\n")
-    regions = list(bed_regions(bed, made.reference))
-    assert [region.name for region in regions] == ["first", "c:380-500", "edge"]
-    assert bins_of(regions[1], 40) == [380, 420, 460]
-    assert bins_of(Region("c", 410, 430, ""), 40) == [400]
-
-    arguments = {"window": 200, "bin_size": 40, "max_n": 0.5}
-    predict = model.window_probabilities
-    found = list(predict_regions(regions, made.reference, predict, **arguments))
-    one_by_one = [
-        next(predict_regions([Region("c", s, s + 40, "")], made.reference, predict, **arguments))
-        for s in (380, 420, 460)
-    ]
-    np.testing.assert_allclose(
-        found[1].probabilities, np.max([one.probabilities for one in one_by_one], axis=0), atol=1e-5
-    )
-    assert found[2].note == "contig_edge" and found[0].note == "."
-    strict = list(predict_regions(regions, made.reference, predict, **{**arguments, "max_n": 0.1}))
-    assert strict[2].probabilities is None and "too_many_n" in strict[2].note
 
 
 def test_mean_probability_survives_large_logits() -> None:
