@@ -29,7 +29,7 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Intervals
 from tests.cli.command import Run, invoke, refused
 from tests.conftest import REPOSITORY
-from tests.data.leaks import whole_splits
+from tests.data.test_leaks import whole_splits
 from tests.golden.messages import fails, message
 from tests.toys import written
 

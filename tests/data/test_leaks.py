@@ -5,6 +5,7 @@ Also where training, validation and test are regions of one contig.
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +16,11 @@ import pandas as pd
 import pytest
 import yaml
 
+from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.config import NEGATIVE_SETS, Config, PromoterWindowsConfig, load_config
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.data.negatives import draw_candidates
-from bigbird_dna.data.predictions import POSITIVE
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import open_assembly
@@ -31,17 +33,100 @@ from bigbird_dna.tokens.encode import tokenize, train_tokenizer, write_token_sta
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 from tests.conftest import REPOSITORY
-from tests.data.leaks import (
-    by_split,
-    crossing_copies,
-    crossing_overlaps,
-    crossing_pairs,
-    near_duplicates,
-    whole_splits,
-)
 from tests.golden.messages import fails
 from tests.tiny_run import SETTINGS as TINY
 from tests.toys import Demo, random_dna, written
+
+K = 16
+SHARE = 0.5
+"""Of a window's k-mers among those of another split's windows: from this on it is near a duplicate."""
+
+
+def crossing_pairs(rows: pd.DataFrame) -> list[int]:
+    """Pairs with windows in several splits."""
+    splits = rows.groupby("pair")["split"].nunique()
+    return [int(pair) for pair in splits.index[splits > 1]]
+
+
+def crossing_overlaps(rows: pd.DataFrame) -> list[tuple[str, int]]:
+    """Where windows (contig start end split) of different splits share a base."""
+    found = []
+    for contig, own in rows.groupby("contig"):
+        ends: dict[str, int] = {}  # furthest, by split
+        for start, end, split in own.sort_values("start")[["start", "end", "split"]].itertuples(index=False):
+            if any(furthest > start for other, furthest in ends.items() if other != split):
+                found.append((str(contig), int(start)))
+            ends[split] = max(ends.get(split, 0), end)
+    return found
+
+
+def by_split(rows: pd.DataFrame, sequences: Sequence[str]) -> dict[str, list[str]]:
+    """The sequences of each split, further negatives with the others of theirs."""
+    return {
+        split: [sequences[row] for row in own]
+        for split, own in rows.groupby(whole_splits(rows)).indices.items()
+    }
+
+
+def whole_splits(rows: pd.DataFrame) -> pd.Series:
+    """The split of each row; a further negative is in that of its promoter."""
+    return rows["split"].replace({further: split for split, further in EXTRA_NEGATIVES.items()})
+
+
+def crossing_copies(sequences: Mapping[str, Sequence[str]]) -> int:
+    """Held-out windows that share `SHARE` of their k-mers with one training window, of either strand."""
+    learnt = list(sequences["train"])
+    words, known = _kmers(learnt)
+    found = 0
+    for split, other, number in near_duplicates(sequences):
+        if other != "train":
+            continue
+        own, own_known = _kmers([sequences[split][number]])
+        shared = (np.isin(words, own[own_known]) & known).sum(axis=1)
+        # Only those that may: a training window of one repeated word has it many times.
+        for row in np.flatnonzero(shared >= SHARE * own_known.sum()).tolist():
+            if np.isin(own[own_known], words[row][known[row]]).mean() >= SHARE:
+                found += 1
+                break
+    return found
+
+
+def near_duplicates(sequences: Mapping[str, Sequence[str]]) -> list[tuple[str, str, int]]:
+    """Split, other split and number of each window that shares `SHARE` of its k-mers with the other's.
+
+    Sequences have one length. A k-mer and its reverse complement are one. The k-mers of the other split are
+    taken together: a window that is near no window of it by this count is near none.
+    """
+    kmers = {split: _kmers(texts) for split, texts in sequences.items()}
+    found = []
+    for other, (words, known) in kmers.items():
+        together = np.sort(words[known])
+        for split, (own, own_known) in kmers.items():
+            if split == other or not len(together):
+                continue
+            place = np.searchsorted(together, own).clip(max=len(together) - 1)
+            shared = ((together[place] == own) & own_known).sum(axis=1)
+            near = shared >= SHARE * own_known.sum(axis=1).clip(1)
+            found += [(split, other, number) for number in np.flatnonzero(near).tolist()]
+    return found
+
+
+def _kmers(sequences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The k-mer at each place of sequences of one length, (N, L - K + 1), and whether it has no N."""
+    codes = base_codes(sequences)
+    places = codes.shape[1] - K + 1
+    known = np.ones((len(codes), places), bool)
+    strands = []
+    for strand in (codes, other_strand(codes)):
+        words = np.zeros((len(codes), places), np.uint64)
+        for offset in range(K):
+            column = strand[:, offset : offset + places]
+            words = words * np.uint64(4) + (column & 3)
+        strands.append(words)
+    for offset in range(K):
+        known &= codes[:, offset : offset + places] < 4
+    return np.minimum(strands[0], strands[1][:, ::-1]), known
+
 
 SETS = [name for name in NEGATIVE_SETS if name != "user"]
 CODING = [(contig, start) for contig in ("one", "two", "three") for start in range(360, 11_000, 600)]

@@ -22,7 +22,7 @@ from bigbird_dna.genome.reference import Reference, prepare_reference, write_fas
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
 from bigbird_dna.genome.similarity import Pairs, alignment_scores
 from tests.conftest import REPOSITORY
-from tests.data.leaks import by_split, crossing_copies, crossing_overlaps, crossing_pairs, whole_splits
+from tests.data.test_leaks import by_split, crossing_copies, crossing_overlaps, crossing_pairs, whole_splits
 from tests.genome.homology.test_nearest import mutated
 from tests.golden.messages import fails
 from tests.toys import label_bins
