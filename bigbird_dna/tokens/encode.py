@@ -23,10 +23,10 @@ from bigbird_dna.genome.regions import format_named_region
 from bigbird_dna.genome.sequence import Interval, Locus, inside, reverse_complement, window_around
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import Segment, Split, Splits
-from bigbird_dna.tokens.corpus import DocumentPlan, sample_sentences
+from bigbird_dna.tokens.corpus import DocumentPlan, ordered_map, sample_sentences
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.store import build_store, ordered_map
+from bigbird_dna.tokens.store import build_store
 from bigbird_dna.tokens.text import load_tokenizer
 
 CHUNK = 10_000  # bp encoded at a time

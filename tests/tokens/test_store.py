@@ -26,10 +26,9 @@ from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import BigBirdDnaError, DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement, whole_contigs
-from bigbird_dna.tokens.corpus import DocumentPlan, iter_documents
+from bigbird_dna.tokens.corpus import DocumentPlan, iter_documents, ordered_map
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.store import TokenStore, build_store, ordered_map
-from bigbird_dna.tokens.store_writer import own_checksum
+from bigbird_dna.tokens.store import TokenStore, build_store, own_checksum
 from tests.golden.messages import fails
 
 PLAN = DocumentPlan(passes=2, max_start_offset=300, sentence_bases=(40, 80), sentences_per_document=(5, 9))

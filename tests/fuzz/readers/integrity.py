@@ -33,8 +33,7 @@ from bigbird_dna.model.settings import (
 )
 from bigbird_dna.model.weights import KEY, RECORD
 from bigbird_dna.tokens.corpus import DocumentPlan
-from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.tokens.store_writer import own_checksum
+from bigbird_dna.tokens.store import TokenStore, build_store, own_checksum
 from bigbird_dna.training.batches import make_optimizer
 from bigbird_dna.training.checkpoints import CheckpointStore, Lock
 from bigbird_dna.training.log import Progress, TrainingLog
