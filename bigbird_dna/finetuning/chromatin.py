@@ -26,9 +26,9 @@ from bigbird_dna.model.chromatin import row_logits
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import FinetuningTask
+from bigbird_dna.training.loop import Batch, Epochs, take_rows
 from bigbird_dna.training.task import TrainingResult
 
 # Axes: N windows, K bins of a window, T tracks.

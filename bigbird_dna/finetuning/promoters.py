@@ -43,9 +43,9 @@ from bigbird_dna.model.promoter import (
 )
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import FinetuningTask
+from bigbird_dna.training.loop import Batch, Epochs, take_rows
 from bigbird_dna.training.task import TrainingResult
 
 VALIDATION_WINDOWS = 2000

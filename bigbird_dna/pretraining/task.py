@@ -30,8 +30,8 @@ from bigbird_dna.pretraining.sampling import HeldOut, PairSampler, Sampler, Toke
 from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, next_tokens
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
-from bigbird_dna.training.batches import Batch, take_rows
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch, take_rows
 from bigbird_dna.training.task import ModelTask, TrainingResult
 
 INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a batch's tensors

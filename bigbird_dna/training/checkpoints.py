@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, make_parent
 from bigbird_dna.errors import ModelError, UsageError, error_text, shortened
-from bigbird_dna.training.batches import fresh_moments
 from bigbird_dna.training.log import LOG, Progress
 
 _NAME = b"bigbird-dna checkpoint, SHA-256 "
@@ -179,6 +178,18 @@ def _take(
     # Its settings are those of the configuration, whatever the checkpoint says.
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     return progress, computed
+
+
+def fresh_moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+    """What an optimiser keeps of a parameter, as it is before the first step; on the parameter's device."""
+    step = torch.zeros((), device=parameter.device)
+    if not isinstance(optimizer, torch.optim.Adafactor):
+        first, second = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        return {"step": step, "exp_avg": first, "exp_avg_sq": second}
+    if parameter.dim() < 2:
+        return {"step": step, "variance": torch.zeros_like(parameter)}
+    rows, columns = parameter[..., :1], parameter[..., :1, :]
+    return {"step": step, "row_var": torch.zeros_like(rows), "col_var": torch.zeros_like(columns)}
 
 
 def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:

@@ -8,14 +8,14 @@ import gc
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.config import TrainingConfig
@@ -23,7 +23,6 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.packed_layers import compiled_layers
-from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
 
 LOG = "training.jsonl"
@@ -126,7 +125,9 @@ def _step(line: str) -> int | None:
     return step if type(step) is int else None
 
 
-def log_duration(network: nn.Module, batches: list[Batch], steps: int, world: World) -> None:
+def log_duration(
+    network: nn.Module, batches: Sequence[Mapping[str, Tensor]], steps: int, world: World
+) -> None:
     """Say before the first step on a CPU, where large networks take years, how long all will take."""
     if world.device.type != "cpu":
         return

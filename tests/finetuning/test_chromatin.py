@@ -28,8 +28,8 @@ from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.registry.change import combine_models
 from bigbird_dna.tokens import dna as tokenizers
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import train
 from tests.golden.messages import fails
 from tests.toys import MOTIFS, label_bins, write_motif_genome

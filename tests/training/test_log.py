@@ -27,7 +27,6 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.training import log, loop
-from bigbird_dna.training.batches import Batch, take_rows
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.log import (
@@ -38,7 +37,7 @@ from bigbird_dna.training.log import (
     matrix_rate,
     training_seconds,
 )
-from bigbird_dna.training.loop import train_network
+from bigbird_dna.training.loop import Batch, take_rows, train_network
 from tests.golden.messages import fails, message
 from tests.training.curve import ALONE, Curve, fresh
 

@@ -21,17 +21,17 @@ from torch import Tensor, nn
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError, DataError, Stopped, UsageError
 from bigbird_dna.training import distributed
-from bigbird_dna.training.batches import (
+from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments, read_checkpoint, write_checkpoint
+from bigbird_dna.training.distributed import Stopping, World, time_of_end, world
+from bigbird_dna.training.loop import (
     Batch,
     by_length,
-    fresh_moments,
     learning_rate,
     make_optimizer,
+    prefetched,
     take_rows,
+    train_network,
 )
-from bigbird_dna.training.checkpoints import CheckpointStore, read_checkpoint, write_checkpoint
-from bigbird_dna.training.distributed import Stopping, World, time_of_end, world
-from bigbird_dna.training.loop import prefetched, train_network
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.training.curve import ALONE, CONFIG, Curve, fresh, opened, run, state_of, weights

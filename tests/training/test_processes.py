@@ -26,9 +26,9 @@ from bigbird_dna.pretraining import task as pretraining
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training import loop
-from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.checkpoints import CheckpointStore, fingerprint
 from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import ModelTask, checkpoint_store
 from tests.cli.command import Run, invoke
 from tests.conftest import REPOSITORY

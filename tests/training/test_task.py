@@ -26,11 +26,11 @@ from torch import nn
 
 from bigbird_dna.config import OptimizerConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.checkpoints import CheckpointStore, Keep, Lock, UnusableCheckpoint, read_checkpoint
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.initialization import Initialization
 from bigbird_dna.training.log import Progress
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import Task, TrainingResult, fit, train
 from tests.golden.messages import fails, message
 from tests.training.curve import CONFIG, Curve, fresh, opened, run, state_of

@@ -28,9 +28,9 @@ from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.papers.comparators.interface import Comparator, NetworkSettings
-from bigbird_dna.training.batches import Batch, Epochs
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch, Epochs
 from bigbird_dna.training.task import Training, TrainingResult, fit
 
 # Axes: B windows, L bases.

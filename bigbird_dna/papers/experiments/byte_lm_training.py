@@ -29,8 +29,8 @@ from bigbird_dna.papers.experiments.byte_lm_files import (
     read_imagenet64,
     read_wiki40b,
 )
-from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import Task, TrainingResult, write_network
 
 # Axes: B batch, L symbols, N inputs (of a stream: symbols), V kinds of symbols, D hidden width.

@@ -19,8 +19,8 @@ from bigbird_dna.errors import UsageError, check_choice
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.papers.experiments import listops, pathfinder
 from bigbird_dna.papers.experiments.long_range_sequences import OFFSET, SPLITS, Sequences
-from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch, Epochs, take_rows
 from bigbird_dna.training.task import Task, TrainingResult, write_network
 
 # Axes: N sequences, B of a batch, L tokens, C classes.

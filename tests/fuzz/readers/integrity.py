@@ -34,9 +34,9 @@ from bigbird_dna.model.settings import (
 from bigbird_dna.model.weights import KEY, RECORD
 from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.store import TokenStore, build_store, own_checksum
-from bigbird_dna.training.batches import make_optimizer
 from bigbird_dna.training.checkpoints import CheckpointStore, Lock
 from bigbird_dna.training.log import Progress, TrainingLog
+from bigbird_dna.training.loop import make_optimizer
 from tests.fuzz.containers import NPY, SAFETENSORS, ZIP
 from tests.fuzz.reader import Files, Reader, made, put
 from tests.fuzz.readers.arrays import file_bytes
