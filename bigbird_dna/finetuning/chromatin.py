@@ -270,15 +270,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
     def write(
         self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
     ) -> dict[str, Any]:
-        progress = trained.progress
-        metrics = {
-            "valid": measured,
-            "training": {
-                "steps": progress.step,
-                "tokens_seen": progress.tokens,
-                "examples": len(self.learned),
-            },
-        }
+        metrics = {"valid": measured, "training": {**trained.effort, "examples": len(self.learned)}}
         provenance = {
             "configuration": stage_values(self.run, "chromatin"),
             "member": self.member,

@@ -292,11 +292,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         """The model directory, with predictions and the calibration that these ask for."""
         predictions, members = measured
         metrics: dict[str, Any] = {split: split_metrics(predictions, split) for split in ("valid", "test")}
-        metrics["training"] = {
-            "steps": trained.progress.step,
-            "tokens_seen": trained.progress.tokens,
-            "examples": int(self.windows.labels[self.learned].sum()),
-        }
+        metrics["training"] = {**trained.effort, "examples": int(self.windows.labels[self.learned].sum())}
         if members is not None:
             metrics["ensemble"] = members._asdict()
         calibration = fit_predictions(predictions, self.section.calibration.method)

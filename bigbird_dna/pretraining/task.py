@@ -258,13 +258,7 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
     ) -> dict[str, Any]:
         data = {split: store.info for split, store in self.stores.items()}
-        metrics = {
-            **measured,
-            "split": "valid",
-            "steps": trained.progress.step,
-            "tokens_seen": trained.progress.tokens,
-            "parameters": trained.parameters,
-        }
+        metrics = {**measured, "split": "valid", **trained.effort, "parameters": trained.parameters}
         provenance = {
             "configuration": stage_values(self.run, "pretraining"),
             "data": data,

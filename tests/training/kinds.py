@@ -13,10 +13,6 @@ from bigbird_dna.config import load_config, parse_config
 from bigbird_dna.errors import Stopped
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.promoters import PromoterTask
-from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.building import build_dataset
-from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
-from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.pretraining.task import PretrainingTask
@@ -25,7 +21,7 @@ from bigbird_dna.training import loop
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.task import Task
 from bigbird_dna.training.task import train as train_task
-from tests.toys import MOTIFS, region_splits, write_motif_genome
+from tests.toys import MOTIFS, label_bins, write_motif_genome
 
 KINDS = ("pretraining", "promoters", "chromatin")
 STEPS = 20
@@ -48,14 +44,7 @@ def make_chromatin(home: Path) -> Path:
     reference = Reference(home / "reference.fa.gz")
     pieces = (reference.fetch(Interval("a", start, start + 500)) for start in range(0, 11_000, 500))
     DnaTokenizer.train(pieces, home / "tokenizer.model", 24, 4)
-    source = BinSource(
-        reference,
-        load_assembly("demo"),
-        [Track(name, "TF", file=home / f"peaks/{name}.bed") for name in MOTIFS],
-        region_splits(reference.contigs, load_assembly("demo"), valid=["b"], test=["c"]),
-        Labelling(bin_size=40, window=206, max_n=1.0, negative_fraction=0.4, min_positives=1),
-    )
-    build_dataset(home / "data", source)
+    label_bins(home, {name: home / f"peaks/{name}.bed" for name in MOTIFS}, "b", "c", negatives=0.4)
     return home
 
 

@@ -154,7 +154,6 @@ ENCODER = EncoderConfig(
 )
 # torch's own, while it traces.
 REMARKS = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch")
-HERE = World(0, 1, torch.device("cpu"))
 
 
 class Rows:
@@ -187,7 +186,7 @@ def trained(home: Path, encoder: EncoderConfig = ENCODER, **more: Any) -> Encode
     torch.manual_seed(0)
     network = Encoder(encoder)
     store = CheckpointStore(home, {"a": 1})
-    train_network(network, Rows(), config, store, HERE)
+    train_network(network, Rows(), config, store, ALONE)
     return network
 
 
