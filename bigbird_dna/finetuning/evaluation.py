@@ -60,12 +60,8 @@ def promoter_baseline(
 
     `DataError` where windows are not aligned or differ in length, which the baseline `position` needs.
     """
-    origin = read_origin(windows) if baseline == POSITION else None
-    if origin is not None and not origin.aligned:
-        raise DataError(
-            f"{windows}: the baseline 'position' needs sequences that are aligned at the transcription start "
-            "site, and these are not"
-        )
+    if baseline == POSITION:
+        check_aligned(windows)
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
     sequences = window_sequences(reference, data.rows, config.seed)
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
@@ -75,6 +71,16 @@ def promoter_baseline(
     )
     model.fit([sequences[row] for row in rows], data.labels[rows])
     write_predictions(output, held_out_predictions(data, sequences, model.predict))
+
+
+def check_aligned(windows: Path) -> None:
+    """`DataError` where the windows are sequences that are not aligned at a common position."""
+    origin = read_origin(windows)
+    if origin is not None and not origin.aligned:
+        raise DataError(
+            f"{windows}: the baseline 'position' needs sequences that are aligned at the transcription start "
+            "site, and these are not"
+        )
 
 
 def held_out_predictions(
