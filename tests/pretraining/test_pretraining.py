@@ -26,7 +26,7 @@ from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining import task
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining, training_documents
-from bigbird_dna.pretraining.sampling import Example, HeldOut, PairSampler, SegmentSampler, document_bounds
+from bigbird_dna.pretraining.sampling import Example, HeldOut, SegmentSampler, document_bounds
 from bigbird_dna.pretraining.task import (
     SIZE,
     PretrainingObjective,
@@ -80,21 +80,6 @@ def places(store: TokenStore, ids: np.ndarray) -> list[int]:
     stored = np.asarray(store.tokens)
     starts = np.flatnonzero(stored[: len(stored) - len(ids) + 1] == ids[0])
     return [int(start) for start in starts if np.array_equal(stored[start : start + len(ids)], ids)]
-
-
-def test_pairs_fill_the_input_and_half_of_them_follow(
-    stores: dict[str, TokenStore], tokenizer: DnaTokenizer
-) -> None:
-    sampler = PairSampler(stores["train"], tokenizer, 96)
-    rng = np.random.default_rng(0)
-    drawn = [sampler.draw(rng) for _ in range(600)]
-    lengths = np.array([len(example.ids) for example in drawn])
-    assert lengths.max() <= 96 and np.mean(lengths == 96) > 0.8
-    assert abs(np.mean([example.follows for example in drawn]) - 0.5) < 0.08
-    for example in drawn[:50]:
-        a, b = example.ids[1 : example.first - 1], example.ids[example.first : -1]
-        assert len(a) and len(b) and places(stores["train"], a) and places(stores["train"], b)
-        assert bool(places(stores["train"], np.concatenate([a, b]))) == example.follows
 
 
 def test_segments_fill_the_input_and_come_from_everywhere(
@@ -234,6 +219,13 @@ def test_one_token_is_hidden_at_a_time(
         assert example.first == together.inputs[row[number]].first
 
 
+def untrained(objective: PretrainingObjective, tiny_config: Path) -> torch.nn.Module:
+    config = load_config(tiny_config).encoder
+    torch.manual_seed(0)
+    encoder = config.model_copy(update={"vocabulary": objective.tokenizer.vocabulary})
+    return build_network(encoder, PretrainingSettings()).eval()
+
+
 def test_bits_are_those_of_each_token_however_they_are_shared_out(
     objective: PretrainingObjective, tiny_config: Path
 ) -> None:
@@ -255,18 +247,7 @@ def test_bits_are_those_of_each_token_however_they_are_shared_out(
             expected = -chances.gather(1, labels[:, None])[:, 0].numpy()
             assert whole.bits[first : first + len(own)] == pytest.approx(expected, abs=1e-4)
             first += len(own)
-
-
-def untrained(objective: PretrainingObjective, tiny_config: Path) -> torch.nn.Module:
-    config = load_config(tiny_config).encoder
-    torch.manual_seed(0)
-    encoder = config.model_copy(update={"vocabulary": objective.tokenizer.vocabulary})
-    return build_network(encoder, PretrainingSettings()).eval()
-
-
-def test_an_untrained_network_knows_about_nothing(objective: PretrainingObjective, tiny_config: Path) -> None:
-    """Uniform predictions cost log2(vocabulary) bits a token, the oracle for bits per base."""
-    network = untrained(objective, tiny_config)
+    # Of one that knows nothing, uniform predictions cost log2(vocabulary) bits a token.
     with torch.no_grad():
         network.encoder.embeddings.token.weight.zero_()  # all scores are products with these
     with torch.inference_mode():

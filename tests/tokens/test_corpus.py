@@ -264,9 +264,7 @@ def test_sentences_of_n_are_left_out(make_reference: Callable[..., Reference]) -
     assert set(text) == {"A", "N"}  # half is allowed, two thirds are not
     assert not sample(reference, whole_contigs({"c": 1200}), 100, (30, 30))
     assert not sample(reference, [], 100)
-
-
-def test_only_the_segments_that_are_asked_for(make_reference: Callable[..., Reference]) -> None:
+    # Only the segments that are asked for.
     reference = make_reference(a="A" * 500 + "C" * 700 + "G" * 300 + "T" * 500)
     segments = [Interval("a", 0, 500), Interval("a", 1200, 1500)]
     text = "".join(sample(reference, segments))
@@ -322,9 +320,7 @@ def test_counts_are_those_of_the_tokens(reference: Reference, tokenizer: DnaToke
     assert [found["contigs"][name]["split"] for name in "abc"] == ["train", "test", None]
     assert found["tokenizer_sha256"] == tokenizer.sha256
     assert found["regions"] == {}
-
-
-def test_use_of_pieces(reference: Reference, tokenizer: DnaTokenizer) -> None:
+    # The use of pieces.
     found = tokenizer_statistics(reference, contigs_of(reference, a="train"), tokenizer)
     ids = ids_of(reference, tokenizer, "a")
     assert found["pieces"]["of_bases"] == len(tokenizer.base_ids)
@@ -359,15 +355,10 @@ def test_promoters_are_read_on_their_strand(
     complement = sequence[1501:2501][::-1].translate(str.maketrans("ACGT", "TGCA"))
     tokens = len(tokenizer.encode(sequence[500:1500])) + len(tokenizer.encode(complement))
     assert region["tokens"] == tokens
-
-
-def test_without_bases_there_is_no_ratio(
-    make_reference: Callable[..., Reference], tokenizer: DnaTokenizer
-) -> None:
+    # Without bases there is no ratio.
     reference = make_reference(gap="N" * 60, a="A")
-    found = tokenizer_statistics(
-        reference, contigs_of(reference, gap="train", a="test"), tokenizer, promoters=[]
-    )
+    parts = contigs_of(reference, gap="train", a="test")
+    found = tokenizer_statistics(reference, parts, tokenizer, promoters=[])
     assert found["splits"]["train"]["bases_per_token"] is None
     assert found["splits"]["train"]["n_tokens"] == 10
     assert found["splits"]["test"]["bases_per_token"] == 1
