@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
-from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -259,11 +258,15 @@ def read_checkpoint(path: Path) -> Any:
     """What a file holds, on the CPU; `UnusableCheckpoint` if it is damaged, or not made of data alone."""
     try:
         with path.open("rb") as stream:
-            _check(stream)
-            start = stream.tell()
+            line = stream.read(_LINE)
+            if line[: len(_NAME)] != _NAME or line[-1:] != b"\n" or len(line) < _LINE:
+                raise UnusableCheckpoint("damaged: it doesn't begin as a checkpoint does")
+            if hashlib.file_digest(stream, "sha256").hexdigest().encode() != line[len(_NAME) : -1]:
+                raise UnusableCheckpoint("damaged: it doesn't have its own sha256")
+            stream.seek(_LINE)
             if stream.read(len(_ZIP)) != _ZIP:
                 raise UnusableCheckpoint("damaged: it holds no checkpoint")
-            stream.seek(start)
+            stream.seek(_LINE)
             # weights_only: tensors and plain containers, never code.
             return torch.load(stream, map_location="cpu", weights_only=True)
     except UnusableCheckpoint:
@@ -272,16 +275,6 @@ def read_checkpoint(path: Path) -> Any:
         raise UnusableCheckpoint(f"can't be read: {error.strerror}") from None
     except Exception as error:  # what unpickling raises is without number
         raise UnusableCheckpoint(f"damaged, or not made of data alone: {error_text(error)}") from None
-
-
-def _check(stream: BufferedReader) -> None:
-    """Leave the stream where the content begins, which has the checksum of the first line."""
-    line = stream.read(_LINE)
-    if line[: len(_NAME)] != _NAME or line[-1:] != b"\n" or len(line) < _LINE:
-        raise UnusableCheckpoint("damaged: it doesn't begin as a checkpoint does")
-    if hashlib.file_digest(stream, "sha256").hexdigest().encode() != line[len(_NAME) : -1]:
-        raise UnusableCheckpoint("damaged: it doesn't have its own sha256")
-    stream.seek(_LINE)
 
 
 class _Digest:
