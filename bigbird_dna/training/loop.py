@@ -6,7 +6,6 @@ and the step alone. Axes: N rows of a process, n those of a micro-batch, L token
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError, Stopped
+from bigbird_dna.model.inference import ahead
 from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments
 from bigbird_dna.training.distributed import Stopping, World, autocast
 from bigbird_dna.training.log import (
@@ -325,15 +325,8 @@ def prefetched(
         chosen = by_length(whole["lengths"], [more * size for size in sizes])
         return [pinned(objective.part(whole, rows), world.device) for rows in chosen]
 
-    if first_step >= config.steps:
-        return
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        upcoming = pool.submit(make, first_step)
-        for step in range(first_step, config.steps):
-            batches = upcoming.result()
-            if step + 1 < config.steps:
-                upcoming = pool.submit(make, step + 1)
-            yield step, batches
+    steps = range(first_step, config.steps)
+    yield from zip(steps, ahead(make, steps, None), strict=True)
 
 
 def _share_moments(optimizer: torch.optim.Optimizer, world: World) -> None:
