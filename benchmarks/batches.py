@@ -37,8 +37,8 @@ from bigbird_dna.tokens.corpus import sample_sentences
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import load_tokenizer
-from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch
 
 HUMAN = "hg19/chr22_1-22000000.fa.gz"  # below $BIGBIRD_DNA_DATA
 SIMULATED = 2.0  # megabases

@@ -19,7 +19,7 @@ from bigbird_dna.attention import Route
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
 from bigbird_dna.huggingface.configuration import ARCHITECTURES, TIED, huggingface_config, huggingface_name
 from bigbird_dna.model.heads import PretrainingNetwork
-from bigbird_dna.training.batches import make_optimizer
+from bigbird_dna.training.loop import make_optimizer
 
 FIRST_ORDINARY = 5  # ids below are special
 IGNORED = -100  # the label of a position that isn't masked, as HuggingFace has it

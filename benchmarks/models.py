@@ -29,9 +29,9 @@ from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.promoter import PromoterRows, promoter_probabilities
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.training.batches import make_optimizer
 from bigbird_dna.training.distributed import autocast
 from bigbird_dna.training.log import freed_memory_kept, matrix_rate, training_seconds
+from bigbird_dna.training.loop import make_optimizer
 
 TOKENS, SEQUENCES = 128, 64  # of a training step
 WINDOW, WINDOWS, ANCHOR = 400, 64, 0.75  # bp; windows of a call

@@ -14,7 +14,7 @@ from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.model.batching import BinRows, pad
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.piece_model import encode_rows, open_model
-from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.loop import Batch
 
 # Axes: N windows, K bins of a window.
 

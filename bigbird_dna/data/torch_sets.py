@@ -157,17 +157,11 @@ class PromoterWindows(_Windows):
 
     Parameters
     ----------
-    data
-        The data set's directory.
-    reference
-        FASTA of the data set, indexed, plain or bgzip.
     negative_set
         One of those that the data set has: genomic, permuted, substituted.
     seed
         Of the configuration that made the data set. Derived negatives are made from it, others need none.
-    split
-        train, valid or test; None: all.
-    form, tokenizer
+    data, reference, split, form, tokenizer
         As of `TrackWindows`.
 
     Attributes

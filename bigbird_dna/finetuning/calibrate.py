@@ -45,15 +45,8 @@ PREDICTIONS = "predictions.parquet"
 RAW, CALIBRATED = "raw", "calibrated"
 RATES = (0.01, 0.05, 0.1, 0.2, 0.5)
 COLUMNS = (
-    *(
-        "fdr",
-        "prior",
-        "threshold",
-        "expected_fdr",
-        "empirical_fdr",
-        "empirical_fdr_low",
-        "empirical_fdr_high",
-    ),
+    *("fdr", "prior", "threshold", "expected_fdr"),
+    *("empirical_fdr", "empirical_fdr_low", "empirical_fdr_high"),
     *("recall", "promoters", "negatives", "note"),
 )
 _MOST_CONTIGS = 50  # that the file names

@@ -26,9 +26,9 @@ from bigbird_dna.model.chromatin import row_logits
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import FinetuningTask
+from bigbird_dna.training.loop import Batch, Epochs, take_rows
 from bigbird_dna.training.task import TrainingResult
 
 # Axes: N windows, K bins of a window, T tracks.
@@ -270,15 +270,7 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
     def write(
         self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
     ) -> dict[str, Any]:
-        progress = trained.progress
-        metrics = {
-            "valid": measured,
-            "training": {
-                "steps": progress.step,
-                "tokens_seen": progress.tokens,
-                "examples": len(self.learned),
-            },
-        }
+        metrics = {"valid": measured, "training": {**trained.effort, "examples": len(self.learned)}}
         provenance = {
             "configuration": stage_values(self.run, "chromatin"),
             "member": self.member,

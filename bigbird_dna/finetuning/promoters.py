@@ -42,9 +42,9 @@ from bigbird_dna.model.promoter import (
 )
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import FinetuningTask
+from bigbird_dna.training.loop import Batch, Epochs, take_rows
 from bigbird_dna.training.task import TrainingResult
 
 VALIDATION_WINDOWS = 2000
@@ -99,11 +99,11 @@ class PromoterObjective:
         self.turns = np.where(self.windows.promoter, -1, self.windows.variants)
         sizes = np.bincount(self.turns[self.turns >= 0])
         epoch_size = int((self.turns < 0).sum()) + int(sizes.min() if len(sizes) else 0)
-        self.epochs = Epochs(self.config.seed, epoch_size, self._epoch)
 
-    def _epoch(self, number: int) -> npt.NDArray[np.intp]:
-        """Indices of an epoch's windows: every promoter, and one of its negatives by turns."""
-        return np.flatnonzero((self.turns < 0) | (self.turns == number % (self.turns.max() + 1)))
+        def epoch(number: int) -> npt.NDArray[np.intp]:
+            return np.flatnonzero((self.turns < 0) | (self.turns == number % (self.turns.max() + 1)))
+
+        self.epochs = Epochs(self.config.seed, epoch_size, epoch)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         chosen = self.epochs.indices(step * self.config.batch_size + first, count)
@@ -291,11 +291,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
         """The model directory, with predictions and the calibration that these ask for."""
         predictions, members = measured
         metrics: dict[str, Any] = {split: split_metrics(predictions, split) for split in ("valid", "test")}
-        metrics["training"] = {
-            "steps": trained.progress.step,
-            "tokens_seen": trained.progress.tokens,
-            "examples": int(self.windows.labels[self.learned].sum()),
-        }
+        metrics["training"] = {**trained.effort, "examples": int(self.windows.labels[self.learned].sum())}
         if members is not None:
             metrics["ensemble"] = members._asdict()
         calibration = fit_predictions(predictions, self.section.calibration.method)

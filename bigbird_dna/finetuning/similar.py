@@ -14,7 +14,7 @@ from bigbird_dna.config import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import BinWindows, checked_window
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
-from bigbird_dna.data.similar import BOUNDS, SIMILARITY, Strata, nearest_schema, similar_rows
+from bigbird_dna.data.similar import SIMILARITY, Strata, nearest_schema, similar_rows
 from bigbird_dna.disk.atomic import check_writable, write_array
 from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.disk.outputs import check_output
@@ -60,10 +60,8 @@ def _write(
 
 def _log_similarities(what: str, table: pd.DataFrame) -> None:
     """Log how many windows of a table are how similar to their nearest one."""
-    strata = Strata(BOUNDS)
-    numbers = strata.numbers(table[SIMILARITY].to_numpy())
-    counts = np.bincount(numbers, minlength=len(strata.names))
-    parts = ", ".join(f"{count:,} {name}" for name, count in zip(strata.names, counts.tolist(), strict=True))
+    _, *strata = Strata().parts(table[SIMILARITY].to_numpy())
+    parts = ", ".join(f"{int(rows.sum()):,} {name}" for name, rows in strata)
     log(f"{len(table):,} {what}; similarity of the nearest training window: {parts}")
 
 
@@ -79,16 +77,6 @@ def find_nearest(held_out: Path, training: Path, output: Path) -> pd.DataFrame:
     table = _write(output, pd.DataFrame({"name": [*queries]}), {"nearest": [*others]}, found)
     _log_similarities(f"records of {held_out.name}", table)
     return table
-
-
-_NEAREST_PROMOTER = {
-    "contig": "nearest_contig",
-    "start": "nearest_start",
-    "end": "nearest_end",
-    "strand": "nearest_strand",
-    "negative_set": "nearest_set",
-    "label": "nearest_label",
-}
 
 
 def find_nearest_promoters(
@@ -119,7 +107,9 @@ def find_nearest_promoters(
     pairs = baseline.pairs([sequences[row] for row in held_out.tolist()])
     rows = data.rows.drop(columns="name").assign(label=data.labels)
     queries = rows.iloc[held_out].reset_index(drop=True)
-    others = {name: rows[column].to_numpy()[training] for column, name in _NEAREST_PROMOTER.items()}
+    columns = ("contig", "start", "end", "strand", "negative_set", "label")
+    names = {column: f"nearest_{column.removeprefix('negative_')}" for column in columns}
+    others = {names[column]: rows[column].to_numpy()[training] for column in columns}
     table = _write(output, queries, others, pairs.nearest(len(held_out)))
     if predictions is not None:
         probabilities = baseline.predict_pairs(pairs, len(held_out))[:, 0]

@@ -100,12 +100,13 @@ def narrowed(device: torch.device) -> Callable[[], Any]:
     return lambda: torch.autocast(device.type, dtype=dtype)
 
 
-def ahead(make: Callable[[T], R], items: Iterable[T], device: torch.device) -> Iterator[R]:
-    """What `make` gives of each item, in their order; on a GPU a thread makes the next one meanwhile.
+def ahead(make: Callable[[T], R], items: Iterable[T], device: torch.device | None) -> Iterator[R]:
+    """What `make` gives of each item, in their order; on a GPU, or where no device is named, a thread
+    makes the next one meanwhile.
 
     An error of it comes where its result would.
     """
-    if device.type not in AHEAD_OF:
+    if device is not None and device.type not in AHEAD_OF:
         yield from map(make, items)
         return
     upcoming: deque[Future[R]] = deque()

@@ -23,13 +23,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
 from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, CHOOSING_BASES
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
 from bigbird_dna.baselines.tokens import evenly
@@ -40,24 +38,22 @@ from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.reference import Reference, find_contigs
-from bigbird_dna.genome.sequence import UNKNOWN, Interval
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.batching import run_rows
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import BASES, Tokenizer, require_dna
+from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes
+
 
 CHOOSING = 4000  # spans of other contigs that orders of Markov models are chosen on
 CHOOSING_SEGMENT, CHOOSING_SHARE = 10_000, 10  # bp; each tenth one chooses
 LONGEST_SPAN = 5  # bp: each base more takes four times as long, and as much memory
 INPUTS = 512  # run together, about: their scores are held at once
 _LETTERS = np.frombuffer(b"ACGTN", np.uint8)
-_CODES = np.full(256, UNKNOWN, np.uint8)
-_CODES[_LETTERS] = range(5)
 
-Codes = NDArray[np.uint8]  # A 0, C 1, G 2, T 3, N 4
-Windows = Codes  # (N, context + span + context)
+Codes = NDArray[np.uint8]  # A 0, C 1, G 2, T 3, N 4; of windows (N, context + span + context)
 Bits = NDArray[np.float64]
 Ids = NDArray[np.int32]
 
@@ -93,7 +89,10 @@ def compare_pretraining(
         wanted, left_out = (find_contigs(names, file) for names in (contigs, exclude))
         others = file.contigs.keys() - {*wanted, *left_out}
         rest = [name for name in file.contigs if name in others]
-        compared, learned = ([_read_contig(file, name) for name in names] for names in (wanted, rest))
+        compared, learned = (
+            [base_codes(file.fetch(Interval(name, 0, file.contigs[name]))) for name in names]
+            for names in (wanted, rest)
+        )
     drawn = draw_spans(compared, span=span, context=context, count=spans, seed=(seed, 0))
     if len(drawn.windows) < spans:
         raise DataError(
@@ -173,7 +172,7 @@ class SpanBaselines(NamedTuple):
     markov: Markov
     orders: dict[str, int]  # by predictor
 
-    def bits(self, windows: Windows, context: int) -> dict[str, Bits]:
+    def bits(self, windows: Codes, context: int) -> dict[str, Bits]:
         """Bits (N,) of the spans in the middle of windows, by predictor: given the left context, or both."""
         return {
             name: _bits(self.markov, windows, context, order, both=name == BASES_BOTH)
@@ -181,7 +180,7 @@ class SpanBaselines(NamedTuple):
         }
 
 
-def fit_span_baselines(contigs: Sequence[Codes], choosing: Windows, context: int) -> SpanBaselines:
+def fit_span_baselines(contigs: Sequence[Codes], choosing: Codes, context: int) -> SpanBaselines:
     """Learn from contigs, both strands; strengths and orders are chosen on the tenth of `parts`, whose
     windows with at least one span are `choosing`, and which is counted in the end. No order is tried whose
     contexts would outnumber the bases many times."""
@@ -202,7 +201,7 @@ def fit_span_baselines(contigs: Sequence[Codes], choosing: Windows, context: int
     return SpanBaselines(whole, orders)
 
 
-def _bits(markov: Markov, windows: Windows, context: int, order: int, *, both: bool) -> Bits:
+def _bits(markov: Markov, windows: Codes, context: int, order: int, *, both: bool) -> Bits:
     """Bits (N,) of the middle of windows; an N behind each ends what is known."""
     if not len(windows):
         return np.zeros(0)
@@ -229,12 +228,6 @@ class Drawn(NamedTuple):
     def span(self) -> int:
         """Bases of a span."""
         return int(self.windows.shape[1]) - 2 * self.context
-
-
-def _read_contig(reference: Reference, contig: str) -> Codes:
-    """Base codes of a contig."""
-    text = reference.fetch(Interval(contig, 0, reference.contigs[contig]))
-    return _CODES[np.frombuffer(text.encode(), np.uint8)]
 
 
 def draw_spans(

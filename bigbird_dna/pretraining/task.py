@@ -27,11 +27,11 @@ from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.sampling import HeldOut, PairSampler, Sampler, Tokens, document_bounds, sampler
-from bigbird_dna.tokens.interface import NOT_MASKED, Masked, Tokenizer, mask_tokens, next_tokens
+from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, next_tokens
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
-from bigbird_dna.training.batches import Batch, take_rows
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch, take_rows
 from bigbird_dna.training.task import ModelTask, TrainingResult
 
 INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a batch's tensors
@@ -95,7 +95,11 @@ class PretrainingObjective:
         for seed in seeds:
             rng = np.random.default_rng(seed)
             example = drawn_by.draw(rng)
-            hidden = self._hidden(example.ids, rng)
+            if self.causal:
+                hidden = next_tokens(example.ids, self.tokenizer)
+            else:
+                fraction, span = self.config.mask_fraction, self.config.mask_span
+                hidden = mask_tokens(example.ids, rng, fraction, self.tokenizer, mean_span=span)
             rows.append(hidden.inputs)
             targets.append(hidden.labels)
             firsts.append(example.first)
@@ -114,14 +118,6 @@ class PretrainingObjective:
             "labels": labels.flatten()[masked],
             "next_sentence": torch.tensor(classes),
         }
-
-    def _hidden(self, ids: NDArray[np.integer], rng: np.random.Generator) -> Masked:
-        """An input and what is predicted where."""
-        if self.causal:
-            return next_tokens(ids, self.tokenizer)
-        return mask_tokens(
-            ids, rng, self.config.mask_fraction, self.tokenizer, mean_span=self.config.mask_span
-        )
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
         width = batch["ids"].shape[1]
@@ -262,13 +258,7 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
     ) -> dict[str, Any]:
         data = {split: store.info for split, store in self.stores.items()}
-        metrics = {
-            **measured,
-            "split": "valid",
-            "steps": trained.progress.step,
-            "tokens_seen": trained.progress.tokens,
-            "parameters": trained.parameters,
-        }
+        metrics = {**measured, "split": "valid", **trained.effort, "parameters": trained.parameters}
         provenance = {
             "configuration": stage_values(self.run, "pretraining"),
             "data": data,

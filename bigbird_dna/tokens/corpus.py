@@ -1,4 +1,4 @@
-"""Contigs as documents of sentences (paper App. F.1), and a sample of them to train the tokenizer on.
+"""Contigs as documents of sentences (paper App. F.1), a sample to train the tokenizer on, and processes.
 
 For each contig, or segment of one that is divided among splits, a number of passes: a pass starts at a random
 base near its 5' end and runs to its end. A document is a random number of sentences; a sentence is a random
@@ -8,14 +8,23 @@ know that DNA means the same read from either side. The paper doesn't say that i
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n
 
@@ -96,8 +105,21 @@ def iter_documents(segments: Sequence[Interval], plan: DocumentPlan, seed: int) 
     """
     for number in range(plan.passes):
         for segment in segments:
-            reverse = plan.strands == "both" and number % 2 == 1
-            yield from _pass(segment, plan, generator(seed, segment, number), reverse)
+            rng, reverse = generator(seed, segment, number), plan.strands == "both" and number % 2 == 1
+            latest = min(plan.max_start_offset, max(0, len(segment) - plan.sentence_bases[1]))
+            start = int(rng.integers(0, latest + 1))
+            # Positions of the other strand count from the segment's end, others on the contig.
+            before = 0 if reverse else segment.start
+            ends = before + sentence_ends(start, len(segment), plan.sentence_bases, rng)
+            start += before
+            low, high = plan.sentences_per_document
+            taken = 0
+            while taken < len(ends):
+                size = int(rng.integers(low, high + 1))
+                own = tuple(ends[taken : taken + size].tolist())
+                yield Document(segment.contig, start, own, segment.end if reverse else None)
+                start = own[-1]
+                taken += size
 
 
 def sentence_ends(
@@ -120,25 +142,6 @@ def generator(seed: int, segment: Interval, number: int) -> np.random.Generator:
     name = f"{segment.contig}:{segment.start + 1}-" if segment.start else segment.contig
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return np.random.default_rng([seed, int.from_bytes(digest, "little"), number])
-
-
-def _pass(
-    segment: Interval, plan: DocumentPlan, rng: np.random.Generator, reverse: bool
-) -> Iterator[Document]:
-    latest = min(plan.max_start_offset, max(0, len(segment) - plan.sentence_bases[1]))
-    start = int(rng.integers(0, latest + 1))
-    # Positions of the other strand count from the segment's end, others on the contig.
-    before = 0 if reverse else segment.start
-    ends = before + sentence_ends(start, len(segment), plan.sentence_bases, rng)
-    start += before
-    low, high = plan.sentences_per_document
-    taken = 0
-    while taken < len(ends):
-        size = int(rng.integers(low, high + 1))
-        own = tuple(ends[taken : taken + size].tolist())
-        yield Document(segment.contig, start, own, segment.end if reverse else None)
-        start = own[-1]
-        taken += size
 
 
 MAX_N = 0.5  # sentences with a larger share of N are left out of corpus and stores
@@ -179,3 +182,71 @@ def sample_sentences(
                 yield sentence[:missing]
                 missing -= len(sentence)
         used += count
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_AHEAD = 8  # items a process that are under way or waiting to be taken
+
+_function: Callable[[Any], Any] | None = None  # of a worker process, set once when it starts
+
+
+def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
+    """Yield `function(item)` for every item, in order, by spawned processes, or in this one.
+
+    `function` is pickled once a process and items once each. `items` is read only a few items ahead of what
+    has been taken: memory is bounded.
+    """
+    if workers <= 1:
+        yield from map(function, items)
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=_start, initargs=(function,))
+    pending: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            with _interrupts_held_back():
+                pending.append(pool.submit(_run, item))
+            if len(pending) >= _AHEAD * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool:
+        raise BigBirdDnaError(
+            "a worker process ended abruptly, perhaps for lack of memory: try fewer threads"
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """For processes that are started meanwhile, until they answer for themselves."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start(function: Callable[[Any], Any]) -> None:
+    global _function
+    # An interrupt from the keyboard reaches every process; the parent alone answers it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    _function = function
+
+
+def _end_with_the_parent() -> None:
+    """A parent that is killed tells nobody, and this process would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _run(item: Any) -> Any:
+    assert _function is not None
+    return _function(item)

@@ -186,7 +186,8 @@ class DnaTokenizer(Tokenizer):
     def __init__(self, model: bytes, source: str = "tokenizer") -> None:
         """Open a serialized SentencePiece model; `source` names it in `ModelError`."""
         self._processor, opened = open_model(model, source)
-        _check_model(opened, source)
+        for fault in _faults(opened):
+            raise ModelError(f"{source}: not a tokenizer of DNA: {fault}")
         count = len(SPECIAL_PIECES)
         letters = [""] * count + opened.pieces[count:]
         self._scores, self._asked = opened.scores, 0  # letters to encode so far
@@ -331,31 +332,22 @@ def check_letters(sequence: str, where: str = "") -> None:
         )
 
 
-def _check_model(model: PieceModel, source: str) -> None:
-    """`ModelError` for a model without the pieces, or the use of them, of `DnaTokenizer.train`."""
+def _faults(model: PieceModel) -> Iterator[str]:
+    """What keeps a model from having the pieces, and the use of them, of `DnaTokenizer.train`."""
     pieces, specials = model.pieces, len(SPECIAL_PIECES)
     if tuple(pieces[:specials]) != SPECIAL_PIECES:
-        raise ModelError(
-            f"{source}: not a tokenizer of DNA: pieces 0 to 4 are "
-            f"{shortened(' '.join(pieces[:specials]))}, "
-            f"not {' '.join(SPECIAL_PIECES)}"
-        )
+        found = shortened(" ".join(pieces[:specials]))
+        yield f"pieces 0 to 4 are {found}, not {' '.join(SPECIAL_PIECES)}"
     for index, piece in enumerate(pieces[specials:], specials):
         if not piece or not (set(piece) <= set(BASES) or set(piece) == {"N"}):
-            raise ModelError(f"{source}: not a tokenizer of DNA: piece {index} is {shortened(repr(piece))}")
-    missing = sorted(set("ACGTN") - set(pieces))
-    if missing:
-        raise ModelError(f"{source}: not a tokenizer of DNA: no piece for {missing[0]}")
+            yield f"piece {index} is {shortened(repr(piece))}"
+    if missing := sorted(set("ACGTN") - set(pieces)):
+        yield f"no piece for {missing[0]}"
     if model.kind != ModelType.BPE or not model.plain:
-        raise ModelError(
-            f"{source}: not a tokenizer of DNA: it has no byte-pair encoding, or changes a text before"
-        )
+        yield "it has no byte-pair encoding, or changes a text before"
     wanted = [PieceType.CONTROL] * specials
     wanted[DnaTokenizer.unk_id] = PieceType.UNKNOWN
     wanted += [PieceType.USER_DEFINED if piece[0] == "N" else PieceType.NORMAL for piece in pieces[specials:]]
-    if model.types != wanted:
-        index = next(i for i, kind in enumerate(wanted) if kind != model.types[i])
-        raise ModelError(
-            f"{source}: not a tokenizer of DNA: piece {index} ({shortened(pieces[index])}) is of type "
-            f"{model.types[index]}, not {wanted[index]}"
-        )
+    for index, (kind, own) in enumerate(zip(wanted, model.types, strict=True)):
+        if kind != own:
+            yield f"piece {index} ({shortened(pieces[index])}) is of type {own}, not {kind}"

@@ -38,9 +38,9 @@ class Field(NamedTuple):
     start: int
 
 
-def read_fields(message: bytes, start: int = 0) -> Iterator[Field]:
-    """The fields of a message from byte `start` on; `ValueError` where it is no message."""
-    position = start
+def read_fields(message: bytes) -> Iterator[Field]:
+    """The fields of a message; `ValueError` where it is no message."""
+    position = 0
     while position < len(message):
         first = position
         tag, position = read_number(message, position)
@@ -186,10 +186,12 @@ class PieceModel(NamedTuple):
 
 def read_piece_model(content: bytes) -> PieceModel:
     """Check a serialised model; `ValueError` says in half a sentence what is wrong with it."""
-    pieces, types, scores, end = _read_usual_pieces(content)
-    parts = [content[:end]]
+    pieces: list[str] = []
+    types: list[int] = []
+    scores: list[float] = []
+    parts: list[bytes] = []
     specifications: dict[int, _Specification] = {}
-    for field in read_fields(content, end):
+    for field in read_fields(content):
         if field.number == _PIECES:
             if len(pieces) >= MOST_PIECES:
                 raise ValueError(f"more than {MOST_PIECES:,} pieces")
@@ -210,39 +212,6 @@ def read_piece_model(content: bytes) -> PieceModel:
     plain = not normalizer.get(_CHARACTER_MAP) and not normalizer.get(_DUMMY_PREFIX, 1)
     model_type = ModelType(int(trainer.get(_MODEL_TYPE, ModelType.UNIGRAM)))
     return PieceModel(pieces, types, scores, model_type, plain, b"".join(parts))
-
-
-def _read_usual_pieces(content: bytes) -> tuple[list[str], list[int], list[float], int]:
-    """The pieces that the content begins with, and where they end, if all are short and as usual: fast.
-
-    Empty where one isn't; they are then read one by one. A usual piece is its size, then text, score, and the
-    type unless it is NORMAL.
-    """
-    nothing: tuple[list[str], list[int], list[float], int] = [], [], [], 0
-    places, end, last = [], 0, len(content) - 1
-    while end < last and content[end] == _PIECES << 3 | BYTES and 8 <= content[end + 1] < 0x80:
-        places.append(end)
-        end += 2 + content[end + 1]
-    if not places or len(places) > MOST_PIECES or end > len(content):
-        return nothing
-    letters = np.frombuffer(content, np.uint8)
-    starts = np.array(places) + 4
-    sizes, lengths = letters[starts - 3].astype(np.int64), letters[starts - 1].astype(np.int64)
-    typed = sizes - lengths == 9
-    stops = starts + lengths
-    ends = starts - 2 + sizes
-    usual = (letters[starts - 2] == 1 << 3 | BYTES) & (lengths > 0) & (typed | (sizes - lengths == 7))
-    if not usual.all() or not (letters[stops] == 2 << 3 | FOUR_BYTES).all():
-        return nothing
-    if not (letters[ends[typed] - 2] == 3 << 3 | NUMBER).all():
-        return nothing
-    types = np.where(typed, letters[ends - 1], PieceType.NORMAL).tolist()
-    scores = letters[stops[:, None] + np.arange(1, 5)].copy().view("<f4")[:, 0].tolist()
-    slices = zip(starts.tolist(), stops.tolist(), strict=True)
-    try:
-        return [content[start:stop].decode() for start, stop in slices], types, scores, end
-    except UnicodeDecodeError:
-        return nothing
 
 
 def _read_piece(body: bytes, number: int) -> tuple[str, int, float]:

@@ -13,109 +13,182 @@ Sentences of one document are neighbors on the genome. A sentence with more than
 counted, and a document is divided there, so that neighbors remain neighbors.
 """
 
-import multiprocessing
-import os
 import re
-import signal
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, TypeVar
-
 import numpy as np
 from numpy.typing import NDArray
-
 from bigbird_dna.console import progress
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
-from bigbird_dna.errors import BigBirdDnaError, DataError, shortened
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement
 from bigbird_dna.genome.splits import name_parts
-from bigbird_dna.tokens.corpus import MAX_N, Document, DocumentPlan, iter_documents
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
-from bigbird_dna.tokens.store_writer import (
-    FORMAT,
-    EncodedDocument,
-    StoreInfo,
-    StoreWriter,
-    own_checksum,
-    read_info,
-    verify_files,
-)
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-_AHEAD = 8  # items a process that are under way or waiting to be taken
-
-_function: Callable[[Any], Any] | None = None  # of a worker process, set once when it starts
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple, NotRequired, Self, TypedDict, cast, get_args, get_type_hints
+from bigbird_dna.disk.json_files import read_json_within
+from bigbird_dna.errors import DataError, shortened
+from bigbird_dna.tokens.corpus import MAX_N, Document, DocumentPlan, iter_documents, ordered_map
 
 
-def ordered_map(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
-    """Yield `function(item)` for every item, in order, by spawned processes, or in this one.
-
-    `function` is pickled once a process and items once each. `items` is read only a few items ahead of what
-    has been taken: memory is bounded.
-    """
-    if workers <= 1:
-        yield from map(function, items)
-        return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_start, initargs=(function,))
-    pending: deque[Future[R]] = deque()
-    try:
-        for item in items:
-            with _interrupts_held_back():
-                pending.append(pool.submit(_run, item))
-            if len(pending) >= _AHEAD * workers:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    except BrokenProcessPool:
-        raise BigBirdDnaError(
-            "a worker process ended abruptly, perhaps for lack of memory: try fewer threads"
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+FORMAT = 1
+_MOST_BYTES = 1 << 25
 
 
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """For processes that are started meanwhile, until they answer for themselves."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+class StoreInfo(TypedDict):
+    """The content of `store.json`, with checksums of the other files and of itself."""
+
+    format: int
+    vocabulary: int
+    tokenizer_sha256: str
+    tokens_sha256: str
+    sentences_sha256: str
+    documents_sha256: str
+    dtype: str
+    documents: int
+    first_documents: int  # of them in the first pass, with both strands in the first of each
+    sentences: int
+    tokens: int
+    bases: int  # bp in the sentences, N included
+    skipped_sentences: int  # more than max_n of them N
+    skipped_bases: int
+    max_n: float
+    contigs: list[str]  # whole, but for those that `stretches` names
+    stretches: NotRequired[list[str]]  # named regions: all that is read of the contigs that are divided
+    passes: int
+    strands: str  # forward, or both: every second pass reads the reverse complement
+    max_start_offset: int
+    sentence_bases: list[int]
+    sentences_per_document: list[int]
+    seed: int
+    sha256: str  # of all that stands above, see `own_checksum`
 
 
-def _start(function: Callable[[Any], Any]) -> None:
-    global _function
-    # An interrupt from the keyboard reaches every process; the parent alone answers it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
-    _function = function
+def own_checksum(info: Mapping[str, Any]) -> str:
+    """SHA-256 of all other keys, in an order and a spelling that don't depend on the file's."""
+    rest = {key: value for key, value in info.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def _end_with_the_parent() -> None:
-    """A parent that is killed tells nobody, and this process would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+def read_info(path: Path) -> StoreInfo:
+    """The description at `path`; `DataError` if it is missing, damaged or contradicts its own checksum."""
+    if not path.is_file():
+        raise DataError(f"{path.parent}: not a token store (no {path.name})")
+    info = read_json_within(path, _MOST_BYTES, DataError, "not readable as JSON")
+    if not isinstance(info, dict) or info.get("format") != FORMAT:
+        raise DataError(f"{path}: not the description of a token store of format {FORMAT}")
+    _check_types(path, info)
+    if info["sha256"] != own_checksum(info):
+        raise DataError(f"{path}: damaged: it doesn't have its own sha256: tokenize again")
+    return cast(StoreInfo, info)
 
 
-def _run(item: Any) -> Any:
-    assert _function is not None
-    return _function(item)
+def _check_types(path: Path, info: dict[str, Any]) -> None:
+    types = get_type_hints(StoreInfo)
+    for key in info:
+        if key not in types:
+            raise DataError(f"{path}: unknown key {shortened(repr(key))}")
+    for key, kind in types.items():
+        if key not in info and key in StoreInfo.__required_keys__:
+            raise DataError(f"{path}: key {key!r} is missing")
+        if key in info and not _is_a(info[key], kind):
+            name = getattr(kind, "__origin__", kind).__name__
+            of = "".join(f" of {part.__name__}" for part in get_args(kind))
+            raise DataError(
+                f"{path}: {key} is {shortened(repr(info[key]))}, not a {name}{of}, or out of range"
+            )
+    if info["dtype"] not in ("uint16", "uint32"):
+        raise DataError(f"{path}: dtype is {shortened(repr(info['dtype']))}, not uint16 or uint32")
+
+
+def _is_a(value: object, kind: Any) -> bool:
+    """Whether a value of JSON is of a type of `StoreInfo`, a number from 0 to what 64 bits hold."""
+    if parts := get_args(kind):
+        return isinstance(value, list) and all(_is_a(one, parts[0]) for one in value)
+    if kind is str:
+        return isinstance(value, str)
+    numbers = (int, float) if kind is float else int
+    return isinstance(value, numbers) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def verify_files(directory: Path, info: Mapping[str, object]) -> None:
+    """`DataError` if a file doesn't have its checksum."""
+    for name in ("tokens.bin", "sentences.npy", "documents.npy"):
+        path = directory / name
+        expected = info[f"{path.stem}_sha256"]
+        try:
+            found = checksum(path)
+        except OSError as error:
+            raise DataError(f"{path}: can't be read: {error.strerror}") from None
+        if found != expected:
+            raise DataError(
+                f"{path}: damaged: its sha256 is {found[:12]}…, not {shortened(str(expected), 12)}: "
+                "tokenize again"
+            )
+
+
+class EncodedDocument(NamedTuple):
+    """A document's tokens, and what became of its sentences."""
+
+    tokens: bytes  # ids in the type of the store
+    sentence_tokens: list[int]  # tokens of each sentence that was kept
+    run_sentences: list[int]  # sentences of each run of neighbors that were kept
+    counts: Counter[str]  # bases, skipped_sentences, skipped_bases
+
+
+class StoreWriter:
+    """Appends encoded documents to the files of a directory, which are complete once the context is left."""
+
+    def __init__(self, directory: Path) -> None:
+        self.stream = (directory / "tokens.bin").open("wb")
+        self.sentences = _Offsets(directory / "sentences.npy")
+        self.documents = _Offsets(directory / "documents.npy")
+        self.digest = hashlib.sha256()
+        self.counts: Counter[str] = Counter()
+
+    def add(self, part: EncodedDocument) -> None:
+        self.stream.write(part.tokens)
+        self.digest.update(part.tokens)
+        self.sentences.add(part.sentence_tokens)
+        self.documents.add(part.run_sentences)
+        self.counts.update(part.counts)
+
+    def close(self) -> None:
+        self.stream.close()
+        self.sentences.close()
+        self.documents.close()
+
+
+class _Offsets:
+    """A growing .npy of cumulative counts. NumPy's header leaves room for the length to grow in place."""
+
+    def __init__(self, path: Path) -> None:
+        self.values = 0
+        self.last = 0
+        self.stream = path.open("wb")
+        self._header()
+        self.stream.write(bytes(8))
+
+    def add(self, counts: list[int]) -> None:
+        offsets = self.last + np.cumsum(counts, dtype="<i8")
+        self.stream.write(offsets.tobytes())
+        self.values += len(counts)
+        self.last += sum(counts)
+
+    def close(self) -> None:
+        self.stream.seek(0)
+        self._header()
+        self.stream.close()
+
+    def _header(self) -> None:
+        header = {"descr": "<i8", "fortran_order": False, "shape": (self.values + 1,)}
+        np.lib.format.write_array_header_1_0(self.stream, header)
 
 
 # What NumPy writes in front of offsets. It would read much more, as Python.
@@ -155,13 +228,20 @@ class TokenStore:
                 f"{directory / 'store.json'}: vocabulary is {info['vocabulary']}, the tokenizer's is "
                 f"{tokenizer.vocabulary}: tokenize again"
             )
-        tokens = _map_tokens(directory / "tokens.bin", info)
+        path, dtype = directory / "tokens.bin", np.dtype(info["dtype"]).newbyteorder("<")
+        if not path.is_file():
+            raise DataError(f"{path}: no such file")
+        size, expected = path.stat().st_size, info["tokens"] * dtype.itemsize
+        if size != expected:
+            raise DataError(f"{path}: damaged: {size} bytes, {expected} expected")
+        # As a plain array: slices of memory-map objects are several times slower to make.
+        tokens = np.asarray(np.memmap(path, dtype, "r")) if size else np.empty(0, dtype)
         if verify:
             verify_files(directory, info)
             if (largest := int(tokens.max(initial=0))) >= info["vocabulary"]:
                 raise DataError(
-                    f"{directory / 'tokens.bin'}: token {largest} is outside the vocabulary of "
-                    f"{info['vocabulary']}: tokenize again"
+                    f"{path}: token {largest} is outside the vocabulary of {info['vocabulary']}: "
+                    "tokenize again"
                 )
         sentences = _map_offsets(directory / "sentences.npy", info["sentences"], info["tokens"], verify)
         documents = _map_offsets(directory / "documents.npy", info["documents"], info["sentences"], verify)
@@ -191,12 +271,12 @@ def build_store(
     `DataError` says that none is left. Memory doesn't grow with the genome.
     """
     require_dna(tokenizer)
-    encode = _Encoder(reference, tokenizer, max_n, _dtype(tokenizer))
+    encode = _Encoder(reference, tokenizer, max_n)
     expected = round(plan.passes * sum(map(len, segments)) / plan.mean_document_bases)
     documents = iter_documents(segments, plan, seed)
     first = sum(1 for _ in iter_documents(segments, plan.first, seed))  # before some are divided
     with atomic_directory(Path(directory)) as temporary:
-        with StoreWriter(temporary) as writer:
+        with closing(StoreWriter(temporary)) as writer:
             parts = ordered_map(encode, documents, workers)
             first_documents = 0
             for number, part in enumerate(progress(parts, description, total=expected), start=1):
@@ -239,9 +319,9 @@ def _describe(
         first_documents=first_documents,
         sentences=writer.sentences.values,
         tokens=writer.sentences.last,
-        bases=writer.bases,
-        skipped_sentences=writer.skipped_sentences,
-        skipped_bases=writer.skipped_bases,
+        bases=writer.counts["bases"],
+        skipped_sentences=writer.counts["skipped_sentences"],
+        skipped_bases=writer.counts["skipped_bases"],
         max_n=max_n,
         contigs=contigs,
         passes=plan.passes,
@@ -265,7 +345,6 @@ class _Encoder:
     reference: Reference
     tokenizer: Tokenizer
     max_n: float
-    dtype: np.dtype[Any]
 
     def __call__(self, document: Document) -> EncodedDocument:
         sequence = self.reference.fetch(document.interval)
@@ -273,40 +352,22 @@ class _Encoder:
             sequence = reverse_complement(sequence)
         kept: list[str] = []
         runs = [0]
-        skipped_sentences = skipped_bases = 0
+        counts: Counter[str] = Counter()
         first = document.start
         for start, end in pairwise((first, *document.sentence_ends)):
             sentence = sequence[start - first : end - first]
             if fraction_n(sentence) <= self.max_n:
                 kept.append(sentence)
                 runs[-1] += 1
+                counts["bases"] += len(sentence)
             else:
-                skipped_sentences += 1
-                skipped_bases += len(sentence)
+                counts["skipped_sentences"] += 1
+                counts["skipped_bases"] += len(sentence)
                 runs.append(0)
         rows = self.tokenizer.encode_batch(kept)
-        tokens = np.concatenate(rows) if rows else np.empty(0)
-        return EncodedDocument(
-            tokens.astype(self.dtype).tobytes(),
-            [len(row) for row in rows],
-            [run for run in runs if run],
-            sum(map(len, kept)),
-            skipped_sentences,
-            skipped_bases,
-        )
-
-
-def _map_tokens(path: Path, info: StoreInfo) -> NDArray[np.unsignedinteger]:
-    dtype = np.dtype(info["dtype"]).newbyteorder("<")
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    size, expected = path.stat().st_size, info["tokens"] * dtype.itemsize
-    if size != expected:
-        raise DataError(f"{path}: damaged: {size} bytes, {expected} expected")
-    if not size:
-        return np.empty(0, dtype)
-    # As a plain array: slices of memory-map objects are several times slower to make.
-    return np.asarray(np.memmap(path, dtype, "r"))
+        tokens = (np.concatenate(rows) if rows else np.empty(0)).astype(_dtype(self.tokenizer))
+        lengths = [len(row) for row in rows]
+        return EncodedDocument(tokens.tobytes(), lengths, [run for run in runs if run], counts)
 
 
 def _map_offsets(path: Path, count: int, last: int, verify: bool) -> NDArray[np.int64]:

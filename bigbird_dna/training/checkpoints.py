@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
-from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -24,7 +23,6 @@ from torch import Tensor, nn
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, make_parent
 from bigbird_dna.errors import ModelError, UsageError, error_text, shortened
-from bigbird_dna.training.batches import fresh_moments
 from bigbird_dna.training.log import LOG, Progress
 
 _NAME = b"bigbird-dna checkpoint, SHA-256 "
@@ -181,6 +179,18 @@ def _take(
     return progress, computed
 
 
+def fresh_moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+    """What an optimiser keeps of a parameter, as it is before the first step; on the parameter's device."""
+    step = torch.zeros((), device=parameter.device)
+    if not isinstance(optimizer, torch.optim.Adafactor):
+        first, second = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        return {"step": step, "exp_avg": first, "exp_avg_sq": second}
+    if parameter.dim() < 2:
+        return {"step": step, "variance": torch.zeros_like(parameter)}
+    rows, columns = parameter[..., :1], parameter[..., :1, :]
+    return {"step": step, "row_var": torch.zeros_like(rows), "col_var": torch.zeros_like(columns)}
+
+
 def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
     """The moments of each parameter by its number, of the shapes that the optimiser has."""
     own = optimizer.state_dict()["param_groups"]
@@ -248,11 +258,15 @@ def read_checkpoint(path: Path) -> Any:
     """What a file holds, on the CPU; `UnusableCheckpoint` if it is damaged, or not made of data alone."""
     try:
         with path.open("rb") as stream:
-            _check(stream)
-            start = stream.tell()
+            line = stream.read(_LINE)
+            if line[: len(_NAME)] != _NAME or line[-1:] != b"\n" or len(line) < _LINE:
+                raise UnusableCheckpoint("damaged: it doesn't begin as a checkpoint does")
+            if hashlib.file_digest(stream, "sha256").hexdigest().encode() != line[len(_NAME) : -1]:
+                raise UnusableCheckpoint("damaged: it doesn't have its own sha256")
+            stream.seek(_LINE)
             if stream.read(len(_ZIP)) != _ZIP:
                 raise UnusableCheckpoint("damaged: it holds no checkpoint")
-            stream.seek(start)
+            stream.seek(_LINE)
             # weights_only: tensors and plain containers, never code.
             return torch.load(stream, map_location="cpu", weights_only=True)
     except UnusableCheckpoint:
@@ -261,16 +275,6 @@ def read_checkpoint(path: Path) -> Any:
         raise UnusableCheckpoint(f"can't be read: {error.strerror}") from None
     except Exception as error:  # what unpickling raises is without number
         raise UnusableCheckpoint(f"damaged, or not made of data alone: {error_text(error)}") from None
-
-
-def _check(stream: BufferedReader) -> None:
-    """Leave the stream where the content begins, which has the checksum of the first line."""
-    line = stream.read(_LINE)
-    if line[: len(_NAME)] != _NAME or line[-1:] != b"\n" or len(line) < _LINE:
-        raise UnusableCheckpoint("damaged: it doesn't begin as a checkpoint does")
-    if hashlib.file_digest(stream, "sha256").hexdigest().encode() != line[len(_NAME) : -1]:
-        raise UnusableCheckpoint("damaged: it doesn't have its own sha256")
-    stream.seek(_LINE)
 
 
 class _Digest:

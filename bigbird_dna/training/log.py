@@ -8,23 +8,21 @@ import gc
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
 import torch
-from torch import nn
-
 from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.inference import compiled_layers
-from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
+from collections.abc import Iterator, Mapping, Sequence
+from torch import Tensor, nn
+
 
 LOG = "training.jsonl"
 SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file has them all
@@ -126,7 +124,9 @@ def _step(line: str) -> int | None:
     return step if type(step) is int else None
 
 
-def log_duration(network: nn.Module, batches: list[Batch], steps: int, world: World) -> None:
+def log_duration(
+    network: nn.Module, batches: Sequence[Mapping[str, Tensor]], steps: int, world: World
+) -> None:
     """Say before the first step on a CPU, where large networks take years, how long all will take."""
     if world.device.type != "cpu":
         return

@@ -46,6 +46,11 @@ class TrainingResult(Generic[N]):
         return self.store.log_path
 
     @property
+    def effort(self) -> dict[str, int]:
+        """What the training took, for its metrics."""
+        return {"steps": self.progress.step, "tokens_seen": self.progress.tokens}
+
+    @property
     def parameters(self) -> int:
         """How many numbers are trained."""
         return sum(parameter.numel() for parameter in self.network.parameters())

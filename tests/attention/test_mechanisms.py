@@ -33,7 +33,7 @@ from bigbird_dna.model.inference import cpu_threads, prepared
 from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.pretraining.task import PretrainingObjective
-from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.loop import Batch
 from tests.attention.reference_implementations import masked_softmax, quick
 from tests.cli.command import Run, invoke, refused
 from tests.conftest import REPOSITORY

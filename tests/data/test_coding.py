@@ -29,7 +29,7 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Intervals
 from tests.cli.command import Run, invoke, refused
 from tests.conftest import REPOSITORY
-from tests.data.leaks import whole_splits
+from tests.data.test_leaks import whole_splits
 from tests.golden.messages import fails, message
 from tests.toys import written
 
@@ -126,23 +126,13 @@ def test_an_annotation_is_placed_by_any_names(tmp_path: Path, capsys: pytest.Cap
     absent, beyond = capsys.readouterr().err.splitlines()
     assert f"warning: {path}: 1 of 6 CDS" in absent and "chrX1" in absent
     assert "2 of 6 CDS" in beyond and beyond.endswith("I 2")
-
-
-def test_an_annotation_of_other_contigs_is_refused_and_aliases_help(tmp_path: Path) -> None:
-    path, aliases = tmp_path / "x.gtf", tmp_path / "names.tsv"
+    # One of other contigs is refused, and aliases help.
+    aliases = tmp_path / "names.tsv"
     path.write_text(gtf(("other", "CDS", 1, 5, "+")))
     with fails(DataError):
         open_coding(path, {"one": 9}, load_assembly("custom"))
     aliases.write_text("one\tother\n")
     assert open_coding(path, {"one": 9}, open_assembly("custom", aliases))["one"].starts.tolist() == [1]
-
-
-@pytest.mark.parametrize("value", [1.5, -0.1, float("nan"), float("inf")])
-def test_what_is_no_fraction_is_refused(value: float) -> None:
-    with fails(DataError, "row 2", value):
-        check_fractions(Path("x"), pd.DataFrame({"coding": [1.0, value]}))
-    with fails(DataError, "coding"):
-        check_fractions(Path("x"), pd.DataFrame({"coding": [0, 1]}))
 
 
 # Data sets
@@ -217,9 +207,9 @@ def test_intergenic_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, ann
     info = json.loads((tmp_path / "windows/windows.json").read_text())
     ordinary = rows[~rows["split"].isin(EXTRA_NEGATIVES.values())]
     half = (ordinary["coding"] > 0.5).groupby(ordinary["negative_set"]).sum()
-    assert info["promoters more than half coding"] == half[POSITIVE]
-    assert info["genomic negatives more than half coding"] == half["genomic"] > 0
-    assert info["intergenic negatives more than half coding"] == 0
+    names = ("promoters", "genomic negatives", "intergenic negatives")
+    counts = [info[f"{name} more than half coding"] for name in names]
+    assert counts == [half[POSITIVE], half["genomic"], 0] and counts[1] > 0
     assert info["annotation"]["file"] == "genes.gtf" and len(info["annotation"]["sha256"]) == 64
     # They are read, and reach the predictions.
     data = read_windows(tmp_path / "windows", "intergenic", further=True)
@@ -293,6 +283,11 @@ def test_a_wrong_column_of_fractions_is_refused(tiny_config: Path, tmp_path: Pat
     rows.assign(coding=np.float32(2)).to_parquet(tmp_path / "windows.parquet")
     with fails(DataError):
         read_windows(tmp_path, "genomic")
+    for value in (1.5, -0.1, float("nan"), float("inf")):
+        with fails(DataError, "row 2", value):
+            check_fractions(Path("x"), pd.DataFrame({"coding": [1.0, value]}))
+    with fails(DataError, "coding"):
+        check_fractions(Path("x"), pd.DataFrame({"coding": [0, 1]}))
     rows.assign(other=np.float32(0.5)).to_parquet(tmp_path / "windows.parquet")
     with fails(DataError):
         read_windows(tmp_path, "genomic")

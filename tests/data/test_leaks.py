@@ -4,6 +4,8 @@ Also where training, validation and test are regions of one contig.
 """
 
 import json
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from itertools import pairwise
 from pathlib import Path
@@ -14,11 +16,14 @@ import pandas as pd
 import pytest
 import yaml
 
+from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.config import NEGATIVE_SETS, Config, PromoterWindowsConfig, load_config
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.data.negatives import draw_candidates
-from bigbird_dna.data.predictions import POSITIVE
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.assembly import open_assembly
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
@@ -28,16 +33,100 @@ from bigbird_dna.tokens.encode import tokenize, train_tokenizer, write_token_sta
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 from tests.conftest import REPOSITORY
-from tests.data.leaks import (
-    by_split,
-    crossing_copies,
-    crossing_overlaps,
-    crossing_pairs,
-    near_duplicates,
-    whole_splits,
-)
+from tests.golden.messages import fails
 from tests.tiny_run import SETTINGS as TINY
 from tests.toys import Demo, random_dna, written
+
+K = 16
+SHARE = 0.5
+"""Of a window's k-mers among those of another split's windows: from this on it is near a duplicate."""
+
+
+def crossing_pairs(rows: pd.DataFrame) -> list[int]:
+    """Pairs with windows in several splits."""
+    splits = rows.groupby("pair")["split"].nunique()
+    return [int(pair) for pair in splits.index[splits > 1]]
+
+
+def crossing_overlaps(rows: pd.DataFrame) -> list[tuple[str, int]]:
+    """Where windows (contig start end split) of different splits share a base."""
+    found = []
+    for contig, own in rows.groupby("contig"):
+        ends: dict[str, int] = {}  # furthest, by split
+        for start, end, split in own.sort_values("start")[["start", "end", "split"]].itertuples(index=False):
+            if any(furthest > start for other, furthest in ends.items() if other != split):
+                found.append((str(contig), int(start)))
+            ends[split] = max(ends.get(split, 0), end)
+    return found
+
+
+def by_split(rows: pd.DataFrame, sequences: Sequence[str]) -> dict[str, list[str]]:
+    """The sequences of each split, further negatives with the others of theirs."""
+    return {
+        split: [sequences[row] for row in own]
+        for split, own in rows.groupby(whole_splits(rows)).indices.items()
+    }
+
+
+def whole_splits(rows: pd.DataFrame) -> pd.Series:
+    """The split of each row; a further negative is in that of its promoter."""
+    return rows["split"].replace({further: split for split, further in EXTRA_NEGATIVES.items()})
+
+
+def crossing_copies(sequences: Mapping[str, Sequence[str]]) -> int:
+    """Held-out windows that share `SHARE` of their k-mers with one training window, of either strand."""
+    learnt = list(sequences["train"])
+    words, known = _kmers(learnt)
+    found = 0
+    for split, other, number in near_duplicates(sequences):
+        if other != "train":
+            continue
+        own, own_known = _kmers([sequences[split][number]])
+        shared = (np.isin(words, own[own_known]) & known).sum(axis=1)
+        # Only those that may: a training window of one repeated word has it many times.
+        for row in np.flatnonzero(shared >= SHARE * own_known.sum()).tolist():
+            if np.isin(own[own_known], words[row][known[row]]).mean() >= SHARE:
+                found += 1
+                break
+    return found
+
+
+def near_duplicates(sequences: Mapping[str, Sequence[str]]) -> list[tuple[str, str, int]]:
+    """Split, other split and number of each window that shares `SHARE` of its k-mers with the other's.
+
+    Sequences have one length. A k-mer and its reverse complement are one. The k-mers of the other split are
+    taken together: a window that is near no window of it by this count is near none.
+    """
+    kmers = {split: _kmers(texts) for split, texts in sequences.items()}
+    found = []
+    for other, (words, known) in kmers.items():
+        together = np.sort(words[known])
+        for split, (own, own_known) in kmers.items():
+            if split == other or not len(together):
+                continue
+            place = np.searchsorted(together, own).clip(max=len(together) - 1)
+            shared = ((together[place] == own) & own_known).sum(axis=1)
+            near = shared >= SHARE * own_known.sum(axis=1).clip(1)
+            found += [(split, other, number) for number in np.flatnonzero(near).tolist()]
+    return found
+
+
+def _kmers(sequences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The k-mer at each place of sequences of one length, (N, L - K + 1), and whether it has no N."""
+    codes = base_codes(sequences)
+    places = codes.shape[1] - K + 1
+    known = np.ones((len(codes), places), bool)
+    strands = []
+    for strand in (codes, other_strand(codes)):
+        words = np.zeros((len(codes), places), np.uint64)
+        for offset in range(K):
+            column = strand[:, offset : offset + places]
+            words = words * np.uint64(4) + (column & 3)
+        strands.append(words)
+    for offset in range(K):
+        known &= codes[:, offset : offset + places] < 4
+    return np.minimum(strands[0], strands[1][:, ::-1]), known
+
 
 SETS = [name for name in NEGATIVE_SETS if name != "user"]
 CODING = [(contig, start) for contig in ("one", "two", "three") for start in range(360, 11_000, 600)]
@@ -267,7 +356,8 @@ def test_windows_and_negatives_keep_to_their_split(config: Config) -> None:
         expected[kind] += 1
     assert min(expected.values()) > 0
     assert {reason: counts[reason] for reason in expected} == expected
-    assert counts["genomic negatives not found"] == 0
+    missing = counts["genomic negatives not found"]
+    assert missing == 0
 
 
 def test_negatives_of_a_stretch_are_those_of_its_place() -> None:
@@ -331,3 +421,120 @@ def test_a_split_of_n_alone_has_no_promoters_and_no_negatives(config: Config, tm
     prepare_windows(changed, tmp_path / "reference.fa.gz", tmp_path / "loci.tsv", tmp_path / "windows")
     rows = read_windows(tmp_path / "windows", "genomic").rows
     assert {*rows["split"]} == {"train", "test"}
+
+
+# A genome that no table knows, in pieces, named otherwise in each file: from its FASTA to its data sets
+
+
+STARTS = {"NC_1.1": 3_000_000, "NC_2.1": 500_000, "NC_3.1": 0, "NC_9.1": 0}
+FRAGMENT = 20_000
+CHR = {"NC_1.1": "chrI", "NC_2.1": "chrII", "NC_3.1": "chrIII"}
+OWN_SETTINGS: dict[str, Any] = {
+    "genome": {
+        "assembly": "custom",
+        "name": "my-yeast",
+        "aliases": "aliases.tsv",
+        "reference": "genome.fa",
+        "valid": ["chrI?"],
+        "test": ["chrIII"],
+        "exclude": ["NC_9*"],
+    },
+    "tokens": {**TINY["tokens"], "corpus_megabases": 0.02, "max_start_offset": 300},
+    "promoters": {"windows": {"upstream": 60, "downstream": 40, "negatives": 3, "min_tss_distance": 50}},
+    "chromatin": {
+        "data": {
+            **{"tracks": "peaks", "bin": 50, "window": 200, "compare_window": None, "shift_bp": 0},
+            **{"min_positives_train": 5, "min_positives_heldout": 1, "max_n": 0.2},
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a user: a FASTA of pieces with accessions, genes and peaks by chromosome, aliases."""
+    home = tmp_path_factory.mktemp("own genome")
+    genome, genes, peaks = "", "##gff-version 3\n", ""
+    for number, (accession, start) in enumerate(STARTS.items()):
+        place = f":{start + 1:,}-{start + FRAGMENT:,}" if start else ""
+        genome += f">{accession}{place}\n{random_dna(FRAGMENT, number)}\n"
+        for gene in range(300, FRAGMENT - 300, 400) if accession in CHR else ():
+            first, strand = start + gene, "+-"[gene % 3 == 0]
+            genes += f"{CHR[accession]}\tx\tgene\t{first}\t{first + 99}\t.\t{strand}\t.\tID=g{first}\n"
+            peaks += f"{CHR[accession]}\t{first}\t{first + 100}\n"
+    genes += "chrXX\tx\tgene\t5\t9\t.\t+\t.\tID=lost\n"
+    (home / "genome.fa").write_text(genome)
+    (home / "genes.gff3").write_text(genes)
+    (home / "peaks").mkdir()
+    (home / "peaks/one.bed").write_text(peaks + "chrXX\t5\t9\n")
+    (home / "aliases.tsv").write_text("".join(f"{CHR[name]}\t{name}\n" for name in CHR))
+    (home / "run.yaml").write_text(
+        yaml.safe_dump({"results": str(home / "results"), "data_dir": str(home), **OWN_SETTINGS})
+    )
+    return home
+
+
+@pytest.fixture(scope="module")
+def own(home: Path) -> Config:
+    return load_config(home / "run.yaml", [f"chromatin.data.tracks={home}/peaks"])
+
+
+@pytest.fixture(scope="module")
+def prepared(home: Path, own: Config) -> Path:
+    assembly = open_assembly("custom", home / "aliases.tsv", "my-yeast")
+    prepare_reference(home / "genome.fa", own.paths.reference, assembly)
+    prepare_promoters(home / "genes.gff3", own.paths.reference, own.paths.promoters, assembly)
+    return own.paths.reference
+
+
+def test_coordinates_stay_and_losses_are_counted(home: Path, own: Config, prepared: Path) -> None:
+    with Reference(prepared) as reference:
+        assert reference.contigs == {name: start + FRAGMENT for name, start in STARTS.items()}
+        assert reference.fetch(Interval("NC_2.1", 500_000, 520_000)) == random_dna(FRAGMENT, 1)
+    counts = json.loads(own.paths.promoter_counts.read_text())
+    assert counts["dropped_contigs"] == {"chrXX": 1}
+    assert (counts["read"], counts["promoters"]) == (counts["promoters"] + 1, 3 * 49)
+
+
+def test_n_costs_no_tokens_and_hardly_time(own: Config, prepared: Path) -> None:
+    paths = own.paths
+    train_tokenizer(own, prepared, paths.tokenizer)
+    before = time.process_time()
+    tokenize(own, prepared, paths.tokenizer, paths.tokens)
+    took = time.process_time() - before
+    stores = {split: TokenStore.open(paths.token_store(split)) for split in ("train", "valid", "test")}
+    contigs = {split: store.info["contigs"] for split, store in stores.items()}
+    assert contigs == {"train": ["NC_1.1"], "valid": ["NC_2.1"], "test": ["NC_3.1"]}
+    assert 2 * FRAGMENT - 200 <= stores["train"].info["bases"] <= 2 * FRAGMENT + 200
+    assert stores["train"].info["skipped_bases"] > 5_990_000
+    assert took < 10  # 6 Mb of N twice
+
+
+def test_every_promoter_has_its_genomic_negatives_among_the_n(own: Config, prepared: Path) -> None:
+    prepare_windows(own, prepared, own.paths.promoters, own.paths.windows)
+    counts = json.loads((own.paths.windows / "windows.json").read_text())
+    missing = counts["genomic negatives not found"]
+    assert missing == 0
+    windows = read_windows(own.paths.windows, "genomic")
+    found = windows.rows[windows.labels == 0]
+    assert found.groupby("split").size().to_dict() == {"train": 3 * 49, "valid": 49, "test": 49}
+    with Reference(prepared) as reference:
+        places = zip(found["contig"], found["start"], found["end"], strict=True)
+        assert not any("N" in reference.fetch(Interval(*place)) for place in places)
+    assert isinstance(found, pd.DataFrame) and not found.duplicated(["contig", "start", "strand"]).any()
+
+
+def test_peaks_find_their_contigs(own: Config, prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_data(own, prepared, own.paths.chromatin_data)
+    said = capsys.readouterr().err
+    assert "warning: 1 of 148 peaks (0.7%)" in said and "chrXX 1" in said
+    data = read_dataset(own.paths.chromatin_data)
+    assert data.info["assembly"] == "my-yeast"
+    regions = {"valid": ["NC_2.1:1-520000"], "test": ["NC_3.1:1-20000"], "exclude": ["NC_9.1:1-20000"]}
+    assert data.info["regions"] == regions
+
+
+def test_without_the_alias_file_one_sentence_names_it(own: Config, prepared: Path) -> None:
+    genome = own.genome.model_copy(update={"aliases": None})
+    with fails(ConfigError):
+        tokenize(own.model_copy(update={"genome": genome}), prepared, own.paths.tokenizer, Path("x"))

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.baselines.kmers import KmerLogistic
-from bigbird_dna.config import PromoterWindowsConfig, load_config
+from bigbird_dna.config import ChromatinTrainingConfig, Config, PromoterWindowsConfig, load_config
+from bigbird_dna.data.chromatin import draw_groups, training_bins
 from bigbird_dna.data.negatives import (
     FURTHEST,
     NegativeRegions,
@@ -28,25 +29,35 @@ from bigbird_dna.data.negatives import (
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.promoter_windows import (
     PARTS,
+    WindowSet,
     permute,
     prepare_windows,
     read_windows,
     shuffle_dinucleotides,
     substitute,
+    training_windows,
     window_sequences,
 )
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
+from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, window_around
 from bigbird_dna.metrics.auroc import auroc
+from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
 from tests.tiny_run import MOTIF, UPSTREAM
 
 dna = st.text("ACGTN", min_size=PARTS, max_size=300)
-
-
 seeds = st.integers(0, 2**32)
+
+
+def made(config: Config, home: Path) -> Path:
+    """The data set of a configuration."""
+    prepare_windows(config, config.paths.reference, config.paths.promoters, home)
+    return home
 
 
 def _parts(sequence: str) -> list[str]:
@@ -55,18 +66,14 @@ def _parts(sequence: str) -> list[str]:
 
 
 @given(dna, seeds)
-def test_permuted_keeps_eight_parts_in_place_and_all_parts_somewhere(sequence: str, seed: int) -> None:
+def test_permuted_keeps_eight_parts_and_all_somewhere_and_substituted_eight(sequence: str, seed: int) -> None:
     result = permute(sequence, np.random.default_rng(seed))
     assert len(result) == len(sequence)
     assert sorted(_parts(result)) == sorted(_parts(sequence))
-    kept = sum(a == b for a, b in zip(_parts(result), _parts(sequence), strict=True))
-    assert kept >= 8
     rest = len(sequence) // PARTS * PARTS
     assert result[rest:] == sequence[rest:]
-
-
-@given(dna, seeds)
-def test_substituted_changes_at_most_twelve_parts(sequence: str, seed: int) -> None:
+    kept = sum(a == b for a, b in zip(_parts(result), _parts(sequence), strict=True))
+    assert kept >= 8
     result = substitute(sequence, np.random.default_rng(seed))
     assert len(result) == len(sequence)
     assert sum(a != b for a, b in zip(_parts(result), _parts(sequence), strict=True)) <= 12
@@ -76,10 +83,7 @@ def test_substituted_parts_are_uniform_bases() -> None:
     result = substitute("N" * 100_000, np.random.default_rng(1))
     counts = np.array([result.count(base) for base in "ACGT"])
     assert counts.sum() == 60_000 and np.allclose(counts / 60_000, 0.25, atol=0.01)
-
-
-def test_a_window_shorter_than_its_parts_is_refused() -> None:
-    with fails(ValueError):
+    with fails(ValueError):  # shorter than its parts
         permute("ACGT", np.random.default_rng(0))
 
 
@@ -130,7 +134,7 @@ def test_shuffled_windows_keep_their_promoter_s_dinucleotides(tiny_config: Path,
         "promoters.shuffled_label_control=null",
     ]
     config = load_config(tiny_config, [*changes, "example_scan.negative_set=dinucleotide_shuffled"])
-    prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path)
+    made(config, tmp_path)
     data, genome = read_windows(tmp_path, "dinucleotide_shuffled"), Reference(config.paths.reference)
     texts = window_sequences(genome, data.rows, config.seed)
     assert texts == window_sequences(genome, data.rows, config.seed) and len(set(texts)) == len(texts)
@@ -150,11 +154,7 @@ def test_no_pair_is_parted_and_every_positive_has_its_negatives(tiny_config: Pat
     assert (rows["end"] - rows["start"] == 100).all()
     split_of = {"one": "train", "two": "valid", "three": "test"}
     assert (rows["contig"].map(split_of) == rows["split"]).all()
-
-
-def test_whole_contigs_have_the_windows_that_they_always_had(tiny_config: Path) -> None:
-    """Published figures are of such windows: an earlier version gave this checksum."""
-    rows = pd.read_parquet(Path(load_config(tiny_config).results) / "promoters/windows.parquet")
+    # Published figures are of such windows: an earlier version gave this checksum.
     found = hashlib.sha256(rows.to_csv(index=False).encode()).hexdigest()
     assert found == "ecbe45184233024b84f2817538e12bad4e512c171b9723968762cb96da531213"
 
@@ -162,8 +162,8 @@ def test_whole_contigs_have_the_windows_that_they_always_had(tiny_config: Path) 
 def test_extra_negatives_of_held_out_promoters_change_no_other(tiny_config: Path, tmp_path: Path) -> None:
     """Nothing else changes, and who doesn't ask for them doesn't meet them."""
     config = load_config(tiny_config, ["promoters.calibration.negatives=3"])
-    reference = config.paths.reference
-    prepare_windows(config, reference, config.paths.promoters, tmp_path)
+    reference = Reference(config.paths.reference)
+    made(config, tmp_path)
     plain = pd.read_parquet(Path(config.results) / "promoters/windows.parquet")
     rows = pd.read_parquet(tmp_path / "windows.parquet")
     more = rows["split"].isin(EXTRA_NEGATIVES.values())
@@ -181,10 +181,10 @@ def test_extra_negatives_of_held_out_promoters_change_no_other(tiny_config: Path
     assert (rows[more]["contig"] == rows[more]["split"].map(contigs)).all()
     # No two of a promoter are the same, and the first is that of a data set without further ones.
     data = read_windows(tmp_path, "permuted", further=True)
-    sequences = np.array(window_sequences(Reference(reference), data.rows, config.seed))
+    sequences = np.array(window_sequences(reference, data.rows, config.seed))
     first = read_windows(Path(config.results) / "promoters", "permuted")
     kept = ~data.rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
-    assert sequences[kept].tolist() == window_sequences(Reference(reference), first.rows, config.seed)
+    assert sequences[kept].tolist() == window_sequences(reference, first.rows, config.seed)
     owned = data.rows["pair"].isin(held_out["pair"])
     assert (pd.Series(sequences[owned]).groupby(data.rows["pair"][owned].to_numpy()).nunique() == 5).all()
 
@@ -223,6 +223,7 @@ def test_missing_damaged_and_absent_sets_are_named(tiny_config: Path, tmp_path: 
 # Negatives elsewhere on the genome and upstream of promoters: places, splits, and what they keep away
 
 SIZE = 20
+UPSTREAM_ONLY = "promoters.windows.negative_sets=[upstream]"
 
 
 def candidates(sequence: str, positions: np.ndarray, count: int) -> NegativeRegions:
@@ -244,9 +245,7 @@ def test_candidates_keep_away_from_n_and_from_every_tss() -> None:
         assert np.abs(positions - tss).min() >= 25
         taken.add(tss)
     assert {495, 565} <= taken  # as near as allowed
-
-
-def test_no_candidates_where_there_is_no_room() -> None:
+    # None where there is no room.
     for sequence, count in (("ACGT", 10), ("ACGT" * 50, 0)):
         offer = candidates(sequence, np.array([1]), count)
         assert offer.windows == [] and len(offer.gc) == 0
@@ -276,19 +275,19 @@ def test_extra_negatives_are_others(
     config = load_config(tiny_config, ["promoters.calibration.negatives=12"])
     window = ["contig", "start", "end", "strand"]
 
-    def made(name: str) -> tuple[pd.DataFrame, np.ndarray]:
-        prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path / name)
-        rows = pd.read_parquet(tmp_path / name / "windows.parquet").query("negative_set == 'genomic'")
+    def repeating(name: str) -> tuple[pd.DataFrame, np.ndarray]:
+        path = made(config, tmp_path / name) / "windows.parquet"
+        rows = pd.read_parquet(path).query("negative_set == 'genomic'")
         more = rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
         others = {*rows[~more][window].itertuples(index=False, name=None)}
         again = [row in others for row in rows[more][window].itertuples(index=False, name=None)]
         return rows[more].reset_index(drop=True), np.array(again)
 
-    found, again = made("found")
+    found, again = repeating("found")
     assert not again.any() and not found.duplicated(window).any()
     find = PromoterGenome.find
     monkeypatch.setattr(PromoterGenome, "find", lambda self, *arguments, **_: find(self, *arguments))
-    before, repeated = made("before")
+    before, repeated = repeating("before")
     assert repeated.any() and len(before) == len(found)
     changed = (found[window] != before[window]).any(axis=1).to_numpy()
     assert (changed == repeated).all()
@@ -345,15 +344,11 @@ def test_a_promoter_far_from_any_free_window_has_none() -> None:
     assert found is not None and owner.start - found.end <= FURTHEST
 
 
-@pytest.mark.parametrize("valid", ["two", "two:1-6,000"])
-def test_upstream_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, valid: str) -> None:
-    changes = ["promoters.windows.negative_sets=[upstream]", f"genome.valid=['{valid}']"]
-    config = load_config(tiny_config, changes)
-    promoters = config.paths.promoters
-    prepare_windows(config, config.paths.reference, promoters, tmp_path / "windows")
-    upstream = read_windows(tmp_path / "windows", "upstream").rows
+def test_upstream_windows_of_a_data_set(tiny_config: Path, tmp_path: Path) -> None:
+    config = load_config(tiny_config, ["genome.valid=['two:1-6,000']", UPSTREAM_ONLY])
+    upstream = read_windows(made(config, tmp_path / "windows"), "upstream").rows
     sides = config.promoters.windows.sides
-    around = [window_around(locus, *sides) for locus in read_loci(promoters)]
+    around = [window_around(locus, *sides) for locus in read_loci(config.paths.promoters)]
     rows = upstream[upstream["negative_set"] == "upstream"]
     assert set(rows["split"]) == {"train", "valid", "test"} and len(rows) > 20
     assert not rows.duplicated(["contig", "start"]).any()
@@ -364,22 +359,15 @@ def test_upstream_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, valid
         pair = own.loc[row.pair]
         assert (row.contig, row.strand, row.split) == (pair["contig"], pair["strand"], pair["split"])
         assert row.end <= pair["start"] if row.strand == "+" else row.start >= pair["end"]
-        if valid != "two" and row.contig == "two":
+        if row.contig == "two":
             assert row.start >= 6000 if row.split == "train" else row.end <= 6000
 
 
 def test_every_promoter_has_one_negative_before_any_has_two(tiny_config: Path, tmp_path: Path) -> None:
-    few, many = (
-        load_config(
-            tiny_config,
-            ["promoters.windows.negative_sets=[upstream]", f"promoters.windows.negatives={number}"],
-        )
-        for number in (1, 4)
-    )
     found = []
-    for config in (few, many):
-        home = tmp_path / str(config.promoters.windows.negatives)
-        prepare_windows(config, config.paths.reference, config.paths.promoters, home)
+    for number in (1, 4):
+        config = load_config(tiny_config, [UPSTREAM_ONLY, f"promoters.windows.negatives={number}"])
+        home = made(config, tmp_path / str(number))
         rows = read_windows(home, "upstream").rows.query("negative_set == 'upstream'")
         found.append(set(rows.drop_duplicates("pair")[["pair", "start"]].itertuples(index=False, name=None)))
     assert found[0] == found[1]
@@ -388,9 +376,7 @@ def test_every_promoter_has_one_negative_before_any_has_two(tiny_config: Path, t
 def test_promoters_without_room_stay(
     tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changes = ["promoters.windows.negative_sets=[upstream]", "promoters.windows.negatives=60"]
-    config = load_config(tiny_config, changes)
-    prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path)
+    made(load_config(tiny_config, [UPSTREAM_ONLY, "promoters.windows.negatives=60"]), tmp_path)
     missing = json.loads((tmp_path / "windows.json").read_text())["upstream negatives not found"]
     rows = read_windows(tmp_path, "upstream").rows
     promoters = rows[rows["negative_set"] == POSITIVE]
@@ -399,3 +385,98 @@ def test_promoters_without_room_stay(
     bare = set(promoters["pair"]) - set(rows[rows["negative_set"] == "upstream"]["pair"])
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     message(warning.partition("  ")[2], f"{missing:,} of {wanted:,}", f"{len(bare):,} of {len(promoters):,}")
+
+
+# Fine-tuning on a share of the examples: which are kept, and for whom they are the same
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=60), st.floats(1e-4, 1), st.floats(0, 1), st.integers(0)
+)
+def test_groups_stay_whole_and_shares_are_nested(
+    groups: list[int], share: float, part: float, seed: int
+) -> None:
+    codes = np.array(groups)
+    kept = draw_groups(codes, share, (seed,))
+    names = set(groups)
+    inside = {name for name in names if kept[codes == name].any()}
+    assert len(inside) == min(max(round(share * len(names)), 1), len(names))
+    assert all(kept[codes == name].all() for name in inside)
+    fewer = draw_groups(codes, max(share * part, 1e-9), (seed,))
+    assert not (fewer & ~kept).any()
+
+
+@pytest.mark.parametrize("negative_set", ["genomic", "permuted"])
+def test_a_promoter_is_kept_with_all_its_negatives(tiny_config: Path, negative_set: str) -> None:
+    data = read_windows(load_config(tiny_config).paths.windows, negative_set)
+    train = data.rows["split"] == "train"
+    whole = training_windows(data, 1.0, 1)
+    np.testing.assert_array_equal(whole, np.flatnonzero(train))
+    rows = training_windows(data, 0.2, 1)
+    kept = data.rows.iloc[rows]
+    assert set(kept["split"]) == {"train"}
+    pairs = set(kept["pair"])
+    assert len(pairs) == round(0.2 * data.rows.loc[train, "pair"].nunique()) == data.labels[rows].sum()
+    pd.testing.assert_frame_equal(kept, data.rows[train & data.rows["pair"].isin(pairs)])
+    assert kept["negative_set"].value_counts()[negative_set] > len(pairs)
+    np.testing.assert_array_equal(rows, training_windows(data, 0.2, 1))
+    assert not np.array_equal(rows, training_windows(data, 0.2, 2))
+    assert set(rows) < set(training_windows(data, 0.6, 1))
+
+
+def test_negatives_that_are_nobody_s_pair_are_drawn_by_the_same_share() -> None:
+    rows = pd.DataFrame({"pair": np.arange(140), "split": "train"})
+    data = WindowSet(rows, (np.arange(140) < 40).astype(np.uint8))
+    kept = training_windows(data, 0.25, 3)
+    assert data.labels[kept].sum() == 10 and len(kept) == 35
+
+
+def test_too_few_promoters_are_refused_at_once(tiny_config: Path, tmp_path: Path, run: Run) -> None:
+    words = ("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "model")
+    words += ("--set", "promoters.model.initial=random", "--checkpoint-dir", tmp_path / "checkpoints")
+    result = run(*words, "--set", "promoters.training.train_fraction=0.02")
+    message(refused(result, 2), "promoters.training.train_fraction", "0.02", "98")
+    result = run(*words, "--set", "promoters.training.train_fraction=0")
+    message(refused(result, 2), "promoters.training.train_fraction")
+    assert not list(tmp_path.iterdir())
+
+
+def bins(positives: int = 400) -> ChromatinData:
+    """Two contigs of 600 training bins each and 20 for validation, of one track."""
+    owners = np.repeat([0, 1], 610)
+    starts = np.tile(200 * np.arange(610), 2)
+    splits = np.where(starts < 200 * 600, 0, 1)
+    table = make_bins(["a", "b"], owners, starts, splits, 200)
+    labels = np.zeros((1220, 1), np.uint8)
+    labels[np.random.default_rng(0).permutation(1220)[:positives]] = 1
+    return ChromatinData(table, PackedLabels.from_dense(labels), (Track("x", "TF"),), {"bin_size": 200})
+
+
+def training(share: float, neighbours: int = 1, seed: int = 1) -> ChromatinTrainingConfig:
+    return ChromatinTrainingConfig(train_fraction=share, bins_per_window=neighbours, seed=seed)
+
+
+def test_bins_are_kept_in_stretches_as_long_as_a_window_is_learnt_from() -> None:
+    data = bins()
+    np.testing.assert_array_equal(training_bins(data, training(1.0)), data.rows("train"))
+    single = training_bins(data, training(0.2))
+    assert len(single) == 240 and set(single) < set(data.rows("train"))
+    assert set(single) < set(training_bins(data, training(0.5)))
+    stretches = training_bins(data, training(0.2, neighbours=15))
+    assert len(stretches) == 240
+    numbers = np.array(stretches)
+    begins = numbers[np.r_[True, np.diff(numbers) != 1]]
+    assert len(begins) <= 16 and all((begin % 610) % 15 == 0 for begin in begins)
+    assert not np.array_equal(stretches, training_bins(data, training(0.2, 15, seed=2)))
+
+
+def test_too_few_bins_are_refused_and_poor_tracks_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    with fails(ConfigError):
+        training_bins(bins(positives=40), training(0.01))
+    data = bins()
+    labels = np.zeros((1220, 2), np.uint8)
+    labels[:, :1] = data.labels.rows()
+    labels[:6, 1] = 1
+    two = ChromatinData(data.bins, PackedLabels.from_dense(labels), data.tracks * 2, data.info)
+    training_bins(two, training(0.1))
+    message(capsys.readouterr().err.partition("  ")[2], "1 of 2 tracks", "120")

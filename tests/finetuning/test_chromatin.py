@@ -3,11 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-
 import numpy as np
 import pytest
 import torch
-
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import ChromatinConfig, Config, EncoderConfig, parse_config
 from bigbird_dna.data.chromatin import training_bins
@@ -15,22 +13,25 @@ from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
 from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, neighboring_bins
 from bigbird_dna.finetuning.evaluation import baseline_bins, held_out_rows, predict_bins
-from bigbird_dna.genome.chromatin.dataset import ChromatinData
-from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
-from bigbird_dna.model.batching import bin_rows
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.heads import ChromatinEnsemble
 from bigbird_dna.registry.change import combine_models
-from bigbird_dna.scoring.region_scores import bins_of, predict_regions
-from bigbird_dna.scoring.regions import Region, bed_regions
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.training.distributed import world
 from bigbird_dna.training.task import train
 from tests.golden.messages import fails
 from tests.toys import MOTIFS, label_bins, write_motif_genome
+from benchmarks.plain_batches import PlainBatches
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
+from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.tokens import dna as tokenizers
+from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.loop import Batch
+
 
 SETTINGS: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},
@@ -101,6 +102,11 @@ def predicted(made: Made, models: list[Path], rows: np.ndarray, **keys: Any) -> 
     return predict_bins(loaded, made.data, made.reference, rows, **keys)
 
 
+def lowest(labels: np.ndarray, values: np.ndarray) -> float:
+    """The lower AUROC of the two tracks."""
+    return min(auroc(labels[:, track], values[:, track]).value for track in range(2))
+
+
 def train_model(made: Made, output: Path, config: Config, *, window: int = 200, member: int = 0):
     with world("cpu") as here:
         return train(task_of(made, config, window, member), output, output.parent / "checkpoints", here)
@@ -117,18 +123,16 @@ def test_training_finds_the_motifs(made: Made, model_dir: Path) -> None:
     assert set(made.data.bins["contig"].iloc[rows].astype(str)) == {"c"}
     values = predicted(made, [model_dir], rows)
     labels = made.data.labels.rows(rows)
-    figures = [auroc(labels[:, t], values[:, t]).value for t in range(2)]
-    assert min(figures) > 0.9, figures
-    # Neighbours that share windows are told as well.
+    # Neighbors that share windows are predicted as well.
     shared = predicted(made, [model_dir], rows, middle=0.6)
-    assert min(auroc(labels[:, t], shared[:, t]).value for t in range(2)) > 0.9
+    assert lowest(labels, values) > 0.9 and lowest(labels, shared) > 0.9
     assert np.abs(shared - values).max() > 1e-3
     third = (made.data.bins["start"].to_numpy()[rows] // 40) % 3 == 1  # those in the middle as before
     np.testing.assert_allclose(shared[third], values[third], atol=1e-5)
     # The other motif's bins are no substitute: predictions are of the right track.
     assert auroc(labels[:, 0], values[:, 1]).value < 0.7
     baseline = baseline_bins(settings().chromatin.evaluation, made.data, made.reference, rows)
-    assert min(auroc(labels[:, t], baseline[:, t]).value for t in range(2)) > 0.7
+    assert lowest(labels, baseline) > 0.7
 
 
 def test_calibration_corrects_a_weighted_training(made: Made, model_dir: Path, tmp_path: Path) -> None:
@@ -172,6 +176,9 @@ def test_predictions_depend_on_neither_batch_nor_strand(made: Made, model_dir: P
     np.testing.assert_allclose(turned[:, ::-1], several, atol=1e-5)
     with fails(ValueError):
         model.window_probabilities(["ACG"])
+    other = ChromatinData(made.data.bins, made.data.labels, made.data.tracks[::-1], made.data.info)
+    with fails(ModelError):
+        predict_bins([model], other, made.reference, made.data.rows("test"))
 
 
 def test_an_ensemble_predicts_the_mean(made: Made, model_dir: Path, tmp_path: Path) -> None:
@@ -199,7 +206,7 @@ def test_the_paper_s_head_on_the_first_token(made: Made, tmp_path: Path) -> None
     rows = held_out_rows(made.data, config.chromatin.evaluation)
     values = predicted(made, [tmp_path / "m"], rows)
     labels = made.data.labels.rows(rows)
-    assert min(auroc(labels[:, t], values[:, t]).value for t in range(2)) > 0.85
+    assert lowest(labels, values) > 0.85
 
 
 def test_neighboring_bins_are_bins_of_the_same_contig_and_split(made: Made) -> None:
@@ -221,29 +228,6 @@ def test_neighboring_bins_are_bins_of_the_same_contig_and_split(made: Made) -> N
     np.testing.assert_array_equal(theirs, back[found])
 
 
-def test_bins_cover_the_tokens_whose_middle_they_hold(made: Made) -> None:
-    sequence = made.reference.fetch(made.data.windows(200, [50])[0])
-    bins = np.array([[0, 40, 160]])
-    for positions in (200, 20):
-        rows = bin_rows(made.tokenizer, [sequence], bins, 40, positions)
-        ids = rows.ids[0]
-        assert len(ids) <= positions and ids[0] == made.tokenizer.cls_id and ids[-1] == made.tokenizer.sep_id
-        whole = made.tokenizer.encode_with_offsets(sequence)
-        middles = (whole.offsets[1:] + whole.offsets[:-1]) / 2
-        first = 0
-        if len(whole.ids) > positions - 2:
-            first = next(
-                i for i in range(len(whole.ids)) if (whole.ids[i:][: positions - 2] == ids[1:-1]).all()
-            )
-        for start, (begin, end) in zip(bins[0], rows.spans[0], strict=True):
-            inside = np.flatnonzero((middles >= start) & (middles < start + 40)) - first + 1
-            inside = inside[(inside >= 1) & (inside < len(ids) - 1)]
-            if len(inside):
-                assert (begin, end) == (inside[0], inside[-1] + 1)
-            else:
-                assert 1 <= begin < end <= len(ids) - 1
-
-
 def test_training_windows_hold_their_labels(made: Made) -> None:
     """On either strand and moved, the bins of a batch still cover the motif their label says."""
     objective = objective_of(made, settings().chromatin)
@@ -258,6 +242,12 @@ def test_training_windows_hold_their_labels(made: Made) -> None:
             total += 1
             hits += motif[3:11] in bases or reverse_complement(motif)[3:11] in bases
     assert total > 50 and hits / total > 0.95
+    # Layers across bins see neighbors side by side; a turned window begins with what was its last bin.
+    config = settings(model={"bin_layers": 1}, training={"bins_per_window": 1}).chromatin
+    batch = objective_of(made, config).batch(0, 0, 16)
+    firsts = batch["spans"][:, :, 0]
+    assert firsts.shape == (16, 5) and (firsts.diff(dim=1) > 0).all()
+    assert (batch["present"] == torch.tensor([False, False, True, False, False])).all()
 
 
 def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
@@ -270,16 +260,6 @@ def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
     assert set(learnt) == set(kept)
     # Bins were drawn as many side by side as a window is learnt from: most windows have more than their own.
     assert (objective.neighbors >= 0).sum(axis=1).mean() > 2
-
-
-def test_turned_windows_have_their_bins_in_the_order_they_are_read(made: Made) -> None:
-    """Layers across bins see neighbours side by side; a turned window begins with what was its last bin."""
-    config = settings(model={"bin_layers": 1}, training={"bins_per_window": 1}).chromatin
-    batch = objective_of(made, config).batch(0, 0, 16)
-    firsts = batch["spans"][:, :, 0]
-    assert firsts.shape == (16, 5)
-    assert (firsts.diff(dim=1) > 0).all()
-    assert (batch["present"] == torch.tensor([False, False, True, False, False])).all()
 
 
 def test_training_begins_with_the_prevalence_of_the_tracks(made: Made, tmp_path: Path) -> None:
@@ -295,7 +275,10 @@ def test_training_begins_with_the_prevalence_of_the_tracks(made: Made, tmp_path:
     assert found == pytest.approx(best, rel=0.1)
 
 
-def test_a_narrower_window_learns_from_as_many_bins_a_step(made: Made) -> None:
+def test_a_narrower_window_learns_from_as_many_bins_and_each_member_has_a_seed(made: Made) -> None:
+    config = settings(training={"seed": 5})
+    assert [task_of(made, config, 200, member).config.seed for member in range(3)] == [5, 6, 7]
+
     def batch_size(config: Config, window: int) -> int:
         return task_of(made, config, window, 0).config.batch_size
 
@@ -310,15 +293,9 @@ def test_a_narrower_window_learns_from_as_many_bins_a_step(made: Made) -> None:
     assert batch_size(paper, 40) == 16
 
 
-def test_each_member_of_an_ensemble_has_a_seed_of_its_own(made: Made) -> None:
-    config = settings(training={"seed": 5})
-    assert [task_of(made, config, 200, member).config.seed for member in range(3)] == [5, 6, 7]
-
-
 def test_bin_layers_train_and_predict(made: Made, tmp_path: Path) -> None:
-    train_model(
-        made, tmp_path / "m", settings(model={"bin_layers": 1}, training={"bins_per_window": 5, "steps": 20})
-    )
+    config = settings(model={"bin_layers": 1}, training={"bins_per_window": 5, "steps": 20})
+    train_model(made, tmp_path / "m", config)
     model = load_chromatin_model(tmp_path / "m")
     rows = made.data.rows("test")[:10]
     values = predict_bins([model], made.data, made.reference, rows)
@@ -342,36 +319,6 @@ def test_keys_that_do_not_go_together(keys: dict[str, Any]) -> None:
         settings(**keys)
 
 
-def test_regions_are_predicted_by_their_bins(made: Made, model_dir: Path, tmp_path: Path) -> None:
-    model = load_chromatin_model(model_dir)
-    bed = tmp_path / "regions.bed"
-    bed.write_text("#x\nc\t400\t440\tfirst\nc\t380\t500\nc\t0\t10\tedge\n")
-    regions = list(bed_regions(bed, made.reference))
-    assert [region.name for region in regions] == ["first", "c:380-500", "edge"]
-    assert bins_of(regions[1], 40) == [380, 420, 460]
-    assert bins_of(Region("c", 410, 430, ""), 40) == [400]
-
-    arguments = {"window": 200, "bin_size": 40, "max_n": 0.5}
-    predict = model.window_probabilities
-    found = list(predict_regions(regions, made.reference, predict, **arguments))
-    one_by_one = [
-        next(predict_regions([Region("c", s, s + 40, "")], made.reference, predict, **arguments))
-        for s in (380, 420, 460)
-    ]
-    np.testing.assert_allclose(
-        found[1].probabilities, np.max([one.probabilities for one in one_by_one], axis=0), atol=1e-5
-    )
-    assert found[2].note == "contig_edge" and found[0].note == "."
-    strict = list(predict_regions(regions, made.reference, predict, **{**arguments, "max_n": 0.1}))
-    assert strict[2].probabilities is None and "too_many_n" in strict[2].note
-
-
-def test_other_tracks_are_refused(made: Made, model_dir: Path) -> None:
-    other = ChromatinData(made.data.bins, made.data.labels, made.data.tracks[::-1], made.data.info)
-    with fails(ModelError):
-        predict_bins([load_chromatin_model(model_dir)], other, made.reference, made.data.rows("test"))
-
-
 def test_mean_probability_survives_large_logits() -> None:
     ensemble = ChromatinEnsemble(
         EncoderConfig(vocabulary=8, layers=1, hidden=8, heads=1, max_length=16), 3, "cls", 2
@@ -382,3 +329,112 @@ def test_mean_probability_survives_large_logits() -> None:
     out = ensemble(torch.zeros(1), torch.zeros(1), torch.zeros(1))[0, 0]
     mean = (0.5 + torch.sigmoid(torch.tensor(2.0))) / 2
     torch.testing.assert_close(out, torch.stack([torch.tensor(-80.0), mean.logit(), torch.tensor(90.0)]))
+
+
+# A training's batches are the bytes of batches made window by window from the file
+
+
+STEPS, BATCH = 12, 8
+
+
+@pytest.fixture
+def data(reference: Reference) -> ChromatinData:
+    """All bins of 40 bp of four contigs, ends and runs of N among them, in an order of their own."""
+    contigs = list(reference.contigs)
+    lengths = enumerate(reference.contigs.values())
+    places = [(owner, start) for owner, length in lengths for start in range(0, length - 39, 40)]
+    rng = np.random.default_rng(0)
+    owners, starts = np.array(places)[rng.permutation(len(places))].T
+    splits = (rng.random(len(places)) < 0.1).astype(np.intp)
+    labels = PackedLabels.from_dense(rng.random((len(places), 11)) < 0.3)
+    tracks = tuple(Track(f"t{number}", "TF") for number in range(11))
+    return ChromatinData(make_bins(contigs, owners, starts, splits, 40), labels, tracks, {"bin_size": 40})
+
+
+def objective(
+    data: ChromatinData, reference: Reference, tokenizer: DnaTokenizer, positions: int = 300, **keys: Any
+) -> ChromatinObjective:
+    config = ChromatinConfig.model_validate(
+        {
+            "data": {"bin": 40, "window": keys.get("window", 600), "shift_bp": keys.get("shift", 0)},
+            "model": {"pooling": "bin", "bin_layers": keys.get("bin_layers", 0)},
+            "training": {"batch_size": BATCH, "bins_per_window": keys.get("neighbours", 1)},
+        }
+    )
+    here = World(0, 1, torch.device("cpu"))
+    return ChromatinObjective(data, reference, tokenizer, config, keys.get("window", 600), positions, here)
+
+
+def same(one: Batch, other: Batch) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert value.dtype == other[name].dtype, name
+        assert value.shape == other[name].shape, name
+        assert value.numpy().tobytes() == other[name].numpy().tobytes(), name
+
+
+@pytest.mark.parametrize("native_from", [0, 1 << 60])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"shift": 100, "neighbours": 5},
+        {"shift": 19, "neighbours": 3, "bin_layers": 1},
+        {"window": 8000, "shift": 700, "neighbours": 9, "positions": 4096},
+        {"window": 2000, "shift": 40, "neighbours": 3, "positions": 60},  # less than a window's tokens
+    ],
+)
+def test_batches_are_those_made_window_by_window(
+    data: ChromatinData,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: dict[str, Any],
+    native_from: int,
+) -> None:
+    monkeypatch.setattr(tokenizers, "NATIVE_FROM", native_from)
+    made = objective(data, reference, DnaTokenizer(tokenizer.content), **keys)
+    plain = PlainBatches(made, reference)
+    before = made.neighbors.copy()
+    for step in range(STEPS):
+        expected = plain.batch(step, 0, BATCH)
+        same(made.batch(step, 0, BATCH), expected)
+        for first in range(0, BATCH, 2):  # of a share of the step, whose rows are padded to their own longest
+            same(made.batch(step, first, 2), plain.batch(step, first, 2))
+    np.testing.assert_array_equal(made.neighbors, before)
+
+
+def test_a_step_is_always_the_same(
+    data: ChromatinData, reference: Reference, tokenizer: DnaTokenizer
+) -> None:
+    """Whatever was made before, by however many threads."""
+    one = objective(data, reference, tokenizer, shift=50, neighbours=3)
+    first = [one.batch(step, 0, BATCH) for step in range(STEPS)]
+    other = objective(data, Reference(reference.path), tokenizer, shift=50, neighbours=3)
+    other.threads = 3
+    for step in reversed(range(STEPS)):
+        same(other.batch(step, 0, BATCH), first[step])
+    # Windows meet ends and N: the batches would prove little without.
+    made = objective(data, reference, tokenizer, window=2000)
+    gaps = {piece for piece, text in enumerate(tokenizer.pieces) if text.startswith("N")}
+    with_gaps = sum(
+        bool(gaps & set(row)) for step in range(STEPS) for row in made.batch(step, 0, BATCH)["ids"].tolist()
+    )
+    assert STEPS * BATCH / 4 < with_gaps < STEPS * BATCH
+
+
+@pytest.mark.slow
+def test_human_windows(shared_data: Path, tokenizer: DnaTokenizer, tmp_path: Path) -> None:
+    """8 kb at any place of the piece of chromosome 22, across the edges of blocks that are read together."""
+    prepare_reference(shared_data / "hg19/chr22_1-22000000.fa.gz", tmp_path / "reference.fa.gz")
+    reference = Reference(tmp_path / "reference.fa.gz")
+    starts = np.arange(15_900_000, 21_999_800, 40) // 40 * 40
+    count = len(starts)
+    labels = PackedLabels.from_dense(np.random.default_rng(1).random((count, 3)) < 0.1)
+    bins = make_bins(["22"], np.zeros(count, np.intp), starts, np.zeros(count, np.intp), 40)
+    tracks = tuple(Track(f"t{number}", "TF") for number in range(3))
+    data = ChromatinData(bins, labels, tracks, {"bin_size": 40})
+    made = objective(data, reference, tokenizer, positions=8192, window=8000, shift=150, neighbours=5)
+    plain = PlainBatches(made, reference)
+    for step in range(100):
+        same(made.batch(step, 0, BATCH), plain.batch(step, 0, BATCH))

@@ -3,11 +3,9 @@
 import json
 from pathlib import Path
 from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
-
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows
 from bigbird_dna.config import Config, load_config, parse_config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, compare
@@ -21,10 +19,11 @@ from bigbird_dna.genome.reference import Reference, prepare_reference, write_fas
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
 from bigbird_dna.genome.similarity import Pairs, alignment_scores
 from tests.conftest import REPOSITORY
-from tests.data.leaks import by_split, crossing_copies, crossing_overlaps, crossing_pairs, whole_splits
 from tests.genome.test_records import mutated
 from tests.golden.messages import fails
 from tests.toys import label_bins
+from tests.data.test_leaks import by_split, crossing_copies, crossing_overlaps, crossing_pairs, whole_splits
+
 
 LENGTH, SPACING = 200, 400
 SETS = ("substituted", "permuted", "genomic")
@@ -180,9 +179,9 @@ def test_no_relative_of_a_promoter_window_crosses_a_split(home: Path, tmp_path: 
         assert table["similarity"].max() < 0.4
     whole, kept = (pd.read_parquet(path / "windows.parquet") for path in (before, tmp_path / "kept"))
     info = json.loads((tmp_path / "kept/windows.json").read_text())
-    assert info["similarity"] == 0.4
-    assert info["training windows left out for likeness"] == len(whole) - len(kept)
-    assert info["training promoters like a held-out window"] >= 3
+    similarity, left_out = info["similarity"], info["training windows left out for likeness"]
+    promoters = info["training promoters like a held-out window"]
+    assert similarity == 0.4 and left_out == len(whole) - len(kept) and promoters >= 3
     # Test and validation are the same, and so are the windows of training that are kept.
     key = ["contig", "start", "end", "negative_set", "pair"]
     gone = whole.merge(kept[key].drop_duplicates(), how="left", on=key, indicator=True)
@@ -200,17 +199,6 @@ def test_no_relative_of_a_promoter_window_crosses_a_split(home: Path, tmp_path: 
             for data in (read_windows(path, negative_set) for path in (before, tmp_path / "kept"))
         ]
         assert texts[1] < texts[0]
-
-
-def test_without_anything_to_train_on_it_is_refused(home: Path, tmp_path: Path) -> None:
-    with fails(DataError):
-        prepare_windows(
-            settings(max_train_test_similarity=0.01),
-            home / "reference.fa.gz",
-            home / "loci.tsv",
-            tmp_path / "kept",
-        )
-    assert not (tmp_path / "kept").exists()
 
 
 def bin_texts(home: Path, data: ChromatinData, rows: np.ndarray) -> list[str]:
@@ -271,23 +259,19 @@ def test_no_relative_of_a_bin_crosses_a_split(home: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("similarity", "error"), [(0.0, UsageError), (1.5, UsageError), (0.01, DataError)])
 def test_wrong_similarities(home: Path, tmp_path: Path, similarity: float, error: type[Exception]) -> None:
+    reference, kept = home / "reference.fa.gz", tmp_path / "kept"
     with fails(error, f"{similarity:g}"):
-        drop_similar_bins(
-            home / "data", home / "reference.fa.gz", tmp_path / "kept", similarity, window=WINDOW
-        )
+        drop_similar_bins(home / "data", reference, kept, similarity, window=WINDOW)
+    with fails(DataError if error is DataError else ConfigError):
+        config = settings(max_train_test_similarity=similarity)
+        prepare_windows(config, reference, home / "loci.tsv", kept)
     assert not (tmp_path / "kept").exists()
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("max_train_test_similarity", value) for value in (0.0, 1.2)),
-        *(("similarity_strata", value) for value in ([0.5, 0.3], [0.0, 0.3])),
-    ],
-)
-def test_wrong_keys_of_splits(key: str, value: Any) -> None:
-    with fails(ConfigError, key):
-        settings(**{key: value})
+@pytest.mark.parametrize("bounds", [[0.5, 0.3], [0.0, 0.3]])
+def test_wrong_strata(bounds: list[float]) -> None:
+    with fails(ConfigError, "similarity_strata"):
+        settings(similarity_strata=bounds)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import invoke
 from tests.golden.messages import fails
-from tests.tokens.test_json_tokenizer import content
+from tests.tokens.test_tokenizer import content
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"

@@ -1,6 +1,8 @@
 """Inputs of pretraining, its objective, and what it is measured on."""
 
 import itertools
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,27 +10,39 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bigbird_dna.baselines.language import PREDICTORS
-from bigbird_dna.config import PretrainingConfig, load_config, parse_config
+from bigbird_dna.config import EncoderConfig, PretrainingConfig, load_config, parse_config
 from bigbird_dna.data.predictions import ONE_AT_A_TIME, read_bits
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement, whole_contigs
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.directory import build_network, load, make_model, save
+from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.pretraining import task
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining, training_documents
-from bigbird_dna.pretraining.sampling import Example, HeldOut, PairSampler, SegmentSampler, document_bounds
-from bigbird_dna.pretraining.task import PretrainingObjective, PretrainingTask
+from bigbird_dna.pretraining.sampling import Example, HeldOut, SegmentSampler, document_bounds
+from bigbird_dna.pretraining.task import (
+    SIZE,
+    PretrainingObjective,
+    PretrainingTask,
+    init_from_counts,
+    neighbor_vectors,
+)
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.training.batches import Batch, by_length
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch, by_length
 from bigbird_dna.training.task import train
-from tests.cli.command import invoke
-from tests.golden.messages import fails
+from tests.cli.command import Run, invoke, refused
+from tests.golden.messages import fails, message
+from tests.pretraining.test_sampling import Numbered
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -66,21 +80,6 @@ def places(store: TokenStore, ids: np.ndarray) -> list[int]:
     stored = np.asarray(store.tokens)
     starts = np.flatnonzero(stored[: len(stored) - len(ids) + 1] == ids[0])
     return [int(start) for start in starts if np.array_equal(stored[start : start + len(ids)], ids)]
-
-
-def test_pairs_fill_the_input_and_half_of_them_follow(
-    stores: dict[str, TokenStore], tokenizer: DnaTokenizer
-) -> None:
-    sampler = PairSampler(stores["train"], tokenizer, 96)
-    rng = np.random.default_rng(0)
-    drawn = [sampler.draw(rng) for _ in range(600)]
-    lengths = np.array([len(example.ids) for example in drawn])
-    assert lengths.max() <= 96 and np.mean(lengths == 96) > 0.8
-    assert abs(np.mean([example.follows for example in drawn]) - 0.5) < 0.08
-    for example in drawn[:50]:
-        a, b = example.ids[1 : example.first - 1], example.ids[example.first : -1]
-        assert len(a) and len(b) and places(stores["train"], a) and places(stores["train"], b)
-        assert bool(places(stores["train"], np.concatenate([a, b]))) == example.follows
 
 
 def test_segments_fill_the_input_and_come_from_everywhere(
@@ -220,6 +219,13 @@ def test_one_token_is_hidden_at_a_time(
         assert example.first == together.inputs[row[number]].first
 
 
+def untrained(objective: PretrainingObjective, tiny_config: Path) -> torch.nn.Module:
+    config = load_config(tiny_config).encoder
+    torch.manual_seed(0)
+    encoder = config.model_copy(update={"vocabulary": objective.tokenizer.vocabulary})
+    return build_network(encoder, PretrainingSettings()).eval()
+
+
 def test_bits_are_those_of_each_token_however_they_are_shared_out(
     objective: PretrainingObjective, tiny_config: Path
 ) -> None:
@@ -241,18 +247,7 @@ def test_bits_are_those_of_each_token_however_they_are_shared_out(
             expected = -chances.gather(1, labels[:, None])[:, 0].numpy()
             assert whole.bits[first : first + len(own)] == pytest.approx(expected, abs=1e-4)
             first += len(own)
-
-
-def untrained(objective: PretrainingObjective, tiny_config: Path) -> torch.nn.Module:
-    config = load_config(tiny_config).encoder
-    torch.manual_seed(0)
-    encoder = config.model_copy(update={"vocabulary": objective.tokenizer.vocabulary})
-    return build_network(encoder, PretrainingSettings()).eval()
-
-
-def test_an_untrained_network_knows_about_nothing(objective: PretrainingObjective, tiny_config: Path) -> None:
-    """Uniform predictions cost log2(vocabulary) bits a token, the oracle for bits per base."""
-    network = untrained(objective, tiny_config)
+    # Of one that knows nothing, uniform predictions cost log2(vocabulary) bits a token.
     with torch.no_grad():
         network.encoder.embeddings.token.weight.zero_()  # all scores are products with these
     with torch.inference_mode():
@@ -382,8 +377,127 @@ def test_what_can_t_be_evaluated_is_refused(
     assert not (tmp_path / "bits.tsv").exists()
 
 
+def flip(path: Path) -> None:
+    """Change one bit in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def swap(path: Path) -> None:
+    """Exchange two offsets, which changes neither the number of them nor the ends."""
+    offsets = np.load(path)
+    offsets[[3, 4]] = offsets[[4, 3]]
+    np.save(path, offsets)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("train/tokens.bin", flip), ("train/documents.npy", swap), ("valid/sentences.npy", swap)],
+)
+def test_a_damaged_store_is_refused_before_it_begins(
+    tiny_config: Path, tmp_path: Path, run: Run, name: str, damage: Callable[[Path], None]
+) -> None:
+    tokens = tmp_path / "tokens"
+    shutil.copytree(load_config(tiny_config).paths.tokens, tokens)
+    damage(tokens / name)
+    written = ("-o", tmp_path / "model", "--checkpoint-dir", tmp_path / "checkpoints")
+    result = run("pretrain", tiny_config, "--tokens", tokens, *written)
+    message(refused(result, 1), tokens / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens"]
+
+
 def test_inputs_of_the_default_length_need_positions_as_well(tmp_path: Path) -> None:
     config = parse_config({"encoder": {"max_length": 256}})
     task = PretrainingTask(config, tmp_path / "tokens", tmp_path / "tokenizer.model")
     with fails(ConfigError):
         train(task, tmp_path / "model", tmp_path / "checkpoints", ALONE)
+
+
+# Embeddings and biases that begin with counts
+
+
+def store(documents: list[list[int]]) -> Numbered:
+    """A store of documents of one sentence each."""
+    ids = np.array([token for document in documents for token in document], np.uint16)
+    return Numbered.of([[len(document)] for document in documents])._replace(tokens=ids)
+
+
+def network(vocabulary: int, position: str = "rotary", hidden: int = 128) -> PretrainingNetwork:
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocabulary=vocabulary, layers=2, hidden=hidden, heads=4, max_length=64, position_encoding=position
+    )
+    return PretrainingNetwork(config, next_sentence=False)
+
+
+def information(documents: list[list[int]], size: int) -> np.ndarray:
+    """Oracle: log of how much more often a token stands before another than by chance."""
+    counts = np.full((size, size), 0.5)
+    for document in documents:
+        for left, right in itertools.pairwise(document):
+            counts[left, right] += 1
+    sides = (counts.sum(axis) - 0.5 * size + 0.5 for axis in (1, 0))
+    first, second = (np.log(side / side.sum()) for side in sides)
+    return np.log(counts / counts.sum()) - first[:, None] - second[None]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=30), min_size=1, max_size=6))
+def test_vectors_of_full_width_hold_all_that_was_counted(documents: list[list[int]]) -> None:
+    """Their products are those of the matrix of pairs, to the power of a half: none of it is lost."""
+    documents = [[*range(6)], *documents]
+    ids = np.concatenate([np.array(document) for document in documents])
+    bounds = np.cumsum([0, *map(len, documents)])
+    vectors = neighbor_vectors(ids, bounds, np.arange(6), 100)
+    assert vectors.shape == (6, 6)
+    matrix = np.hstack([one := information(documents, 6), one.T])
+    products = matrix @ matrix.T
+    gram = vectors @ vectors.T
+    np.testing.assert_allclose(gram @ gram, products, atol=1e-6 * max(1, np.abs(products).max()))
+    again = neighbor_vectors(ids, bounds, np.arange(6), 2)
+    np.testing.assert_allclose(again, vectors[:, :2], atol=1e-9)
+
+
+def test_tokens_with_the_same_neighbors_begin_alike() -> None:
+    rng = np.random.default_rng(0)
+    jumps = rng.choice([1, 2, 3], 4000, p=[0.7, 0.2, 0.1])
+    pattern = 10 + np.cumsum(jumps) % 10  # what follows depends on what there is
+    ids = np.where((pattern == 12) & (rng.random(4000) < 0.5), 25, pattern).tolist()  # 25 stands in for 12
+    made = network(30)
+    before = made.encoder.embeddings.token.weight.detach().clone()
+    init_from_counts(made, store([ids]))
+    weight = made.encoder.embeddings.token.weight.detach()
+    alike = torch.nn.functional.cosine_similarity(weight[12, :11], weight[10:26, :11])
+    assert alike.topk(2).indices.tolist() == [2, 15]
+    unseen = [token for token in range(30) if token not in ids]
+    assert torch.equal(weight[unseen], before[unseen])
+    rows = weight[sorted(set(ids))][:, :11]
+    assert rows.std().item() == pytest.approx(SIZE * initial_deviation(128), rel=0.01)
+    assert torch.equal(weight[:, 11:], before[:, 11:])  # eleven tokens fill eleven components
+
+
+def test_biases_are_log_frequencies_and_positions_stay_clear() -> None:
+    made = network(8)
+    init_from_counts(made, store([[5] * 600, [6] * 300 + [7] * 100]))
+    shares = made.masked_tokens.bias.detach().exp()
+    assert shares.sum().item() == pytest.approx(1, abs=1e-5)
+    assert shares[5:].tolist() == pytest.approx([0.6, 0.3, 0.1], abs=0.002)
+    # Components of positions stay clear.
+    made = network(40, "learned")
+    token = made.encoder.embeddings.token.weight
+    clear = (token == 0).all(0)
+    init_from_counts(made, store([np.random.default_rng(0).integers(5, 40, 3000).tolist()]))
+    assert clear.sum() == 32 and torch.equal((token == 0).all(0), clear)
+
+
+def test_pairs_of_too_many_tokens_are_not_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(task, "LARGEST_VOCABULARY", 20)
+    made = network(21)
+    before = made.encoder.embeddings.token.weight.detach().clone()
+    init_from_counts(made, store([[5, 6, 7]]))
+    assert torch.equal(made.encoder.embeddings.token.weight, before)
+    assert made.masked_tokens.bias[5] > made.masked_tokens.bias[8]
+    assert "a vocabulary of 21 is" in capsys.readouterr().err

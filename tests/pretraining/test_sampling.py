@@ -1,17 +1,19 @@
 """Pairs of sentences: where they are from, and that nothing but their tokens tells whether B follows A."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from bigbird_dna.config import PretrainingConfig
+from bigbird_dna.config import EncoderConfig, PretrainingConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.pretraining.sampling import PairSampler, SegmentSampler
+from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.pretraining.sampling import HeldOut, PairSampler, SegmentSampler
 from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import World
@@ -24,14 +26,14 @@ DOCUMENTS = {
     "of many lengths": [[7] * count for count in range(1, 24)] * 3,
     "one long, others short": [[10] * 40] + [[10] * 4] * 50,
     "all long": [[9, 11, 13] * 20] * 12,
-    "of one sentence each": [[length] for length in range(3, 90)],
+    "sentences": [[length] for length in range(3, 90)],
     "only one": [[8, 12] * 25],
     "only one, of less than four inputs": [[6] * 30],
 }
 
 
 class Numbered(NamedTuple):
-    """A store whose tokens are their own places."""
+    """A store in memory, whose tokens are their own places unless others are given."""
 
     directory: Path
     tokens: np.ndarray
@@ -79,6 +81,7 @@ def test_lengths_do_not_tell_what_follows(name: str, tokenizer: DnaTokenizer) ->
     labels = np.array([pair.follows for pair in pairs])
     assert abs(labels.mean() - 0.5) < 0.03
     a, b = (np.array([len(pair[part]) for pair in pairs]) for part in (0, 1))
+    assert name != "all long" or {*(a + b)} == {TOKENS - 3}
     for figure in (a, b, a + b, b - a, b / a):
         assert auroc(labels, figure).value == pytest.approx(0.5, abs=0.035)
     for length in np.unique(a):
@@ -124,23 +127,13 @@ def test_every_sentence_with_room_begins_an_input(name: str, tokenizer: DnaToken
     reached = {place for pair in pairs for part in pair[:2] for place in part}
     share = PairSampler(store, tokenizer, TOKENS).share
     assert len(reached) / len(store.tokens) == pytest.approx(share, abs=0.02)
-    assert share > 0.95 or name == "of one sentence each"
+    assert share > 0.95 or name == "sentences"
 
 
-def test_long_documents_fill_the_input(tokenizer: DnaTokenizer) -> None:
-    pairs = drawn(Numbered.of(DOCUMENTS["all long"]), tokenizer)
-    assert {len(pair.a) + len(pair.b) for pair in pairs} == {TOKENS - 3}
-
-
-@pytest.mark.parametrize("documents", [[[1], [1], [1]], [[50]], [[3, 40, 3]], [[2, 2]]])
-def test_one_document_that_is_too_short_is_refused(
-    documents: list[list[int]], tokenizer: DnaTokenizer
-) -> None:
-    with fails(DataError, "numbered"):
-        PairSampler(Numbered.of(documents), tokenizer, TOKENS)
-
-
-def test_an_empty_store_is_refused(tokenizer: DnaTokenizer) -> None:
+def test_one_document_that_is_too_short_and_an_empty_store_are_refused(tokenizer: DnaTokenizer) -> None:
+    for documents in ([[1], [1], [1]], [[50]], [[3, 40, 3]], [[2, 2]]):
+        with fails(DataError, "numbered"):
+            PairSampler(Numbered.of(documents), tokenizer, TOKENS)
     empty = Numbered(Path("numbered"), np.zeros(0, int), np.zeros(1, int), np.zeros(1, int))
     for sampler in (SegmentSampler, PairSampler):
         with fails(DataError, "numbered"):
@@ -159,3 +152,108 @@ def test_the_log_says_what_share_is_out_of_reach(
         PretrainingObjective(tokenizer, store, store, config, World(rank, 1, torch.device("cpu")))
         (line,) = capsys.readouterr().err.splitlines() or [""]
         assert (rank == 0) == all(part in line for part in ("inputs of 23 tokens", "50%", "numbered"))
+
+
+# What is measured on
+
+ALONE = World(0, 1, torch.device("cpu"))
+FEW = 18  # of an input, 16 of them the store's
+
+
+Make = Callable[[str], Numbered]
+
+
+@pytest.fixture
+def make(tokenizer: DnaTokenizer) -> Make:
+    """A store of inputs, a letter each: b of bases, n of N, l of bases and then N."""
+    (gap,) = tokenizer.encode("N")
+
+    def made(letters: str) -> Numbered:
+        rows = np.random.default_rng(0).choice(tokenizer.base_ids, (len(letters), FEW - 2))
+        for row, letter in zip(rows, letters, strict=True):
+            row[{"b": FEW, "n": 0, "l": (FEW - 2) // 2}[letter] :] = gap
+        size = rows.size
+        return Numbered(Path("held-out"), rows.ravel(), np.array([0, size]), np.array([0, 1]))
+
+    return made
+
+
+def chosen(store: Numbered, tokenizer: DnaTokenizer, count: int, *, causal: bool = False) -> list[int]:
+    """Numbers of the inputs that are measured on; each has something to predict."""
+    held_out = HeldOut.draw(store, tokenizer, FEW, count, pairs=False, causal=causal)
+    assert all(len(own) for own in held_out.places)
+    inputs = np.unique(held_out.tokens // (FEW - 2)).tolist()
+    assert len(inputs) == len(held_out.inputs)
+    return [int(number) for number in inputs]
+
+
+@pytest.mark.parametrize(
+    ("letters", "count", "expected"),
+    [
+        ("bbbbbbbbb", 3, [0, 4, 8]),
+        ("lbblbbbll", 3, [0, 4, 8]),  # some bases are enough
+        ("nnbbbbbnn", 3, [2, 4, 6]),
+        ("nnbbbbbnn", 1, [2]),
+        ("nnnnnnnbn", 3, [7]),
+        ("nnnbbbnnn", 2, [3, 5]),
+        ("bnbnbnbnb", 5, [0, 2, 4, 6, 8]),
+        ("nnnnbbbbbb", 4, [4, 5, 6, 9]),  # an input that is taken already isn't taken twice
+        ("nbnbnbnbn", 100, [1, 3, 5, 7]),
+    ],
+)
+def test_inputs_of_n_alone_give_way_to_the_nearest_of_bases(
+    make: Make, tokenizer: DnaTokenizer, letters: str, count: int, expected: list[int]
+) -> None:
+    assert chosen(make(letters), tokenizer, count) == expected
+
+
+def test_a_causal_model_needs_bases_in_the_second_half(make: Make, tokenizer: DnaTokenizer) -> None:
+    assert chosen(make("lnbbbbbbl"), tokenizer, 3, causal=True) == [2, 4, 7]
+    with fails(DataError):
+        chosen(make("lnnl"), tokenizer, 3, causal=True)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_store_of_n_alone_is_refused_before_the_training(
+    make: Make, tokenizer: DnaTokenizer, pairs: bool
+) -> None:
+    config = PretrainingConfig(sequence_tokens=FEW + pairs, next_sentence=pairs)
+    train = make("bbbb")._replace(sentences=np.array([0, 32, 64]), documents=np.array([0, 1, 2]))
+    with fails(DataError, "held-out", FEW + pairs):
+        PretrainingObjective(tokenizer, train, make("nnnn"), config, ALONE)
+
+
+@pytest.fixture
+def network(tokenizer: DnaTokenizer) -> nn.Module:
+    torch.manual_seed(0)
+    sizes = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 32, "block_size": 8, "random_blocks": 0}
+    encoder = EncoderConfig(**sizes, vocabulary=tokenizer.vocabulary)
+    return PretrainingNetwork(encoder, next_sentence=False).eval()
+
+
+def test_contigs_that_begin_and_end_with_n_are_measured_on(
+    make: Make, tokenizer: DnaTokenizer, network: nn.Module
+) -> None:
+    for count in (1, 2, 3, 8):
+        config = PretrainingConfig(sequence_tokens=FEW, evaluation_sequences=count)
+        objective = PretrainingObjective(tokenizer, make("b"), make("nnnbbbbbbnnn"), config, ALONE)
+        assert len(objective.held_out.inputs) == min(count, 6)
+        with torch.inference_mode():
+            assert objective.evaluate(network)["bits_per_base"] > 0
+
+
+def test_bits_that_are_no_numbers_are_not_left_out(
+    make: Make, tokenizer: DnaTokenizer, network: nn.Module
+) -> None:
+    """Of each process's share: NaN is no sign that a token is another one's."""
+    held_out = HeldOut.draw(make("b" * 40), tokenizer, FEW, 40, pairs=False)
+    with torch.inference_mode():
+        shares = [held_out.bits(network, tokenizer, ALONE.device, rank, 2).own for rank in range(2)]
+        assert (shares[0] ^ shares[1]).all() and shares[0].any() and shares[1].any()
+        assert held_out.bits(network, tokenizer, ALONE.device).own.all()
+        network.encoder.embeddings.token.weight[tokenizer.base_ids[5]] = float("nan")
+        wrong = held_out.bits(network, tokenizer, ALONE.device, 0, 2)
+        assert np.isnan(wrong.bits[wrong.own]).any() and (wrong.own == shares[0]).all()
+        config = PretrainingConfig(sequence_tokens=FEW, evaluation_sequences=40)
+        objective = PretrainingObjective(tokenizer, make("b"), make("b" * 40), config, ALONE)
+        assert np.isnan(objective.evaluate(network)["bits_per_base"])

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT
 from bigbird_dna.baselines.markov import Markov
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.data.predictions import SPANS
@@ -311,10 +312,7 @@ def compare(home: Path, run: Run, tmp_path: Path) -> Compare:
 def test_models_and_baselines_stand_in_one_table(compare: Compare, home: Path) -> None:
     table = compare("pieces", "bases")
     assert list(table.columns) == SPANS.names
-    assert table["model"].tolist() == [
-        *(str(home / "pieces"), str(home / "bases")),
-        *("Markov over bases, from the left", "Markov over bases, both sides"),
-    ]
+    assert table["model"].tolist() == [str(home / "pieces"), str(home / "bases"), BASES_LEFT, BASES_BOTH]
     assert table["vocabulary"].tolist()[:2] == [40, 10] and table["vocabulary"][2:].isna().all()
     assert table["tokens_per_span"][1] == 2 and table["tokens_per_span"][2:].isna().all()
     assert (table["spans"] == 40).all()

@@ -17,7 +17,6 @@ from bigbird_dna.tokens.piece_model import (
     open_model,
     read_fields,
     read_number,
-    read_piece_model,
     write_field,
     write_number,
 )
@@ -76,14 +75,6 @@ def test_the_library_does_with_the_checked_model_what_it_does_with_the_file(
             ids = file.encode(sample)
             assert checked.encode(sample) == ids
             assert checked.decode(ids) == file.decode(ids)
-
-
-def test_pieces_are_the_same_read_fast_or_one_by_one(tokenizer: DnaTokenizer) -> None:
-    unusual = piece(b"x" * 200)  # its size takes two bytes
-    whole = read_piece_model(tokenizer.content)
-    slow = read_piece_model(unusual + tokenizer.content)
-    assert slow.pieces == ["x" * 200, *whole.pieces] and slow.types == [1, *whole.types]
-    assert slow.serialized == unusual + whole.serialized
 
 
 def test_a_model_that_is_cut_off_is_refused_wherever_it_is_cut(tokenizer: DnaTokenizer) -> None:

@@ -59,6 +59,15 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     native_pieces.load_library.cache_clear()
 
 
+def both_of(content: bytes) -> tuple[NativePieces, Callable[[Sequence[str]], Rows]]:
+    """A model's pieces, opened in C++, and how SentencePiece encodes by them."""
+    processor, opened = open_model(content, "model")
+    letters = ["" if piece[0] == "[" else piece for piece in opened.pieces]
+    pieces = NativePieces.open(letters, opened.scores, lambda texts: encode_rows(processor, texts))
+    assert pieces is not None
+    return pieces, lambda texts: [row.tolist() for row in encode_rows(processor, texts)]
+
+
 @cache
 def model(
     vocabulary: int, longest: int, repeats: bool
@@ -68,11 +77,7 @@ def model(
     with TemporaryDirectory() as home:
         path = Path(home) / "model"
         DnaTokenizer.train(corpus, path, vocabulary, longest)
-        processor, opened = open_model(path.read_bytes(), "model")
-    letters = ["" if piece[0] == "[" else piece for piece in opened.pieces]
-    pieces = NativePieces.open(letters, opened.scores, lambda texts: encode_rows(processor, texts))
-    assert pieces is not None
-    return pieces, lambda texts: [row.tolist() for row in encode_rows(processor, texts)]
+        return both_of(path.read_bytes())
 
 
 def rows(pieces: NativePieces, texts: Sequence[str], threads: int = 1) -> Rows:
@@ -98,15 +103,10 @@ def test_the_ids_are_sentencepiece_s(kind: tuple[int, int, bool], texts: list[st
 def test_long_texts_with_repeats(kind: tuple[int, int, bool]) -> None:
     rng = random.Random(0)
     units = ["A", "T", "CA", "GATA", "CCCTAA", "AAAAC", random_dna(171, 9)]
-    texts = []
-    for seed in range(6):
-        parts = [random_dna(20_000, seed)]
-        for _ in range(40):
-            parts += [
-                rng.choice(units) * rng.randint(1, 60),
-                random_dna(rng.randint(0, 90), rng.randint(0, 99)),
-            ]
-        texts += ["".join(parts), reverse_complement("".join(parts))]
+    texts = [random_dna(20_000, seed) for seed in range(6)]
+    for n in range(40):
+        texts = [text + rng.choice(units) * rng.randint(1, 60) + random_dna(n, n) for text in texts]
+    texts += [reverse_complement(text) for text in texts]
     pieces, expected = model(*kind)
     assert rows(pieces, texts, 2) == expected(texts)
 
@@ -167,8 +167,8 @@ def test_other_letters_and_no_texts() -> None:
 
 
 @pytest.mark.usefixtures("unloaded")
-@pytest.mark.parametrize("why", ["no compiler", "switched off", "another answer", "library says so"])
-def test_without_it_sentencepiece_encodes(
+@pytest.mark.parametrize("why", ["", "no compiler", "switched off", "another answer", "library says so"])
+def test_with_it_and_without_it_texts_are_encoded_and_wrong_letters_refused(
     tokenizer: DnaTokenizer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, why: str
 ) -> None:
     texts = [random_dna(3000, 5), "ANNNNNNNC", ""]
@@ -181,22 +181,12 @@ def test_without_it_sentencepiece_encodes(
         monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")
     elif why == "another answer":
         monkeypatch.setattr(native_pieces, "sample_texts", lambda _: ["x"])
-    else:
+    elif why:
         monkeypatch.setattr(NativePieces, "encode", lambda *_: None)
     again = DnaTokenizer(tokenizer.content)
-    assert again.native is None or why == "library says so"
-    assert [row.tolist() for row in again.encode_batch(texts)] == expected
+    assert (again.native is None) == bool(why)
+    assert [row.tolist() for row in again.encode_batch(texts, 2)] == expected
     assert again.encode(texts[0]).tolist() == expected[0]
-    with fails(DataError):
-        again.encode_batch(["A", "ACx"])
-
-
-@pytest.mark.usefixtures("unloaded")
-def test_a_tokenizer_uses_it_and_says_which_letter_is_wrong(tokenizer: DnaTokenizer) -> None:
-    again = DnaTokenizer(tokenizer.content)
-    texts = [random_dna(3000, 5), "ANNNNNNNC", ""]
-    assert again.native is not None
-    assert [row.tolist() for row in again.encode_batch(texts, 2)] == [again.encode(t).tolist() for t in texts]
     with fails(DataError):
         again.encode_batch(["A", "ACx"])
     with fails(DataError):
@@ -237,11 +227,5 @@ def test_human(shared_data: Path, tmp_path: Path, vocabulary: int, longest: int)
 
 
 def _same(path: Path, texts: list[str]) -> None:
-    processor, opened = open_model(path.read_bytes(), str(path))
-    letters = ["" if piece[0] == "[" else piece for piece in opened.pieces]
-    pieces = NativePieces.open(letters, opened.scores, lambda texts: encode_rows(processor, texts))
-    assert pieces is not None
-    found = pieces.encode(texts)
-    assert found is not None
-    for text, row in zip(texts, found, strict=True):
-        np.testing.assert_array_equal(row, encode_rows(processor, [text])[0])
+    pieces, expected = both_of(path.read_bytes())
+    assert rows(pieces, texts) == expected(texts)

@@ -2,11 +2,17 @@
 
 import itertools
 import json
+import os
 import pickle
 import random
 import shutil
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +23,12 @@ from hypothesis import strategies as st
 
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import MARKER
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import BigBirdDnaError, DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement, whole_contigs
-from bigbird_dna.tokens.corpus import DocumentPlan, iter_documents
+from bigbird_dna.tokens.corpus import DocumentPlan, iter_documents, ordered_map
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.tokens.store_writer import own_checksum
+from bigbird_dna.tokens.store import TokenStore, build_store, own_checksum
 from tests.golden.messages import fails
 
 PLAN = DocumentPlan(passes=2, max_start_offset=300, sentence_bases=(40, 80), sentences_per_document=(5, 9))
@@ -124,13 +129,16 @@ def test_bytes_do_not_depend_on_processes(
         assert checksum(tmp_path / "two" / name) == checksum(built / name)
 
 
-def test_two_bytes_a_token_and_plain_arrays(built: Path) -> None:
+def test_two_bytes_a_token_plain_arrays_and_pickled_by_path(built: Path) -> None:
     store = TokenStore.open(built)
     assert store.tokens.dtype == np.uint16 and store.info["dtype"] == "uint16"
     assert (built / "tokens.bin").stat().st_size == 2 * store.info["tokens"]
     assert store.sentences.dtype == store.documents.dtype == np.int64
     with fails(ValueError):
         store.tokens[0] = 1
+    content = pickle.dumps(store)
+    assert len(content) < 1000 and (pickle.loads(content).tokens == store.tokens).all()
+    assert "stretches" not in store.info, "of whole contigs there is nothing to add"
 
 
 def test_four_bytes_a_token_for_large_vocabularies(
@@ -144,30 +152,17 @@ def test_four_bytes_a_token_for_large_vocabularies(
     assert "".join(tokenizer.pieces[i] for i in ids) == tokenizer.decode(ids)
 
 
-def test_an_open_store_pickles_by_path(built: Path) -> None:
-    store = TokenStore.open(built)
-    content = pickle.dumps(store)
-    assert len(content) < 1000
-    assert (pickle.loads(content).tokens == store.tokens).all()
-    assert "stretches" not in store.info, "of whole contigs there is nothing to add"
-
-
-def test_no_contigs_make_an_empty_store(
-    tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer
+def test_no_contigs_make_an_empty_store_and_those_of_n_alone_none(
+    tmp_path: Path, make_reference: Callable[..., Reference], reference: Reference, tokenizer: DnaTokenizer
 ) -> None:
+    gap = make_reference(gap="N" * 5000)
+    with fails(DataError):
+        build_store(tmp_path / "store", gap, whole_contigs(gap.contigs), tokenizer, PLAN)
+    assert not list(tmp_path.iterdir())
     build_store(tmp_path / "store", reference, [], tokenizer, PLAN)
     store = TokenStore.open(tmp_path / "store", tokenizer, verify=True)
     assert store.info["documents"] == store.info["sentences"] == len(store.tokens) == 0
     assert store.sentences.tolist() == store.documents.tolist() == [0]
-
-
-def test_contigs_of_n_alone_are_refused_and_nothing_is_written(
-    tmp_path: Path, make_reference: Callable[..., Reference], tokenizer: DnaTokenizer
-) -> None:
-    reference = make_reference(gap="N" * 5000)
-    with fails(DataError):
-        build_store(tmp_path / "store", reference, whole_contigs(reference.contigs), tokenizer, PLAN)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -229,6 +224,8 @@ def test_missing_and_damaged_files(damaged: Path, name: str, damage: Callable[[P
     damage(damaged / name)
     with fails(DataError, damaged):
         TokenStore.open(damaged)
+    with fails(DataError, damaged.parent):
+        TokenStore.open(damaged.parent)
 
 
 @pytest.mark.parametrize(
@@ -321,6 +318,96 @@ def test_offsets_that_do_not_ascend_are_found_where_all_is_read(damaged: Path, n
         TokenStore.open(damaged, verify=True)
 
 
-def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
-    with fails(DataError, tmp_path):
-        TokenStore.open(tmp_path)
+# The ordered map
+
+
+def slow_for_even(number: int) -> int:
+    if number % 2 == 0:
+        sum(range(200_000))
+    return number * number
+
+
+def refuse_seven(number: int) -> int:
+    if number == 7:
+        raise DataError("seven")
+    return number
+
+
+def die_at_seven(number: int) -> int:
+    if number == 7:
+        os._exit(1)
+    return number
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_in_order_and_items_read_little_ahead(workers: int) -> None:
+    read = 0
+
+    def items() -> Iterator[int]:
+        nonlocal read
+        for number in range(100):
+            read += 1
+            yield number
+
+    for taken, result in enumerate(ordered_map(slow_for_even, items(), workers), 1):
+        assert result == (taken - 1) ** 2
+        assert read <= taken + 8 * workers
+    assert taken == read == 100
+    assert list(ordered_map(slow_for_even, [], workers)) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_the_function_arrives_in_its_turn(workers: int) -> None:
+    results = ordered_map(refuse_seven, range(20), workers)
+    assert [next(results) for _ in range(7)] == list(range(7))
+    with fails(DataError):
+        next(results)
+    if workers > 1:
+        with fails(BigBirdDnaError):
+            list(ordered_map(die_at_seven, range(20), workers))
+
+
+def own_number(_: object) -> int:
+    time.sleep(0.05)
+    return os.getpid()
+
+
+def say_numbers() -> None:
+    for number in ordered_map(own_number, repeat(None), 2):
+        print(number, flush=True)
+
+
+def lives(process: int) -> bool:
+    """Whether it runs; a dead one may be listed until somebody asks how it ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_processes_end_with_their_parent(number: int) -> None:
+    """Also where it is killed and can't tell them; an interrupt reaches all, and one of them says so."""
+    code = "from tests.tokens.test_store import say_numbers; say_numbers()"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout is not None and parent.stderr is not None
+    workers: set[int] = set()
+    while len(workers) < 2:
+        workers.add(int(parent.stdout.readline()))
+    if number == signal.SIGINT:
+        os.killpg(parent.pid, number)
+    else:
+        parent.send_signal(number)
+    _, said = parent.communicate(timeout=30)
+    assert said.count("Traceback") == (number == signal.SIGINT), said  # of the parent, which is not a command
+    deadline = time.monotonic() + 20
+    while any(lives(worker) for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

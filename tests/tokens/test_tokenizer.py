@@ -1,8 +1,9 @@
-"""The tokenizer against its promises, and against a plain implementation of BPE."""
+"""Tokenizers of DNA and of text, SentencePiece's and the `tokenizers` library's, against what all promise."""
 
+import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +14,151 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError, ModelError
+from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
+from bigbird_dna.model.batching import window_rows
 from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
+from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, require_dna
+from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer, load_tokenizer
 from tests.golden.messages import fails
-from tests.tokens.text_model import merge_by_hand
+from tests.tokens.text_model import merge_by_hand, text_model
+from tests.toys import random_dna, small_tokenizer
 
-# Stretches of one kind of letter, so that runs of Ns of every length are drawn.
+TEXT = "promoters begin where genes begin, and genes end where nothing much begins"
+SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+GAP = "-"  # in place of ten Ns and more, as published DNA vocabularies have it
+# Of the `tokenizers` library; "silent" drops letters that it doesn't know, "fusing" makes one of several.
+LIBRARY: dict[str, dict[str, Any]] = {
+    "full": {},
+    "without N": {"letters": "ACGT", "gaps": False},
+    "silent": {"letters": "ACGT", "gaps": False, "unk_token": None},
+    "fusing": {"letters": "ACGT", "fuse_unk": True},
+}
+# Segments of one kind of letter, so that runs of Ns of every length are drawn.
 dna = st.lists(st.one_of(st.text("ACGT", max_size=60), st.integers(0, 40).map("N".__mul__)), max_size=8).map(
     "".join
 )
 
 
-@settings(deadline=None)
-@given(dna)
-def test_decoding_gives_the_sequence_back(tokenizer: DnaTokenizer, sequence: str) -> None:
-    ids = tokenizer.encode(sequence)
-    assert ids.dtype == np.int32
-    assert tokenizer.decode(ids) == sequence
-    assert not np.isin(ids, range(5)).any()
+def content(letters: str = "ABCGKMNRSTWY", *, gaps: bool = True, **model: Any) -> bytes:
+    """A BPE tokenizer of DNA with special pieces at unusual ids."""
+    pytest.importorskip("tokenizers")
+    from tokenizers import Regex, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer as LibraryTokenizer
+    from tokenizers.models import BPE
+
+    library = LibraryTokenizer(BPE(unk_token="[UNK]"))
+    trainer = trainers.BpeTrainer(
+        vocab_size=120,
+        special_tokens=SPECIALS + [GAP] * gaps,
+        initial_alphabet=list(letters),
+        show_progress=False,
+    )
+    library.train_from_iterator([random_dna(400, seed) for seed in range(40)], trainer)
+    if gaps:
+        library.normalizer = normalizers.Replace(Regex("N{10,}"), GAP)
+        library.pre_tokenizer = pre_tokenizers.Split(GAP, "isolated")
+    library.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    values = json.loads(library.to_str())
+    values["model"] |= model
+    return json.dumps(values).encode()
+
+
+def words_content() -> bytes:
+    """A tokenizer of text, of the library."""
+    pytest.importorskip("tokenizers")
+    sign = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
+    pieces = [*SPECIALS, "▁the", "▁gene", "s", "▁"]
+    vocabulary = [[piece, -float(index > 4)] for index, piece in enumerate(pieces)]
+    model = {"type": "Unigram", "unk_id": 0, "vocab": vocabulary}
+    values = {"version": "1.0", "added_tokens": [], "pre_tokenizer": sign, "decoder": sign, "model": model}
+    return json.dumps(values).encode()
+
+
+@cache
+def opened(name: str) -> Tokenizer:
+    """A tokenizer of the kind that has this name."""
+    if name in LIBRARY:
+        return JsonTokenizer(content(**LIBRARY[name]))
+    if name == "DNA":
+        return small_tokenizer()
+    return TextTokenizer(text_model(TEXT, 30)) if name == "text" else JsonTokenizer(words_content())
+
+
+@pytest.fixture(scope="module")
+def full() -> Tokenizer:
+    return opened("full")
 
 
 @settings(deadline=None)
 @given(dna)
-def test_offsets_cut_the_sequence_into_its_pieces(tokenizer: DnaTokenizer, sequence: str) -> None:
+@pytest.mark.parametrize("name", ["DNA", *LIBRARY])
+def test_tokens_cover_every_base_once(name: str, sequence: str) -> None:
+    tokenizer = opened(name)
     ids, offsets = tokenizer.encode_with_offsets(sequence)
-    assert offsets[0] == 0 and offsets[-1] == len(sequence)
-    for i, index in enumerate(ids):
-        assert sequence[offsets[i] : offsets[i + 1]] == tokenizer.pieces[index]
+    assert offsets[0] == 0 and offsets[-1] == len(sequence) and len(offsets) == len(ids) + 1
+    assert ids.dtype == np.int32 and not {*ids.tolist()} & {*tokenizer.specials} - {tokenizer.unk_id}
+    for index, start, end in zip(ids.tolist(), offsets[:-1], offsets[1:], strict=True):
+        covered, piece = sequence[start:end], tokenizer.pieces[index]
+        if index == tokenizer.unk_id:
+            assert covered == "N" and "N" not in tokenizer.pieces
+        elif piece == GAP:
+            assert set(covered) == {"N"} and len(covered) >= 10
+        else:
+            assert covered == piece
+    assert tokenizer.encode(sequence).tolist() == ids.tolist()
+    short_gaps = tokenizer.decode(ids)
+    if GAP not in [tokenizer.pieces[index] for index in ids]:
+        assert short_gaps == sequence
+        assert tokenizer.offsets(ids).tolist() == offsets.tolist()
+
+
+@pytest.mark.parametrize("name", ["DNA", "text", "full"])
+def test_copies_and_files_are_the_same(name: str, tmp_path: Path) -> None:
+    own = opened(name)
+    own.save(tmp_path / own.file_name)
+    described = [own.description(), *([None] if own.is_dna else [])]
+    copies = [pickle.loads(pickle.dumps(own))]
+    for copy in [*copies, *(load_tokenizer(tmp_path / own.file_name, one) for one in described)]:
+        assert copy.sha256 == own.sha256 and copy.description() == own.description()
+        assert copy.encode("ACGTTNACG").tolist() == own.encode("ACGTTNACG").tolist()
+
+
+@pytest.mark.parametrize("name", ["DNA", "text", "full", "words"])
+def test_ids_outside_the_vocabulary_are_refused(name: str) -> None:
+    own = opened(name)
+    for index in (-1, own.vocabulary):
+        with fails(DataError, index):
+            own.decode([5, index])
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.json"])
+def test_files_that_are_no_tokenizer_are_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    for written in (None, b"", b"hello", b"\x0a\x03abc", b'{"model": {"vocab": {"A": 0, "[CLS]": 1}}}'):
+        if written is not None:
+            path.write_bytes(written)
+        with fails(ModelError, path) as caught:
+            load_tokenizer(path)
+        assert str(caught.value).isprintable()
+    with fails(ModelError, tmp_path):
+        DnaTokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["text", "words"])
+def test_tokenizers_of_text_have_no_bases(name: str) -> None:
+    own = opened(name)
+    text = TEXT if name == "text" else "the genes"
+    assert not own.is_dna and own.decode(own.encode(text)) == text
+    for call in (
+        *(lambda: own.piece_lengths, lambda: own.base_ids, lambda: require_dna(own)),
+        *(lambda: own.encode_with_offsets("ACGT"), lambda: own.offsets(own.encode(text))),
+        lambda: window_rows(own, ["ACGT"], 16, 0.5),
+    ):
+        with fails(ModelError):
+            call()
+
+
+# Of DNA, against a plain implementation of BPE
 
 
 @settings(deadline=None)
@@ -80,18 +200,6 @@ def test_pieces_have_their_places(tokenizer: DnaTokenizer) -> None:
     assert tokenizer.decode([2, 3, 0, 1, 4]) == ""
 
 
-def test_a_long_sequence_is_encoded_whole(tokenizer: DnaTokenizer) -> None:
-    sequence = "".join(np.random.default_rng(0).choice(list("ACGT"), 200_000))
-    assert tokenizer.decode(tokenizer.encode(sequence)) == sequence
-
-
-def test_copies_are_the_same(tokenizer: DnaTokenizer, tmp_path: Path) -> None:
-    tokenizer.save(tmp_path / "copy.model")
-    for copy in (pickle.loads(pickle.dumps(tokenizer)), DnaTokenizer.load(tmp_path / "copy.model")):
-        assert copy.sha256 == tokenizer.sha256
-        assert copy.encode("ACGTTNACG").tolist() == tokenizer.encode("ACGTTNACG").tolist()
-
-
 def test_threads_share_a_tokenizer(tokenizer: DnaTokenizer) -> None:
     sequences = ["ACGT" * n for n in range(1, 200)]
     with ThreadPoolExecutor(4) as pool:
@@ -112,17 +220,6 @@ def test_letters_that_the_corpus_lacks_have_pieces(tmp_path: Path, vocabulary: i
     tokenizer = DnaTokenizer.train(["A" * 100], tmp_path / "model", vocabulary, 64)
     assert tokenizer.vocabulary == vocabulary
     assert tokenizer.decode(tokenizer.encode("GATNTACA")) == "GATNTACA"
-
-
-def test_sentences_above_the_limit_of_sentencepiece_are_not_dropped(tmp_path: Path) -> None:
-    sentence = "A" * 55_000 + "CG" * 20_000
-    tokenizer = DnaTokenizer.train([sentence], tmp_path / "model", 14)
-    assert tokenizer.pieces[7:10] == ("AA", "AAAA", "CG")
-
-
-def test_no_merge_reaches_over_the_end_of_a_sentence_or_into_n(tmp_path: Path) -> None:
-    tokenizer = DnaTokenizer.train(["GNG", "C"] * 50 + ["TT"], tmp_path / "model", 12)
-    assert tokenizer.pieces[7] == "TT"
 
 
 def test_the_largest_possible_vocabulary_is_named_and_right(tmp_path: Path) -> None:
@@ -167,44 +264,205 @@ def test_other_letters_are_refused(tokenizer: DnaTokenizer, sequence: str, posit
         tokenizer.encode_batch(["ACGT", sequence])
 
 
-@pytest.mark.parametrize("index", [-1, 96])
-def test_ids_outside_the_vocabulary_are_refused(tokenizer: DnaTokenizer, index: int) -> None:
-    with fails(DataError, index):
-        tokenizer.decode([5, index])
+@pytest.mark.parametrize(
+    ("corpus", "pieces"),
+    [(["A" * 55_000 + "CG" * 20_000], ("AA", "AAAA", "CG")), (["GNG", "C"] * 50 + ["TT"], ("TT",))],
+)
+def test_long_sentences_are_not_dropped_and_no_merge_leaves_one(
+    tmp_path: Path, corpus: list[str], pieces: tuple[str, ...]
+) -> None:
+    """Above SentencePiece's limit; nor does a merge reach into N."""
+    tokenizer = DnaTokenizer.train(corpus, tmp_path / "model", 11 + len(pieces))
+    assert tokenizer.pieces[7 : 7 + len(pieces)] == pieces
 
 
-def test_files_that_are_no_tokenizer_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with fails(ModelError, path):
-        DnaTokenizer.load(path)
-    with fails(ModelError, tmp_path):
-        DnaTokenizer.load(tmp_path)
-    for content in (b"", b"hello", b"\x0a\x03abc"):
-        path.write_bytes(content)
-        with fails(ModelError, path):
-            DnaTokenizer.load(path)
+@pytest.mark.parametrize("names", [{}, {"pad_piece": "[PAD]", "unk_piece": "[UNK]"}])
+def test_tokenizers_of_something_else_are_refused(names: dict[str, str]) -> None:
+    ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "bos_piece": "[CLS]", "eos_piece": "[SEP]"}
+    model = text_model(TEXT, 30, model_type="bpe", user_defined_symbols=["[MASK]"], **ids, **names)
+    with fails(ModelError, "here"):
+        DnaTokenizer(model, "here")
 
 
-@pytest.mark.parametrize("names", [{}, dict(zip(("pad", "unk"), SPECIAL_PIECES, strict=False))])
-def test_tokenizers_of_something_else_are_refused(tmp_path: Path, names: dict[str, str]) -> None:
-    model = BytesIO()
-    options = {f"{key}_piece": piece for key, piece in names.items()}
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a word and another word"] * 9),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=30,
-        pad_id=0,
-        unk_id=1,
-        bos_id=2,
-        eos_id=3,
-        bos_piece="[CLS]",
-        eos_piece="[SEP]",
-        control_symbols=["[MASK]"],
-        minloglevel=2,
-        **options,
-    )
-    path = tmp_path / "words.model"
-    path.write_bytes(model.getvalue())
-    with fails(ModelError, path):
-        DnaTokenizer.load(path)
+# Of text
+
+
+def test_specials_are_found() -> None:
+    model = opened("text").content
+    tokenizer = TextTokenizer(model, None, 64)
+    assert [*tokenizer.specials] == [0, 3, 4, 5, 6]
+    assert tokenizer.vocabulary == len(tokenizer.pieces) == 64
+    expected = sentencepiece.SentencePieceProcessor(model_proto=model).encode(TEXT)
+    ids = tokenizer.encode(TEXT)
+    assert ids.tolist() == expected and tokenizer.encode_batch([TEXT])[0].tolist() == expected
+    assert tokenizer.decode([tokenizer.cls_id, *ids, tokenizer.sep_id, 60]) == TEXT
+
+
+def test_found_in_a_checkpoint_by_the_names_of_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes(opened("text").content)
+    (tmp_path / "tokenizer_config.json").write_text('{"cls_token": {"content": "[SEP]"}, "mask_token": "▁"}')
+    tokenizer = find_tokenizer(tmp_path, 30)
+    assert (tokenizer.cls_id, tokenizer.sep_id) == (5, 5)
+    assert tokenizer.pieces[tokenizer.mask_id] == "▁"
+    again = find_tokenizer(tmp_path, 30, tmp_path / "spiece.model")
+    assert again.description() == tokenizer.description()
+    (tmp_path / "tokenizer_config.json").write_text('{"mask_token": "[NONE]"}')
+    with fails(ModelError):
+        find_tokenizer(tmp_path, 30)
+
+
+# Of the library
+
+
+def test_ids_are_the_librarys(full: Tokenizer) -> None:
+    from tokenizers import Tokenizer as LibraryTokenizer
+
+    library = LibraryTokenizer.from_str(content().decode())
+    for seed in range(50):
+        sequence = random_dna(300, seed) + "N" * seed + random_dna(50, seed + 99)
+        ids = [full.cls_id, *full.encode(sequence).tolist(), full.sep_id]
+        assert library.encode(sequence).ids == ids
+
+
+def test_members(full: Tokenizer) -> None:
+    assert (full.unk_id, full.cls_id, full.sep_id, full.pad_id, full.mask_id) == (0, 1, 2, 3, 4)
+    assert full.is_dna and full.vocabulary == len(full) == 120
+    bases = {full.pieces[index] for index in full.base_ids}
+    assert bases and all(set(piece) <= set("ACGT") for piece in bases)
+    assert {*"ACGT"} <= bases and not {GAP, "N", "R", *SPECIALS} & bases
+    lengths = dict(zip(full.pieces, full.piece_lengths.tolist(), strict=True))
+    assert [lengths[name] for name in ("[UNK]", "[CLS]", GAP, "N", "R")] == [1, 0, 0, 1, 1]
+    assert opened("without N").encode("ANNC").tolist()[1:3] == [0, 0]
+    with fails(DataError):
+        full.offsets(full.encode("A" + "N" * 12))
+    with fails(DataError):
+        full.encode("ACx")
+    assert full.encode_batch([]) == [] and full.encode("").tolist() == []
+
+
+def test_a_model_may_have_more_ids_than_pieces(full: Tokenizer) -> None:
+    wide = JsonTokenizer(content(), None, 128)
+    assert len(wide.piece_lengths) == wide.vocabulary == 128
+    assert wide.base_ids.tolist() == full.base_ids.tolist() and wide.piece_lengths[120:].sum() == 0
+    with fails(ModelError):
+        JsonTokenizer(content(), None, 100)
+
+
+def test_masking_and_windows_work_with_it(full: Tokenizer) -> None:
+    (row,) = window_rows(full, [random_dna(300, 1) + "N" * 20], 4096, 0.5)
+    assert row[0] == full.cls_id and row[-1] == full.sep_id
+    inputs, labels = mask_tokens(row, np.random.default_rng(0), 0.3, full, hide_all=True)
+    chosen = labels != NOT_MASKED
+    assert chosen.any() and (inputs[chosen] == full.mask_id).all()
+    assert np.isin(labels[chosen], full.base_ids).all()
+
+
+def test_truncation_padding_and_dropout_of_the_file_are_off() -> None:
+    values = json.loads(content(dropout=0.5))
+    values["truncation"] = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
+    tokenizer = JsonTokenizer(json.dumps(values).encode())
+    sequence = random_dna(500, 3)
+    assert tokenizer.decode(tokenizer.encode(sequence)) == sequence
+    assert tokenizer.encode(sequence).tolist() == JsonTokenizer(content()).encode(sequence).tolist()
+
+
+# Masks of masked-language modelling
+
+
+VOCABULARY = 96  # of the fixture
+
+
+@settings(deadline=None)
+@given(
+    ids=st.lists(st.integers(0, VOCABULARY - 1), max_size=80),
+    fraction=st.floats(0.01, 0.99),
+    seed=st.integers(0, 2**32),
+    dtype=st.sampled_from([np.uint16, np.int32, np.int64]),
+    mean_span=st.sampled_from([1.0, 3.0, 50.0]),
+)
+def test_masks_keep_their_promises(
+    tokenizer: DnaTokenizer, ids: list[int], fraction: float, seed: int, dtype: type, mean_span: float
+) -> None:
+    original = np.array(ids, dtype)
+    original.flags.writeable = False
+    rng = np.random.default_rng(seed)
+    inputs, labels = mask_tokens(original, rng, fraction, tokenizer, mean_span=mean_span)
+    chosen = labels != -100
+    candidates = np.isin(original, tokenizer.base_ids)
+    assert inputs.dtype == dtype and labels.dtype == np.int64
+    assert not (chosen & ~candidates).any()
+    least = min(1, int(candidates.sum()))
+    assert chosen.sum() == max(least, round(fraction * int(candidates.sum())))
+    assert (labels[chosen] == original[chosen]).all()
+    assert (inputs[~chosen] == original[~chosen]).all()
+    changed = inputs[inputs != original]
+    assert np.isin(changed, [tokenizer.mask_id, *tokenizer.base_ids]).all()
+
+
+def test_each_sequence_of_a_batch_has_its_share(tokenizer: DnaTokenizer) -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.choice(tokenizer.base_ids, (4, 3, 100))
+    ids[..., 0], ids[..., -1] = tokenizer.cls_id, tokenizer.sep_id
+    ids[1, :, 60:] = tokenizer.pad_id
+    inputs, labels = mask_tokens(ids, rng, 0.15, tokenizer)
+    counts = (labels != -100).sum(-1)
+    assert inputs.shape == labels.shape == ids.shape
+    assert (counts[[0, 2, 3]] == 15).all()  # 14.7 of 98
+    assert (counts[1] == 9).all()  # 8.85 of 59
+
+
+def test_four_fifths_masked_a_tenth_replaced_a_tenth_kept(tokenizer: DnaTokenizer) -> None:
+    rng = np.random.default_rng(1)
+    ids = rng.choice(tokenizer.base_ids, 200_000)
+    inputs, labels = mask_tokens(ids, rng, 0.5, tokenizer)
+    now, was = inputs[labels != -100], ids[labels != -100]
+    assert len(now) == 100_000
+    masked = now == tokenizer.mask_id
+    kept = now == was
+    # A piece drawn at random is the same one in 1 of the pieces of bases.
+    same = 0.1 / len(tokenizer.base_ids)
+    assert masked.mean() == pytest.approx(0.8, abs=0.005)
+    assert kept.mean() == pytest.approx(0.1 + same, abs=0.005)
+    drawn = now[~masked & ~kept]
+    uses = np.bincount(drawn, minlength=VOCABULARY)[tokenizer.base_ids]
+    assert uses.sum() == len(drawn)
+    assert uses.min() > 0.5 * uses.mean()
+
+
+def test_every_place_is_chosen_equally_often(tokenizer: DnaTokenizer) -> None:
+    ids = np.full((5000, 10), tokenizer.base_ids[0])
+    _, labels = mask_tokens(ids, np.random.default_rng(2), 0.3, tokenizer)
+    assert (labels != -100).mean(0) == pytest.approx(np.full(10, 0.3), abs=0.03)
+
+
+@pytest.mark.parametrize("mean", [1, 2, 4])
+def test_spans_have_their_mean_length_and_every_place_its_share(tokenizer: DnaTokenizer, mean: float) -> None:
+    ids = np.full((200, 2000), tokenizer.base_ids[0])
+    _, labels = mask_tokens(ids, np.random.default_rng(2), 0.1, tokenizer, mean_span=mean)
+    hidden = labels != -100
+    assert (hidden.sum(-1) == 200).all()
+    assert hidden.mean(0) == pytest.approx(np.full(2000, 0.1), abs=0.12)
+    starts = hidden & ~np.pad(hidden, ((0, 0), (1, 0)))[:, :-1]
+    # A run goes on by its own length, or where the next one is hidden as well.
+    stays = 1 - 1 / mean
+    assert hidden.sum() / starts.sum() == pytest.approx(1 / (1 - stays - (1 - stays) * 0.1), rel=0.06)
+
+
+def test_deterministic_by_generator_and_refused_by_fraction(tokenizer: DnaTokenizer) -> None:
+    ids = np.tile(tokenizer.base_ids, 3)
+    masks = [mask_tokens(ids, np.random.default_rng(seed), 0.15, tokenizer) for seed in (3, 3, 4)]
+    np.testing.assert_array_equal(masks[0], masks[1])
+    assert (masks[0].labels != masks[2].labels).any()
+    for fraction in (0, 1, -0.1, 1.5):
+        with fails(ValueError, fraction):
+            mask_tokens(ids, np.random.default_rng(0), fraction, tokenizer)
+
+
+def test_hiding_all_leaves_no_chosen_token_in_sight(tokenizer: DnaTokenizer) -> None:
+    ids = np.random.default_rng(3).integers(0, VOCABULARY, (4, 200)).astype(np.int32)
+    hidden = mask_tokens(ids, np.random.default_rng(7), 0.15, tokenizer, hide_all=True)
+    usual = mask_tokens(ids, np.random.default_rng(7), 0.15, tokenizer)
+    chosen = hidden.labels != -100
+    assert (hidden.inputs[chosen] == tokenizer.mask_id).all() and chosen.any()
+    assert (hidden.inputs[~chosen] == ids[~chosen]).all() and hidden.inputs.dtype == ids.dtype
+    np.testing.assert_array_equal(hidden.labels, usual.labels)

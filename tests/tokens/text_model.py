@@ -3,24 +3,18 @@
 import io
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import sentencepiece
 
 
-def text_model(text: str, vocabulary: int) -> bytes:
+def text_model(text: str, vocabulary: int, **changes: Any) -> bytes:
     """Padding, end, begin, unknown; then [CLS] [SEP] [MASK]; then up to `vocabulary` pieces in all."""
     stream = io.BytesIO()
+    options: dict[str, Any] = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "minloglevel": 2}
+    options |= {"user_defined_symbols": ["[CLS]", "[SEP]", "[MASK]"], "hard_vocab_limit": False, **changes}
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([text] * 20),
-        model_writer=stream,
-        vocab_size=vocabulary,
-        pad_id=0,
-        eos_id=1,
-        bos_id=2,
-        unk_id=3,
-        user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        hard_vocab_limit=False,
-        minloglevel=2,
+        sentence_iterator=iter([text] * 20), model_writer=stream, vocab_size=vocabulary, **options
     )
     return stream.getvalue()
 

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
-from bigbird_dna.training.batches import Batch, make_optimizer
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import train_network
+from bigbird_dna.training.loop import Batch, make_optimizer, take_rows, train_network
 
 ALONE = World(0, 1, torch.device("cpu"))
 CONFIG = TrainingConfig(
@@ -27,6 +26,8 @@ CONFIG = TrainingConfig(
 
 class Curve:
     """Fits a curve; a training of it may be ended before its time."""
+
+    part = staticmethod(take_rows)
 
     def __init__(
         self, end: int = 10**9, change: Callable[[int, Tensor], Tensor] | None = None, **figures: float

@@ -4,22 +4,25 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
 from bigbird_dna.config import load_config, parse_config
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.promoters import PromoterTask
-from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.dataset import build_dataset
-from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
-from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import Task
 from bigbird_dna.training.task import train as train_task
-from tests.toys import MOTIFS, region_splits, write_motif_genome
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from bigbird_dna.errors import Stopped
+from bigbird_dna.training import loop
+from bigbird_dna.training.distributed import World, world
+from tests.toys import MOTIFS, label_bins, write_motif_genome
+
 
 KINDS = ("pretraining", "promoters", "chromatin")
 STEPS = 20
@@ -42,32 +45,29 @@ def make_chromatin(home: Path) -> Path:
     reference = Reference(home / "reference.fa.gz")
     pieces = (reference.fetch(Interval("a", start, start + 500)) for start in range(0, 11_000, 500))
     DnaTokenizer.train(pieces, home / "tokenizer.model", 24, 4)
-    source = BinSource(
-        reference,
-        load_assembly("demo"),
-        [Track(name, "TF", file=home / f"peaks/{name}.bed") for name in MOTIFS],
-        region_splits(reference.contigs, load_assembly("demo"), valid=["b"], test=["c"]),
-        Labelling(bin_size=40, window=206, max_n=1.0, negative_fraction=0.4, min_positives=1),
-    )
-    build_dataset(home / "data", source)
+    label_bins(home, {name: home / f"peaks/{name}.bed" for name in MOTIFS}, "b", "c", negatives=0.4)
     return home
 
 
 def train(
     kind: str, tiny: Path, chromatin: Path, home: Path, checkpoints: Path, world: World, **more: Any
 ) -> None:
-    """Train a model of a kind into `home/kind`, by the configuration of `tests.tiny_run` and what
-    `make_chromatin` wrote; `more` are keys of its training."""
+    """Train a model of a kind into `home/kind`."""
+    train_task(task_of(kind, tiny, chromatin, **more), home / kind, checkpoints, world)
+
+
+def task_of(kind: str, tiny: Path, chromatin: Path, **more: Any) -> Task[Any, Any]:
+    """A training of a kind, by the configuration of `tests.tiny_run` and what `make_chromatin` wrote; `more`
+    are keys of its training."""
     config = load_config(tiny)
     results = config.paths
     values = config.model_dump(mode="json", include={"genome", "tokens", "encoder", "pretraining"})
     values["encoder"]["dropout"] = 0.0
     training = {**TRAINING, **more}
-    task: Task[Any, Any]
     if kind == "pretraining":
         values[kind] |= {**training, "next_sentence": True}
-        task = PretrainingTask(parse_config(values), results.tokens, results.tokenizer)
-    elif kind == "promoters":
+        return PretrainingTask(parse_config(values), results.tokens, results.tokenizer)
+    if kind == "promoters":
         windows = config.promoters.windows.model_dump(mode="json")
         # By the other optimiser than the rest.
         other = {"method": "adafactor", "learning_rate": 1e-2, "warmup_steps": 5}
@@ -77,7 +77,7 @@ def train(
             "model": {"initial": "random"},
             "training": {**training, "crop_jitter_bp": 4},
         }
-        task = PromoterTask(
+        return PromoterTask(
             parse_config({**values, kind: own}),
             negative_set="genomic",
             shuffle_labels=False,
@@ -86,22 +86,20 @@ def train(
             tokenizer_path=results.tokenizer,
             pretrained=None,
         )
-    else:
-        own = {
-            "data": {"bin": 40, "window": WINDOW, "shift_bp": 3},
-            "model": {"pooling": "bin", "bin_layers": 1, "initial": "random"},
-            "training": {**training, "bins_per_window": 3},
-        }
-        task = ChromatinTask(
-            parse_config({"encoder": {**values["encoder"], "max_length": 160}, kind: own}),
-            window=WINDOW,
-            member=0,
-            data=chromatin / "data",
-            reference=Reference(chromatin / "reference.fa.gz"),
-            tokenizer_path=chromatin / "tokenizer.model",
-            pretrained=None,
-        )
-    train_task(task, home / kind, checkpoints, world)
+    own = {
+        "data": {"bin": 40, "window": WINDOW, "shift_bp": 3},
+        "model": {"pooling": "bin", "bin_layers": 1, "initial": "random"},
+        "training": {**training, "bins_per_window": 3},
+    }
+    return ChromatinTask(
+        parse_config({"encoder": {**values["encoder"], "max_length": 160}, kind: own}),
+        window=WINDOW,
+        member=0,
+        data=chromatin / "data",
+        reference=Reference(chromatin / "reference.fa.gz"),
+        tokenizer_path=chromatin / "tokenizer.model",
+        pretrained=None,
+    )
 
 
 def logged(model: Path) -> tuple[dict[int, float], dict[int, Mapping[str, float]]]:
@@ -109,3 +107,62 @@ def logged(model: Path) -> tuple[dict[int, float], dict[int, Mapping[str, float]
     lines = [json.loads(line) for line in (model / "training.jsonl").read_text().splitlines()]
     losses = {line["step"]: line["loss"] for line in lines if "loss" in line}
     return losses, {line["step"]: line["evaluation"] for line in lines if "evaluation" in line}
+
+
+# Trainings of all kinds by the processes of `torchrun`: `-m tests.training.kinds TINY CHROMATIN HOME`
+
+
+LAST = 8  # the step after which one stops
+
+
+class Staying(World):
+    """Goes on with the others after a training."""
+
+    def leave(self) -> None:
+        self.wait()
+
+
+class Watch:
+    """Has every loss logged, compares figures between processes, and sends the signal."""
+
+    def __init__(self, here: World) -> None:
+        self.here, self.left = here, 0
+        self.backward = loop.backward
+        loop.LOG_STEPS, loop.check_figures, loop.backward = 1, self.compared, self.stepped
+
+    def compared(self, figures: Mapping[str, float], step: int) -> None:
+        assert self.here.gather(figures) == [figures] * self.here.size, "they differ between processes"
+
+    def stepped(self, *given: Any) -> Any:
+        self.left -= 1
+        if self.left == 0 and self.here.rank == self.here.size - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return self.backward(*given)
+
+
+def main(tiny: Path, chromatin: Path, home: Path) -> None:
+    with world("cpu") as here:
+        watch = Watch(here)
+
+        def one(kind: str, name: str, stop: int = 0, checkpoints: Path | None = None) -> None:
+            watch.left = stop
+            with ExitStack() as at_end:
+                own = Staying(here.rank, here.size, here.device, at_end=at_end)
+                where = checkpoints or home / name / "checkpoints"
+                try:
+                    train(kind, tiny, chromatin, home / name, where, own)
+                except Stopped as error:
+                    assert stop and f"stopped after step {stop} of" in str(error), error
+                    assert error.silent == (not here.is_first)
+                    return
+            assert not stop, "it didn't stop"
+
+        for kind in KINDS:
+            one(kind, "undisturbed")
+            one(kind, "stopped", LAST)
+            one(kind, "resumed", LAST)
+            one(kind, "resumed", checkpoints=None if here.is_first else home / "elsewhere")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

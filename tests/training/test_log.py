@@ -1,15 +1,44 @@
 """The time that the training log tells, and how long a training will take, which is said before it begins."""
 
+import ctypes
 import json
+import resource
+import shutil
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from bigbird_dna.config import TrainingConfig
+from bigbird_dna.attention import flex, native, tiles
+from bigbird_dna.config import EncoderConfig, TrainingConfig
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.finetuning.chromatin import ChromatinObjective
+from bigbird_dna.finetuning.promoters import PromoterObjective
+from bigbird_dna.model import packed_layers as compiled
+from bigbird_dna.model.base_positions import BaseOffsets
+from bigbird_dna.model.chromatin_network import ChromatinEnsemble
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.heads import Classifier, PretrainingNetwork
+from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.training import log, loop
 from bigbird_dna.training.checkpoints import CheckpointStore
-from bigbird_dna.training.log import Progress, TrainingLog, duration, matrix_rate, training_seconds
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.log import (
+    Progress,
+    TrainingLog,
+    duration,
+    freed_memory_kept,
+    matrix_rate,
+    training_seconds,
+)
+from bigbird_dna.training.loop import Batch, take_rows, train_network
+from tests.golden.messages import fails, message
 from tests.training.curve import ALONE, Curve, fresh
 
 
@@ -50,11 +79,7 @@ def test_seconds_are_those_of_training_and_go_on_after_a_break(tmp_path, clock):
     writer = TrainingLog(path, Progress(step=20), 100)
     train(writer, clock, 30, 6.0)
     assert seconds(path) == [5.0, 5.0, 10.0, 16.0]
-
-
-def test_a_log_without_times_begins_at_nothing(tmp_path, clock):
-    path = tmp_path / "training.jsonl"
-    path.write_text('{"step": 10, "loss": 1.0}\n')
+    path.write_text('{"step": 10, "loss": 1.0}\n')  # without times
     train(TrainingLog(path, Progress(step=10), 100), clock, 20, 3.0)
     assert seconds(path) == [None, 3.0]
 
@@ -63,9 +88,6 @@ def test_the_count_is_that_of_the_products_with_weights() -> None:
     network = nn.Sequential(nn.Embedding(1000, 8), nn.Linear(8, 32), nn.LayerNorm(32), nn.Linear(32, 1))
     expected = 6 * (8 * 32 + 32) * 50 * 7 / (1e9 * 0.5)
     assert training_seconds(network, 50, 7, 1e9) == pytest.approx(expected)
-
-
-def test_the_rate_is_one_that_a_machine_can_have() -> None:
     assert 1e8 < matrix_rate() < 1e14
 
 
@@ -121,4 +143,306 @@ def test_a_damaged_line_of_the_log_is_left_out(tmp_path: Path, capsys: pytest.Ca
     path.write_bytes("".join([*good[:1], *bad[:-1], *good[1:], bad[-1]]).encode("latin-1"))
     TrainingLog(path, Progress(step=2), 10)
     assert path.read_text() == "".join(good[:2])
-    assert f"warning: {path}: 8 damaged lines are left out" in capsys.readouterr().err
+    message(capsys.readouterr().err.partition("  ")[2], path, 8)
+
+
+# Kernels of a training: said once, refused where slow, compiled if asked for; and memory that is kept
+
+
+ENCODER = EncoderConfig(
+    vocabulary=40, layers=2, hidden=16, heads=2, max_length=96, block_size=4, random_blocks=1, dropout=0.0
+)
+# torch's own, while it traces.
+REMARKS = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch")
+
+
+class Rows:
+    """Hidden states are to become as the same tokens' places; rows are of all lengths."""
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        generator = torch.Generator().manual_seed(1000 * step + first)
+        lengths = torch.randint(20, 97, (count,), generator=generator)
+        ids = torch.randint(5, 40, (count, int(lengths.max())), generator=generator)
+        return {"ids": ids, "lengths": lengths}
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        return take_rows(batch, rows)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"tokens": float(batch["lengths"].sum())}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        hidden = network(batch["ids"], batch["lengths"])
+        there = torch.arange(hidden.shape[1]) < batch["lengths"][:, None]
+        wanted = torch.linspace(-1, 1, hidden.shape[1])[None, :, None]
+        return ((hidden - wanted).square().mean(2) * there).sum() / totals["tokens"]
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        return {}
+
+
+def trained(home: Path, encoder: EncoderConfig = ENCODER, **more: Any) -> Encoder:
+    config = TrainingConfig(**({"steps": 4, "batch_size": 6, "precision": "float32"} | more))
+    torch.manual_seed(0)
+    network = Encoder(encoder)
+    store = CheckpointStore(home, {"a": 1})
+    train_network(network, Rows(), config, store, ALONE)
+    return network
+
+
+@pytest.fixture
+def without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "unavailable", lambda *_, **__: "no compiler")
+
+
+@pytest.mark.usefixtures("without_kernel")
+def test_a_training_logs_its_routes_once_and_takes_slower_ones_on_a_cpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logged = []
+    for route in ("blocked", "auto"):
+        trained(tmp_path / route, ENCODER.model_copy(update={"attention_backend": route}))
+        lines = capsys.readouterr().err.splitlines()
+        logged += [line.split("attention: ")[1] for line in lines if "attention" in line]
+    slower = ["blocked (native: no compiler)", "masked (the sequence is short)"]
+    assert logged == ["blocked (asked for)", *slower]
+
+
+@pytest.mark.usefixtures("without_kernel")
+def test_on_a_gpu_it_is_refused_unless_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert log.STRICT == ("cuda",)
+    monkeypatch.setattr(log, "STRICT", ("cpu",))
+    with fails(ConfigError, "blocked", "native", "allow_slow_attention: true"):
+        trained(tmp_path)
+    assert "attention: blocked" not in capsys.readouterr().err and not list(tmp_path.rglob("*.pt"))
+    # What was asked for, and what gives way to nothing, is no fall-back.
+    trained(tmp_path / "asked", ENCODER.model_copy(update={"attention_backend": "blocked"}))
+    trained(tmp_path / "full", ENCODER.model_copy(update={"attention": "full"}))
+    trained(tmp_path / "allowed", allow_slow_attention=True)
+    assert "attention: blocked (native: no compiler)" in capsys.readouterr().err
+
+
+@REMARKS
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        pytest.param(
+            {"position": "rotary", "gradient_checkpointing": True, "dropout": 0.2}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=str,
+)
+def test_compiled_layers_train_as_others_do_and_are_compiled_a_few_times(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    torch_compile = compiled.compiled_layers
+    monkeypatch.setattr(log, "compiled_layers", lambda network: torch_compile(network, counter))
+    encoder = ENCODER.model_copy(update={"layers": 3, **changes})
+    networks = [trained(tmp_path / str(on), encoder, torch_compile=on, steps=6) for on in (False, True)]
+    # Before and after attention; once for whatever lengths, and perhaps once more for the first ones.
+    assert 2 <= counter.frame_count <= 4
+    plain, own = (network.state_dict() for network in networks)
+    assert [*plain] == [*own] and all(layer.compiled is None for layer in networks[1].layers)
+    if not encoder.dropout:
+        for name, value in plain.items():
+            # Attention is the same whatever is added to all keys: that gradient is rounding.
+            bound = 1e-2 if name.endswith("key.bias") else 1e-4
+            assert (own[name] - value).abs().max() < bound, name
+    torch.compiler.reset()
+
+
+@REMARKS
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler needs g++")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_torch_compiles_by_itself_trains_as_others_do(precision: str, tmp_path: Path) -> None:
+    torch.compiler.reset()
+    plain, own = (
+        trained(tmp_path / str(on), torch_compile=on, precision=precision).state_dict()
+        for on in (False, True)
+    )
+    bound = 1e-4 if precision == "float32" else 3e-2
+    for name, value in plain.items():
+        if not name.endswith("key.bias"):
+            assert (own[name] - value).abs().max() < bound, name
+    torch.compiler.reset()
+
+
+@REMARKS
+def test_where_torch_can_t_compile_one_sentence_says_so() -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("no\ncompiler here")
+
+    torch.compiler.reset()
+    network = Encoder(ENCODER).train()
+    with (
+        fails(ConfigError),
+        compiled.compiled_layers(network, broken),  # type: ignore[arg-type]
+    ):
+        network(torch.full((2, 30), 7))
+    torch.compiler.reset()
+
+
+NUMBERS = 16 << 20  # of float32: 64 MiB
+
+
+def faults_of_a_buffer() -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(NUMBERS)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="another C library")
+def test_freed_memory_is_kept_in_the_block() -> None:
+    with freed_memory_kept():
+        # Where in the heap a buffer comes to lie settles after a few.
+        assert min(faults_of_a_buffer() for _ in range(10)) < 8
+
+
+# No step of a training waits for the GPU, which would have nothing to do meanwhile
+
+
+AWAY = World(0, 1, torch.device("meta"))
+LENGTHS = (96, 61, 90, 33, 70)
+CONFIG = EncoderConfig(
+    vocabulary=40, layers=1, hidden=16, heads=2, max_length=96, block_size=4, random_blocks=1, convolution=3
+)
+
+
+@pytest.fixture
+def autocast_knows_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    enabled, autocast = torch.is_autocast_enabled, torch.autocast
+
+    def is_enabled(*device: str) -> bool:
+        return device != ("meta",) and enabled(*device)
+
+    def on(device: str, *given: Any, **more: Any) -> Any:
+        return nullcontext() if device == "meta" else autocast(device, *given, **more)
+
+    monkeypatch.setattr(torch, "is_autocast_enabled", is_enabled)
+    monkeypatch.setattr(torch, "autocast", on)
+
+
+class Refusing(TorchDispatchMode):
+    """Refuses copies between devices that the host waits for; counts the others, and notes products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies, self.products = 0, []  # type: ignore[var-annotated]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        waits = between = False
+        if func is torch.ops.aten._to_copy.default:
+            target = kwargs.get("device")
+            between = target is not None and torch.device(target).type != args[0].device.type
+            waits = not kwargs.get("non_blocking")
+        elif func is torch.ops.aten.copy_.default:
+            between = args[0].device.type != args[1].device.type
+            waits = not (len(args) > 2 and args[2])
+        elif func is torch.ops.aten.addmm.default:
+            self.products.append(tuple(args[2].shape))
+        assert not (between and waits), f"the host waits for a copy of {args}"
+        self.copies += between
+        return func(*args, **kwargs)
+
+
+def pretraining() -> tuple[nn.Module, Any, Batch]:
+    masked = torch.tensor([3, 100, 200])
+    more = {"segments": torch.zeros(5, 96, dtype=torch.long), "masked": masked, "labels": masked % 40}
+    return PretrainingNetwork(CONFIG), PretrainingObjective, {**more, "next_sentence": torch.tensor([0] * 5)}
+
+
+def promoters() -> tuple[nn.Module, Any, Batch]:
+    return Classifier(CONFIG, 1, "mean"), PromoterObjective, {"labels": torch.ones(5)}
+
+
+def aligned_promoters() -> tuple[nn.Module, Any, Batch]:
+    rows = torch.randint(0, 101, (5, 100), dtype=torch.int32)
+    starts = torch.arange(96, dtype=torch.int32).repeat(5, 1)
+    network = Classifier(CONFIG, 1, "mean", offsets=BaseOffsets(25))
+    return network, PromoterObjective, {"labels": torch.ones(5), "base_rows": rows, "base_starts": starts}
+
+
+def chromatin() -> tuple[nn.Module, Any, Batch]:
+    spans = torch.tensor([[1, 4], [4, 9], [9, 11]]).repeat(5, 1, 1)
+    more = {"spans": spans, "labels": torch.ones(5, 3, 2), "present": torch.ones(5, 3, dtype=torch.bool)}
+    return ChromatinEnsemble(CONFIG, 2, "bin", 1, bin_layers=1), ChromatinObjective, more
+
+
+@pytest.mark.usefixtures("autocast_knows_the_device")
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (pretraining, {}),
+        (promoters, {}),
+        (aligned_promoters, {}),
+        (chromatin, {}),
+        (chromatin, {"position": "rotary", "gradient_checkpointing": True}),
+        (promoters, {"num_global_tokens": 4, "relative_max_distance": 3, "heads": 1}),
+        (pretraining, {"attention": "full"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_no_step_waits_for_the_device(
+    kind: Any, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "CONFIG", CONFIG.model_copy(update=changes))
+    assert_no_wait(*kind())
+
+
+@pytest.mark.usefixtures("autocast_knows_the_device")
+@pytest.mark.parametrize("by_row", [False, True])
+def test_no_step_waits_for_the_device_by_the_route_of_gpus(
+    by_row: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the kernel itself: lists of tiles are made, put together and moved."""
+    made_tiles: list[tiles.Tiles] = []
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor, made: tiles.Tiles, *_: object) -> Tensor:
+        made_tiles.append(made)
+        return q + k + v
+
+    monkeypatch.setattr(flex, "unavailable", lambda *_, **__: None)
+    monkeypatch.setattr(flex, "serves_by_row", lambda *_, **__: by_row)
+    monkeypatch.setattr(flex, "find_recipe", lambda *_: flex.Recipe(4, False))
+    monkeypatch.setattr(flex, "compiled_attention", lambda _: kernel)
+    assert_no_wait(*promoters())
+    rows = [len(made.full.counts) for made in made_tiles]
+    # Two steps of two micro-batches; of five rows one is so short that it needs no lists.
+    assert rows == ([4] * 4 if by_row else [1] * 16)
+    assert all(made.full.ids.device.type == "meta" for made in made_tiles)
+
+
+def assert_no_wait(network: nn.Module, objective: Any, more: Batch) -> None:
+    batch = {"ids": torch.full((5, 96), 7), "lengths": torch.tensor(LENGTHS), **more}
+    own = SimpleNamespace(config=SimpleNamespace(positive_weight=3.0))
+    losing = SimpleNamespace(loss=lambda *given: objective.loss(own, *given))
+    totals = {name: 5.0 for name in ("masked", "pairs", "windows", "labels")}
+    network.to(AWAY.device).train()
+    optimizer = torch.optim.AdamW(network.parameters())
+    with Refusing() as refusing:
+        for _ in range(2):  # what is kept from the first step, and what isn't
+            loss = loop.backward(network, losing, [batch, batch], totals, AWAY, nullcontext())  # type: ignore[arg-type]
+            nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+    assert loss.device.type == "meta" and refusing.copies
+    width = CONFIG.hidden
+    # Queries, keys and values come of one product.
+    assert (width, 3 * width) in refusing.products
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+def test_what_waits_is_found() -> None:
+    x = torch.ones(2, device="meta")
+    with Refusing(), fails(AssertionError):
+        torch.ones(2).to("meta")
+    with pytest.raises(NotImplementedError):
+        x.cpu()
+    with pytest.raises(RuntimeError):
+        x.sum().item()

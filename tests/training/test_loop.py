@@ -16,15 +16,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
-from bigbird_dna.config import TrainingConfig
-from bigbird_dna.errors import DataError, Stopped, UsageError
+from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.errors import ConfigError, DataError, Stopped, UsageError
 from bigbird_dna.training import distributed
-from bigbird_dna.training.batches import Batch, by_length, take_rows
-from bigbird_dna.training.checkpoints import CheckpointStore, read_checkpoint, write_checkpoint
+from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments, read_checkpoint, write_checkpoint
 from bigbird_dna.training.distributed import Stopping, World, time_of_end, world
-from bigbird_dna.training.loop import prefetched, train_network
+from bigbird_dna.training.loop import (
+    Batch,
+    by_length,
+    learning_rate,
+    make_optimizer,
+    prefetched,
+    take_rows,
+    train_network,
+)
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.training.curve import ALONE, CONFIG, Curve, fresh, opened, run, state_of, weights
@@ -41,21 +48,13 @@ def heard() -> Iterator[list[int]]:
     signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize(
-    ("limit", "seconds"),
-    [("00:00:30", 30), ("23:30:00", 84_600), ("2-12:00:00", 216_000), ("100:00:01", 360_001)],
-)
-def test_time_limits(limit: str, seconds: int) -> None:
-    assert time_of_end(limit) - time.time() == pytest.approx(seconds, abs=1)
-
-
-@pytest.mark.parametrize("limit", ["", "30", "1:2:3", "00:60:00", "00:00:75", "-1:00:00", "1 day", "٣:00:00"])
-def test_what_is_no_time_limit_is_refused(limit: str) -> None:
-    with fails(UsageError):
-        time_of_end(limit)
-
-
-def test_a_slurm_job_says_itself_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_limits_and_the_end_of_a_slurm_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {"00:00:30": 30, "23:30:00": 84_600, "2-12:00:00": 216_000, "100:00:01": 360_001}
+    for limit, seconds in limits.items():
+        assert time_of_end(limit) - time.time() == pytest.approx(seconds, abs=1)
+    for limit in ("", "30", "1:2:3", "00:60:00", "00:00:75", "-1:00:00", "1 day", "٣:00:00"):
+        with fails(UsageError):
+            time_of_end(limit)
     end = int(time.time()) + 3600
     for text, expected in ((str(end), end), ("0", float("inf")), ("Unknown", float("inf"))):
         monkeypatch.setenv("SLURM_JOB_END_TIME", text)
@@ -78,9 +77,7 @@ def test_sigterm_is_a_wish_and_one_that_comes_later_ends_at_once(
         assert heard == [signal.SIGTERM]
     os.kill(os.getpid(), signal.SIGTERM)
     assert len(heard) == 2
-
-
-def test_a_signal_that_the_caller_has_ignored_stays_ignored(heard: list[int]) -> None:
+    # One that the caller has ignored stays ignored.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with Stopping() as wish:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -153,10 +150,9 @@ def test_a_limit_that_is_too_short_lets_each_start_make_a_step(
     assert (weights(network), lines(store)) == undisturbed
 
 
-def test_nothing_is_saved_of_a_training_that_has_diverged(tmp_path: Path, heard: list[int]) -> None:
-    with fails(DataError):
-        run(opened(tmp_path), terminated(8, broken(8)))
-    assert state_of(opened(tmp_path))["progress"]["step"] == 6
+def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path: Path) -> None:
+    with fails(ConfigError, "batch_size 4", 5):
+        run(opened(tmp_path), config=CONFIG.model_copy(update={"grad_accumulation": 5}))
 
 
 def test_a_step_has_one_reduction_beside_the_gradients(tmp_path: Path) -> None:
@@ -242,7 +238,10 @@ def test_weights_that_are_no_numbers_are_neither_measured_nor_saved(
         assert left(tmp_path) == 4
 
 
+@pytest.mark.usefixtures("heard")
 def test_nothing_is_saved_of_them_when_the_training_is_stopped(tmp_path: Path) -> None:
+    ended(terminated(8, broken(8)), tmp_path / "broken", 8)
+    assert left(tmp_path / "broken") == 6
     ended(terminated(5, falling(5)), tmp_path, 5)
     assert left(tmp_path) == 4
     with pytest.raises(Stopped):
@@ -255,11 +254,7 @@ def test_nothing_is_saved_of_them_when_the_training_is_stopped(tmp_path: Path) -
 def test_figures_that_are_no_numbers_end_a_training(tmp_path: Path, name: str, value: float) -> None:
     ended(Curve(auroc=0.5, **{name: value}), tmp_path, 4, name, value, evaluate_every=4)
     assert left(tmp_path) == 2
-
-
-def test_a_figure_may_not_be_defined(tmp_path: Path) -> None:
-    """As an AUROC where validation holds one class."""
-    run(opened(tmp_path), Curve(loss=1.0, auroc=math.nan))
+    run(opened(tmp_path), Curve(loss=1.0, auroc=math.nan))  # where validation holds one class
 
 
 @pytest.mark.parametrize(("step", "expected"), [(1, 0), (3, 0), (4, 2), (7, 4), (8, 6)])
@@ -270,14 +265,11 @@ def test_weights_whose_next_loss_is_no_number_are_not_gone_on_from(
     for _ in range(2):
         ended(Curve(change=broken(step)), tmp_path, step)
         assert left(tmp_path) == expected
-
-
-def test_a_checkpoint_that_was_gone_on_from_in_vain_does_not_stay(tmp_path: Path) -> None:
-    """Whoever wrote it was killed right after that."""
-    run(opened(tmp_path), Curve(6))
-    assert left(tmp_path) == 6
-    ended(Curve(change=broken(7)), tmp_path, 7)
-    assert left(tmp_path) == 4
+    # Also where whoever wrote it was killed right after that.
+    run(opened(tmp_path / "killed"), Curve(6))
+    assert left(tmp_path / "killed") == 6
+    ended(Curve(change=broken(7)), tmp_path / "killed", 7)
+    assert left(tmp_path / "killed") == 4
 
 
 def test_all_processes_agree(tmp_path: Path) -> None:
@@ -358,20 +350,17 @@ def test_rows_are_cut_by_length_and_none_is_lost(lengths: list[int], parts: int)
         assert padded <= sum(len(part) * max(part) for part in in_order)
 
 
-class Sums:
-    """A loss whose parts are of rows; lengths as of promoter windows with and without N."""
+class Sums(Curve):
+    """Lengths as of promoter windows with and without N."""
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         rng = np.random.default_rng((step, first))
         return batch_of(rng.integers(20, 200, count).tolist(), step)
 
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        return take_rows(batch, rows)
-
 
 def test_a_step_in_micro_batches_has_less_padding_and_the_same_rows() -> None:
     config = TrainingConfig(steps=5, batch_size=32, grad_accumulation=8)
-    for step, batches in prefetched(Sums(), config, ALONE, 0):  # type: ignore[arg-type]
+    for step, batches in prefetched(Sums(), config, ALONE, 0):
         whole = Sums().batch(step, 0, 32)
         assert sum(batch["ids"].sum() for batch in batches) == whole["ids"].sum()
         assert sum(batch["lengths"].sum() for batch in batches) == whole["lengths"].sum()
@@ -380,29 +369,19 @@ def test_a_step_in_micro_batches_has_less_padding_and_the_same_rows() -> None:
         assert computed - tokens < 0.35 * (in_order - tokens)
 
 
-class Several(World):
-    """One of a number of processes, with no others beside it."""
-
-    def sum(self, values: dict[str, float]) -> dict[str, float]:
-        return values
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, accumulate: int) -> None:
     parts: list[list[int]] = []
 
-    class Numbered:
-        def batch(self, step: int, first: int, count: int) -> dict[str, torch.Tensor]:
+    class Numbered(Curve):
+        def batch(self, step: int, first: int, count: int) -> Batch:
             return {"lengths": torch.arange(first, first + count)}
-
-        def part(self, batch: dict[str, torch.Tensor], rows: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"lengths": batch["lengths"][rows]}
 
     config = TrainingConfig(steps=1, batch_size=25, grad_accumulation=accumulate)
     for rank in range(size):
-        here = Several(rank, size, torch.device("cpu"))
-        ((_, batches),) = prefetched(Numbered(), config, here, 0)  # type: ignore[arg-type]
+        here = World(rank, size, torch.device("cpu"))
+        ((_, batches),) = prefetched(Numbered(), config, here, 0)
         own = [batch["lengths"].tolist() for batch in batches]
         assert len(own) == accumulate
         assert accumulate == 1 or [*chain(*own)] == sorted(chain(*own), reverse=True)
@@ -410,3 +389,62 @@ def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, a
     assert sorted(chain(*parts)) == list(range(25))
     sizes = {len(part) for part in parts}
     assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
+
+
+# Warm-up, decay, which weights decay, and what the optimisers keep of each
+
+
+@given(st.integers(1, 400), st.integers(0, 500))
+def test_rate_rises_to_its_peak_and_falls_to_almost_zero(steps: int, warmup: int) -> None:
+    config = OptimizerConfig(learning_rate=2.0, warmup_steps=warmup)
+    rates = [learning_rate(step, steps, config) for step in range(steps)]
+    peak = min(warmup, steps)
+    assert all(0 < rate <= 2.0 for rate in rates)
+    assert max(rates) == 2.0
+    assert rates[:peak] == sorted(rates[:peak]) and rates[peak:] == sorted(rates[peak:], reverse=True)
+    if steps > peak:
+        assert rates[-1] <= 2.0 / (steps - peak) + 1e-12
+
+
+def test_only_matrices_decay() -> None:
+    network = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
+    decayed, others = make_optimizer(network, OptimizerConfig(weight_decay=0.1)).param_groups
+    assert (decayed["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
+    assert [p.dim() for p in decayed["params"]] == [2] and {p.dim() for p in others["params"]} == {1}
+
+
+@pytest.mark.parametrize("method", ["adamw", "adafactor"])
+def test_moments_are_what_the_optimiser_makes_of_itself(method: str) -> None:
+    network = nn.Sequential(nn.Embedding(4, 3), nn.Conv1d(3, 2, 5), nn.Linear(7, 2))
+    optimizer = make_optimizer(network, OptimizerConfig.model_validate({"method": method}))
+    for parameter in network.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    for parameter in network.parameters():
+        made, expected = optimizer.state[parameter], fresh_moments(optimizer, parameter)
+        assert {name: value.shape for name, value in made.items()} == {
+            name: value.shape for name, value in expected.items()
+        }
+
+
+def test_adafactor_takes_steps_as_its_paper_says() -> None:
+    """Shazeer and Stern 2018, algorithm 4: relative steps, no first moment, updates clipped at 1."""
+    torch.manual_seed(1)
+    weights = nn.Parameter(torch.randn(4, 3, dtype=torch.float64))
+    expected = weights.detach().clone()
+    network = nn.ParameterList([weights])
+    config = OptimizerConfig(method="adafactor", learning_rate=0.05, weight_decay=0.0)
+    optimizer = make_optimizer(network, config)
+    rows, columns = torch.zeros(4, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    for step in range(1, 6):
+        gradient = torch.randn(4, 3, dtype=torch.float64)
+        weights.grad = gradient.clone()
+        optimizer.step()
+        kept = 1 - step**-0.8
+        squares = gradient.square()
+        rows = kept * rows + (1 - kept) * squares.mean(1)
+        columns = kept * columns + (1 - kept) * squares.mean(0)
+        update = gradient / (rows[:, None] * columns / rows.mean()).sqrt()
+        update /= max(1.0, float(update.square().mean().sqrt()))
+        expected -= 0.05 * max(1e-3, float(expected.square().mean().sqrt())) * update
+    torch.testing.assert_close(weights.detach(), expected, rtol=1e-6, atol=1e-9)

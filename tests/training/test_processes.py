@@ -2,9 +2,12 @@
 
 import multiprocessing
 import os
+import re
 import socket
 import subprocess
 import sys
+import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +16,26 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from bigbird_dna.config import EncoderConfig, PretrainingConfig
+from bigbird_dna.config import EncoderConfig, PretrainingConfig, load_config
 from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.pretraining import task as pretraining
+from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training import loop
 from bigbird_dna.training.checkpoints import CheckpointStore, fingerprint
 from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import ModelTask, checkpoint_store
+from tests.cli.command import Run, invoke
 from tests.conftest import REPOSITORY
-from tests.golden.messages import fails
-from tests.training.kinds import KINDS, STEPS, logged, make_chromatin, train
-from tests.training.pair import LAST
+from tests.golden.messages import fails, message
+from tests.training.kinds import KINDS, LAST, STEPS, logged, make_chromatin, task_of, train
 
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -39,8 +48,7 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair(tiny_config: Path, chromatin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes have trained, and have left where they were stopped."""
     home = tmp_path_factory.mktemp("pair")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [*launcher, "-m", "tests.training.pair", tiny_config, chromatin, home]
+    words = [*LAUNCHER, "-m", "tests.training.kinds", tiny_config, chromatin, home]
     ended = subprocess.run(
         words, cwd=REPOSITORY, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=240
     )
@@ -136,6 +144,14 @@ def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokeniz
     assert begun(tokenizer, tmp_path, 1, other).directory != place
 
 
+def test_what_is_to_be_done_at_the_end_is_done_after_an_error() -> None:
+    done: list[str] = []
+    with pytest.raises(ZeroDivisionError), world("cpu") as here:
+        here.at_end.callback(done.append, "done")
+        raise ZeroDivisionError
+    assert done == ["done"]
+
+
 @pytest.mark.parametrize(
     ("gpus", "processes", "asked", "taken"),
     [
@@ -144,22 +160,36 @@ def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokeniz
         (1, 2, "auto", "cpu"),
         (2, 2, "cuda", "cuda"),
         (2, 1, "cpu", "cpu"),
+        *((0, 1, asked, None) for asked in ("cuda", "tpu")),
     ],
 )
 def test_a_gpu_is_taken_only_where_each_process_has_one(
-    monkeypatch: pytest.MonkeyPatch, gpus: int, processes: int, asked: str, taken: str
+    monkeypatch: pytest.MonkeyPatch, gpus: int, processes: int, asked: str, taken: str | None
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
-    assert choose_device(asked).type == taken
+    with nullcontext() if taken else fails(UsageError):
+        assert choose_device(asked).type == taken
 
 
-def test_a_missing_gpu_and_an_unknown_device_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with fails(UsageError):
-        choose_device("cuda")
-    with fails(UsageError):
-        choose_device("tpu")
+@pytest.mark.parametrize("kind", ["promoters", "chromatin"])
+def test_a_training_on_other_sequence_has_other_checkpoints(
+    kind: str, tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows, bins and labels are the same, and what is learned from isn't."""
+    made = make_chromatin(tmp_path / "made")
+    path = made / "reference.fa.gz" if kind == "chromatin" else load_config(tiny_config).paths.reference
+
+    def directory(reference: Path) -> Path:
+        task = task_of(kind, tiny_config, made)
+        monkeypatch.setattr(task, "reference", Reference(reference))
+        return checkpoint_store(task, tmp_path, World(0, 1, torch.device("cpu"))).directory
+
+    with Reference(path) as reference:
+        whole = [Interval(name, 0, length) for name, length in reference.contigs.items()]
+        others = {one.contig: reference.fetch(one).translate(str.maketrans("ACGT", "TGCA")) for one in whole}
+    write_fasta(tmp_path / "other.fa.gz", others.items())
+    assert directory(path) == directory(path) != directory(tmp_path / "other.fa.gz")
 
 
 def test_a_fingerprint_tells_configurations_apart_whatever_their_order() -> None:
@@ -202,15 +232,74 @@ def test_whatever_fails_on_the_first_process_no_other_waits_for_it() -> None:
         ("DataError", 0, "DataError", "a.txt: damaged"),
         ("DataError", 1, "DataError", "a.txt: damaged"),
         ("IndexError", 0, "IndexError", "defect\nof two lines"),
-        ("IndexError", 1, "RuntimeError", "the first process failed: defect of two lines"),
+        ("IndexError", 1, "RuntimeError", found[-1][3]),
     ]
+    message(found[-1][3])
     assert [process.exitcode for process in pair] == [0, 0]
 
 
-def test_what_is_to_be_done_at_the_end_is_done_after_an_error() -> None:
-    done: list[str] = []
-    with pytest.raises(ZeroDivisionError), world("cpu") as here:
-        assert here.device == torch.device("cpu")
-        here.at_end.callback(done.append, "done")
-        raise ZeroDivisionError
-    assert done == ["done"]
+def arguments(config: Path, output: Path, *settings: str) -> list[str]:
+    words = [word for setting in settings for word in ("--set", setting)]
+    return [str(config), "-o", str(output), "--checkpoint-dir", str(output.parent / "checkpoints"), *words]
+
+
+def test_torchrun_passes_on_that_a_training_shall_stop_and_one_process_goes_on(
+    tiny_config: Path, tmp_path: Path, run: Run
+) -> None:
+    output, log = tmp_path / "model", None
+    own = arguments(tiny_config, output, "pretraining.steps=600", "pretraining.checkpoint_every=600")
+    words = [*LAUNCHER, "-m", "bigbird_dna.cli.main", "pretrain", *own]
+    first = subprocess.Popen(words, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    while not (log and log.stat().st_size) and first.poll() is None:
+        time.sleep(0.005)
+        log = next((tmp_path / "checkpoints").glob("*/training.jsonl"), None)
+    first.terminate()
+    _, errors = first.communicate(timeout=120)
+    (line,) = (line for line in errors.splitlines() if line.startswith("bigbird-dna: "))
+    match = re.match(r"bigbird-dna: stopped after step (\d+) of 600 \(SIGTERM\): ", line)
+    assert match and first.returncode != 0, errors
+    result = run("pretrain", *own)
+    assert result.code == 0, result.err
+    assert f"resuming at step {match[1]} from" in result.err and "processes 2 → 1; data" in result.err
+    assert [*logged(output)[0]] == [*range(10, 610, 10)]
+
+
+def test_tokens_are_counted_where_fresh_weights_begin_alone(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+    monkeypatch.setattr(
+        pretraining, "init_from_counts", lambda *given: counted.append(given) or init_from_counts(*given)
+    )
+    draw = PretrainingObjective.batch
+
+    def interrupted(self: PretrainingObjective, step: int, first: int, count: int) -> Batch:
+        if step == 7:
+            raise DataError("interrupted")
+        return draw(self, step, first, count)
+
+    with monkeypatch.context() as patch, fails(DataError):
+        patch.setattr(PretrainingObjective, "batch", interrupted)
+        invoke("pretrain", *arguments(tiny_config, tmp_path / "model"))
+    assert len(counted) == 1 and not (tmp_path / "model").exists()
+    for home, times in ((tmp_path, 1), (tmp_path / "other", 2)):
+        invoke("pretrain", *arguments(tiny_config, home / "model"))
+        assert len(counted) == times
+    one, other = (home / "model/model.safetensors" for home in (tmp_path, tmp_path / "other"))
+    assert one.read_bytes() == other.read_bytes()
+    assert [*logged(one.parent)[0]] == [*logged(other.parent)[0]]
+
+
+def test_micro_batches_make_no_difference(tiny_config: Path, tmp_path: Path) -> None:
+    models = []
+    for accumulate in (1, 2, 3):
+        output = tmp_path / str(accumulate)
+        settings = ("encoder.dropout=0.0", "pretraining.steps=6")
+        settings += (f"pretraining.grad_accumulation={accumulate}",)
+        invoke("pretrain", *arguments(tiny_config, output, *settings))
+        models.append(load_file(output / "model.safetensors"))
+    for name, value in models[0].items():
+        # Attention is the same whatever is added to all keys: that gradient is rounding, which Adam enlarges.
+        bound = 1e-4 if name.endswith("key.bias") else 1e-5
+        for model in models[1:]:  # parts of unequal size, too
+            assert (value - model[name]).abs().max() < bound, name

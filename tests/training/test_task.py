@@ -1,53 +1,55 @@
 """One training from its task to its directory: in which order, by whom, and what is left when it fails."""
 
+import errno
+import fcntl
+import hashlib
+import io
 import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
-from torch import Tensor, nn
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
 
-from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.config import OptimizerConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.training.batches import Batch, take_rows
-from bigbird_dna.training.checkpoints import Keep
+from bigbird_dna.training.checkpoints import CheckpointStore, Keep, Lock, UnusableCheckpoint, read_checkpoint
 from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.initialization import Initialization
+from bigbird_dna.training.log import Progress
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import Task, TrainingResult, fit, train
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
+from tests.training.curve import CONFIG, Curve, fresh, opened, run, state_of
 
-CONFIG = TrainingConfig(
-    steps=6,
-    batch_size=4,
-    evaluate_every=1,
-    checkpoint_every=2,
-    precision="float32",
-    optimizer=OptimizerConfig(learning_rate=0.1, warmup_steps=1),
-)
+SIX_STEPS = CONFIG.model_copy(update={"steps": 6, "evaluate_every": 1})
 
 
-class Line:
+class Line(Curve):
     """Fits a line; its held-out losses are made up, and a step may fail."""
 
     def __init__(self, losses: list[float], fails: int | None) -> None:
+        super().__init__()
         self.losses, self.fails = losses, fails
         self.seen: list[float] = []
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         if step == self.fails:
             raise DataError("step that fails")
-        x = torch.arange(first, first + count, dtype=torch.float32)[:, None] + step
-        return {"x": x, "lengths": torch.ones(count, dtype=torch.long)}
-
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        return take_rows(batch, rows)
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {"rows": float(len(batch["x"]))}
-
-    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        return (network(batch["x"]) - 1).square().sum() / totals["rows"]
+        return super().batch(step, first, count)
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         assert isinstance(network, nn.Linear)
@@ -58,7 +60,7 @@ class Line:
 class LineTask(Task[nn.Linear, float]):
     """Notes what it is asked for."""
 
-    config = CONFIG
+    config = SIX_STEPS
     inputs = ()
 
     def __init__(
@@ -75,7 +77,7 @@ class LineTask(Task[nn.Linear, float]):
 
     def build(self) -> nn.Linear:
         self.calls.append("build")
-        assert torch.initial_seed() == CONFIG.seed
+        assert torch.initial_seed() == SIX_STEPS.seed
         return nn.Linear(1, 1)
 
     def objective(self, network: nn.Linear, world: World) -> Line:
@@ -157,24 +159,21 @@ def test_what_fails_at_the_end_leaves_checkpoints_and_the_older_output(
     assert trained(task, tmp_path)["steps"] == 6 and left(tmp_path) == []
 
 
-def test_an_output_that_is_somebody_elses_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    (tmp_path / "output").mkdir()
-    (tmp_path / "output/mine").write_text("")
-    task = LineTask()
-    with fails(UsageError):
-        trained(task, tmp_path)
-    assert task.calls == [] and not (tmp_path / "checkpoints").exists()
-
-
-def test_damage_is_found_before_the_directory_of_checkpoints_is_made(
+def test_a_foreign_output_and_damage_are_found_before_the_directory_of_checkpoints_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(self: LineTask) -> None:
         raise DataError("damaged")
 
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output/mine").write_text("")
+    task = LineTask()
+    with fails(UsageError):
+        trained(task, tmp_path)
+    assert task.calls == []
     monkeypatch.setattr(LineTask, "check", damaged)
     with fails(DataError):
-        trained(LineTask(), tmp_path)
+        trained(LineTask(), tmp_path, "another")
     assert not (tmp_path / "checkpoints").exists()
 
 
@@ -214,3 +213,392 @@ def test_fitted_weights_keep_their_checkpoints_and_lock(tmp_path: Path) -> None:
             fit(LineTask(), tmp_path / "checkpoints", here)
         found.store.remove()
     assert left(tmp_path) == []
+
+
+# What fine-tuning is told of a pretrained model that has seen what is held out now
+
+
+def seen(directory: Path, provenance: dict[str, Any], held_out: pd.DataFrame) -> list[str]:
+    (directory / "provenance.json").write_text(json.dumps(provenance))
+    model: Any = SimpleNamespace(path=directory)
+    none: Any = None
+    return Initialization(none, none, model, none).seen(held_out)
+
+
+PLACES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 90), st.integers(1, 30)), max_size=8)
+
+
+@given(PLACES, PLACES, st.booleans())
+def test_what_was_trained_on_and_is_held_out_is_named(
+    tmp_path_factory: pytest.TempPathFactory,
+    trained: list[tuple[str, int, int]],
+    held_out: list[tuple[str, int, int]],
+    categories: bool,
+) -> None:
+    """Base by base: `a` was trained on whole, `b` and `c` in stretches, and `d` is not known."""
+    stretches = [(contig, start, start + size) for contig, start, size in trained if contig != "a"]
+    rows = pd.DataFrame(
+        [(contig, start, start + size) for contig, start, size in held_out] + [("d", 0, 5)],
+        columns=["contig", "start", "end"],
+    )
+    bases = {(row.contig, base) for row in rows.itertuples() for base in range(row.start, row.end)}
+    expected = ["a"] * any(contig == "a" for contig, _ in bases)
+    expected += [
+        f"{contig}:{start + 1}-{end}"
+        for contig, start, end in stretches
+        if any((contig, base) in bases for base in range(start, end))
+    ]
+    if categories:  # as in a table of bins, which knows contigs that have none
+        rows["contig"] = pd.Categorical(rows["contig"], categories=["z", *"dcba"])
+    provenance = {
+        "contigs": ["a", *dict.fromkeys(contig for contig, _, _ in stretches)],
+        "stretches": [f"{contig}:{start + 1}-{end}" for contig, start, end in stretches],
+    }
+    found = seen(tmp_path_factory.mktemp("model"), provenance, rows)
+    assert sorted(found) == sorted(expected)
+
+
+def test_a_model_of_whole_contigs_names_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = pd.DataFrame({"contig": ["22", "1"], "start": np.array([5, 6]), "end": np.array([9, 9])})
+    assert seen(tmp_path, {"contigs": ["22", "X"]}, rows) == ["22"]
+    message(capsys.readouterr().err.partition("  ")[2], tmp_path, "22")
+    assert seen(tmp_path, {}, rows) == []
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("stretches", ["22:1-5", ["22"], ["22:5-1"], [5]])
+def test_stretches_that_are_no_regions_are_refused(tmp_path: Path, stretches: object) -> None:
+    rows = pd.DataFrame({"contig": ["22"], "start": [5], "end": [9]})
+    with fails(ModelError):
+        seen(tmp_path, {"contigs": ["22"], "stretches": stretches}, rows)
+
+
+# Checkpoints: the last two are kept, damage is always found, and the one before is taken
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> CheckpointStore:
+    """A training that was ended after step 6, with the checkpoints of steps 4 and 6."""
+    run(opened(tmp_path), Curve(6))
+    store = opened(tmp_path)
+    assert {path.name for path in store.directory.iterdir()} == {"previous.pt", "state.pt", "training.jsonl"}
+    return store
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    return run(opened(tmp_path_factory.mktemp("undisturbed")))
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place // 8] ^= 1 << place % 8
+    path.write_bytes(content)
+
+
+def sign(path: Path, content: bytes) -> None:
+    """Write a checkpoint that has its checksum, whatever is in it."""
+    digest = hashlib.sha256(content).hexdigest().encode()
+    path.write_bytes(b"bigbird-dna checkpoint, SHA-256 " + digest + b"\n" + content)
+
+
+def saved(state: object) -> bytes:
+    stream = io.BytesIO()
+    torch.save(state, stream)
+    return stream.getvalue()
+
+
+def test_a_changed_bit_is_always_found_and_the_checkpoint_before_is_taken(
+    begun: CheckpointStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = begun.path.read_bytes()
+    network, optimizer = fresh()
+    draw = random.Random(8)
+    capsys.readouterr()
+    for number in range(1000):
+        begun.path.write_bytes(content)
+        flip(begun.path, draw.randrange(8 * len(content)))
+        if number % 20:
+            with pytest.raises(UnusableCheckpoint):
+                read_checkpoint(begun.path)
+            continue
+        assert begun.restore(network, optimizer).step == 4
+        warning, resumed = capsys.readouterr().err.splitlines()
+        assert f"warning: {begun.path}: " in warning and f" 4 from {begun.previous}" in resumed
+    begun.path.write_bytes(content)
+    assert begun.restore(network, optimizer).step == 6
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "no checksum", "missing"])
+def test_a_training_that_goes_on_from_the_checkpoint_before_ends_in_the_same_weights(
+    begun: CheckpointStore, tmp_path: Path, undisturbed: list[float], damage: str
+) -> None:
+    content = begun.path.read_bytes()
+    if damage == "missing":
+        begun.path.unlink()
+    else:
+        changed = {"flip": content[:-900] + b"x" + content[-899:], "cut": content[:-9], "empty": b""}
+        changed["no checksum"] = saved(state_of(begun))
+        assert changed[damage] != content
+        begun.path.write_bytes(changed[damage])
+    assert run(opened(tmp_path)) == undisturbed
+    steps = [json.loads(line)["step"] for line in begun.log_path.read_text().splitlines()]
+    assert steps == sorted(set(steps)) or steps == [10, 12, 12]
+
+
+def test_a_damaged_checkpoint_does_not_take_the_place_of_a_good_one(begun: CheckpointStore) -> None:
+    """Ended again at any moment, there is still one to go on from."""
+    good = begun.previous.read_bytes()
+    flip(begun.path, 8000)
+    network, optimizer = fresh()
+    progress = begun.restore(network, optimizer)
+    begun.save(network, optimizer, progress)
+    assert begun.previous.read_bytes() == good
+    begun.save(network, optimizer, Progress(step=6))
+    assert [read_checkpoint(path)["progress"]["step"] for path in (begun.path, begun.previous)] == [6, 4]
+
+
+def test_without_a_good_checkpoint_one_line_says_what_to_do(begun: CheckpointStore) -> None:
+    flip(begun.path, 9000)
+    begun.previous.write_bytes(b"noise" * 100)
+    with fails(ModelError, begun.path, begun.previous):
+        begun.restore(*fresh())
+
+
+class Code:
+    """What runs code where it is unpickled without care."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+ADAFACTOR = CONFIG.model_copy(update={"optimizer": OptimizerConfig(method="adafactor", learning_rate=0.1)})
+
+
+def test_adafactor_goes_on_from_its_checkpoint_and_from_no_other_optimiser_s(tmp_path: Path) -> None:
+    whole = run(opened(tmp_path / "whole"), config=ADAFACTOR)
+    run(opened(tmp_path), Curve(6), ADAFACTOR)
+    store = opened(tmp_path)
+    network, adamw = fresh()
+    with fails(ModelError):
+        store.restore(network, adamw)
+    assert store.restore(*fresh(ADAFACTOR)).step == 6
+    assert run(store, config=ADAFACTOR) == whole != run(opened(tmp_path / "adamw"))
+
+
+def moment(**values: object) -> tuple[tuple[str | int, ...], object]:
+    """Other moments of the first parameter; ... for one that is missing."""
+    ((name, value),) = values.items()
+    return ("optimizer", "state", 0, name), value
+
+
+WEIGHT = ("network", "0.weight")
+CHANGES: list[tuple[tuple[str | int, ...], object]] = [
+    (("progress",), ...),
+    (("more",), 1),
+    *((("computed",), value) for value in ([2], {"processes": None})),
+    (WEIGHT, ...),
+    (("network", "more"), torch.zeros(1)),
+    (WEIGHT, torch.zeros(1, 5)),
+    (WEIGHT, torch.zeros(5, 1, dtype=torch.long)),
+    (WEIGHT, torch.zeros(5, 1).to_sparse()),
+    (WEIGHT, torch.zeros(1).expand(10**6, 10**6)),
+    (WEIGHT, [1.0]),
+    (("network",), []),
+    (("optimizer",), None),
+    (("optimizer", "state"), []),
+    (("optimizer", "state", 9), {}),
+    (("optimizer", "state", 0), None),
+    *(moment(exp_avg=torch.zeros(3)), moment(step=torch.zeros(5, 1)), moment(exp_avg_sq=...)),
+    *(moment(step=torch.tensor(value)) for value in (-4e6, float("nan"), 1e30)),
+    (("optimizer", "param_groups", 0), ...),
+    (("optimizer", "param_groups", 0, "params"), [0, 0]),
+    (("progress",), 4),
+    (("progress", "tokens"), ...),
+    (("progress", "more"), 1),
+    *((("progress", "step"), value) for value in (-1, True, "6")),
+    (("progress", "loss_sum"), float("nan")),
+    (("progress", "tokens"), torch.tensor(1)),
+]
+
+
+@pytest.mark.parametrize(("keys", "value"), CHANGES, ids=range(len(CHANGES)))
+def test_a_checkpoint_that_does_not_fit_is_left_for_the_one_before(
+    begun: CheckpointStore, undisturbed: list[float], keys: tuple[str | int, ...], value: object
+) -> None:
+    """Though it has its checksum: nothing of it is loaded."""
+    state = place = state_of(begun)
+    for key in keys[:-1]:
+        place = place[key]  # type: ignore[index]
+    if value is ...:
+        del place[keys[-1]]  # type: ignore[arg-type]
+    else:
+        place[keys[-1]] = value  # type: ignore[index]
+    sign(begun.path, saved(state))
+    network, optimizer = fresh()
+    before = [value.clone() for value in network.state_dict().values()]
+    begun.previous.rename(begun.directory / "away")
+    with fails(ModelError) as caught:
+        begun.restore(network, optimizer)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 600
+    assert all(map(torch.equal, before, network.state_dict().values())) and not optimizer.state
+    (begun.directory / "away").rename(begun.previous)
+    assert run(opened(begun.directory.parent)) == undisturbed
+
+
+def test_settings_of_the_optimizer_are_those_of_the_configuration(begun: CheckpointStore) -> None:
+    state = state_of(begun)
+    state["optimizer"]["param_groups"][0].update(weight_decay="much", betas=None)
+    sign(begun.path, saved(state))
+    network, optimizer = fresh()
+    expected = [dict(group, params=[]) for group in optimizer.param_groups]
+    assert begun.restore(network, optimizer).step == 6
+    assert [dict(group, params=[]) for group in optimizer.param_groups] == expected
+
+
+def test_no_code_of_a_checkpoint_is_run(begun: CheckpointStore, tmp_path: Path) -> None:
+    begun.previous.unlink()
+    deep: list[Any] = []
+    for _ in range(90):
+        deep = [deep]
+    script = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.script(nn.Linear(1, 1)), script)
+    plain = saved({"a": 1})
+    hostile = [saved(Code(tmp_path / "made")), saved(deep), script.getvalue()]
+    for content in (*hostile, plain[:-200], b"", b"PK\x03\x04"):
+        sign(begun.path, content)
+        with fails(ModelError) as caught:
+            begun.restore(*fresh())
+        assert str(caught.value).isprintable() and len(str(caught.value)) < 800
+    assert not (tmp_path / "made").exists()
+
+
+def test_what_is_computed_otherwise_is_said(
+    begun: CheckpointStore, undisturbed: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = {"processes": 1, "precision": "float32"}
+    for before, said in (
+        ({"processes": 2, "precision": "float32", "colour": "red"}, "processes 2 → 1"),
+        ({"precision": "x" * 999}, f"precision {'x' * 80}… → float32"),
+        (now, None),
+        ({}, None),
+    ):
+        store = CheckpointStore(begun.directory.parent, {"a": 1}, computed=before)
+        network, optimizer = fresh()
+        store.save(network, optimizer, store.restore(network, optimizer))
+        capsys.readouterr()
+        assert CheckpointStore(begun.directory.parent, {"a": 1}, computed=now).restore(*fresh()).step == 6
+        _, *log = (line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines())
+        assert len(log) == bool(said)
+        if said:
+            message(log[0], said)
+    state = state_of(begun)
+    del state["computed"]
+    sign(begun.path, saved(state))
+    assert run(opened(begun.directory.parent)) == undisturbed  # from the one before it
+
+
+def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(begun: CheckpointStore) -> None:
+    (begun.directory / "notes").write_text("")
+    begun.remove()
+    assert [path.name for path in begun.directory.iterdir()] == ["notes"]
+    (begun.directory / "notes").unlink()
+    begun.remove()
+    assert not begun.directory.exists()
+
+
+# The lock keeps others away while its holder lives, and no longer.
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from bigbird_dna.training.checkpoints import Lock
+Lock(Path(sys.argv[1])).take("it")
+print("held", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "training" / "lock"
+
+
+def test_a_lock_is_of_one_process_and_freed_when_it_is_killed(path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        with fails(ModelError, path.parent, f"(process {holder.pid} on {os.uname().nodename} since 20"):
+            Lock(path).take("the training")
+        before = path.read_text()
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    assert path.read_text() == before, "nothing tidies up after a kill"
+    lock = Lock(path)
+    lock.take("the training")
+    assert path.read_text().startswith(f"process {os.getpid()} on ")
+    lock.release()
+    assert not path.parent.exists()
+
+
+def test_whoever_was_refused_takes_nothing_away(path: Path) -> None:
+    lock, other = Lock(path), Lock(path)
+    lock.take("it")
+    with pytest.raises(ModelError):
+        other.take("it")
+    other.release()
+    with pytest.raises(ModelError):
+        other.take("it")
+    (path.parent / "notes").write_text("")
+    lock.release()
+    assert [one.name for one in path.parent.iterdir()] == ["notes"]
+    lock.release()
+    other.take("it")
+
+
+def test_a_file_that_is_removed_while_it_is_locked_is_made_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who held it may remove it after another has opened it: to lock that one is worth nothing."""
+    first, flock = Lock(path), fcntl.flock
+    first.take("it")
+
+    def late(handle: int, how: int) -> None:
+        first.release()
+        flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    second = Lock(path)
+    second.take("it")
+    monkeypatch.undo()
+    with pytest.raises(ModelError):
+        Lock(path).take("it")
+    second.release()
+
+
+def test_without_locks_a_line_of_the_log_says_so_and_an_unwritable_one_is_refused(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", none)
+        lock = Lock(path)
+        lock.take("the training")
+        message(capsys.readouterr().err.partition("  ")[2], path)
+        lock.release()
+    path.parent.mkdir()
+    path.symlink_to(tmp_path / "elsewhere")
+    with fails(UsageError, path):
+        Lock(path).take("it")
+    assert not (tmp_path / "elsewhere").exists()
+    (tmp_path / "file").write_text("")
+    with fails(UsageError):
+        Lock(tmp_path / "file" / "lock").take("it")

@@ -53,9 +53,9 @@ from bigbird_dna.pretraining.sampling import HeldOut
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
-from bigbird_dna.training.batches import make_optimizer
 from bigbird_dna.training.distributed import World, autocast
 from bigbird_dna.training.log import begin_memory_peak, chosen_kernels, memory_peak
+from bigbird_dna.training.loop import make_optimizer
 from bigbird_dna.training.task import Task, train
 
 ARM = "arm.json"

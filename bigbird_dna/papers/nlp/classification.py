@@ -25,8 +25,8 @@ from bigbird_dna.papers.nlp.loading import column
 from bigbird_dna.papers.nlp.records import ClassificationRecord, Record
 from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch
 
 
 def class_metrics(true: Sequence[str], predicted: Sequence[str], positive: str | None) -> Metrics:

@@ -45,9 +45,8 @@ from bigbird_dna.papers.nlp.records import (
     write_objects,
 )
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Objective
+from bigbird_dna.training.loop import Batch, Epochs, Objective, take_rows
 from bigbird_dna.training.task import ModelTask, TrainingResult
 
 C = TypeVar("C", bound=TextTaskConfig)

@@ -12,12 +12,10 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-
 import numpy as np
 import torch
 from safetensors import torch as safetensors
 from torch import nn
-
 from bigbird_dna.calibration.maps import (
     CalibratedTrack,
     Calibration,
@@ -54,9 +52,10 @@ from bigbird_dna.training.checkpoints import CheckpointStore, Lock
 from bigbird_dna.training.initialization import read_provenance
 from bigbird_dna.training.log import Progress, TrainingLog
 from tests.fuzz.reader import ZIP, Container, Files, Reader, file_bytes, made, member, put
-from tests.tokens.test_json_tokenizer import content as json_tokenizer
 from tests.tokens.text_model import text_model
 from tests.toys import random_dna, random_model, small_tokenizer
+from tests.tokens.test_tokenizer import content as json_tokenizer
+
 
 DNA = random_dna(300, 4) + "N" * 40 + random_dna(50, 5)
 

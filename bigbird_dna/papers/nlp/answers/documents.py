@@ -23,7 +23,7 @@ from bigbird_dna.model.settings import OtherSettings, Task, register_settings
 from bigbird_dna.papers.nlp.config import LEAST_CONTEXT, AnswerForm
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
-from bigbird_dna.training.batches import Batch, take_rows
+from bigbird_dna.training.loop import Batch, take_rows
 
 TYPES: dict[AnswerForm, tuple[str, ...]] = {
     "hotpotqa": ("span", "yes", "no"),

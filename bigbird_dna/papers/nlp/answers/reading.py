@@ -21,7 +21,7 @@ from bigbird_dna.papers.nlp.answers.documents import (
     network_input,
 )
 from bigbird_dna.papers.nlp.records import QuestionRecord
-from bigbird_dna.training.batches import on_device
+from bigbird_dna.training.loop import on_device
 
 BEGINNINGS = 20
 """Tokens of a window where an answer is tried to begin: those that score best."""

@@ -36,8 +36,8 @@ from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.generated import generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord, Record
 from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
-from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch
 
 _WORD = re.compile(r"\S+")
 

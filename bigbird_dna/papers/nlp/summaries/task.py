@@ -42,9 +42,9 @@ from bigbird_dna.papers.nlp.summaries.pegasus import MODEL_TYPE, is_pegasus, ope
 from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Ids, summarize
 from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import FREE
+from bigbird_dna.training.loop import Batch
 
 IGNORED = -100
 """The label of padding, which torch's cross-entropy leaves out."""
