@@ -23,11 +23,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
 from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, CHOOSING_BASES
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
 from bigbird_dna.baselines.tokens import evenly
@@ -38,14 +40,13 @@ from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.reference import Reference, find_contigs
+from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.batching import run_rows
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import BASES, Tokenizer, require_dna
-from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes
-
 
 CHOOSING = 4000  # spans of other contigs that orders of Markov models are chosen on
 CHOOSING_SEGMENT, CHOOSING_SHARE = 10_000, 10  # bp; each tenth one chooses

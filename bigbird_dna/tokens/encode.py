@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, get_args
+
 import numpy as np
 from numpy.typing import NDArray
+
 from bigbird_dna.config import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import write_json
@@ -20,12 +22,11 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus, inside, reverse_complement, window_around
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import Segment, Split, Splits, format_named_region
+from bigbird_dna.tokens.corpus import DocumentPlan, ordered_map, sample_sentences
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.text import load_tokenizer
-from bigbird_dna.tokens.corpus import DocumentPlan, ordered_map, sample_sentences
 from bigbird_dna.tokens.store import build_store
-
+from bigbird_dna.tokens.text import load_tokenizer
 
 CHUNK = 10_000  # bp encoded at a time
 FLANK = 500  # bp on either side of a TSS in the region "promoters"

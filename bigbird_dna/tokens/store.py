@@ -13,29 +13,30 @@ Sentences of one document are neighbors on the genome. A sentence with more than
 counted, and a document is divided there, so that neighbors remain neighbors.
 """
 
-import re
-from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
-import numpy as np
-from numpy.typing import NDArray
-from bigbird_dna.console import progress
-from bigbird_dna.disk.atomic import checksum, write_json
-from bigbird_dna.disk.directories import atomic_directory
-from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement
-from bigbird_dna.genome.splits import name_parts
-from bigbird_dna.tokens.interface import Tokenizer, require_dna
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, Self, TypedDict, cast, get_args, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.console import progress
+from bigbird_dna.disk.atomic import checksum, write_json
+from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import read_json_within
 from bigbird_dna.errors import DataError, shortened
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement
+from bigbird_dna.genome.splits import name_parts
 from bigbird_dna.tokens.corpus import MAX_N, Document, DocumentPlan, iter_documents, ordered_map
-
+from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 FORMAT = 1
 _MOST_BYTES = 1 << 25

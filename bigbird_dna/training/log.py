@@ -8,11 +8,15 @@ import gc
 import json
 import math
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
 import torch
+from torch import Tensor, nn
+
 from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.console import log
@@ -20,9 +24,6 @@ from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.inference import compiled_layers
 from bigbird_dna.training.distributed import World
-from collections.abc import Iterator, Mapping, Sequence
-from torch import Tensor, nn
-
 
 LOG = "training.jsonl"
 SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file has them all

@@ -5,23 +5,23 @@ and the step alone. Axes: N rows of a process, n those of a micro-batch, L token
 """
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Any, NoReturn, Protocol
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError, Stopped
-from bigbird_dna.training.batches import (
-    Batch,
-    by_length,
-    fresh_moments,
-    learning_rate,
-    make_optimizer,
-    on_device,
-    pinned,
-    take_rows,
-)
+from bigbird_dna.model.inference import ahead
+from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments
 from bigbird_dna.training.distributed import Stopping, World, autocast
 from bigbird_dna.training.log import (
     Progress,
@@ -33,15 +33,6 @@ from bigbird_dna.training.log import (
     freed_memory_kept,
     log_duration,
 )
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from itertools import accumulate, pairwise
-import numpy as np
-import numpy.typing as npt
-from bigbird_dna.config import OptimizerConfig, TrainingConfig
-from bigbird_dna.model.inference import ahead
-from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments
-
 
 Batch = dict[str, Tensor]
 

@@ -3,9 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 import torch
+
+from benchmarks.plain_batches import PlainBatches
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config import ChromatinConfig, Config, EncoderConfig, parse_config
 from bigbird_dna.data.chromatin import training_bins
@@ -13,25 +16,23 @@ from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
 from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, neighboring_bins
 from bigbird_dna.finetuning.evaluation import baseline_bins, held_out_rows, predict_bins
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
+from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.heads import ChromatinEnsemble
 from bigbird_dna.registry.change import combine_models
+from bigbird_dna.tokens import dna as tokenizers
 from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import train
 from tests.golden.messages import fails
 from tests.toys import MOTIFS, label_bins, write_motif_genome
-from benchmarks.plain_batches import PlainBatches
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
-from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.tokens import dna as tokenizers
-from bigbird_dna.training.distributed import World, world
-from bigbird_dna.training.loop import Batch
-
 
 SETTINGS: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},

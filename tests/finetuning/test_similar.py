@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
+
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows
 from bigbird_dna.config import Config, load_config, parse_config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, compare
@@ -19,11 +21,10 @@ from bigbird_dna.genome.reference import Reference, prepare_reference, write_fas
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
 from bigbird_dna.genome.similarity import Pairs, alignment_scores
 from tests.conftest import REPOSITORY
+from tests.data.test_leaks import by_split, crossing_copies, crossing_overlaps, crossing_pairs, whole_splits
 from tests.genome.test_records import mutated
 from tests.golden.messages import fails
 from tests.toys import label_bins
-from tests.data.test_leaks import by_split, crossing_copies, crossing_overlaps, crossing_pairs, whole_splits
-
 
 LENGTH, SPACING = 200, 400
 SETS = ("substituted", "permuted", "genomic")

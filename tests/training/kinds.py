@@ -1,28 +1,27 @@
 """All kinds of training in miniature, for tests of what they have in common."""
 
 import json
+import os
+import signal
+import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
 from bigbird_dna.config import load_config, parse_config
+from bigbird_dna.errors import Stopped
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.promoters import PromoterTask
-from bigbird_dna.genome.chromatin.dataset import build_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.training.task import Task
-from bigbird_dna.training.task import train as train_task
-import os
-import signal
-import sys
-from contextlib import ExitStack
-from bigbird_dna.errors import Stopped
 from bigbird_dna.training import loop
 from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.task import Task
+from bigbird_dna.training.task import train as train_task
 from tests.toys import MOTIFS, label_bins, write_motif_genome
-
 
 KINDS = ("pretraining", "promoters", "chromatin")
 STEPS = 20

@@ -22,9 +22,8 @@ from bigbird_dna.finetuning.chromatin import ChromatinObjective
 from bigbird_dna.finetuning.promoters import PromoterObjective
 from bigbird_dna.model import packed_layers as compiled
 from bigbird_dna.model.base_positions import BaseOffsets
-from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.heads import Classifier, PretrainingNetwork
+from bigbird_dna.model.heads import ChromatinEnsemble, Classifier, PretrainingNetwork
 from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.training import log, loop
 from bigbird_dna.training.checkpoints import CheckpointStore

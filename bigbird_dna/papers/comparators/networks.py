@@ -6,15 +6,18 @@ it says nothing for any base, and is like what convolutions pad with beyond a co
 """
 
 from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
+
 from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import LabeledWindows as Windows
 from bigbird_dna.baselines.windows import Probabilities, blocks
@@ -27,10 +30,8 @@ from bigbird_dna.model.inference import choose_device
 from bigbird_dna.papers.comparators.interface import Comparator, NetworkSettings
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Objective
+from bigbird_dna.training.loop import Batch, Epochs, Objective
 from bigbird_dna.training.task import Training, TrainingResult, fit
-from bigbird_dna.training.loop import Batch, Epochs
-
 
 # Axes: B windows, L bases.
 

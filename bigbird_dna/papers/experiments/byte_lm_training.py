@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
 from bigbird_dna.config import EncoderConfig, TrainingConfig, find_mechanism
 from bigbird_dna.config.long_range import IMAGE_BYTES, DensityConfig, DensityFormat
 from bigbird_dna.console import log
@@ -29,10 +31,8 @@ from bigbird_dna.papers.experiments.byte_lm_files import (
     read_wiki40b,
 )
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Objective
+from bigbird_dna.training.loop import Batch, Objective
 from bigbird_dna.training.task import Task, TrainingResult, write_network
-from bigbird_dna.training.loop import Batch
-
 
 # Axes: B batch, L symbols, N inputs (of a stream: symbols), V kinds of symbols, D hidden width.
 

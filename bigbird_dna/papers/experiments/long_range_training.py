@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+
 import numpy as np
 from torch import Tensor, nn
 from torch.nn import functional as F
+
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.config.long_range import LONG_RANGE_TASKS, LongRangeConfig, LongRangeTask
 from bigbird_dna.console import log
@@ -27,12 +29,9 @@ from bigbird_dna.papers.experiments.long_range_sequences import (
     read_pathfinder,
     root_baseline,
 )
-from bigbird_dna.training.batches import Batch, Epochs
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Objective
+from bigbird_dna.training.loop import Batch, Epochs, Objective
 from bigbird_dna.training.task import Task, TrainingResult, write_network
-from bigbird_dna.training.loop import Batch, Epochs, take_rows
-
 
 # Axes: N sequences, B of a batch, L tokens, C classes.
 

@@ -12,10 +12,12 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
 import numpy as np
 import torch
 from safetensors import torch as safetensors
 from torch import nn
+
 from bigbird_dna.calibration.maps import (
     CalibratedTrack,
     Calibration,
@@ -44,18 +46,16 @@ from bigbird_dna.model.weights import KEY, RECORD
 from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.interface import Tokenizer, read_content
 from bigbird_dna.tokens.piece_model import read_fields, write_field
-from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.tokens.store_writer import own_checksum
+from bigbird_dna.tokens.store import TokenStore, build_store, own_checksum
 from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
-from bigbird_dna.training.batches import make_optimizer
 from bigbird_dna.training.checkpoints import CheckpointStore, Lock
 from bigbird_dna.training.initialization import read_provenance
 from bigbird_dna.training.log import Progress, TrainingLog
+from bigbird_dna.training.loop import make_optimizer
 from tests.fuzz.reader import ZIP, Container, Files, Reader, file_bytes, made, member, put
+from tests.tokens.test_tokenizer import content as json_tokenizer
 from tests.tokens.text_model import text_model
 from tests.toys import random_dna, random_model, small_tokenizer
-from tests.tokens.test_tokenizer import content as json_tokenizer
-
 
 DNA = random_dna(300, 4) + "N" * 40 + random_dna(50, 5)
 
