@@ -35,7 +35,7 @@ from bigbird_dna.reporting.style import GREY, PALE, interval, panels, save_figur
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bigbird_dna.papers.comparators.probe import FrozenEncoder
+    from bigbird_dna.papers.comparators.simple import FrozenEncoder
 
 # Axes: N windows, D hidden width.
 
@@ -112,7 +112,7 @@ def probe_promoters(
     """Probe every layer of a model's encoder and of fresh weights: a logistic regression on the mean over a
     window's tokens. It learns from at most 8,000 training windows and chooses its penalty on validation
     windows. Vectors are in temporary files, one layer in memory at a time."""
-    from bigbird_dna.papers.comparators.probe import FrozenEncoder
+    from bigbird_dna.papers.comparators.simple import FrozenEncoder
 
     settings = config.promoters
     if origin := read_origin(windows):
@@ -133,7 +133,7 @@ def probe_promoters(
 
 
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
-    from bigbird_dna.papers.comparators.probe import LEARNT_FROM
+    from bigbird_dna.papers.comparators.simple import LEARNT_FROM
 
     data, training = read_windows(windows, negative_set), config.promoters.training
     split = data.rows["split"].to_numpy()

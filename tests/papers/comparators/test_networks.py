@@ -212,10 +212,9 @@ def test_held_out_windows_of_one_class_still_choose(make: Make) -> None:
 
 
 def test_what_cannot_be_learnt_from(make: Make) -> None:
-    none, short = TextWindows([], np.zeros((0, 2))), TextWindows(["ACGT"] * 4, LABELS[:4])
-    for pair in ((none, WINDOWS[1]), (WINDOWS[0], none), (short, short)):
-        with fails(DataError):
-            make().fit(*pair)
+    short = TextWindows(["ACGT"] * 4, LABELS[:4])
+    with fails(DataError):
+        make().fit(short, short)
     with fails(ValueError):
         TextWindows(["ACGT", "ACGG"], LABELS[:3])
     with fails(ValueError):
