@@ -21,6 +21,7 @@ def write_model(
     changed: dict[str, Any] | None = None,
     window: int = 3000,
     tracks: int = 4,
+    weights: str = "0" * 64,
 ) -> Path:
     """A model directory as `experiment pretraining-study` reads it; test promoters score `lift` deviations
     above negatives.
@@ -40,7 +41,7 @@ def write_model(
     own = {"model": {"initial": start}, "training": training, **(changed or {})}
     provenance = {
         "configuration": {"seed": 1, section: own},
-        "pretrained_sha256": "0" * 64 if start == "pretrained" else None,
+        "pretrained_sha256": weights if start == "pretrained" else None,
     }
     counts = {"steps": steps, "tokens_seen": 1000 * steps, "examples": round(1000 * share)}
     write(path / "config.json", {"task": task, "settings": {"window": window}})
