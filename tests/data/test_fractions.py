@@ -16,6 +16,7 @@ from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.papers.experiments.comparing import ArmModel, StudyRow
 from bigbird_dna.papers.experiments.pretraining_study import study_report
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
@@ -142,12 +143,16 @@ def study(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_study_of_trained_models(study: Path, tmp_path: Path) -> None:
-    models = [study / "pretrained" / "model", study / "random" / "model"]
+    paths = {start: study / start / "model" for start in ("pretrained", "random")}
+    models = [
+        ArmModel(StudyRow("promoters", 0.3, start), 5, path, path / "predictions.parquet")
+        for start, path in paths.items()
+    ]
     study_report(models, tmp_path, pretrained=study / "start")
     table = pd.read_csv(tmp_path / "study.tsv", sep="\t")
     assert table["start"].tolist() == ["pretrained", "random"] and table["steps"].tolist() == [4, 4]
     assert table["examples"].tolist() == [29, 29] and table["share"].tolist() == [0.3, 0.3]
     assert table["minutes"].gt(0).all() and table["pretraining_minutes"].iloc[0] > 0
-    metrics = json.loads((models[0] / "metrics.json").read_text())
+    metrics = json.loads((paths["pretrained"] / "metrics.json").read_text())
     assert table["auroc"].iloc[0] == pytest.approx(metrics["test"]["auroc"], abs=1e-5)
     assert "Pretraining took less than a minute" in (tmp_path / "study.txt").read_text()

@@ -42,9 +42,9 @@ from bigbird_dna.papers.comparators.fitting import PromoterData, TrackData, fit_
 from bigbird_dna.papers.experiments.ablation_arms import steps_in_time
 from bigbird_dna.papers.experiments.ablation_files import FORMAT
 from bigbird_dna.papers.experiments.byte_lm_training import BytesTask
+from bigbird_dna.papers.experiments.comparing import pretraining_seconds
 from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan
 from bigbird_dna.papers.experiments.long_range_training import SequenceTask
-from bigbird_dna.papers.experiments.trained_models import pretraining_seconds
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective, PretrainingTask

@@ -12,6 +12,7 @@ from bigbird_dna.config.experiments import OWN_MODEL, TableModel
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources.inputs import annotation_file, locate
 from bigbird_dna.papers.comparators.interface import MOTIFS, NETWORK_NAMES, PROBE
+from bigbird_dna.papers.experiments.comparing import FINE_TUNED, FITTED, PROBED, ArmModel
 from bigbird_dna.papers.experiments.experiment import (
     INDEX_ENDINGS,
     Arm,
@@ -21,7 +22,7 @@ from bigbird_dna.papers.experiments.experiment import (
     require,
     with_keys,
 )
-from bigbird_dna.papers.experiments.tables import table_report
+from bigbird_dna.papers.experiments.tables import PredictorRow, table_report
 
 _ENDINGS = ("tsv", "json", "md", "svg")
 Keys = dict[str, Any]
@@ -32,7 +33,7 @@ class _Table(Experiment):
 
     def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
         """What the report is made of."""
-        return {"inputs": [job.model for job in jobs]}
+        return {"models": [ArmModel.of(job) for job in jobs]}
 
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
@@ -75,7 +76,8 @@ class Table5(_Table):
         return [run.paths.pretraining_bits]
 
     def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
-        return {"inputs": self.inputs(run), "bits": {job.arm.name: job.predictions for job in jobs}}
+        own = run.paths.pretraining_bits
+        return {"models": (), "bits": {"": own, **{job.arm.name: job.predictions for job in jobs}}}
 
 
 class Table6(_Table):
@@ -201,6 +203,8 @@ def _arms(
     started = [(model, start) for model in models for start in tables.initializations]
     of_bins = task == "chromatin"
     windows = {model: named[model].window if of_bins and model in named else None for model in models}
+    attentions = {one: named[one].attention if one in named else run.encoder.attention for one in models}
+    sizes = {model: windows[model] or (run.chromatin.data.window if of_bins else None) for model in models}
     steps = getattr(tables.lm_steps, task)
     for model, start in started:
         yield Arm(
@@ -216,6 +220,7 @@ def _arms(
             options=options | _known(window=windows[model]),
             initialization=_pretrained(run, model) if start == PRETRAINED else None,
             predictions="npy" if of_bins else "",
+            row=PredictorRow(attentions[model], start, FINE_TUNED, sizes[model]),
             **common,
         )
     for model, start in started if tables.linear_probes else ():
@@ -229,6 +234,7 @@ def _arms(
             predictor=PROBE,
             options=options | {"weights": start} | _known(window=window),
             initialization=_pretrained(run, model),
+            row=PredictorRow(attentions[model], start, PROBED),
             **common,
         )
     for comparator in getattr(tables, task):
@@ -239,6 +245,7 @@ def _arms(
             tables.seeds if comparator in NETWORK_NAMES else tables.seeds[:1],
             predictor=comparator,
             options=options | _comparator_options(run, task, comparator),
+            row=PredictorRow(comparator, "", FITTED),
             **common,
         )
 

@@ -1,7 +1,6 @@
 """The papers' tables from directories of models and comparators: rows, intervals, published figures."""
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import gain, resampled_medians
-from bigbird_dna.papers.experiments.tables import table_report
+from bigbird_dna.papers.experiments.comparing import ArmModel
+from bigbird_dna.papers.experiments.tables import PredictorRow, table_report
 from tests.golden.messages import fails, message
 from tests.papers.experiments.studies import toy_labels, write, write_model, write_predictions
 
@@ -26,32 +26,35 @@ TRACKS = [Track(name, group) for name, group in zip("abcd", ["TF", "TF", "TF", "
 HEAD = "split\tpredictor\tbits_per_base\tlow\thigh\tdifference\tdifference_low\tdifference_high\tnote\n"
 
 
-def described(path: Path, name: object, seed: int, **more: object) -> Path:
-    write(path / "comparator.json", {"comparator": name, "settings": {"seed": seed}, **more})
-    return path
-
-
-def of_promoters(path: Path, name: str, seed: int, lift: float, *, pairs: int = 300) -> Path:
+def of_promoters(path: Path, name: str, seed: int, lift: float, *, pairs: int = 300) -> ArmModel:
     path.mkdir(parents=True)
     labels = np.tile([1, 0], pairs)
     scores = lift * labels + np.random.default_rng([seed, 9]).normal(size=2 * pairs)
     write_predictions(path / "predictions.parquet", labels, 1 / (1 + np.exp(-scores)))
-    return described(path, name, seed)
+    return ArmModel(PredictorRow(name, "", "fitted"), seed, path, path / "predictions.parquet")
 
 
 def of_tracks(
     path: Path, name: str, seed: int, covered: list[int], bins: int = 60, tracks: Sequence[Track] = TRACKS
-) -> Path:
+) -> ArmModel:
     path.mkdir(parents=True)
     labels = toy_labels(len(tracks))[:bins][:, covered]
     scores = labels + np.random.default_rng([seed, 8]).normal(size=labels.shape)
     np.save(path / "predictions.npy", scores.astype(np.float32))
     PackedLabels.from_dense(labels).save(path / "labels.npz")
     write_tracks(path / "tracks.tsv", [tracks[one] for one in covered])
-    return described(path, name, seed)
+    write(path / "comparator.json", {"window": 1000})
+    return ArmModel(PredictorRow(name, "", "fitted"), seed, path, path / "predictions.npy")
 
 
-def table7(found: list[Path], home: Path, tracks: Sequence[Track] = TRACKS, **options: Any) -> pd.DataFrame:
+def fine_tuned(path: Path, start: str, window: int | None = None, **options: Any) -> ArmModel:
+    model = write_model(path, start=start, task="chromatin" if window else "promoters", **options)
+    return model._replace(row=PredictorRow("bigbird", start, "fine-tuned", window))
+
+
+def table7(
+    found: list[ArmModel], home: Path, tracks: Sequence[Track] = TRACKS, **options: Any
+) -> pd.DataFrame:
     """Table 7 in `home`."""
     PackedLabels.from_dense(toy_labels(len(tracks))).save(home.parent / "labels.npz")
     write_tracks(home.parent / "tracks.tsv", tracks)
@@ -66,10 +69,10 @@ def side_by_side(page: Path) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def promoters(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def promoters(tmp_path_factory: pytest.TempPathFactory) -> list[ArmModel]:
     home = tmp_path_factory.mktemp("promoters")
     found = [
-        write_model(home / f"{start}-{seed}" / "model", start=start, seed=seed, lift=lift)
+        fine_tuned(home / f"{start}-{seed}" / "model", start, seed=seed, lift=lift)
         for start, lift in (("pretrained", 2.0), ("random", 1.5))
         for seed in (1, 2, 3)
     ]
@@ -78,10 +81,10 @@ def promoters(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def chromatin(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def chromatin(tmp_path_factory: pytest.TempPathFactory) -> list[ArmModel]:
     home = tmp_path_factory.mktemp("chromatin")
     found = [
-        write_model(home / f"{start}-{seed}" / "model", start=start, seed=seed, task="chromatin")
+        fine_tuned(home / f"{start}-{seed}" / "model", start, 3000, seed=seed)
         for start in ("pretrained", "random")
         for seed in (1, 2)
     ]
@@ -89,7 +92,7 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [*found, of_tracks(home / "motifs", "motifs", 1, [1, 2])]
 
 
-def test_a_row_for_each_predictor_and_its_weights(promoters: list[Path], tmp_path: Path) -> None:
+def test_a_row_for_each_predictor_and_its_weights(promoters: list[ArmModel], tmp_path: Path) -> None:
     table_report("table6", promoters, tmp_path)
     table = pd.read_csv(tmp_path / "table6.tsv", sep="\t", keep_default_na=False)
     rows = table[["predictor", "weights", "training", "seeds"]].values.tolist()
@@ -100,7 +103,7 @@ def test_a_row_for_each_predictor_and_its_weights(promoters: list[Path], tmp_pat
         ["gc", "", "fitted", 1],
     ]
     assert set(table["window"]) == {400} and set(table["negative_set"]) == {"genomic"}
-    frames = [read_predictions(path / "predictions.parquet") for path in promoters[:3]]
+    frames = [read_predictions(one.predictions) for one in promoters[:3]]
     areas = [auroc(frame["label"], frame["probability"]).value for frame in frames]
     assert table["auroc"][0] == pytest.approx(np.mean(areas), abs=1e-5)
     assert (table["auroc_low"] < table["auroc"]).all() and (table["auroc"] < table["auroc_high"]).all()
@@ -109,8 +112,8 @@ def test_a_row_for_each_predictor_and_its_weights(promoters: list[Path], tmp_pat
     assert set(table["published_f1"]) == {""}
 
 
-def test_chromatin_models_of_other_windows_are_other_rows(chromatin: list[Path], tmp_path: Path) -> None:
-    narrow = write_model(tmp_path / "narrow/model", task="chromatin", window=800)
+def test_chromatin_models_of_other_windows_are_other_rows(chromatin: list[ArmModel], tmp_path: Path) -> None:
+    narrow = fine_tuned(tmp_path / "narrow/model", "pretrained", 800)
     table = table7([*chromatin, narrow], tmp_path / "report")
     models = table.query("predictor == 'bigbird' and group == 'TF' and tracks == 'all'")
     assert models["window"].tolist() == [3000, 3000, 800] and models["seeds"].tolist() == [2, 2, 1]
@@ -122,12 +125,12 @@ def test_chromatin_models_of_other_windows_are_other_rows(chromatin: list[Path],
 
 
 def test_published_figures_stand_beside_what_is_alike_and_are_marked(tmp_path: Path) -> None:
-    models = [write_model(tmp_path / s / "model", start=s) for s in ("pretrained", "random")]
+    models = [fine_tuned(tmp_path / s / "model", s) for s in ("pretrained", "random")]
     directories = [*models, of_promoters(tmp_path / "cnn", "cnnprom", 1, 1.0)]
-    for path in directories:
-        frame = pd.read_parquet(path / "predictions.parquet")
+    for one in directories:
+        frame = pd.read_parquet(one.predictions)
         frame["negative_set"] = frame["negative_set"].replace("genomic", "substituted")
-        frame.to_parquet(path / "predictions.parquet", index=False)
+        frame.to_parquet(one.predictions, index=False)
     table = table_report("table6", directories, tmp_path / "report")
     assert table["published_f1"].tolist() == pytest.approx([0.999, np.nan, 0.697], nan_ok=True)
     page = (tmp_path / "report/table6.md").read_text()
@@ -137,7 +140,7 @@ def test_published_figures_stand_beside_what_is_alike_and_are_marked(tmp_path: P
     assert [row["published_f1"] for row in told["rows"]] == [0.999, None, 0.697]
 
 
-def test_medians_by_group_with_and_without_a_known_motif(chromatin: list[Path], tmp_path: Path) -> None:
+def test_medians_by_group_with_and_without_a_known_motif(chromatin: list[ArmModel], tmp_path: Path) -> None:
     table = table7(chromatin, tmp_path / "report")
     parts = table.groupby(["group", "tracks"], sort=False)["number"].first()
     assert parts.to_dict() == {
@@ -145,7 +148,7 @@ def test_medians_by_group_with_and_without_a_known_motif(chromatin: list[Path], 
         **{("DHS", "all"): 1, ("DHS", "without one"): 1},
     }
     truth = toy_labels()
-    values = [np.load(path.parent / "predictions.npy").astype(float) for path in chromatin[:2]]
+    values = [np.load(one.predictions).astype(float) for one in chromatin[:2]]
     areas = np.array([[auroc(truth[:, one], v[:, one]).value for one in range(3)] for v in values])
     row = table.query("group == 'TF' and tracks == 'all' and weights == 'pretrained'").iloc[0]
     assert row["median_auroc"] == pytest.approx(np.median(areas, axis=1).mean())
@@ -167,7 +170,7 @@ def test_medians_by_group_with_and_without_a_known_motif(chromatin: list[Path], 
     ]
 
 
-def test_tracks_with_few_positives_dont_count(chromatin: list[Path], tmp_path: Path) -> None:
+def test_tracks_with_few_positives_dont_count(chromatin: list[ArmModel], tmp_path: Path) -> None:
     positives = toy_labels().sum(axis=0)
     least = int(np.sort(positives[:3])[1])
     table = table7(chromatin, tmp_path / "report", min_positives=least)
@@ -182,15 +185,13 @@ def test_tracks_with_few_positives_dont_count(chromatin: list[Path], tmp_path: P
     assert not (tmp_path / "none").exists()
 
 
-def test_a_probe_is_a_row_of_the_model_that_it_reads(promoters: list[Path], tmp_path: Path) -> None:
-    chosen = {"attention": "bigbird", "weights": "random", "layer": 1}
-    probe = described(of_promoters(tmp_path / "probe", "probe", 1, 1.2), "probe", 1, chosen=chosen)
+def test_a_probe_is_a_row_of_the_model_that_it_reads(promoters: list[ArmModel], tmp_path: Path) -> None:
+    probe = of_promoters(tmp_path / "probe", "probe", 1, 1.2)
+    probe = probe._replace(row=PredictorRow("bigbird", "random", "probed"))
     table = table_report("table6", [*promoters, probe], tmp_path / "report")
     rows = table[["predictor", "weights", "training"]].values.tolist()
     assert rows[-1] == ["bigbird", "random", "probed"] and rows[1] == ["bigbird", "random", "fine-tuned"]
     assert "bigbird, random, probed" in (tmp_path / "report/table6.svg").read_text()
-    with fails(DataError):
-        table_report("table6", [described(probe, "probe", 1, chosen={})], tmp_path / "report")
 
 
 def test_bits_per_base_are_of_one_split_which_is_said(tmp_path: Path) -> None:
@@ -204,44 +205,42 @@ def test_bits_per_base_are_of_one_split_which_is_said(tmp_path: Path) -> None:
         return f"{split}\tmodel\t{value}\t{value - 0.1}\t{value + 0.1}\t\t\t\t\n"
 
     both = bits("bits.tsv", row("valid", 1.8), row("test", 1.7), uniform)
-    table = table_report("table5", [both], out)
+    table = table_report("table5", (), out, bits={"": both})
     assert table[["predictor", "bits_per_base"]].values.tolist() == [["model", 1.7], ["uniform", 2.0]]
     assert table["published"].tolist() == pytest.approx([1.12, np.nan], nan_ok=True)
     message((out / "table5.md").read_text(), "| test | model | 1.700 [1.600, 1.800] |")
     # Of a further model its own row alone.
-    table = table_report("table5", [both], out, bits={"bert-512": bits("a.tsv", row("test", 1.75), uniform)})
+    table = table_report(
+        "table5", (), out, bits={"": both, "bert-512": bits("a.tsv", row("test", 1.75), uniform)}
+    )
     assert table["predictor"].tolist() == ["model", "model bert-512", "uniform"]
     assert table["bits_per_base"].tolist() == [1.7, 1.75, 2.0] and table["published"].notna().sum() == 1
     own, other = (bits(f"{split}.tsv", row(split, 1.8)) for split in ("valid", "test"))
-    table = table_report("table5", [own], out, bits={"b": own})
+    table = table_report("table5", (), out, bits={"": own, "b": own})
     assert table["split"].tolist() == ["valid"] * 2
     assert "| valid | model b | 1.800 [1.700, 1.900] |" in (out / "table5.md").read_text()
     drawn = (out / "table5.svg").read_text()
     assert "validation" in drawn and "test" not in drawn
     for first, second in ((own, other), (other, own)):
         with fails(DataError, second, first):
-            table_report("table5", [first], out, bits={"b": second})
+            table_report("table5", (), out, bits={"": first, "b": second})
 
 
-def test_what_is_refused(promoters: list[Path], chromatin: list[Path], tmp_path: Path) -> None:
-    twice = tmp_path / "twice"
-    shutil.copytree(promoters[-1], twice)
+def test_what_is_refused(promoters: list[ArmModel], chromatin: list[ArmModel], tmp_path: Path) -> None:
+    none = promoters[0]._replace(path=tmp_path, predictions=tmp_path / "none")
     fewer = of_promoters(tmp_path / "fewer", "gc", 2, 1.0, pairs=200)
     for inputs, named in (
-        ([tmp_path / "none"], [tmp_path / "none"]),
-        ([chromatin[0]], [chromatin[0], "chromatin"]),
-        ([*promoters, twice], [twice, promoters[-1]]),
+        ([none], [tmp_path / "none"]),
+        ([*promoters, promoters[-1]], [promoters[-1].path]),
         ([*promoters, fewer], []),
     ):
         with fails(DataError, *named):
             table_report("table6", inputs, tmp_path / "out")
-    with fails(DataError, twice):
-        table_report("table6", [described(twice, 3, 1)], tmp_path / "out")
     few = of_tracks(tmp_path / "few", "gc", 1, [0, 1], bins=50)
     for named in ("50", "'x'"):
-        with fails(DataError, few, named):
+        with fails(DataError, few.path, named):
             table7([*chromatin, few], tmp_path / "out")
-        write_tracks(few / "tracks.tsv", [Track("a", "TF"), Track("x", "TF")])
+        write_tracks(few.path / "tracks.tsv", [Track("a", "TF"), Track("x", "TF")])
     assert not (tmp_path / "out").exists()
 
 
@@ -253,11 +252,10 @@ def test_separated_classes_and_equal_scores_are_not_certain(tmp_path: Path) -> N
     assert 0 < row["auroc_low"] < 0.01 and 0.99 < row["auroc_high"] < 1
     assert 0.7 < row["auroc"] < 0.8
     labels = np.tile([1, 0], 30)
-    for name, scores in (("cnnprom", labels), ("deepromoter", 1 - labels), ("gc", np.full(60, 0.5))):
-        of_promoters(tmp_path / name, name, 1, 1.0)
-        write_predictions(tmp_path / name / "predictions.parquet", labels, scores)
-    names = ("cnnprom", "deepromoter", "gc")
-    table = table_report("table6", [tmp_path / name for name in names], tmp_path / "report")
+    models = [of_promoters(tmp_path / name, name, 1, 1.0) for name in ("cnnprom", "deepromoter", "gc")]
+    for model, scores in zip(models, (labels, 1 - labels, np.full(60, 0.5)), strict=True):
+        write_predictions(model.predictions, labels, scores)
+    table = table_report("table6", models, tmp_path / "report")
     least = 0.025 ** (1 / 30)
     figures = table[["auroc", "auroc_low", "auroc_high"]].to_numpy(float)
     expected = [(1, least, 1), (0, 0, 1 - least), (0.5, np.nan, np.nan)]
@@ -274,7 +272,7 @@ def test_medians_have_intervals_over_tracks_where_there_are_some(tmp_path: Path)
     ]
     many, few = table7(found, tmp_path / "report", tracks).to_dict("records")
     labels = toy_labels(8)
-    scores = [np.load(path / "predictions.npy").astype(float) for path in found]
+    scores = [np.load(one.predictions).astype(float) for one in found]
     areas = np.array([[auroc(labels[:, t], one[:, t]).value for t in range(6)] for one in scores])
     medians, nothing = np.median(areas, axis=1), np.zeros(2)
     expected = gain(medians, nothing, resampled_medians(areas), np.zeros((2, 1)))

@@ -12,27 +12,27 @@ import pytest
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.papers.experiments.comparing import ArmModel
 from bigbird_dna.papers.experiments.layer_probes import Probed, probe_report
 from bigbird_dna.papers.experiments.pretraining_study import PretrainingStudy, study_report
-from bigbird_dna.papers.experiments.trained_models import read_models
 from tests.golden.messages import fails, message
 from tests.papers.experiments.studies import toy_labels, write_model, write_predictions, write_study
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[ArmModel]:
     """Pretrained weights gain much with few examples, and nothing with all of them."""
     return write_study(tmp_path_factory.mktemp("study"), {0.05: 0.6, 1.0: 0.0}, longer=True)
 
 
 @pytest.fixture(scope="module")
-def report(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(models: list[ArmModel], tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("report")
     study_report(models[::-1], output)
     return output
 
 
-def test_a_row_for_each_share_and_start(report: Path, models: list[Path]) -> None:
+def test_a_row_for_each_share_and_start(report: Path, models: list[ArmModel]) -> None:
     table = pd.read_csv(report / "study.tsv", sep="\t")
     places = [*table[["share", "start", "steps", "seeds", "examples"]].itertuples(index=False, name=None)]
     starts = (("pretrained", 300), ("random", 300), ("random_long", 600))
@@ -40,8 +40,8 @@ def test_a_row_for_each_share_and_start(report: Path, models: list[Path]) -> Non
     own = {(0.05, "random"): "random-300-0.05", (1.0, "random_long"): "random-600-1"}
     for (share, start), name in own.items():
         areas = []
-        for path in [path for path in models if path.parent.name.startswith(f"{name}-")]:
-            rows = pd.read_parquet(path / "predictions.parquet")
+        for one in [one for one in models if one.path.parent.name.startswith(f"{name}-")]:
+            rows = pd.read_parquet(one.predictions)
             areas.append(auroc(rows["label"], rows["probability"]).value)
         (row,) = table[(table["share"] == share) & (table["start"] == start)].to_dict("records")
         expected = (np.mean(areas), min(areas), max(areas))
@@ -80,10 +80,10 @@ def test_a_loss_is_called_one_and_times_are_said(tmp_path: Path) -> None:
     pretrained = tmp_path / "pretrained"
     pretrained.mkdir()
     (pretrained / "training.jsonl").write_text('{"step": 20, "loss": 2, "seconds": 2000.0}\n')
-    jobs = {f"arm-{'-'.join(path.parts[-4:-1])}": 600 for path in found} | {"pretrain": 3000}
+    jobs = {f"arm-{'-'.join(one.path.parts[-4:-1])}": 600 for one in found} | {"pretrain": 3000}
     benchmarks = write_benchmarks(tmp_path / "benchmarks", jobs)
-    with fails(UsageError, str(found[0])):
-        study_report(found, found[0] / "report")
+    with fails(UsageError, str(found[0].path)):
+        study_report(found, found[0].path / "report")
     for sentence in study_report(found, tmp_path / "report", pretrained=pretrained, benchmarks=benchmarks):
         message(sentence)
     table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
@@ -132,7 +132,7 @@ def test_chromatin_is_judged_by_its_median_track(tmp_path: Path) -> None:
     message(said[1])
     with fails(DataError, tmp_path / "labels.npz", "61"):
         report(min_positives=61)
-    np.save(found[0].parent / "predictions.npy", np.zeros((7, 8), np.float32))
+    np.save(found[0].predictions, np.zeros((7, 8), np.float32))
     with fails(DataError):
         report()
 
@@ -146,11 +146,11 @@ def test_of_few_tracks_there_is_no_verdict(tmp_path: Path, seeds: int) -> None:
     message("\n".join(said))
 
 
-def _median(found: list[Path], labels: np.ndarray, tracks: Iterable[int]) -> float:
+def _median(found: list[ArmModel], labels: np.ndarray, tracks: Iterable[int]) -> float:
     """Of the pretrained models, the mean over seeds; every second model is one."""
     medians = []
-    for path in found[::2]:
-        scores = np.load(path.parent / "predictions.npy")
+    for one in found[::2]:
+        scores = np.load(one.predictions)
         areas = [auroc(labels[:, t], scores[:, t]).value for t in tracks]
         medians.append(np.nanmedian(areas))
     return float(np.mean(medians))
@@ -159,7 +159,7 @@ def _median(found: list[Path], labels: np.ndarray, tracks: Iterable[int]) -> flo
 def test_curves_without_a_step_in_common_have_no_legend(tmp_path: Path) -> None:
     """Matplotlib would warn of an empty one."""
     found = [write_model(tmp_path / str(seed), seed=seed) for seed in (1, 2)]
-    log = found[1] / "training.jsonl"
+    log = found[1].path / "training.jsonl"
     log.write_text(re.sub(r'"step": (\d+)(?=, "eval)', lambda m: f'"step": {int(m[1]) + 5}', log.read_text()))
     study_report(found, tmp_path / "report")
     assert (tmp_path / "report/study_steps.svg").is_file()
@@ -170,7 +170,7 @@ def test_curves_without_a_step_in_common_have_no_legend(tmp_path: Path) -> None:
     [
         ([{}], "one"),
         ([{"seed": 2, "changed": {"windows": {"upstream": 9}}}], "promoters.windows.upstream 9"),
-        ([{"seed": 2, "steps": 400}], "400"),
+        ([{"seed": 2, "steps": 200}], "200"),
         ([{"start": "random", "steps": 200}], "200"),
         ([{"seed": 2, "weights": "1" * 64}], "one"),
         ([{"start": "random", "steps": steps, "seed": steps} for steps in (500, 600)], "600"),
@@ -179,11 +179,11 @@ def test_curves_without_a_step_in_common_have_no_legend(tmp_path: Path) -> None:
 def test_what_cannot_be_compared(tmp_path: Path, others: list[dict[str, Any]], named: str) -> None:
     models = [write_model(tmp_path / "one")]
     models += [write_model(tmp_path / f"other-{n}", **other) for n, other in enumerate(others)]
-    with fails(DataError, models[-1], named):
-        read_models(models)
+    with fails(DataError, models[-1].path, named):
+        study_report(models, tmp_path / "report")
 
 
-def test_what_is_made_twice_is_the_same(models: list[Path], tmp_path: Path) -> None:
+def test_what_is_made_twice_is_the_same(models: list[ArmModel], tmp_path: Path) -> None:
     for name in ("report", "again"):
         study_report(models[:9], tmp_path / name)
     for name in PretrainingStudy.files:
@@ -193,7 +193,7 @@ def test_what_is_made_twice_is_the_same(models: list[Path], tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        *(("config.json", '{"task": "pretraining"}'), ("config.json", "[]"), ("provenance.json", "{}")),
+        ("provenance.json", "{}"),
         ("metrics.json", '{"training": {"steps": 3}}'),
         ("training.jsonl", '{"step": 1, "loss": 1}\n'),
         ("predictions.parquet", None),
@@ -201,11 +201,11 @@ def test_what_is_made_twice_is_the_same(models: list[Path], tmp_path: Path) -> N
 )
 def test_damaged_models(tmp_path: Path, file: str, content: str | None) -> None:
     model = write_model(tmp_path / "model")
-    (model / file).unlink()
+    (model.path / file).unlink()
     if content is not None:
-        (model / file).write_text(content)
-    for wrong in (model, tmp_path / "gone"):
-        with fails(DataError, wrong):
+        (model.path / file).write_text(content)
+    for wrong in (model, model._replace(path=tmp_path / "gone"), model._replace(seed=9)):
+        with fails(DataError, wrong.path if wrong.seed < 9 else model.path):
             study_report([wrong], tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
@@ -215,8 +215,8 @@ def test_other_windows_are_not_compared(tmp_path: Path) -> None:
     with fails(DataError):
         study_report(pair, tmp_path / "report")
     labels = np.ones(600, int)
-    for path in pair:
-        write_predictions(path / "predictions.parquet", labels, np.full(600, 0.5))
+    for one in pair:
+        write_predictions(one.predictions, labels, np.full(600, 0.5))
     with fails(DataError):
         study_report(pair, tmp_path / "report")
 
