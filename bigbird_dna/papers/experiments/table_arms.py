@@ -198,14 +198,12 @@ def _arms(
     run: Config, task: ArmTask, models: Sequence[str], prefix: str, keys: Keys, options: Keys, **common: Any
 ) -> Iterator[Arm]:
     """Fine-tuned language models, probes of them, and comparators: of a table, or of a part of Table 6."""
-    tables = run.tables
+    tables, of_bins = run.tables, task == "chromatin"
     named = {one.name: one for one in tables.models}
     started = [(model, start) for model in models for start in tables.initializations]
-    of_bins = task == "chromatin"
-    windows = {model: named[model].window if of_bins and model in named else None for model in models}
-    attentions = {one: named[one].attention if one in named else run.encoder.attention for one in models}
-    sizes = {model: windows[model] or (run.chromatin.data.window if of_bins else None) for model in models}
-    steps = getattr(tables.lm_steps, task)
+    attentions = {OWN_MODEL: run.encoder.attention, **{one.name: one.attention for one in tables.models}}
+    windows = {one.name: one.window for one in tables.models if of_bins}
+    own = run.chromatin.data.window if of_bins else None
     for model, start in started:
         yield Arm(
             f"{prefix}{model}-{start}",
@@ -214,23 +212,22 @@ def _arms(
             {
                 **(_encoder(run, named[model]) if model in named else {}),
                 **keys,
-                **({f"{task}.training.steps": steps} if steps else {}),
+                **_known(**{f"{task}.training.steps": getattr(tables.lm_steps, task)}),
                 f"{task}.model.initial": start,
             },
-            options=options | _known(window=windows[model]),
+            options=options | _known(window=windows.get(model)),
             initialization=_pretrained(run, model) if start == PRETRAINED else None,
             predictions="npy" if of_bins else "",
-            row=PredictorRow(attentions[model], start, FINE_TUNED, sizes[model]),
+            row=PredictorRow(attentions[model], start, FINE_TUNED, windows.get(model) or own),
             **common,
         )
     for model, start in started if tables.linear_probes else ():
         # The run's own model has the window of other comparators: pretraining saw no longer inputs.
-        window = windows[model] or (tables.comparator_window if of_bins else None)
+        window = windows.get(model) or (tables.comparator_window if of_bins else None)
         yield Arm(
             f"{prefix}{model}-{start}-{PROBE}",
             task,
-            # Weights that were pretrained once have one probe.
-            tables.seeds if start != PRETRAINED else tables.seeds[:1],
+            tables.seeds[: 1 if start == PRETRAINED else None],  # pretrained once, they have one probe
             predictor=PROBE,
             options=options | {"weights": start} | _known(window=window),
             initialization=_pretrained(run, model),
@@ -242,7 +239,7 @@ def _arms(
             f"{prefix}{comparator}",
             task,
             # Those that are trained have a model for each seed, the others for the first.
-            tables.seeds if comparator in NETWORK_NAMES else tables.seeds[:1],
+            tables.seeds[: None if comparator in NETWORK_NAMES else 1],
             predictor=comparator,
             options=options | _comparator_options(run, task, comparator),
             row=PredictorRow(comparator, "", FITTED),

@@ -90,8 +90,8 @@ def table_report(
 ) -> pd.DataFrame:
     """Write `NAME.tsv`, `.json`, `.md` and `.svg` of table5, table6 or table7; of Table 7 also
     `table7_tracks.tsv`, the AUROC of each track. Of Table 5 the files of `bits` per base are those of the
-    run's own model, called "", and of further ones; of the others `models` have the `PredictorRow` of each, of
-    chromatin with `labels` and `tracks` of the test bins."""
+    run's own model, called "", and of further ones; of the others `models` have the `PredictorRow` of each,
+    of chromatin with `labels` and `tracks` of the test bins."""
     inputs = [*(model.path for model in models), *(bits or {}).values()]
     chromatin: ChromatinTables | None = None
     if name == "table7":
