@@ -11,13 +11,11 @@ import torch
 import yaml
 
 from bigbird_dna.baselines.windows import TextWindows
-from bigbird_dna.config import EncoderConfig, load_config
+from bigbird_dna.config import load_config
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.embeddings import layer_means
-from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.papers.comparators.fitting import PromoterData, TrackData, fit_comparator
 from bigbird_dna.papers.comparators.simple import EncoderProbe
@@ -282,25 +280,6 @@ def test_windows_of_one_label_are_read_as_a_whole(model: Path) -> None:
     probe = EncoderProbe(model, "pretrained", device="cpu").fit(learnt, held_out)
     assert auroc(labels[300:], probe.predict(texts[300:])[:, 0]).value > 0.97
     assert probe.chosen()["inverse_penalty"] > 0
-
-
-def test_parts_are_means_over_their_tokens() -> None:
-    config = EncoderConfig(vocabulary=20, layers=2, hidden=16, heads=2, max_length=64, block_size=8)
-    torch.manual_seed(0)
-    encoder = Encoder(config).eval()
-    rng = np.random.default_rng(0)
-    rows = [rng.integers(5, 20, length).astype(np.int32) for length in (40, 9, 33)]
-    parts = np.array([[3, 11], [8, 9], [0, 33]])
-    found = layer_means(encoder, rows, pad_id=0, batch_size=2, device=CPU, parts=parts)
-    plain = layer_means(encoder, rows, pad_id=0, batch_size=2, device=CPU)
-    assert found.shape == (3, 3, 32)
-    np.testing.assert_array_equal(found[..., :16], plain)
-    for row, (first, last), vector in zip(rows, parts.tolist(), found[:, -1, 16:], strict=True):
-        with torch.inference_mode():
-            hidden = encoder(torch.from_numpy(row.astype(np.int64))[None])[0]
-        np.testing.assert_allclose(vector, hidden[first:last].mean(0), atol=1e-5)
-    empty = layer_means(encoder, [], pad_id=0, batch_size=2, device=CPU, parts=np.empty((0, 2), np.int64))
-    assert empty.shape == (0, 3, 32)
 
 
 def test_a_model_of_several_encoders_is_not_probed(tmp_path: Path) -> None:

@@ -42,7 +42,17 @@ def test_vectors_of_every_layer_are_those_of_an_encoder_that_ends_there(extra: i
     again = layer_means(encoder, rows[::-1], pad_id=0, batch_size=1, device=CPU)
     np.testing.assert_array_equal(again[::-1], found)
     assert not any(module._forward_hooks for module in encoder.modules())
-    assert layer_means(encoder, [], pad_id=0, batch_size=1, device=CPU).shape == (0, 4, 16)
+    # And besides them means over parts of the tokens.
+    parts = np.array([[3, 11], [6, 7], [0, 33], [8, 9]])
+    both = layer_means(encoder, rows, pad_id=0, batch_size=2, device=CPU, parts=parts)
+    np.testing.assert_array_equal(both[..., :16], found)
+    for row, (first, last), vector in zip(rows, parts.tolist(), both[:, -1, 16:], strict=True):
+        with torch.inference_mode():
+            hidden = encoder(torch.from_numpy(row.astype(np.int64))[None])[0]
+        np.testing.assert_allclose(vector, hidden[first:last].mean(0), atol=1e-5)
+    for given, width in ((None, 16), (np.empty((0, 2), np.int64), 32)):
+        empty = layer_means(encoder, [], pad_id=0, batch_size=1, device=CPU, parts=given)
+        assert empty.shape == (0, 4, width)
 
 
 def test_a_probe_finds_the_direction_whatever_the_scale_of_the_vectors() -> None:
