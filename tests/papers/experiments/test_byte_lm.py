@@ -28,9 +28,9 @@ from bigbird_dna.papers.experiments.byte_lm_training import (
     ByteStream,
     CausalNetwork,
     NextSymbol,
-    Simple,
     bits_per_byte,
     read_stream,
+    simple_bits,
 )
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
@@ -333,7 +333,7 @@ def test_images_are_read_whole(tmp_path: Path) -> None:
 def test_simple_predictors_by_hand(tmp_path: Path) -> None:
     path = put(tmp_path, form.c4(["ab" * 400]))
     stream = read_stream("c4", [path], 50, 10_000)
-    order0, order1 = Simple.fitted(stream).bits(stream)
+    order0, order1 = simple_bits(stream, stream)
     counts = np.bincount(stream.symbols, minlength=257) + 1.0
     expected = -np.log2(counts / counts.sum())[stream.symbols].sum() / 800
     assert order0 == pytest.approx(expected, rel=1e-6) and 1 < order0 < 1.6

@@ -10,7 +10,6 @@ import torch
 
 from bigbird_dna.baselines.kmers import PROBE_PENALTIES, fit_probe
 from bigbird_dna.config import EncoderConfig, load_config
-from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.papers.experiments.layer_probes import probe_promoters
@@ -85,19 +84,9 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_language_model(tmp_path_factory.mktemp("probe") / "model", seed=3)
 
 
-def probed(
-    path: Path, model: Path, output: Path, *, seed: int = 1, negatives: str = "genomic"
-) -> pd.DataFrame:
-    config = load_config(path, ["promoters.evaluation.baseline_kmer=3"])
-    probe_promoters(
-        config,
-        "genomic",
-        windows=config.paths.windows,
-        reference=Reference(config.paths.reference),
-        model=model,
-        random_seed=seed,
-        output=output,
-    )
+def probed(path: Path, model: Path, output: Path, seed: int = 1) -> pd.DataFrame:
+    sets = ["promoters.evaluation.baseline_kmer=3", "example_scan.negative_set=genomic"]
+    probe_promoters(load_config(path, sets), model, output, random_seed=seed)
     return pd.read_csv(output / "probes.tsv", sep="\t")
 
 
