@@ -13,7 +13,6 @@ from bigbird_dna.simulate.writing import simulate
 from tests.calibration.sources import write_predictions
 from tests.cli.command import invoke
 from tests.papers.experiments.public_files import c4
-from tests.papers.experiments.studies import write_study
 from tests.registry.shelf import publish, write_list
 from tests.toys import random_dna
 
@@ -136,7 +135,6 @@ def make_world(home: Path) -> World:
     run(world, "experiment run pretraining", "prepare sequences")
     run(world, "evaluate nearest-promoters", "evaluate nearest-bins")
     (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
-    write_study(world / "study", {0.2: 0.5, 1.0: 0.2}, seeds=1)
     (world / "shelf/models/toy").mkdir(parents=True)
     entry = publish(world / "models/pretrained", world / "shelf/toy.tar")
     unpack(world / "shelf/toy.tar", "toy", world / "shelf/models/toy")

@@ -95,22 +95,14 @@ class DeepSea(nn.Module):
     ) -> None:
         super().__init__()
         first, second, third = filters
-        self.convolutions = nn.Sequential(
-            nn.Conv1d(4, first, _DEEPSEA_FILTER),
-            nn.ReLU(),
-            nn.MaxPool1d(_DEEPSEA_POOLED),
-            nn.Dropout(0.2),
-            nn.Conv1d(first, second, _DEEPSEA_FILTER),
-            nn.ReLU(),
-            nn.MaxPool1d(_DEEPSEA_POOLED),
-            nn.Dropout(0.2),
-            nn.Conv1d(second, third, _DEEPSEA_FILTER),
-            nn.ReLU(),
-            nn.Dropout(0.5),
-        )
+        layers: list[nn.Module] = []
         places = length
-        for _ in range(2):
+        for inner, outer in ((4, first), (first, second)):
+            layers += [nn.Conv1d(inner, outer, _DEEPSEA_FILTER), nn.ReLU()]
+            layers += [nn.MaxPool1d(_DEEPSEA_POOLED), nn.Dropout(0.2)]
             places = (places - _DEEPSEA_FILTER + 1) // _DEEPSEA_POOLED
+        layers += [nn.Conv1d(second, third, _DEEPSEA_FILTER), nn.ReLU(), nn.Dropout(0.5)]
+        self.convolutions = nn.Sequential(*layers)
         self.dense = nn.Sequential(nn.Linear(third * (places - _DEEPSEA_FILTER + 1), dense), nn.ReLU())
         self.output = nn.Linear(dense, labels)
 

@@ -23,19 +23,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.baselines.kmers import base_codes, other_strand
-from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, Rows, all_labels, blocks
+from bigbird_dna.baselines.windows import LabeledWindows, Rows, all_labels, blocks
 from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest, Sigmoid, fit_sigmoid
+from bigbird_dna.papers.comparators.interface import (
+    Comparator,
+    ComparatorRequest,
+    ScoringComparator,
+    fit_sigmoid,
+)
 
 # Axes: N windows, L bases, F features: characters that vary at k places at most.
 
 LONGEST_WORD = 11
 STRENGTHS = (0.1, 1.0, 10.0)  # weight of the loss of a window against half the square of the weights
 MOST = 5000  # windows of a class that a label is learnt from
-_AT_ONCE = 1024
 _ITERATIONS = 200
 _PRECISION = 1e-9  # of the loss, relative: what one more step would change
 
@@ -164,7 +168,7 @@ def fit_svms(
         yield SvmModel(kmers.words(found[:-1]).astype(np.float32), float(found[-1]))
 
 
-class GkmSvm(Comparator):
+class GkmSvm(ScoringComparator):
     """gkm-SVM on words of `length` bases, of which `known` count; with `both_strands` those of either strand.
 
     A label is learnt from at most `MOST` of its windows, and as many of all others, drawn by seed. Labels
@@ -174,28 +178,24 @@ class GkmSvm(Comparator):
     def __init__(
         self, length: int = 11, known: int = 7, *, both_strands: bool = False, seed: int = 1
     ) -> None:
+        super().__init__()
         self.kmers = GappedKmers(length, known)
         self.both_strands, self.seed = both_strands, seed
-        self._svms: list[tuple[SvmModel, Sigmoid] | None] = []  # by label
-        self._strengths: list[float | None] = []
+        self._svms: dict[int, SvmModel] = {}  # by label
+        self._strengths: dict[int, float] = {}
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
         """Learn label by label; strengths and probabilities are chosen on the held-out windows."""
-        truth = all_labels(learnt)
-        if not held_out.shape[0]:
-            raise DataError("gkm-svm: there are no held-out windows to choose on")
+        truth, held_labels = all_labels(learnt), all_labels(held_out)
         if learnt.length < self.kmers.length:
             raise DataError(
                 f"gkm-svm: windows of {learnt.length} bp are shorter than a word of {self.kmers.length} bp"
             )
         held_counts, held_norms = self._counted(held_out, np.arange(held_out.shape[0]))
-        held_labels = all_labels(held_out)
-        self._svms, self._strengths = [], []
-        for label in progress(range(truth.shape[1]), "gkm-SVM", truth.shape[1], "labels"):
+        self.labels = truth.shape[1]
+        for label in progress(range(self.labels), "gkm-SVM", self.labels, "labels"):
             rows = _drawn(truth[:, label], (self.seed, 9, label))
             if not len(rows):
-                self._svms.append(None)
-                self._strengths.append(None)
                 continue
             counts, norms = self._counted(learnt, rows)
             own = held_labels[:, label]
@@ -205,36 +205,29 @@ class GkmSvm(Comparator):
             for strength, svm in zip(strengths, svms, strict=True):
                 scores = svm.scores(held_counts, held_norms)
                 tried.append((auroc(own, scores).value, strength, svm, scores))
-            _, strength, svm, scores = max(tried, key=lambda one: np.nan_to_num(one[0], nan=0.0))
-            self._svms.append((svm, fit_sigmoid(scores, own)))
-            self._strengths.append(strength)
-        if not self.covered(truth.shape[1]).any():
+            best = max(tried, key=lambda one: np.nan_to_num(one[0], nan=0.0))
+            _, self._strengths[label], self._svms[label], scores = best
+            self.sigmoids[label] = fit_sigmoid(scores, own)
+        if not self.sigmoids:
             raise DataError("gkm-svm: the training windows are all of one class")
         return self
 
-    def predict(self, sequences: Sequence[str]) -> Probabilities:
-        found = np.full((len(sequences), len(self._svms)), np.nan, np.float32)
-        for rows in blocks(len(sequences), _AT_ONCE):
-            counts = self.kmers.count([sequences[row] for row in rows], both_strands=self.both_strands)
-            norms = self.kmers.norms(counts)
-            for label, fitted in enumerate(self._svms):
-                if fitted is not None:
-                    svm, sigmoid = fitted
-                    found[rows, label] = sigmoid(svm.scores(counts, norms))
-        return found
-
-    def covered(self, labels: int) -> NDArray[np.bool_]:
-        return np.array([fitted is not None for fitted in self._svms])
+    def scores(self, sequences: Sequence[str]) -> Iterator[tuple[int, NDArray[np.float64]]]:
+        counts = self.kmers.count(sequences, both_strands=self.both_strands)
+        norms = self.kmers.norms(counts)
+        for label, svm in self._svms.items():
+            yield label, svm.scores(counts, norms)
 
     def chosen(self) -> dict[str, Any]:
-        return {"word": self.kmers.length, "known": self.kmers.known, "strengths": self._strengths}
+        strengths = [self._strengths.get(label) for label in range(self.labels)]
+        return {"word": self.kmers.length, "known": self.kmers.known, "strengths": strengths}
 
     def _counted(self, windows: LabeledWindows, rows: Rows) -> tuple[Any, NDArray[np.float64]]:
         from scipy.sparse import vstack
 
         parts = [
             self.kmers.count(windows.sequences(rows[part]), both_strands=self.both_strands)
-            for part in blocks(len(rows), _AT_ONCE)
+            for part in blocks(len(rows), self.AT_ONCE)
         ]
         counts = vstack(parts, format="csr")
         return counts, self.kmers.norms(counts)

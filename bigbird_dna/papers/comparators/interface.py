@@ -2,22 +2,20 @@
 windows."""
 
 from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self, get_args
-
 import numpy as np
 from numpy.typing import NDArray
-
-from bigbird_dna.baselines.windows import LabeledWindows, Probabilities
 from bigbird_dna.calibration.maps import fit_line
 from bigbird_dna.config import PRETRAINED, OptimizerConfig, TrainingConfig
 from bigbird_dna.config.experiments import NetworkComparator as NetworkName
 from bigbird_dna.errors import check_import
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self, get_args
+from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, blocks
+
 
 # Axes: N windows, T labels of each: its tracks, or one of promoters.
 
@@ -26,9 +24,9 @@ NETWORK_NAMES: tuple[str, ...] = get_args(NetworkName)
 PROBE = "probe"  # the tables name it by the model that it reads
 
 _MODULES = {
-    **dict.fromkeys((GC, KMERS, POSITION, NEAREST), "simple"),
+    **dict.fromkeys((GC, KMERS, POSITION, NEAREST, PROBE), "simple"),
     **dict.fromkeys(NETWORK_NAMES, "architectures"),
-    **{GKM: "gkm_svm", MOTIFS: "motifs", PROBE: "probe"},
+    **{GKM: "gkm_svm", MOTIFS: "motifs"},
 }
 """The module whose `make` makes a comparator, by its name."""
 _EVALUATIONS = 20  # of a network while it is trained, at most
@@ -80,6 +78,30 @@ def fit_sigmoid(scores: NDArray[np.float64], labels: NDArray[np.uint8]) -> Sigmo
     mean, spread = float(scores.mean()), max(float(scores.std()), 1e-12)
     slope, offset = fit_line((scores - mean) / spread, labels == 1, _LEAST_SLOPE)
     return Sigmoid(slope / spread, offset - slope * mean / spread)
+
+
+class ScoringComparator(Comparator):
+    """One whose scores of a label, if it has any, are made probabilities by what `fit` has found."""
+
+    AT_ONCE: ClassVar = 1024  # windows
+
+    def __init__(self) -> None:
+        self.labels = 0
+        self.sigmoids: dict[int, Sigmoid] = {}  # by label
+
+    @abstractmethod
+    def scores(self, sequences: Sequence[str]) -> Iterator[tuple[int, NDArray[np.float64]]]:
+        """Labels that are covered, with scores (n,)."""
+
+    def predict(self, sequences: Sequence[str]) -> Probabilities:
+        found = np.full((len(sequences), self.labels), np.nan, np.float32)
+        for rows in blocks(len(sequences), self.AT_ONCE):
+            for label, scores in self.scores([sequences[row] for row in rows]):
+                found[rows, label] = self.sigmoids[label](scores)
+        return found
+
+    def covered(self, labels: int) -> NDArray[np.bool_]:
+        return np.isin(np.arange(labels), [*self.sigmoids])
 
 
 @dataclass(frozen=True)

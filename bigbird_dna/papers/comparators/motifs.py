@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -19,19 +19,23 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmers import base_codes
-from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, all_labels, blocks
+from bigbird_dna.baselines.windows import LabeledWindows, all_labels, blocks
 from bigbird_dna.config.experiments import TAXA
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.comparators.interface import Comparator, ComparatorRequest, Sigmoid, fit_sigmoid
+from bigbird_dna.papers.comparators.interface import (
+    Comparator,
+    ComparatorRequest,
+    ScoringComparator,
+    fit_sigmoid,
+)
 
 # Axes: N windows, L bases, M matrices, W places of a matrix.
 
 RELEASE = "JASPAR2026"
-_AT_ONCE = 1024  # windows
 _NOWHERE = -1e6  # what an N adds to a match: far below any
 
 # Names of factors in public peak sets that JASPAR knows by another name.
@@ -162,7 +166,7 @@ def best_matches(codes: NDArray[np.uint8], matrices: Sequence[NDArray[np.float64
     return np.asarray(np.maximum(found, lowest), np.float32)
 
 
-class MotifScan(Comparator):
+class MotifScan(ScoringComparator):
     """The scan of each label's windows with the matrices of its factor; labels without any are NaN.
 
     Learnt are the background, the share of G and C, which of several matrices counts, and the probability of
@@ -170,23 +174,22 @@ class MotifScan(Comparator):
     """
 
     def __init__(self, motifs: Sequence[Sequence[KnownMotif]]) -> None:
+        super().__init__()
         self.motifs = [list(known) for known in motifs]
+        self.labels = len(self.motifs)
         # Many tracks have the same factor: each of its matrices is scanned with once.
         self._motifs = list({id(motif): motif for known in self.motifs for motif in known}.values())
         self._matrices: list[NDArray[np.float64]] = []  # log-odds of each of these
         self._columns: dict[int, int] = {}  # by label: its matrix that counts
-        self._sigmoids: dict[int, Sigmoid] = {}
         self._background: list[float] = []
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
         count, labels = learnt.shape
-        if labels != len(self.motifs):
-            raise ValueError(f"matrices of {len(self.motifs)} labels, windows of {labels}")
-        if not count:
-            raise DataError("motifs: there are no training windows")
+        if labels != self.labels:
+            raise ValueError(f"matrices of {self.labels} labels, windows of {labels}")
         self._background = _background(learnt)
         self._matrices = [motif.log_odds(self._background) for motif in self._motifs]
-        parts = progress(blocks(count, _AT_ONCE), "scanning", -(-count // _AT_ONCE), "parts")
+        parts = progress(blocks(count, self.AT_ONCE), "scanning", -(-count // self.AT_ONCE), "parts")
         scores = np.concatenate(
             [best_matches(base_codes(learnt.sequences(rows)), self._matrices) for rows in parts]
         )
@@ -199,29 +202,21 @@ class MotifScan(Comparator):
             figures = [auroc(truth[:, label], scores[:, one]).value for one in own] if len(own) > 1 else [0.5]
             best = own[int(np.argmax(np.nan_to_num(figures, nan=0.5)))]
             self._columns[label] = best
-            self._sigmoids[label] = fit_sigmoid(scores[:, best].astype(np.float64), truth[:, label])
+            self.sigmoids[label] = fit_sigmoid(scores[:, best].astype(np.float64), truth[:, label])
         return self
 
-    def predict(self, sequences: Sequence[str]) -> Probabilities:
-        found = np.full((len(sequences), len(self.motifs)), np.nan, np.float32)
+    def scores(self, sequences: Sequence[str]) -> Iterator[tuple[int, NDArray[np.float64]]]:
         used = sorted(set(self._columns.values()))
-        for rows in blocks(len(sequences), _AT_ONCE):
-            codes = base_codes([sequences[row] for row in rows])
-            matches = best_matches(codes, [self._matrices[one] for one in used])
-            scores = dict(zip(used, matches.T, strict=True))
-            for label, column in self._columns.items():
-                found[rows, label] = self._sigmoids[label](scores[column].astype(np.float64))
-        return found
-
-    def covered(self, labels: int) -> NDArray[np.bool_]:
-        return np.array([bool(known) for known in self.motifs])
+        matches = best_matches(base_codes(sequences), [self._matrices[one] for one in used])
+        for label, column in self._columns.items():
+            yield label, matches[:, used.index(column)].astype(np.float64)
 
     def chosen(self) -> dict[str, Any]:
         return {
             "background": dict(zip("ACGT", self._background, strict=True)),
             "matrices": [
                 self._motifs[self._columns[label]].matrix if label in self._columns else None
-                for label in range(len(self.motifs))
+                for label in range(self.labels)
             ],
         }
 
@@ -229,7 +224,7 @@ class MotifScan(Comparator):
 def _background(windows: LabeledWindows) -> list[float]:
     """Shares of A, C, G and T in windows, the same on both strands."""
     counts = np.zeros(UNKNOWN + 1, np.int64)
-    for rows in blocks(windows.shape[0], _AT_ONCE):
+    for rows in blocks(windows.shape[0], MotifScan.AT_ONCE):
         counts += np.bincount(base_codes(windows.sequences(rows)).ravel(), minlength=UNKNOWN + 1)
     known = counts[:UNKNOWN] + 1
     strong = float((known[1] + known[2]) / known.sum())

@@ -147,9 +147,7 @@ class NetworkComparator(Comparator, Training[OneHotNetwork]):
     def fit(self, learnt: Windows, held_out: Windows) -> Self:
         """Train the network, or go on; the weights with the least loss on held-out windows stay."""
         self.learnt, self.held_out = learnt, held_out
-        count, length, shortest = learnt.shape[0], learnt.length, self.network.shortest
-        if not count or not held_out.shape[0]:
-            raise DataError(f"{self.name}: there are no {'held-out' if count else 'training'} windows")
+        length, shortest = learnt.length, self.network.shortest
         if length < shortest:
             raise DataError(
                 f"{self.name}: windows of {length} bp are shorter than the {shortest} bp it needs"

@@ -1,11 +1,15 @@
-"""Predictors that need no network: GC content, k-mers, positions, and the nearest window."""
+"""Predictors that train no network: regressions on GC content, k-mers, positions and what a language model
+has of a window, and the nearest window."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bigbird_dna.baselines.kmers import (
@@ -13,55 +17,76 @@ from bigbird_dna.baselines.kmers import (
     KmerTracks,
     LogisticBaseline,
     PositionLogistic,
+    Probe,
     base_codes,
+    fit_probe,
     window_features,
 )
 from bigbird_dna.baselines.windows import LabeledWindows, NearestWindow, Probabilities, all_labels, blocks
-from bigbird_dna.errors import DataError
+from bigbird_dna.config import PRETRAINED
+from bigbird_dna.console import progress
+from bigbird_dna.data.chromatin import sample
 from bigbird_dna.genome.sequence import UNKNOWN
-from bigbird_dna.papers.comparators.interface import GC, KMERS, NEAREST, Comparator, ComparatorRequest
+from bigbird_dna.model.batching import bin_rows, centered_bins, window_rows
+from bigbird_dna.model.directory import load
+from bigbird_dna.model.embeddings import layer_means
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.inference import choose_device
+from bigbird_dna.papers.comparators.interface import GC, KMERS, NEAREST, PROBE, Comparator, ComparatorRequest
 
-_AT_ONCE = 4096  # windows
-_KMERS_AT_ONCE = 512  # windows whose k-mers are counted together
+_AT_ONCE = 1024  # windows whose sequences or tokens are in memory
 
 
-class GcContent(Comparator):
-    """A regression for each label on the GC content of the middle `sizes` bp of a window.
+class TrackRegression(Comparator):
+    """`KmerTracks` on features of the middle `sizes` bp of a window."""
 
-    GC content is the share of G and C among the bases that are known; without any it is 0.5. With `balanced`
-    the classes weigh alike, however many windows they have, so that 0.5 is the threshold between them.
-    """
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = tuple(sizes)
+        self.model = KmerTracks()
+
+    @abstractmethod
+    def features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
+        """(n, F)."""
+
+    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
+        sides = [(self._of(windows), all_labels(windows)) for windows in (learnt, held_out)]
+        self.model.fit(*sides[0], *sides[1])
+        return self
+
+    def _of(self, windows: LabeledWindows) -> NDArray[np.float32]:
+        parts = blocks(windows.shape[0], _AT_ONCE)
+        return np.concatenate([self.features(windows.sequences(rows)) for rows in parts])
+
+    def predict(self, sequences: Sequence[str]) -> Probabilities:
+        return self.model.predict(self.features(sequences))
+
+    def chosen(self) -> dict[str, Any]:
+        return {"bases": list(self.sizes)}
+
+
+class GcContent(TrackRegression):
+    """A regression for each label on GC content: the share of G and C among the bases that are known; without
+    any it is 0.5. With `balanced` the classes weigh alike, however many windows they have."""
 
     def __init__(self, sizes: Sequence[int], *, balanced: bool = False) -> None:
-        self.sizes, self.balanced = tuple(sizes), balanced
-        self.model = KmerTracks()
+        super().__init__(sizes)
+        self.balanced = balanced
         self._odds: NDArray[np.float64] = np.ones(0)  # of each label among the windows learnt from
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        if not learnt.shape[0] or not held_out.shape[0]:
-            raise DataError(f"gc: there are no {'held-out' if learnt.shape[0] else 'training'} windows")
-        labels = all_labels(learnt)
-        positives = labels.sum(axis=0, dtype=np.int64)
-        self._odds = positives.clip(1) / (len(labels) - positives).clip(1)
-        self.model.fit(self._of(learnt), labels, self._of(held_out), all_labels(held_out))
-        return self
+        positives = all_labels(learnt).sum(axis=0, dtype=np.int64)
+        self._odds = positives.clip(1) / (learnt.shape[0] - positives).clip(1)
+        return super().fit(learnt, held_out)
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
-        chances = self.model.predict(self._features(sequences))
+        chances = super().predict(sequences)
         if not self.balanced:
             return chances
         # As if there were as many windows of either class.
         against = (1 - chances.astype(np.float64)) * self._odds
         return (chances / (chances + against)).astype(np.float32)
 
-    def chosen(self) -> dict[str, Any]:
-        return {"bases": list(self.sizes)}
-
-    def _of(self, windows: LabeledWindows) -> NDArray[np.float32]:
-        parts = blocks(windows.shape[0], _AT_ONCE)
-        return np.concatenate([self._features(windows.sequences(rows)) for rows in parts])
-
-    def _features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
+    def features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
         codes = base_codes(sequences)
         columns = []
         for size in self.sizes:
@@ -72,6 +97,20 @@ class GcContent(Comparator):
         return np.stack(columns, axis=1).astype(np.float32)
 
 
+class TrackKmers(TrackRegression):
+    """Of k-mers, both strands together."""
+
+    def __init__(self, k: int, sizes: Sequence[int]) -> None:
+        super().__init__(sizes)
+        self.k = k
+
+    def features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
+        return window_features(sequences, self.sizes, self.k)
+
+    def chosen(self) -> dict[str, Any]:
+        return {"k": self.k, **super().chosen()}
+
+
 class PromoterLogistic(Comparator):
     """A `LogisticBaseline`, for windows with a strand and one label; its penalty is chosen in training."""
 
@@ -79,12 +118,8 @@ class PromoterLogistic(Comparator):
         self.model = model
 
     def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        labels = all_labels(learnt)
-        if labels.shape[1] != 1:
-            raise ValueError(f"one label is learnt, not {labels.shape[1]}")
-        if len(np.unique(labels)) < 2:
-            raise DataError(f"{self.model.name}: the training windows are not of both classes")
-        self.model.fit(learnt.sequences(np.arange(len(labels))), labels[:, 0])
+        labels = all_labels(learnt)[:, 0]
+        self.model.fit(learnt.sequences(np.arange(len(labels))), labels)
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
@@ -94,39 +129,162 @@ class PromoterLogistic(Comparator):
         return {**self.model.settings(), "inverse_penalty": self.model.penalty}
 
 
-class TrackKmers(Comparator):
-    """`KmerTracks` on the k-mers of the middle `sizes` bp of each window, both strands together."""
-
-    def __init__(self, k: int, sizes: Sequence[int]) -> None:
-        self.k, self.sizes = k, tuple(sizes)
-        self.model = KmerTracks()
-
-    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        if not held_out.shape[0]:
-            raise DataError("k-mers: there are no held-out windows to choose the penalty on")
-        self.model.fit(self._of(learnt), all_labels(learnt), self._of(held_out), all_labels(held_out))
-        return self
-
-    def predict(self, sequences: Sequence[str]) -> Probabilities:
-        return self.model.predict(self._features(sequences))
-
-    def chosen(self) -> dict[str, Any]:
-        return {"k": self.k, "bases": list(self.sizes)}
-
-    def _of(self, windows: LabeledWindows) -> NDArray[np.float32]:
-        parts = blocks(windows.shape[0], _KMERS_AT_ONCE)
-        return np.concatenate([self._features(windows.sequences(rows)) for rows in parts])
-
-    def _features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
-        return window_features(sequences, self.sizes, self.k)
-
-
 class NearestComparator(NearestWindow, Comparator):
     """The labels of the nearest window learnt from."""
 
 
+# A linear probe: what a logistic regression reads from a language model that stays as it is
+
+
+# Axes: N windows, T labels, D numbers of a window.
+
+LEARNT_FROM = 8000
+"""Windows, at most: more tell a regression on some hundred numbers little, and take minutes."""
+_BATCH = 32
+Features = NDArray[np.float32]
+
+
+class FrozenEncoder:
+    """The encoder of a language model, which stays as it is: vectors of windows from each of its layers.
+
+    `fresh` is a seed of weights that are drawn instead of the model's; `size` are bp in a window's middle
+    whose tokens are looked at besides; `anchor` is what windows of too many tokens are cut around, as a
+    fraction. `ModelError` where the model has several encoders, or no tokenizer of DNA.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        fresh: int | None = None,
+        size: int | None = None,
+        anchor: float = 0.5,
+        batch_size: int = _BATCH,
+        device: str = "auto",
+    ) -> None:
+        given = load(model)
+        encoder = given.one_encoder("encoder to probe")
+        if fresh is not None:
+            torch.manual_seed(fresh)
+            encoder = Encoder(given.config)
+        self.size, self.anchor, self.batch_size = size, anchor, batch_size
+        self.tokenizer, self.device = given.tokenizer, choose_device(device)
+        self.encoder = encoder.to(self.device).eval()
+
+    @property
+    def layers(self) -> int:
+        """How many vectors a window has: that of the embeddings, and one of each layer."""
+        return 1 + self.encoder.config.layers
+
+    def features(self, sequences: Sequence[str]) -> Features:
+        """Means of every layer over the tokens of windows, (n, layers, D)."""
+        positions = self.encoder.config.max_length
+        spans = None
+        if self.size is None:
+            rows = window_rows(self.tokenizer, sequences, positions, self.anchor)
+        else:
+            starts = centered_bins(len(sequences[0]), self.size, 1)
+            bins = np.tile(starts, (len(sequences), 1))
+            rows, found = bin_rows(self.tokenizer, sequences, bins, self.size, positions)
+            spans = found[:, 0]
+        return layer_means(
+            self.encoder,
+            rows,
+            pad_id=self.tokenizer.pad_id,
+            batch_size=self.batch_size,
+            device=self.device,
+            parts=spans,
+        )
+
+
+class EncoderProbe(Comparator):
+    """Logistic regressions on the means of a layer over a window's tokens, and over those of its middle.
+    Layer and penalty are chosen on the held-out windows; of windows of one label the classes weigh alike.
+    Random weights are drawn with `seed`."""
+
+    def __init__(
+        self,
+        model: Path,
+        weights: str,
+        *,
+        size: int | None = None,
+        anchor: float = 0.5,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        fresh = None if weights == PRETRAINED else seed
+        self.frozen = FrozenEncoder(model, fresh=fresh, size=size, anchor=anchor, device=device)
+        self.weights, self.seed, self.layer = weights, seed, 0
+        self._read: Probe | KmerTracks | None = None
+
+    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
+        rng = np.random.default_rng((self.seed, 10))
+        chosen = [sample(np.arange(one.shape[0]), LEARNT_FROM, rng) for one in (learnt, held_out)]
+        (y, x), (y_valid, x_valid) = (
+            (windows.labels(rows), self._of(windows, rows))
+            for windows, rows in zip((learnt, held_out), chosen, strict=True)
+        )
+        best = -np.inf
+        for layer in range(x.shape[1]):
+            own, own_valid = x[:, layer], x_valid[:, layer]
+            if y.shape[1] == 1:
+                read: Probe | KmerTracks = fit_probe(own, y[:, 0], own_valid, y_valid[:, 0])
+            else:
+                read = KmerTracks().fit(*map(np.ascontiguousarray, (own, y, own_valid, y_valid)))
+            if (area := _mean_auroc(y_valid, _read(read, own_valid))) > best:
+                best, self.layer, self._read = area, layer, read
+        return self
+
+    def predict(self, sequences: Sequence[str]) -> Probabilities:
+        assert self._read is not None, "fit comes first"
+        parts = blocks(len(sequences), _AT_ONCE)
+        return np.concatenate(
+            [
+                _read(self._read, self.frozen.features([sequences[n] for n in rows])[:, self.layer])
+                for rows in parts
+            ]
+        )
+
+    def chosen(self) -> dict[str, Any]:
+        chosen: dict[str, Any] = {"layer": self.layer, "weights": self.weights}
+        chosen["attention"] = self.frozen.encoder.config.attention
+        if isinstance(self._read, Probe):
+            chosen["inverse_penalty"] = self._read.penalty
+        return chosen
+
+    def _of(self, windows: LabeledWindows, rows: NDArray[np.intp]) -> Features:
+        parts = [rows[part] for part in blocks(len(rows), _AT_ONCE)]
+        shown = progress(parts, f"{self.weights} weights", len(parts), "parts")
+        return np.concatenate([self.frozen.features(windows.sequences(part)) for part in shown])
+
+
+def _read(probe: Probe | KmerTracks, x: Features) -> Probabilities:
+    if isinstance(probe, Probe):
+        return probe.predict(x)[:, None]
+    return probe.predict(np.ascontiguousarray(x))
+
+
+def _mean_auroc(labels: NDArray[np.uint8], predicted: Probabilities) -> float:
+    """Over the labels that have both classes; 0.5 without any."""
+    from sklearn.metrics import roc_auc_score
+
+    both = np.flatnonzero((labels.min(axis=0) == 0) & (labels.max(axis=0) == 1))
+    areas = [roc_auc_score(labels[:, one], predicted[:, one]) for one in both.tolist()]
+    return float(np.mean(areas)) if areas else 0.5
+
+
 def make(request: ComparatorRequest) -> Comparator:
     seed, directed = request.settings.seed, request.directed
+    if request.name == PROBE:
+        assert request.model is not None
+        return EncoderProbe(
+            request.model,
+            request.weights,
+            size=None if directed else request.sizes[0],
+            anchor=request.anchor,
+            seed=seed,
+            device=request.device,
+        )
     if request.name == NEAREST:
         return NearestComparator(balanced=directed)
     if request.name == GC:

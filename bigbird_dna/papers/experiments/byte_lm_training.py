@@ -129,33 +129,22 @@ def read_stream(format: DensityFormat, files: Iterable[Path], length: int, most:
     return ByteStream(np.concatenate(parts), length, False)
 
 
-class Simple(NamedTuple):
-    """Bits of every symbol by frequencies alone, and by those after the byte `lag` before it."""
-
-    order0: npt.NDArray[np.float32]  # (V,)
-    order1: npt.NDArray[np.float32]  # (V, V), by the byte before
-
-    @classmethod
-    def fitted(cls, train: ByteStream) -> "Simple":
-        """Counts of the first `COUNTED` symbols."""
-        kinds, symbols = train.kinds, train.symbols[:COUNTED].astype(np.int64)
-        share = np.bincount(symbols, minlength=kinds) + 1.0
-        share /= share.sum()
-        pairs = symbols[: -train.lag] * kinds + symbols[train.lag :]
-        counts = np.bincount(pairs, minlength=kinds**2).reshape(kinds, kinds)
-        after = (counts + _WEIGHT * share) / (counts.sum(1, keepdims=True) + _WEIGHT)
-        return cls(*(-np.log2(values).astype(np.float32) for values in (share, after)))
-
-    def bits(self, test: ByteStream) -> tuple[float, float]:
-        """Bits per byte of a stream, by frequencies and by those after a byte; each input on its own."""
-        totals = [0.0, 0.0]
-        for number in range(test.inputs):
-            one = test.input(number)
-            totals[0] += float(self.order0[one].sum())
-            first, rest = one[: test.lag], one[test.lag :]
-            totals[1] += float(self.order0[first].sum() + self.order1[one[: -test.lag], rest].sum())
-        count = int((test.symbols != END).sum())
-        return totals[0] / count, totals[1] / count
+def simple_bits(train: ByteStream, test: ByteStream) -> tuple[float, float]:
+    """Bits per byte of a stream by frequencies alone, and by those after the byte `lag` before; each input on
+    its own. Counts are of the first `COUNTED` symbols."""
+    kinds, symbols, lag = train.kinds, train.symbols[:COUNTED].astype(np.int64), test.lag
+    share = np.bincount(symbols, minlength=kinds) + 1.0
+    share /= share.sum()
+    pairs = symbols[: -train.lag] * kinds + symbols[train.lag :]
+    counts = np.bincount(pairs, minlength=kinds**2).reshape(kinds, kinds)
+    after = (counts + _WEIGHT * share) / (counts.sum(1, keepdims=True) + _WEIGHT)
+    order0, order1 = (-np.log2(values).astype(np.float32) for values in (share, after))  # (V,), (V, V)
+    totals = [0.0, 0.0]
+    for one in map(test.input, range(test.inputs)):
+        totals[0] += float(order0[one].sum())
+        totals[1] += float(order0[one[:lag]].sum() + order1[one[:-lag], one[lag:]].sum())
+    count = int((test.symbols != END).sum())
+    return totals[0] / count, totals[1] / count
 
 
 def causal_encoder(config: EncoderConfig) -> Encoder:
@@ -310,7 +299,7 @@ class BytesTask(Task[CausalNetwork, Interval]):
         self, directory: Path, trained: TrainingResult[CausalNetwork], measured: Interval
     ) -> dict[str, Any]:
         (bits, low, high), test = measured, self.held_out
-        order0, order1 = Simple.fitted(self.learnt).bits(test)
+        order0, order1 = simple_bits(self.learnt, test)
         result = {
             **{"format": self.section.format, "attention": self.section.encoder.attention},
             **{"bits_per_byte": bits, "bits_per_byte_low": low, "bits_per_byte_high": high},

@@ -4,15 +4,17 @@ and by what was drawn. Intervals of 95 % are over test data and seeds; see `metr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.config import LONGER, PRETRAINED, STUDY_STARTS, STUDY_TASKS, StudyStart
 from bigbird_dna.data.predictions import compare
+from bigbird_dna.disk.tables import number, read_object, whole_number
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats, auroc
 from bigbird_dna.metrics.resampling import (
@@ -27,8 +29,16 @@ from bigbird_dna.metrics.resampling import (
 from bigbird_dna.reporting.arrays import open_array, open_predictions
 from bigbird_dna.reporting.track_array import TrackArray
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks
+from bigbird_dna.reporting.training_log import LogCurve, TrainingCurves, read_training_log
+
+if TYPE_CHECKING:
+    from bigbird_dna.papers.experiments.experiment import ArmJob
 
 # Axes: M models, S seeds, R resamples, N rows, T tracks.
+
+PREDICTIONS = {"promoters": "predictions.parquet", "chromatin": "predictions.npy"}
+"""Of test data, by task."""
+FINE_TUNED, PROBED, FITTED = "fine-tuned", "probed", "fitted"
 
 Arm = TypeVar("Arm", bound=Hashable)
 Arms = Mapping[Arm, Mapping[int, int]]
@@ -95,14 +105,28 @@ class ModelComparison:
     seconds: float = float("nan")  # of its steps by the log, mean over seeds; NaN where it isn't said
 
 
+class ArmModel(NamedTuple):
+    """What a job of a plan has made."""
+
+    row: Any  # of its arm
+    seed: int
+    path: Path  # of the model, or what a comparator predicts
+    predictions: Path  # of test data
+
+    @classmethod
+    def of(cls, job: ArmJob) -> ArmModel:
+        inside = job.model / PREDICTIONS[job.arm.task]
+        return cls(job.arm.row, job.seed, job.model, job.predictions if job.arm.predictions else inside)
+
+
 def by_arm(models: Iterable[tuple[Arm, int]], names: Sequence[object]) -> dict[Arm, dict[int, int]]:
     """The numbers of models by arm and seed, in their order; `DataError` where two are of one, by their
     `names`."""
     found: dict[Arm, dict[int, int]] = {}
-    for number, (arm, seed) in enumerate(models):
-        other = found.setdefault(arm, {}).setdefault(seed, number)
-        if other != number:
-            raise DataError(f"{names[number]}: is the same predictor with the same seed as {names[other]}")
+    for place, (arm, seed) in enumerate(models):
+        other = found.setdefault(arm, {}).setdefault(seed, place)
+        if other != place:
+            raise DataError(f"{names[place]}: is the same predictor with the same seed as {names[other]}")
     return found
 
 
@@ -185,3 +209,150 @@ def track_aurocs(
     tracks = evaluate_tracks(predictions, truth, {}, tuple(names))
     aurocs = np.array([track.auroc.value for track in tracks])
     return aurocs, np.array([track.positives for track in tracks], np.int64)
+
+
+# The fine-tuned models of a study, as their directories have them
+
+
+# What models of one study may differ in; all other keys must agree.
+_FREE = ("model.initial", "training.train_fraction", "training.seed", "training.steps")
+_WATCHING = ("training.evaluate_every", "training.checkpoint_every")
+_COMPUTING = ("training.allow_slow_attention", "training.torch_compile")
+
+
+class StudyRow(NamedTuple):
+    """What models have in common that differ by their seed."""
+
+    task: str  # promoters, chromatin
+    share: float  # of the training examples
+    start: StudyStart
+
+
+@dataclass(frozen=True)
+class FineTunedModel:
+    """A fine-tuned model of a study."""
+
+    of: ArmModel  # in the row `StudyRow`
+    steps: int
+    examples: int  # training promoters, or bins
+    seconds: float  # of its training's steps
+    valid: LogCurve  # AUROC on validation data over steps
+    pretrained: str  # checksum of the weights it started from; "": random ones
+    settings: Mapping[str, Any]  # other keys of its configuration, by dotted name
+
+
+@dataclass(frozen=True)
+class StudyArm:
+    """The models of one start and share, one a seed, and the gain of the pretrained ones over these."""
+
+    row: StudyRow
+    models: Sequence[FineTunedModel]
+    compared: ModelComparison
+
+    @property
+    def aurocs(self) -> Floats:
+        return np.array(list(self.compared.by_seed.values()))
+
+    @property
+    def auroc(self) -> float:
+        return float(self.aurocs.mean())
+
+    @property
+    def gain(self) -> Estimate:
+        """Of the pretrained models, on the seeds that both have."""
+        return self.compared.difference
+
+    @property
+    def seconds(self) -> float:
+        return float(np.mean([model.seconds for model in self.models]))
+
+    @property
+    def examples(self) -> int:
+        return round(float(np.mean([model.examples for model in self.models])))
+
+
+def mean_curve(curves: Sequence[LogCurve]) -> LogCurve:
+    """The mean of curves at the steps that all have."""
+    steps = sorted(set.intersection(*({*curve.steps.tolist()} for curve in curves)))
+    values = [curve.values[np.isin(curve.steps, steps)] for curve in curves]
+    return LogCurve(np.array(steps, np.int64), np.mean(values, axis=0))
+
+
+def read_models(models: Sequence[ArmModel]) -> dict[str, list[FineTunedModel]]:
+    """The models of a study by task; each by share, start and seed. `DataError` where models differ in more
+    than these, or in steps but those of the start `longer` from the others."""
+    found = [read_model(model) for model in sorted(models, key=_place)]
+    tasks: dict[str, list[FineTunedModel]] = {}
+    for task in STUDY_TASKS:
+        own = [model for model in found if model.of.row.task == task]
+        if not own:
+            continue
+        tasks[task] = own
+        check_comparable([(one.of.path, one.settings) for one in own])
+        check_comparable([(one.of.path, {"weights": one.pretrained}) for one in own if one.pretrained])
+        for longer in (False, True):
+            alike = [one for one in own if (one.of.row.start == LONGER) == longer]
+            check_comparable([(one.of.path, {"steps": one.steps}) for one in alike])
+    return tasks
+
+
+def _place(model: ArmModel) -> tuple[float, int, int]:
+    return model.row.share, STUDY_STARTS.index(model.row.start), model.seed
+
+
+def training_seconds(curves: TrainingCurves, source: Path) -> float:
+    """What the steps of a training took, by its log; measurements in between don't count."""
+    if curves.loss.seconds is None or not len(curves.loss.seconds):
+        raise DataError(f"{source}: doesn't say how long the training took")
+    return float(curves.loss.seconds[-1])
+
+
+def pretraining_seconds(model: Path) -> float:
+    """What the steps of a pretraining took, by the log in its directory."""
+    path = model / "training.jsonl"
+    return training_seconds(read_training_log(path), path)
+
+
+def read_model(model: ArmModel) -> FineTunedModel:
+    """One fine-tuned model; `DataError` where the directory is another one or damaged."""
+    path, row = model.path, model.row
+    provenance, metrics = read_object(path / "provenance.json"), read_object(path / "metrics.json")
+    where = path / "provenance.json"
+    own = _object(_object(provenance, "configuration", where), row.task, where)
+    training = _object(own, "training", where)
+    counts = _object(metrics, "training", path / "metrics.json")
+    steps, examples = (whole_number(counts, key, path / "metrics.json") for key in ("steps", "examples"))
+    curves = read_training_log(path / "training.jsonl")
+    if "auroc" not in curves.evaluation:
+        raise DataError(f"{path / 'training.jsonl'}: no AUROC on validation data in it")
+    settings = dict(_leaves(provenance["configuration"]))
+    for key in (*_FREE, *_WATCHING, *_COMPUTING):
+        settings.pop(f"{row.task}.{key}", None)
+    started = provenance.get("pretrained_sha256")
+    made = number(training, "train_fraction", where), whole_number(training, "seed", where), started is None
+    if made != (row.share, model.seed, row.start != PRETRAINED):
+        raise DataError(f"{path}: is not of {row.share:g} of the examples, {row.start} and seed {model.seed}")
+    return FineTunedModel(
+        of=model,
+        steps=steps,
+        examples=examples,
+        seconds=training_seconds(curves, path / "training.jsonl"),
+        valid=curves.evaluation["auroc"],
+        pretrained="" if started is None else str(started),
+        settings=settings,
+    )
+
+
+def _object(values: Mapping[str, Any], key: str, where: Path) -> Mapping[str, Any]:
+    value = values.get(key)
+    if not isinstance(value, Mapping):
+        raise DataError(f"{where}: {key!r} is not an object but {value!r:.60}")
+    return value
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

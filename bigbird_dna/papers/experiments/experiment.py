@@ -57,6 +57,7 @@ class Arm:
     predictions: str = ""  # ending of the file of what its model predicts; "": there is none
     measured: Sequence[int] = ()  # lengths of inputs at which steps of its training are measured
     costs: Sequence[Path] = ()  # measured steps that its number of steps goes by: its own and the reference's
+    row: Any = None  # of the comparison: what it is compared by
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,13 @@
 """The experiments' tables as figures: a panel a facet, a colour an arm, with intervals and seeds."""
 
 from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
 import numpy as np
-
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM
 from bigbird_dna.data.predictions import SPLIT
 from bigbird_dna.papers.experiments.ablation_files import AblationResult, ByMechanism
-from bigbird_dna.papers.experiments.trained_models import FINE_TUNED, PROBED, StudyArm, mean_curve
 from bigbird_dna.reporting.result import (
     BLUE,
     GREEN,
@@ -24,10 +20,11 @@ from bigbird_dna.reporting.result import (
     save_figure,
     show_text,
 )
-
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+from bigbird_dna.papers.experiments.comparing import FINE_TUNED, PROBED, StudyArm, mean_curve
+
 
 LOOKS = {
     PRETRAINED: ("pretrained weights", BLUE, "o"),
@@ -40,19 +37,19 @@ _APART = 0.012
 
 def share_figure(arms: Sequence[StudyArm], path: Path) -> None:
     """AUROC on test data against the share of the examples: a point a seed, means joined."""
-    tasks = list(dict.fromkeys(arm.task for arm in arms))
+    tasks = list(dict.fromkeys(arm.row.task for arm in arms))
     with panels(1, len(tasks), 5.6, 4.2) as (figure, axes):
         for axis, task in zip(axes, tasks, strict=True):
-            of_task = [arm for arm in arms if arm.task == task]
-            shares = sorted({arm.share for arm in of_task})
+            of_task = [arm for arm in arms if arm.row.task == task]
+            shares = sorted({arm.row.share for arm in of_task})
             width = max(np.log(shares[-1] / shares[0]), 1.0)
             axis.set_xscale("log")
-            starts = [start for start in LOOKS if any(arm.start == start for arm in of_task)]
+            starts = [start for start in LOOKS if any(arm.row.start == start for arm in of_task)]
             for place, start in enumerate(starts):
                 label, colour, marker = LOOKS[start]
-                own = [arm for arm in of_task if arm.start == start]
+                own = [arm for arm in of_task if arm.row.start == start]
                 aside = np.exp((place - (len(starts) - 1) / 2) * _APART * width)
-                x = np.array([arm.share for arm in own]) * aside
+                x = np.array([arm.row.share for arm in own]) * aside
                 for at, arm in zip(x, own, strict=True):
                     many = np.full(len(arm.aurocs), at)
                     axis.plot(
@@ -72,18 +69,18 @@ def share_figure(arms: Sequence[StudyArm], path: Path) -> None:
 
 def steps_figure(arms: Sequence[StudyArm], path: Path) -> None:
     """AUROC on validation data over steps, a panel a share: the mean over seeds in their range."""
-    tasks = list(dict.fromkeys(arm.task for arm in arms))
-    shares = sorted({arm.share for arm in arms})
+    tasks = list(dict.fromkeys(arm.row.task for arm in arms))
+    shares = sorted({arm.row.share for arm in arms})
     with panels(len(tasks), len(shares), 3.6, 3.2, sharey="row") as (figure, axes):
         for row, task in enumerate(tasks):
             line = axes[row * len(shares) :]
-            of_shares = [[c for c in arms if (c.task, c.share) == (task, share)] for share in shares]
+            of_shares = [[c for c in arms if (c.row.task, c.row.share) == (task, share)] for share in shares]
             for axis, own in zip(line, of_shares, strict=False):
                 axis.set_visible(bool(own))
                 for arm in own:
                     _draw_steps(axis, arm)
                     examples = f"{arm.examples:,} {'promoters' if task == 'promoters' else 'bins'}"
-                    axis.set_title(f"{100 * arm.share:g} %: {examples}")
+                    axis.set_title(f"{100 * arm.row.share:g} %: {examples}")
                 axis.set(xlabel="optimiser step")
                 axis.set_xlim(left=0)
             first = next(axis for axis, own in zip(line, of_shares, strict=False) if own)
@@ -94,7 +91,7 @@ def steps_figure(arms: Sequence[StudyArm], path: Path) -> None:
 
 
 def _draw_steps(axis: Axes, arm: StudyArm) -> None:
-    label, colour, _ = LOOKS[arm.start]
+    label, colour, _ = LOOKS[arm.row.start]
     curves = [model.valid for model in arm.models]
     mean = mean_curve(curves)
     if not len(mean.steps):
@@ -104,7 +101,7 @@ def _draw_steps(axis: Axes, arm: StudyArm) -> None:
         mean.steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0
     )
     # Longer runs begin as the random ones do, which hide them there.
-    order = 1.9 if arm.start == LONGER else 2.0
+    order = 1.9 if arm.row.start == LONGER else 2.0
     axis.plot(mean.steps, mean.values, color=colour, marker="o", markersize=3, label=label, zorder=order)
 
 

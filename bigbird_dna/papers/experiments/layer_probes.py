@@ -35,7 +35,7 @@ from bigbird_dna.reporting.result import GREY, PALE, interval, panels, save_figu
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bigbird_dna.papers.comparators.probe import FrozenEncoder
+    from bigbird_dna.papers.comparators.simple import FrozenEncoder
 
 # Axes: N windows, D hidden width.
 
@@ -65,19 +65,7 @@ class LayerProbes(Experiment):
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        negative_set = (
-            run.pretraining_study.negative_set if run.pretraining_study else run.example_scan.negative_set
-        )
-        table = probe_promoters(
-            with_keys(run, "promoters", {}, self.name),
-            negative_set,
-            windows=run.paths.windows,
-            reference=Reference(_reference(run)),
-            model=run.paths.pretrained,
-            random_seed=1,
-            output=output,
-            device=device,
-        )
+        table = probe_promoters(run, run.paths.pretrained, output, device=device)
         rows = table.astype({"layer": object}).fillna({"layer": ""}).to_dict("records")
         return [
             f"{' layer '.join(filter(None, (row['weights'], str(row['layer']))))}: AUROC "
@@ -99,21 +87,14 @@ class ProbedWindows(NamedTuple):
 
 
 def probe_promoters(
-    config: Config,
-    negative_set: str,
-    *,
-    windows: Path,
-    reference: Reference,
-    model: Path,
-    random_seed: int,
-    output: Path,
-    device: str = "auto",
+    run: Config, model: Path, output: Path, *, random_seed: int = 1, device: str = "auto"
 ) -> pd.DataFrame:
     """Probe every layer of a model's encoder and of fresh weights: a logistic regression on the mean over a
     window's tokens. It learns from at most 8,000 training windows and chooses its penalty on validation
     windows. Vectors are in temporary files, one layer in memory at a time."""
-    from bigbird_dna.papers.comparators.probe import FrozenEncoder
+    from bigbird_dna.papers.comparators.simple import FrozenEncoder
 
+    config, windows = with_keys(run, "promoters", {}, LayerProbes.name), run.paths.windows
     settings = config.promoters
     if origin := read_origin(windows):
         settings = settings.with_sides(origin.upstream, origin.downstream, str(windows))
@@ -123,9 +104,10 @@ def probe_promoters(
         weights: FrozenEncoder(model, fresh=fresh, anchor=anchor, device=device)
         for weights, fresh in ((PRETRAINED, None), (RANDOM, random_seed))
     }
-    chosen = _windows(config, negative_set, windows, reference)
+    named = run.pretraining_study.negative_set if run.pretraining_study else run.example_scan.negative_set
+    chosen = _windows(config, named, windows, Reference(_reference(run)))
     found = [probed for name, frozen in encoders.items() for probed in _probed(name, frozen, chosen)]
-    kmers = KmerLogistic(config.promoters.evaluation.baseline_kmer, config.promoters.evaluation.seed)
+    kmers = KmerLogistic(settings.evaluation.baseline_kmer, settings.evaluation.seed)
     learnt, _, evaluated = chosen.parts
     kmers.fit(chosen.sequences[learnt], chosen.labels[learnt])
     found.append(Probed(KMERS, None, kmers.penalty, kmers.predict(chosen.sequences[evaluated])))
@@ -133,7 +115,7 @@ def probe_promoters(
 
 
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
-    from bigbird_dna.papers.comparators.probe import LEARNT_FROM
+    from bigbird_dna.papers.comparators.simple import LEARNT_FROM
 
     data, training = read_windows(windows, negative_set), config.promoters.training
     split = data.rows["split"].to_numpy()

@@ -9,30 +9,29 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_TASKS, Config, StudyStart, share_name
+from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_TASKS, Config, share_name
 from bigbird_dna.data.predictions import negative_set_of
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.papers.experiments.comparing import (
+    ArmModel,
     EvaluatedModels,
+    FineTunedModel,
+    StudyArm,
+    StudyRow,
     by_arm,
     compare_arms,
     evaluate_medians,
     evaluate_windows,
+    mean_curve,
     open_test_bins,
+    pretraining_seconds,
+    read_models,
     track_aurocs,
 )
 from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, require
 from bigbird_dna.papers.experiments.figures import share_figure, steps_figure
-from bigbird_dna.papers.experiments.trained_models import (
-    PREDICTIONS,
-    FineTunedModel,
-    StudyArm,
-    mean_curve,
-    pretraining_seconds,
-    read_models,
-)
 from bigbird_dna.reporting.run_page import processor_seconds
 
 if TYPE_CHECKING:
@@ -80,6 +79,7 @@ class PretrainingStudy(Experiment):
                             options={"negative_set": study.negative_set},
                             initialization=run.paths.pretrained if start == PRETRAINED else None,
                             predictions="npy" if task == "chromatin" else "",
+                            row=StudyRow(task, float(share), start),
                         )
                     )
         return arms
@@ -95,7 +95,7 @@ class PretrainingStudy(Experiment):
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
         return study_report(
-            [job.model for job in jobs],
+            [ArmModel.of(job) for job in jobs],
             output,
             labels=run.paths.held_out_bins / "labels.npz",
             pretrained=run.paths.pretrained if run.studies(PRETRAINED) else None,
@@ -105,7 +105,7 @@ class PretrainingStudy(Experiment):
 
 
 def study_report(
-    models: Sequence[Path],
+    models: Sequence[ArmModel],
     output: Path,
     *,
     labels: Path | None = None,
@@ -113,14 +113,15 @@ def study_report(
     benchmarks: Path | None = None,
     min_positives: int = 1,
 ) -> list[str]:
-    """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt`; returns the sentences. Test bins
-    with `labels` are predicted in `predictions.npy` beside a chromatin model's directory. The log of
+    """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt`; returns the sentences. Models
+    have their `StudyRow`, those of chromatin predictions of the test bins with `labels`. The log of
     `pretrained` and Snakemake's tables in `benchmarks` contain the times."""
     tasks = read_models(models)
     seconds = None if pretrained is None else pretraining_seconds(pretrained)
     found = [arm for task_models in tasks.values() for arm in study_arms(task_models, labels, min_positives)]
     sentences = write_sentences(found, seconds, benchmarks)
-    with into_directory(output, models if pretrained is None else [*models, pretrained]) as files:
+    inputs = [model.path for model in models] + ([pretrained] if pretrained else [])
+    with into_directory(output, inputs) as files:
         write_tsv(files / "study.tsv", study_table(found, seconds))
         share_figure(found, files / "study.svg")
         steps_figure(found, files / "study_steps.svg")
@@ -133,31 +134,27 @@ def study_arms(
 ) -> list[StudyArm]:
     """The arms of a task's models, evaluated on test data, in their order. Tracks with fewer than
     `min_positives` positive test bins have no part in the median."""
-    if models[0].task == "promoters":
-        files = [model.path / PREDICTIONS["promoters"] for model in models]
+    files = [model.of.predictions for model in models]
+    if models[0].of.row.task == "promoters":
         evaluated, classes, _ = evaluate_windows(files, negative_set_of(files[0]))
         if len(np.unique(classes)) < 2:
             raise DataError(f"{files[0]}: the test windows are of one class: there is no AUROC")
     else:
         assert labels is not None
-        evaluated = _evaluate_chromatin(models, labels, min_positives)
-    arms = by_arm(((model.arm, model.seed) for model in models), [model.path for model in models])
+        evaluated = _evaluate_chromatin(files, labels, min_positives)
+    arms = by_arm(((one.of.row, one.of.seed) for one in models), [one.of.path for one in models])
 
-    def pretrained(arm: tuple[float, StudyStart]) -> tuple[float, StudyStart] | None:
-        share, start = arm
-        return None if start == PRETRAINED else (share, PRETRAINED)
+    def pretrained(row: StudyRow) -> StudyRow | None:
+        return None if row.start == PRETRAINED else row._replace(start=PRETRAINED)
 
     compared = compare_arms(evaluated, arms, pretrained, minus="arm")
     return [
-        StudyArm(models[0].task, *arm, [models[number] for number in arms[arm].values()], found)
-        for arm, found in compared.items()
+        StudyArm(row, [models[number] for number in arms[row].values()], found)
+        for row, found in compared.items()
     ]
 
 
-def _evaluate_chromatin(
-    models: Sequence[FineTunedModel], labels: Path, min_positives: int
-) -> EvaluatedModels:
-    files = [model.path.parent / PREDICTIONS["chromatin"] for model in models]
+def _evaluate_chromatin(files: Sequence[Path], labels: Path, min_positives: int) -> EvaluatedModels:
     truth, arrays = open_test_bins(labels, files)
     names = [f"track {number + 1}" for number in range(truth.tracks)]
     tracks = [track_aurocs(truth, array, names) for array in arrays]
@@ -174,12 +171,10 @@ def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> 
 
     rows = []
     for arm in arms:
-        before = pretraining_seconds if arm.start == PRETRAINED else None
+        before = pretraining_seconds if arm.row.start == PRETRAINED else None
         rows.append(
             {
-                "task": arm.task,
-                "share": arm.share,
-                "start": arm.start,
+                **arm.row._asdict(),
                 "seeds": len(arm.models),
                 "examples": arm.examples,
                 "steps": arm.models[0].steps,
@@ -232,18 +227,18 @@ def write_sentences(
     """What pretraining buys in all, then share by share, and the times: those of `pretraining` in seconds by
     its log, and Snakemake's `benchmarks`, of processors."""
     paragraphs = []
-    for task in dict.fromkeys(arm.task for arm in arms):
-        own = [arm for arm in arms if arm.task == task]
+    for task in dict.fromkeys(arm.row.task for arm in arms):
+        own = [arm for arm in arms if arm.row.task == task]
         paragraphs.append(_verdict(task, own))
-        for share in dict.fromkeys(arm.share for arm in own):
-            paragraphs.append(_at_share(share, [arm for arm in own if arm.share == share]))
-        logged = _means([(arm.start, arm.seconds) for arm in own])
+        for share in dict.fromkeys(arm.row.share for arm in own):
+            paragraphs.append(_at_share(share, [arm for arm in own if arm.row.share == share]))
+        logged = _means([(arm.row.start, arm.seconds) for arm in own])
         what = "by the logs of the trainings, without measurements in between"
         paragraphs.append(_describe_times(pretraining, logged, what))
         if benchmarks is not None:
             # Models are below experiments/NAME/ARM/SEED, which the rule `arm` has as its wildcards.
             jobs = [
-                (arm.start, benchmarks / f"arm-{'-'.join(model.path.parts[-4:-1])}.tsv")
+                (arm.row.start, benchmarks / f"arm-{'-'.join(model.of.path.parts[-4:-1])}.tsv")
                 for arm in own
                 for model in arm.models
             ]
@@ -255,7 +250,7 @@ def write_sentences(
 
 
 def _verdict(task: str, arms: Sequence[StudyArm]) -> str:
-    against = [arm for arm in arms if arm.start == RANDOM and not math.isnan(arm.gain.value)]
+    against = [arm for arm in arms if arm.row.start == RANDOM and not math.isnan(arm.gain.value)]
     if not against:
         return f"{task.capitalize()}: there are no models of both starts to compare."
     if all(_kind(arm) == "unknown" for arm in against):
@@ -263,7 +258,7 @@ def _verdict(task: str, arms: Sequence[StudyArm]) -> str:
             f"{task.capitalize()}: the test {_UNITS[task]} are too few, or too much alike, for an interval "
             "of the difference, so nothing is said of a gain."
         )
-    kinds = {kind: [arm.share for arm in against if _kind(arm) == kind] for kind in _VERDICTS}
+    kinds = {kind: [arm.row.share for arm in against if _kind(arm) == kind] for kind in _VERDICTS}
     said = [text.format(_shares(kinds[kind])) for kind, text in _VERDICTS.items() if kinds[kind]]
     if len(against) == len(kinds["open"]):
         said = [f"no gain is seen at {_shares(kinds['open'])} of the examples"]
@@ -285,12 +280,12 @@ def _kind(arm: StudyArm) -> str:
 
 
 def _at_share(share: float, arms: Sequence[StudyArm]) -> str:
-    starts = {arm.start: arm for arm in arms}
+    starts = {arm.row.start: arm for arm in arms}
     first = starts.get(PRETRAINED)
     if first is None:
         return ""
-    place = f"{_percent(share)} of the examples ({first.examples:,} {_EXAMPLES[first.task]})"
-    text = f"At {place} pretrained weights reach an AUROC of {first.auroc:.3f} {_WHERE[first.task]}"
+    place = f"{_percent(share)} of the examples ({first.examples:,} {_EXAMPLES[first.row.task]})"
+    text = f"At {place} pretrained weights reach an AUROC of {first.auroc:.3f} {_WHERE[first.row.task]}"
     random, longer = starts.get(RANDOM), starts.get(LONGER)
     if random is not None:
         text += f", random ones {random.auroc:.3f}: {_gain(random)}."

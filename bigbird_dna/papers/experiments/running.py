@@ -8,17 +8,11 @@ processors: what else the machine does counts little. On a GPU it is the clock's
 import gc
 import json
 import time
-from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional as F
-
 from bigbird_dna.config import (
     Config,
     EncoderConfig,
@@ -38,7 +32,6 @@ from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.directory import build_network, encoder_for, load_pretrained
-from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.papers.comparators.fitting import PromoterData, TrackData, fit_comparator
@@ -47,16 +40,21 @@ from bigbird_dna.papers.experiments.ablation_files import FORMAT
 from bigbird_dna.papers.experiments.byte_lm_training import BytesTask
 from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan
 from bigbird_dna.papers.experiments.long_range_training import SequenceTask
-from bigbird_dna.papers.experiments.trained_models import pretraining_seconds
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.pretraining.sampling import HeldOut
-from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.distributed import World, autocast
 from bigbird_dna.training.log import begin_memory_peak, chosen_kernels, memory_peak
 from bigbird_dna.training.loop import make_optimizer
 from bigbird_dna.training.task import Task, train
+from collections.abc import Sequence
+from torch import nn
+from bigbird_dna.papers.experiments.comparing import pretraining_seconds
+from bigbird_dna.pretraining.task import PretrainingObjective, PretrainingTask
+from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.loop import backward, prefetched
+
 
 ARM = "arm.json"
 _FEWEST, _MOST, _SECONDS = 3, 30, 2.0  # steps that are measured: so many, or as many as this time has
@@ -278,15 +276,25 @@ def _measure(
     """One length; `shape` (B, L) of a step's inputs."""
     before = begin_memory_peak(device)
     network = _network(encoder, settings).to(device).train()
-    step = _step(network, encoder, settings, shape, device)
+    objective, world = RandomTokens(encoder, settings, shape), World(0, 1, device)
+    # A step has no more micro-batches than inputs.
+    sizes = {"batch_size": shape[0], "grad_accumulation": min(settings.grad_accumulation, shape[0])}
+    _, batches = next(prefetched(objective, settings.model_copy(update=sizes), world, 0))
+    counts = [objective.counts(batch) for batch in batches]
+    totals = {key: sum(one[key] for one in counts) for key in counts[0]}
+    optimizer = make_optimizer(network, settings.optimizer)
+    cast = autocast(device, settings.precision)
     seconds: list[float] = []
-    with chosen_kernels(network, settings, World(0, 1, device)):
+    with chosen_kernels(network, settings, world):
         while len(seconds) <= steps and (len(seconds) <= _FEWEST or sum(seconds) < _SECONDS):
             began = _clock(device)
-            step()
+            backward(network, objective, batches, totals, world, cast)
+            nn.utils.clip_grad_norm_(network.parameters(), settings.optimizer.clip_norm)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
             seconds.append(_clock(device) - began)
     highest = memory_peak(device)
-    del step, network
+    del batches, objective, optimizer, network
     gc.collect()
     middle = float(np.median(seconds[1:] or seconds))  # the first one makes plans and moments
     return {
@@ -299,54 +307,28 @@ def _measure(
     }
 
 
-def _step(
-    network: nn.Module,
-    encoder: EncoderConfig,
-    settings: PretrainingConfig,
-    shape: tuple[int, int],
-    device: torch.device,
-) -> Callable[[], None]:
-    """A function that trains a fresh network by one step on the same random tokens."""
-    optimizer = make_optimizer(network, settings.optimizer)
-    parts = _micro_batches(encoder, settings, shape, device)
-    masked = sum(len(labels) for _, labels in parts)
-    cast = autocast(device, settings.precision)
+class RandomTokens(PretrainingObjective):
+    """Pretraining on the same random tokens (B, L) at each step."""
 
-    def step() -> None:
-        for inputs, labels in parts:
-            with cast:
-                made: PretrainingOutput = network(*inputs)
-                loss = F.cross_entropy(made.tokens.float(), labels, reduction="sum") / masked
-                if made.next_sentence is not None:
-                    loss = loss + made.next_sentence.float().square().mean() / len(parts)
-            loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(network.parameters(), settings.optimizer.clip_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+    def __init__(self, encoder: EncoderConfig, settings: PretrainingConfig, shape: tuple[int, int]) -> None:
+        generator = torch.Generator().manual_seed(settings.seed)
+        ids = torch.randint(encoder.vocabulary, shape, generator=generator)
+        # A causal model tells every token.
+        share = 1.0 if encoder.causal else settings.mask_fraction
+        hidden = torch.rand(shape, generator=generator) < share
+        hidden[0, 0] = True
+        masked = hidden.flatten().nonzero()[:, 0]
+        self.tokens = {
+            **{"ids": ids, "segments": torch.zeros_like(ids), "lengths": torch.full(shape[:1], shape[1])},
+            **{
+                "masked": masked,
+                "labels": ids.flatten()[masked],
+                "next_sentence": torch.zeros_like(ids[:, 0]),
+            },
+        }
 
-    return step
-
-
-def _micro_batches(
-    encoder: EncoderConfig, settings: PretrainingConfig, shape: tuple[int, int], device: torch.device
-) -> list[tuple[tuple[Tensor, ...], Tensor]]:
-    """The network's inputs and what is to be told of them, in as many parts as a step of training has."""
-    generator = torch.Generator().manual_seed(settings.seed)
-    ids = torch.randint(encoder.vocabulary, shape, generator=generator)
-    # A causal model tells every token.
-    share = 1.0 if encoder.causal else settings.mask_fraction
-    hidden = torch.rand(shape, generator=generator) < share
-    hidden[0, 0] = True
-    # A step has no more micro-batches than inputs, which are divided as evenly as they can be.
-    count = min(settings.grad_accumulation, shape[0])
-    bounds = [shape[0] * part // count for part in range(count + 1)]
-    parts = []
-    for rows in (slice(first, end) for first, end in pairwise(bounds)):
-        own, masked = ids[rows], hidden[rows].flatten().nonzero()[:, 0]
-        lengths = torch.full(own.shape[:1], shape[1])
-        inputs = (own, lengths, torch.zeros_like(own), masked)
-        parts.append((tuple(value.to(device) for value in inputs), own.flatten()[masked].to(device)))
-    return parts
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        return self.tokens
 
 
 def _clock(device: torch.device) -> float:

@@ -12,6 +12,7 @@ from bigbird_dna.config.experiments import OWN_MODEL, TableModel
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources.inputs import annotation_file, locate
 from bigbird_dna.papers.comparators.interface import MOTIFS, NETWORK_NAMES, PROBE
+from bigbird_dna.papers.experiments.comparing import FINE_TUNED, FITTED, PROBED, ArmModel
 from bigbird_dna.papers.experiments.experiment import (
     INDEX_ENDINGS,
     Arm,
@@ -21,7 +22,7 @@ from bigbird_dna.papers.experiments.experiment import (
     require,
     with_keys,
 )
-from bigbird_dna.papers.experiments.tables import table_report
+from bigbird_dna.papers.experiments.tables import PredictorRow, table_report
 
 _ENDINGS = ("tsv", "json", "md", "svg")
 Keys = dict[str, Any]
@@ -32,7 +33,7 @@ class _Table(Experiment):
 
     def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
         """What the report is made of."""
-        return {"inputs": [job.model for job in jobs]}
+        return {"models": [ArmModel.of(job) for job in jobs]}
 
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
@@ -75,7 +76,8 @@ class Table5(_Table):
         return [run.paths.pretraining_bits]
 
     def given(self, run: Config, jobs: Sequence[ArmJob]) -> Keys:
-        return {"inputs": self.inputs(run), "bits": {job.arm.name: job.predictions for job in jobs}}
+        own = run.paths.pretraining_bits
+        return {"models": (), "bits": {"": own, **{job.arm.name: job.predictions for job in jobs}}}
 
 
 class Table6(_Table):
@@ -196,12 +198,12 @@ def _arms(
     run: Config, task: ArmTask, models: Sequence[str], prefix: str, keys: Keys, options: Keys, **common: Any
 ) -> Iterator[Arm]:
     """Fine-tuned language models, probes of them, and comparators: of a table, or of a part of Table 6."""
-    tables = run.tables
+    tables, of_bins = run.tables, task == "chromatin"
     named = {one.name: one for one in tables.models}
     started = [(model, start) for model in models for start in tables.initializations]
-    of_bins = task == "chromatin"
-    windows = {model: named[model].window if of_bins and model in named else None for model in models}
-    steps = getattr(tables.lm_steps, task)
+    attentions = {OWN_MODEL: run.encoder.attention, **{one.name: one.attention for one in tables.models}}
+    windows = {one.name: one.window for one in tables.models if of_bins}
+    own = run.chromatin.data.window if of_bins else None
     for model, start in started:
         yield Arm(
             f"{prefix}{model}-{start}",
@@ -210,25 +212,26 @@ def _arms(
             {
                 **(_encoder(run, named[model]) if model in named else {}),
                 **keys,
-                **({f"{task}.training.steps": steps} if steps else {}),
+                **_known(**{f"{task}.training.steps": getattr(tables.lm_steps, task)}),
                 f"{task}.model.initial": start,
             },
-            options=options | _known(window=windows[model]),
+            options=options | _known(window=windows.get(model)),
             initialization=_pretrained(run, model) if start == PRETRAINED else None,
             predictions="npy" if of_bins else "",
+            row=PredictorRow(attentions[model], start, FINE_TUNED, windows.get(model) or own),
             **common,
         )
     for model, start in started if tables.linear_probes else ():
         # The run's own model has the window of other comparators: pretraining saw no longer inputs.
-        window = windows[model] or (tables.comparator_window if of_bins else None)
+        window = windows.get(model) or (tables.comparator_window if of_bins else None)
         yield Arm(
             f"{prefix}{model}-{start}-{PROBE}",
             task,
-            # Weights that were pretrained once have one probe.
-            tables.seeds if start != PRETRAINED else tables.seeds[:1],
+            tables.seeds[: 1 if start == PRETRAINED else None],  # pretrained once, they have one probe
             predictor=PROBE,
             options=options | {"weights": start} | _known(window=window),
             initialization=_pretrained(run, model),
+            row=PredictorRow(attentions[model], start, PROBED),
             **common,
         )
     for comparator in getattr(tables, task):
@@ -236,9 +239,10 @@ def _arms(
             f"{prefix}{comparator}",
             task,
             # Those that are trained have a model for each seed, the others for the first.
-            tables.seeds if comparator in NETWORK_NAMES else tables.seeds[:1],
+            tables.seeds[: None if comparator in NETWORK_NAMES else 1],
             predictor=comparator,
             options=options | _comparator_options(run, task, comparator),
+            row=PredictorRow(comparator, "", FITTED),
             **common,
         )
 

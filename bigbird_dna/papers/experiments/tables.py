@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from bigbird_dna.config import PRETRAINED
 from bigbird_dna.data.predictions import MODEL, SPLIT, negative_set_of, of_split, read_bits, read_predictions
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Column, Schema, write_tsv
+from bigbird_dna.disk.tables import Column, Schema, read_object, whole_number, write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.metrics.auroc import Floats
 from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_TRACKS, THRESHOLD
 from bigbird_dna.papers.experiments.comparing import (
+    FINE_TUNED,
+    FITTED,
+    ArmModel,
     Arms,
     by_arm,
     evaluate_medians,
@@ -27,13 +30,6 @@ from bigbird_dna.papers.experiments.comparing import (
     track_aurocs,
 )
 from bigbird_dna.papers.experiments.figures import bits_figure, promoters_figure, tracks_figure
-from bigbird_dna.papers.experiments.trained_models import (
-    FINE_TUNED,
-    FITTED,
-    ArmKey,
-    TablePredictor,
-    read_predictors,
-)
 from bigbird_dna.reporting.arrays import open_array
 from bigbird_dna.reporting.result import ResultTable, markdown, readable, write_result
 
@@ -71,9 +67,18 @@ _INTERVALS = {
 }
 
 
+class PredictorRow(NamedTuple):
+    """A predictor, whatever its seed."""
+
+    name: str  # of the comparator; of a language model its attention
+    weights: str  # of a language model: pretrained, random; "" of a comparator: always its own
+    training: str  # fine-tuned, probed, fitted
+    window: int | None = None  # bp around a bin that are looked at; None: of promoters, whose windows say it
+
+
 def table_report(
     name: str,
-    inputs: Sequence[Path],
+    models: Sequence[ArmModel],
     output: Path,
     *,
     labels: Path | None = None,
@@ -82,19 +87,20 @@ def table_report(
     bits: Mapping[str, Path] | None = None,
 ) -> pd.DataFrame:
     """Write `NAME.tsv`, `.json`, `.md` and `.svg` of table5, table6 or table7; of Table 7 also
-    `table7_tracks.tsv`, the AUROC of each track. `inputs` are the run's bits per base, with those of further
-    models in `bits`; or directories of models and comparators, of chromatin with `labels` and `tracks` of the
-    test bins."""
+    `table7_tracks.tsv`, the AUROC of each track. Of Table 5 the files of `bits` per base are those of the
+    run's own model, called "", and of further ones; of the others `models` have the `PredictorRow` of each,
+    of chromatin with `labels` and `tracks` of the test bins."""
+    inputs = [*(model.path for model in models), *(bits or {}).values()]
     chromatin: ChromatinTables | None = None
     if name == "table7":
         assert labels is not None and tracks is not None
-        chromatin = chromatin_tables(inputs, labels, tracks, min_positives)
+        chromatin = chromatin_tables(models, labels, tracks, min_positives)
         table, draw = chromatin.medians, partial(tracks_figure, chromatin.counting)
     elif name == "table6":
-        table = promoter_table(inputs)
+        table = promoter_table(models)
         draw = partial(promoters_figure, table)
     else:
-        table = bits_table(inputs[0], bits or {})
+        table = bits_table(bits or {})
         draw = partial(bits_figure, table)
     notes = [TABLES_NOTE, f"Intervals are of 95 %, {_INTERVALS[name]}."]
     result = ResultTable(TITLES[name], Schema([Column(str(one)) for one in table.columns]), table, notes)
@@ -144,17 +150,17 @@ def _side_by_side(cells: pd.DataFrame, figure: str, sides: Sequence[str]) -> pd.
 KNOWN, UNKNOWN, EVERY = "with a known motif", "without one", "all"
 
 
-def bits_table(bits: Path, others: Mapping[str, Path]) -> pd.DataFrame:
-    """Table 5: bits per base of the split `test`, or of the first one, of the model and of what it is
-    compared with. Of further models in `others` the model's row alone is taken; `DataError` where these are
-    of another split."""
+def bits_table(files: Mapping[str, Path]) -> pd.DataFrame:
+    """Table 5: bits per base of the split `test`, or of the first one, of the own model and of what it is
+    compared with. Of others the model's row alone is taken; `DataError` where these are of another split."""
     import pandas as pd
 
+    (_, bits), *others = files.items()
     columns = [SPLIT, "predictor", "bits_per_base", "low", "high", "note"]
     table = of_split(read_bits(bits), "test")[columns]
     split = table[SPLIT].iloc[0]
     further = []
-    for name, path in others.items():
+    for name, path in others:
         own = of_split(read_bits(path), split)
         if (theirs := own[SPLIT].iloc[0]) != split:
             raise DataError(
@@ -168,12 +174,12 @@ def bits_table(bits: Path, others: Mapping[str, Path]) -> pd.DataFrame:
     return table.assign(published=[value for _, value in alike], published_of=[name for name, _ in alike])
 
 
-def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
+def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
     """Table 6: AUROC and F1 on test windows, by window size and negative set."""
     import pandas as pd
 
-    groups: dict[tuple[int, str], list[TablePredictor]] = {}
-    for predictor in read_predictors(directories, "promoters"):
+    groups: dict[tuple[int, str], list[ArmModel]] = {}
+    for predictor in models:
         frame = read_predictions(predictor.predictions)
         size = int((frame["end"] - frame["start"]).iloc[0])
         groups.setdefault((size, negative_set_of(predictor.predictions)), []).append(predictor)
@@ -182,15 +188,15 @@ def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
         evaluated, labels, scores = evaluate_windows([one.predictions for one in predictors], negative_set)
         true, called = labels == 1, scores >= THRESHOLD
         f1 = 2 * (true & called).sum(axis=1) / np.maximum(called.sum(axis=1) + true.sum(), 1)
-        for arm, models in _arms(predictors).items():
-            numbers = list(models.values())
+        for arm, seeds in _arms(predictors).items():
+            numbers = list(seeds.values())
             alike = negative_set == "substituted" and _as_published(arm)
             published = PROMOTERS.get(arm.name) if alike else None
             rows.append(
                 {
                     "window": size,
                     "negative_set": negative_set,
-                    **_named(arm, len(models)),
+                    **_named(arm, len(seeds)),
                     "windows": len(labels),
                     **evaluated.mean(numbers).columns("auroc"),
                     "f1": float(f1[numbers].mean()),
@@ -209,17 +215,17 @@ class ChromatinTables(NamedTuple):
 
 
 def chromatin_tables(
-    directories: Sequence[Path], labels: Path, tracks: Path, min_positives: int = 1
+    models: Sequence[ArmModel], labels: Path, tracks: Path, min_positives: int = 1
 ) -> ChromatinTables:
     """Table 7: median AUROC over the tracks of a group; all, and those that the comparator `motifs` covers or
     doesn't. Tracks with fewer than `min_positives` positive test bins don't count. Of the `counting` tracks
     of a part a row has the `number` that each of its seeds has an AUROC of."""
     import pandas as pd
 
-    predictors, known = read_predictors(directories, "chromatin"), read_tracks(tracks)
+    predictors, known = [_with_window(model) for model in models], read_tracks(tracks)
     evaluated, arms = _evaluate(predictors, labels, known), _arms(predictors)
     areas = evaluated.areas
-    scanned = [n for n, predictor in enumerate(predictors) if predictor.arm.name == "motifs"]
+    scanned = [n for n, predictor in enumerate(predictors) if predictor.row.name == "motifs"]
     has = np.asarray(~np.isnan(areas[scanned]).all(axis=0))
     enough = evaluated.positives.max(axis=0) >= min_positives
     parts = {EVERY: np.full(len(known), True), **({KNOWN: has, UNKNOWN: ~has} if scanned else {})}
@@ -229,8 +235,8 @@ def chromatin_tables(
         for part, inside in parts.items():
             chosen = members & inside
             there = int((~np.isnan(areas[:, chosen])).any(axis=0).sum())
-            for arm, models in arms.items():
-                values = areas[list(models.values())][:, chosen]
+            for arm, seeds in arms.items():
+                values = areas[list(seeds.values())][:, chosen]
                 values = values[:, ~np.isnan(values).any(axis=0)]
                 if not values.shape[1]:
                     continue
@@ -240,7 +246,7 @@ def chromatin_tables(
                     {
                         "group": group,
                         "tracks": part,
-                        **_named(arm, len(models)),
+                        **_named(arm, len(seeds)),
                         "window": np.nan if arm.window is None else arm.window,
                         "number": values.shape[1],
                         "counting": there,
@@ -263,7 +269,7 @@ class _Tracks(NamedTuple):
 
 
 def _each_track(
-    arms: Arms[ArmKey], evaluated: _Tracks, tracks: Sequence[Track], has_motif: NDArray[np.bool_] | None
+    arms: Arms[PredictorRow], evaluated: _Tracks, tracks: Sequence[Track], has_motif: NDArray[np.bool_] | None
 ) -> pd.DataFrame:
     """AUROC of each track and arm, means over seeds, but for tracks of one class or that an arm lacks."""
     import pandas as pd
@@ -289,27 +295,35 @@ def _each_track(
     return pd.DataFrame(rows)
 
 
-def _named(arm: ArmKey, seeds: int) -> dict[str, object]:
+def _named(arm: PredictorRow, seeds: int) -> dict[str, object]:
     return {"predictor": arm.name, "weights": arm.weights, "training": arm.training, "seeds": seeds}
 
 
-def _as_published(arm: ArmKey) -> bool:
+def _as_published(arm: PredictorRow) -> bool:
     """Whether a row is trained as the published model of its name was."""
     return arm.training == FITTED or (arm.training == FINE_TUNED and arm.weights == PRETRAINED)
 
 
-def _arms(predictors: Sequence[TablePredictor]) -> dict[ArmKey, dict[int, int]]:
-    return by_arm(((one.arm, one.seed) for one in predictors), [one.path for one in predictors])
+def _arms(models: Sequence[ArmModel]) -> dict[PredictorRow, dict[int, int]]:
+    return by_arm(((one.row, one.seed) for one in models), [one.path for one in models])
 
 
-def _evaluate(predictors: Sequence[TablePredictor], labels: Path, tracks: Sequence[Track]) -> _Tracks:
+def _with_window(model: ArmModel) -> ArmModel:
+    """A comparator may choose its window, which its description has."""
+    if model.row.training == FINE_TUNED:
+        return model
+    path = model.path / "comparator.json"
+    return model._replace(row=model.row._replace(window=whole_number(read_object(path), "window", path)))
+
+
+def _evaluate(predictors: Sequence[ArmModel], labels: Path, tracks: Sequence[Track]) -> _Tracks:
     bins = open_array(str(labels), "labels").rows
     place = {track.name: number for number, track in enumerate(tracks)}
     shape = (len(predictors), len(tracks))
     found = _Tracks(np.full(shape, np.nan), np.zeros(shape, np.int64))
     for number, predictor in enumerate(predictors):
         own, of_own = tracks, labels
-        if predictor.arm.training != FINE_TUNED:
+        if predictor.row.training != FINE_TUNED:
             of_own, own = predictor.path / "labels.npz", read_tracks(predictor.path / "tracks.tsv")
         if unknown := [track.name for track in own if track.name not in place]:
             raise DataError(f"{predictor.path}: predicts track {unknown[0]!r}, which the data set hasn't got")

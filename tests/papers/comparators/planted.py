@@ -53,24 +53,18 @@ def planted_both(sizes: tuple[int, int, int], seed: int = 0) -> Task:
     return _split(["".join(row) for row in letters], labels, sizes)
 
 
+def one_label(task: Task, label: int) -> Task:
+    """A task of one of its labels alone."""
+    parts = ((part, np.arange(part.shape[0])) for part in task)
+    return Task(*(TextWindows(part.sequences(rows), part.labels(rows)[:, label]) for part, rows in parts))
+
+
 def planted_motif(sizes: tuple[int, int, int], seed: int = 0) -> Task:
-    """The first label alone."""
-    return _one_label(planted_both(sizes, seed), 0)
+    return one_label(planted_both(sizes, seed), 0)
 
 
 def planted_pair(sizes: tuple[int, int, int], seed: int = 0) -> Task:
-    """The second label alone."""
-    return _one_label(planted_both(sizes, seed), 1)
-
-
-def _one_label(task: Task, label: int) -> Task:
-    rows = [np.arange(part.shape[0]) for part in task]
-    return Task(
-        *(
-            TextWindows(part.sequences(own), part.labels(own)[:, label])
-            for part, own in zip(task, rows, strict=True)
-        )
-    )
+    return one_label(planted_both(sizes, seed), 1)
 
 
 def markov_sources(sizes: tuple[int, int, int], order: int = 3, seed: int = 0) -> Task:

@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 
+from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.config import load_config
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.papers.comparators.fitting import PromoterData, TrackData, fit_comparator
-from bigbird_dna.papers.experiments.tables import table_report
+from bigbird_dna.papers.comparators.simple import EncoderProbe
 from tests.cli.command import Run, invoke
 from tests.golden.messages import fails
 from tests.papers.comparators.planted import write_language_model
@@ -126,7 +129,6 @@ def test_a_probe_reads_a_model_that_stays_as_it_is(tiny_config: Path, tmp_path: 
         )
         assert (told["comparator"], told["chosen"]["weights"]) == ("probe", weights)
         assert told["settings"] == {"seed": 2} and told["metrics"]["test"]["auroc"] > 0.5
-    assert len(table_report("table6", [tmp_path / "pretrained"], tmp_path / "report")) == 1
 
 
 # Chromatin
@@ -227,3 +229,61 @@ def test_data_without_validation_bins_are_refused(run: Run, chromatin: Path, tmp
     assert run(*words, "--set", "genome.valid=[]", "-o", tmp_path / "data").code == 0
     with fails(DataError, tmp_path / "data", "validation"):
         fit_bins(chromatin, "gc", tmp_path / "out", data=tmp_path / "data")
+
+
+# Linear probes behind the comparators' interface: what they read, and that nothing else is chosen
+
+
+MIDDLE = 40  # bp, as much as the two flanks beside it have together
+RICH, POOR = (0.1, 0.4, 0.4, 0.1), (0.4, 0.1, 0.1, 0.4)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_language_model(tmp_path_factory.mktemp("probe") / "model", attention="full")
+
+
+def windows(count: int, seed: int, *, tracks: int = 1) -> TextWindows:
+    """The middle is rich in G and C where the first label is 1, else what is around it, which is as long."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, (count, tracks))
+    texts = []
+    for label in labels[:, 0]:
+        inside, outside = (RICH, POOR) if label else (POOR, RICH)
+        flank, far = (rng.choice(list("ACGT"), (2, MIDDLE // 2), p=p) for p in (outside, None))
+        middle = rng.choice(list("ACGT"), MIDDLE, p=inside)
+        texts.append("".join([*far[0], *flank[0], *middle, *flank[1], *far[1]]))
+    return TextWindows(texts, labels)
+
+
+@pytest.mark.parametrize("weights", ["pretrained", "random"])
+def test_the_middle_is_read_apart_from_the_window(model: Path, weights: str) -> None:
+    learnt, held_out, test = (windows(count, seed, tracks=2) for seed, count in enumerate((500, 200, 200)))
+    probe = EncoderProbe(model, weights, size=MIDDLE, seed=3, device="cpu").fit(learnt, held_out)
+    found = probe.predict(test.sequences(np.arange(200)))
+    labels = test.labels(np.arange(200))
+    assert found.shape == (200, 2) and auroc(labels[:, 0], found[:, 0]).value > 0.97
+    # The second label means nothing.
+    assert abs(auroc(labels[:, 1], found[:, 1]).value - 0.5) < 0.15
+    told = probe.chosen()
+    assert told["weights"] == weights and told["attention"] == "full" and told["layer"] in (0, 1, 2)
+    again = EncoderProbe(model, weights, size=MIDDLE, seed=3, device="cpu").fit(learnt, held_out)
+    np.testing.assert_array_equal(again.predict(test.sequences(np.arange(200))), found)
+
+
+def test_windows_of_one_label_are_read_as_a_whole(model: Path) -> None:
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 2, 400)
+    texts = ["".join(rng.choice(list("ACGT"), 90, p=RICH if label else POOR)) for label in labels]
+    learnt, held_out = TextWindows(texts[:300], labels[:300]), TextWindows(texts[300:], labels[300:])
+    probe = EncoderProbe(model, "pretrained", device="cpu").fit(learnt, held_out)
+    assert auroc(labels[300:], probe.predict(texts[300:])[:, 0]).value > 0.97
+    assert probe.chosen()["inverse_penalty"] > 0
+
+
+def test_a_model_of_several_encoders_is_not_probed(tmp_path: Path) -> None:
+    tracks = (NamedTrack(track="a", group="TF"),)
+    settings = ChromatinSettings(window=60, bin=20, pooling="bin", bin_layers=0, members=2, tracks=tracks)
+    with fails(ModelError):
+        EncoderProbe(write_language_model(tmp_path / "two", settings), "pretrained", device="cpu")

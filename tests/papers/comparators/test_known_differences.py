@@ -7,6 +7,7 @@ depend on the number of its filters.
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,14 +104,6 @@ LEARNT = (1500, 300, 400)
 NETWORK_LEARNT = (6000, 300, 400)
 
 
-@pytest.mark.parametrize(("name", "least", "most"), [
-    ("gc", 0.4, 0.6), ("k-mers", 0.9, 1), ("k-mers on both strands", 0.8, 1),
-    ("gkm-svm", 0.95, 1), ("motifs", 0.99, 1),
-])  # fmt: skip
-def test_a_planted_motif(name: str, least: float, most: float) -> None:
-    assert least <= figure(TABLE[name](), task(planted_motif, LEARNT)) <= most
-
-
 def test_the_nearest_window_knows_the_labels_of_relatives_and_nothing_else() -> None:
     """Labels that no sequence tells: half of the test windows are worn copies of training windows."""
     rng, length = np.random.default_rng(5), 200
@@ -132,40 +125,35 @@ def test_the_nearest_window_knows_the_labels_of_relatives_and_nothing_else() -> 
         NearestWindow().fit(TextWindows([], np.zeros((0, 1))))
 
 
+QUICK = [("cnnprom", 150, False), ("danq", 300, False), ("residual-cnn", 200, False)]
+LONG = [("deepromoter", 400, False), ("deepsea", 1000, False)]
+LONG += [(name, 300, True) for name in ("cnnprom", "danq", "residual-cnn")]
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "whole"), QUICK + [pytest.param(*one, marks=pytest.mark.slow) for one in LONG]
+)
+def test_networks_find_a_word_and_the_order_of_a_pair(
+    name: str, steps: int, whole: bool, tmp_path: Path
+) -> None:
+    """A network tells the word, and those that relate places the order of the pair."""
+    model = network(name, tmp_path, steps, whole=whole)
+    word, order = figures(model, task(planted_both, NETWORK_LEARNT))
+    assert word >= 0.9
+    # The maximum over the window forgets where a motif was.
+    assert 0.4 <= order <= 0.6 if name == "cnnprom" else order >= 0.9
+
+
+@pytest.mark.parametrize(("make", "name", "least", "most"), [
+    (planted_motif, "gc", 0.4, 0.6), (planted_motif, "k-mers", 0.9, 1), (planted_motif, "gkm-svm", 0.95, 1),
+    (planted_motif, "k-mers on both strands", 0.8, 1), (planted_motif, "motifs", 0.99, 1),
+    (markov_sources, "gc", 0.4, 0.6), (markov_sources, "k-mers", 0.97, 1),
+    (markov_sources, "gkm-svm", 0.95, 1),
+])  # fmt: skip
+def test_what_tells_a_word_or_a_source_of_words(make: Any, name: str, least: float, most: float) -> None:
+    assert least <= figure(TABLE[name](), task(make, LEARNT)) <= most
+
+
 @pytest.mark.parametrize("name", TABLE)
 def test_what_counts_words_cannot_tell_the_order_of_a_pair(name: str) -> None:
     assert 0.4 <= figure(TABLE[name](), task(planted_pair, LEARNT)) <= 0.6
-
-
-def check_network(name: str, model: Comparator) -> None:
-    """A network tells the word, and those that relate places the order of the pair."""
-    word, order = figures(model, task(planted_both, NETWORK_LEARNT))
-    assert word >= 0.9
-    if name == "cnnprom":  # the maximum over the window forgets where a motif was
-        assert 0.4 <= order <= 0.6
-    else:
-        assert order >= 0.9
-
-
-@pytest.mark.parametrize(("name", "steps"), [("cnnprom", 150), ("danq", 300), ("residual-cnn", 200)])
-def test_networks_find_a_word_and_the_order_of_a_pair(name: str, steps: int, tmp_path: Path) -> None:
-    check_network(name, network(name, tmp_path, steps))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "steps"), [("deepromoter", 400), ("deepsea", 1000)])
-def test_networks_that_take_longer_find_them_too(name: str, steps: int, tmp_path: Path) -> None:
-    check_network(name, network(name, tmp_path, steps))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "steps"), [("cnnprom", 300), ("danq", 300), ("residual-cnn", 300)])
-def test_networks_of_full_size_find_them(name: str, steps: int, tmp_path: Path) -> None:
-    check_network(name, network(name, tmp_path, steps, whole=True))
-
-
-@pytest.mark.parametrize(("name", "least", "most"), [
-    ("gc", 0.4, 0.6), ("k-mers", 0.97, 1), ("gkm-svm", 0.95, 1),
-])  # fmt: skip
-def test_two_sources_of_words(name: str, least: float, most: float) -> None:
-    assert least <= figure(TABLE[name](), task(markov_sources, LEARNT)) <= most

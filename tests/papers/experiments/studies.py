@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bigbird_dna.papers.experiments.comparing import PREDICTIONS, ArmModel, StudyRow
+
 
 def write_model(
     path: Path,
@@ -17,19 +19,15 @@ def write_model(
     steps: int = 300,
     lift: float = 1.5,
     pairs: int = 300,
-    task: str = "promoter",
+    task: str = "promoters",
     changed: dict[str, Any] | None = None,
-    window: int = 3000,
     tracks: int = 4,
-) -> Path:
-    """A model directory as `experiment pretraining-study` reads it; test promoters score `lift` deviations
-    above negatives.
-
+    weights: str = "0" * 64,
+) -> ArmModel:
+    """A model directory as the study reads it; test promoters score `lift` deviations above negatives.
     `changed` are further keys of the task's section. A chromatin model has predictions of 60 bins × `tracks`
-    beside it.
-    """
+    beside it."""
     path.mkdir(parents=True)
-    section = {"promoter": "promoters", "chromatin": "chromatin"}[task]
     training = {
         "train_fraction": share,
         "seed": seed,
@@ -39,11 +37,10 @@ def write_model(
     }
     own = {"model": {"initial": start}, "training": training, **(changed or {})}
     provenance = {
-        "configuration": {"seed": 1, section: own},
-        "pretrained_sha256": "0" * 64 if start == "pretrained" else None,
+        "configuration": {"seed": 1, task: own},
+        "pretrained_sha256": weights if start == "pretrained" else None,
     }
     counts = {"steps": steps, "tokens_seen": 1000 * steps, "examples": round(1000 * share)}
-    write(path / "config.json", {"task": task, "settings": {"window": window}})
     write(path / "provenance.json", provenance)
     write(path / "metrics.json", {"training": counts})
     lines = []
@@ -56,15 +53,18 @@ def write_model(
     # What models share is drawn by the pair, what is their own by all of them.
     common = np.random.default_rng(0).normal(size=2 * pairs)
     rng = np.random.default_rng([seed, steps, round(100 * share), start == "pretrained"])
-    if task == "promoter":
+    predictions = path / PREDICTIONS[task]
+    if task == "promoters":
         labels = np.tile([1, 0], pairs)
         scores = lift * labels + 0.8 * common + 0.6 * rng.normal(size=2 * pairs)
-        write_predictions(path / "predictions.parquet", labels, 1 / (1 + np.exp(-scores)))
+        write_predictions(predictions, labels, 1 / (1 + np.exp(-scores)))
     else:
         labels = toy_labels(tracks)
         scores = lift * labels + rng.normal(size=labels.shape)
-        np.save(path.parent / "predictions.npy", scores.astype(np.float32))
-    return path
+        predictions = path.parent / "predictions.npy"
+        np.save(predictions, scores.astype(np.float32))
+    row = StudyRow(task, share, "random_long" if steps > 300 else start)
+    return ArmModel(row, seed, path, predictions)
 
 
 def write(path: Path, values: object) -> None:
@@ -97,7 +97,7 @@ def write_predictions(path: Path, labels: np.ndarray, scores: np.ndarray) -> Non
 
 def write_study(
     home: Path, gains: dict[float, float], *, seeds: int = 3, longer: bool = False, **options: Any
-) -> list[Path]:
+) -> list[ArmModel]:
     """Models of both starts, by the gain in lift that pretrained weights have at each share."""
     models = []
     for share, gain in gains.items():

@@ -2,8 +2,6 @@
 
 import math
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +10,11 @@ import pytest
 import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from bigbird_dna.config import (
     AblationConfig,
     Config,
+    EncoderConfig,
     PretrainingConfig,
     load_config,
     parse_config,
@@ -24,8 +22,6 @@ from bigbird_dna.config import (
 )
 from bigbird_dna.data.predictions import read_bits
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
-from bigbird_dna.papers.experiments import running
 from bigbird_dna.papers.experiments.ablation_arms import (
     MOST_STEPS,
     Ablation,
@@ -35,9 +31,8 @@ from bigbird_dna.papers.experiments.ablation_arms import (
     steps_in_time,
 )
 from bigbird_dna.papers.experiments.ablation_files import read_cost, read_model_bits
-from bigbird_dna.papers.experiments.running import measure_training, score_masked_tokens
+from bigbird_dna.papers.experiments.running import RandomTokens, measure_training, score_masked_tokens
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
-from bigbird_dna.training.distributed import World
 from tests.cli.command import invoke
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
@@ -127,6 +122,9 @@ def test_mechanisms_that_cannot_be_are_named_before_the_work(own: Any, named: li
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
 
 
+NEEDED = {**SIMULATED, "ablation": {"mechanisms": ["bigbird"], "long_range_tracks": ["ACTIVE"]}}
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [
@@ -135,14 +133,21 @@ def test_mechanisms_that_cannot_be_are_named_before_the_work(own: Any, named: li
         ({"genome": {"test": ["demo6"]}}, "genome.valid"),
         ({"ablation": {"mechanisms": ["bigbird"], "long_range_tracks": ["ACTVE"]}}, "'ACTVE'"),
         ({"chromatin": {"data": {"tracks": None}}}, "chromatin.data.tracks"),
+        *(
+            ({"ablation": wrong}, "ablation")
+            for wrong in (
+                *({"mechanisms": ["full"]}, {"mechanisms": ["bigbird", "bigbird"]}),
+                *({"mechanisms": ["Big bird"]}, {"lengths": [512]}, {"seeds": [1, 1]}),
+                {"mechanisms": [{"name": "bigbird", "encoder": {"attention": "full"}}]},
+            )
+        ),
     ],
 )
-def test_runs_without_what_an_ablation_needs(values: dict[str, Any], named: str) -> None:
-    whole = {**SIMULATED, "ablation": {"mechanisms": ["bigbird"], "long_range_tracks": ["ACTIVE"]}}
+def test_ablations_that_cannot_be(values: dict[str, Any], named: str) -> None:
     with fails(ConfigError, named) as caught:
-        Ablation().check(parse_config({**whole, **values}))
+        Ablation().check(parse_config({**NEEDED, **values}))
     assert "\n" not in str(caught.value)
-    Ablation().check(parse_config(whole))
+    Ablation().check(parse_config(NEEDED))
 
 
 def test_regions_held_out_for_chromatin_are_enough() -> None:
@@ -247,23 +252,6 @@ def test_a_step_has_no_more_micro_batches_than_inputs() -> None:
     assert made == [4, 4, 1]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"mechanisms": ["full"]},
-        {"mechanisms": ["bigbird", "bigbird"]},
-        {"mechanisms": ["Big bird"]},
-        {"lengths": [512]},
-        {"seeds": [1, 1]},
-        {"mechanisms": [{"name": "bigbird", "encoder": {"attention": "full"}}]},
-    ],
-)
-def test_ablations_that_cannot_be(values: dict[str, Any]) -> None:
-    with fails(ConfigError) as caught:
-        parse_config({"ablation": values})
-    assert "\n" not in str(caught.value)
-
-
 def test_an_ablation_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     deep = {"name": "deep", "attention": "combiner_fixed", "attention_options": {"pooling": "deepsets_max"}}
     globals_ = {"name": "bigbird_etc", "encoder": {"num_global_tokens": 16, "random_blocks": 0}}
@@ -307,18 +295,27 @@ def models(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 # What a step takes
 
 
-def test_a_step_is_measured_at_each_length(tiny_config: Path, tmp_path: Path) -> None:
-    """Longer than the encoder's positions too, which a trained model gets as well."""
+@pytest.mark.parametrize("sets", [(), ("encoder.causal=true", "pretraining.grad_accumulation=3")])
+def test_a_step_is_measured_at_each_length(tiny_config: Path, tmp_path: Path, sets: tuple[str, ...]) -> None:
+    """Longer than the encoder's positions too, which a trained model gets as well; and of fewer inputs than
+    the run has micro-batches."""
     tokenizer = results(tiny_config) / "tokens/tokenizer.model"
-    measure_training(
-        load_config(tiny_config), tokenizer, tmp_path / "a.json", tokens=(256, 64), batch_tokens=200
-    )
+    config = load_config(tiny_config, sets)
+    measure_training(config, tokenizer, tmp_path / "a.json", tokens=(256, 64), batch_tokens=200)
     cost = read_cost(tmp_path / "a.json")
     assert cost.attention == "bigbird" and cost.clock == "processor"
     assert {tokens: row.sequences for tokens, row in cost.lengths.items()} == {64: 3, 256: 1}
     for row in cost.lengths.values():
         assert row.tokens_per_second == pytest.approx(row.tokens * row.sequences / row.seconds)
         assert math.isnan(row.peak_mib) or 0 <= row.peak_mib < 500
+
+
+@pytest.mark.parametrize(("causal", "share"), [(False, 0.15), (True, 1.0)])
+def test_what_a_measured_step_predicts(causal: bool, share: float) -> None:
+    encoder = EncoderConfig(vocabulary=9, hidden=8, heads=2, causal=causal)
+    batch = RandomTokens(encoder, PretrainingConfig(), (20, 100)).batch(0, 0, 20)
+    assert len(batch["masked"]) == len(batch["labels"]) == pytest.approx(2000 * share, rel=0.2)
+    assert (batch["ids"].flatten()[batch["masked"]] == batch["labels"]).all()
 
 
 @pytest.mark.slow
@@ -334,44 +331,6 @@ def test_memory_of_a_step_is_that_of_its_numbers(tiny_config: Path, tmp_path: Pa
         pytest.skip("the system doesn't say how much memory a process had")
     matrix = config.encoder.heads * 3072**2 * 4 / 2**20
     assert few + matrix < many < few + 12 * matrix
-
-
-def test_a_step_is_divided_as_training_divides_it(
-    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Into micro-batches, at most one for each input; of a causal model every token is predicted."""
-    passes: list[tuple[int, int, int]] = []
-
-    def seen(network: PretrainingNetwork, *inputs: Tensor) -> PretrainingOutput:
-        passes.append((*inputs[0].shape, len(inputs[3])))
-        return forward(network, *inputs)
-
-    forward = PretrainingNetwork.forward
-    monkeypatch.setattr(PretrainingNetwork, "forward", seen)
-    tokenizer = results(tiny_config) / "tokens/tokenizer.model"
-    config = load_config(tiny_config, ["pretraining.grad_accumulation=3", "encoder.causal=true"])
-    measure_training(config, tokenizer, tmp_path / "a.json", tokens=(64, 128), batch_tokens=256)
-    short, long = ([one for one in passes if one[1] == length][:8] for length in (64, 128))
-    assert sorted(one[0] for one in short[2:5]) == [1, 1, 2]  # after the steps beforehand
-    assert [one[0] for one in long] == [1] * 8
-    assert all(count == rows * tokens for rows, tokens, count in short + long)
-
-
-def test_a_step_goes_by_the_kernels_of_training(
-    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    @contextmanager
-    def chosen(network: PretrainingNetwork, settings: PretrainingConfig, world: World) -> Iterator[None]:
-        asked.append((settings.torch_compile, world.size))
-        yield
-
-    monkeypatch.setattr(running, "chosen_kernels", chosen)
-    tokenizer = results(tiny_config) / "tokens/tokenizer.model"
-    config = load_config(tiny_config, ["pretraining.torch_compile=true"])
-    measure_training(config, tokenizer, tmp_path / "a.json", tokens=(64,), batch_tokens=64)
-    assert asked and set(asked) == {(True, 1)}
 
 
 # The same hidden tokens

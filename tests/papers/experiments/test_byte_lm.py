@@ -1,23 +1,36 @@
 """Causal models of bytes: what they may see, what they learn, and the command."""
 
+import gzip
+import io
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import yaml
-from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig, OptimizerConfig, TrainingConfig, parse_config
+from bigbird_dna.disk.compression import LONGEST_LINE
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.papers.experiments.byte_lm_files import (
+    masked_checksum,
+    read_c4,
+    read_cifar10,
+    read_imagenet64,
+    read_wiki40b,
+)
 from bigbird_dna.papers.experiments.byte_lm_training import (
+    END,
     ByteStream,
     CausalNetwork,
     NextSymbol,
     bits_per_byte,
+    read_stream,
+    simple_bits,
 )
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
@@ -27,6 +40,7 @@ from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
 from tests.model.test_positions import logits, watched
 from tests.papers.experiments import public_files as form
+from tests.toys import cases
 
 CPU = World(0, 1, torch.device("cpu"))
 SMALL = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "max_length": 64, "block_size": 4}
@@ -129,55 +143,36 @@ def configured(directory: Path, train: bytes, test: bytes, **density: object) ->
     return path
 
 
-def test_the_command_on_images(run: Run, tmp_path: Path) -> None:
-    images = [form.cifar10(form.images(2, 32, seed), [1, 2]) for seed in (1, 2)]
-    config = configured(tmp_path, *images, format="cifar10")
+def run_command(run: Run, config: Path) -> dict[str, Any]:
+    """The result of `byte_lm`, as it and its table have it."""
     result = run("experiment run", config, "byte_lm", "bigbird", "--threads", 1, "--device", "cpu")
     assert (result.code, result.out) == (0, "")
-    found = json.loads((tmp_path / "results/experiments/byte_lm/bigbird/1/model/result.json").read_text())
+    model = config.parent / "results/experiments/byte_lm/bigbird/1/model"
+    # The encoder of the weights, by which checkpoints are found too: those of another beginning aren't.
+    assert json.loads((model / "encoder.json").read_text())["causal"] is True
+    assert not [*(config.parent / "results/checkpoints").rglob("*.pt")]
+    found = json.loads((model / "result.json").read_text())
+    assert run("experiment compare", config, "byte_lm", "-o", config.parent / "report").code == 0
+    table = pd.read_csv(config.parent / "report/byte_lm.tsv", sep="\t")
+    assert table["bits_per_byte"].tolist() == pytest.approx([found["bits_per_byte"]], rel=1e-5)
+    return dict(found)
+
+
+def test_the_command_on_images(run: Run, tmp_path: Path) -> None:
+    images = [form.cifar10(form.images(2, 32, seed), [1, 2]) for seed in (1, 2)]
+    found = run_command(run, configured(tmp_path, *images, format="cifar10"))
     assert found["bits_per_byte"] == pytest.approx(8, abs=0.5)  # noise
     assert found["bits_per_byte_low"] <= found["bits_per_byte"] <= found["bits_per_byte_high"]
     assert (found["test_inputs"], found["test_bytes"], found["input_symbols"]) == (2, 6144, 3072)
     assert found["by_frequency"] == pytest.approx(8, abs=0.2)
-    assert not [*(tmp_path / "results/checkpoints").rglob("*.pt")]
-    assert run("experiment compare", config, "byte_lm", "-o", tmp_path / "report").code == 0
-    table = pd.read_csv(tmp_path / "report/byte_lm.tsv", sep="\t")
-    assert table["bits_per_byte"].tolist() == pytest.approx([found["bits_per_byte"]], rel=1e-5)
 
 
 def test_the_command_on_text(run: Run, tmp_path: Path) -> None:
     texts = (["to be or not to be, " * 30] * 3, ["to be or not to be, " * 10])
     config = configured(tmp_path, *map(form.wiki40b, texts), format="wiki40b", sequence_bytes=48)
-    assert run("experiment run", config, "byte_lm", "bigbird", "--threads", 1, "--device", "cpu").code == 0
-    found = json.loads((tmp_path / "results/experiments/byte_lm/bigbird/1/model/result.json").read_text())
+    found = run_command(run, config)
     assert (found["test_bytes"], found["input_symbols"], found["test_inputs"]) == (200, 48, 5)
     assert found["by_frequency_after_a_byte"] < found["by_frequency"] < found["bits_per_byte"]
-
-
-def test_a_broken_off_training_goes_on_to_the_same_weights(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = [form.c4([f"{name}, to be or not to be, " * 20]) for name in ("a", "b")]
-    training = {"steps": 4, "checkpoint_every": 2, "batch_size": 2, "precision": "float32"}
-    config = configured(tmp_path, *texts, format="c4", sequence_bytes=32, training=training)
-    words = ("experiment run", config, "byte_lm", "bigbird", "--threads", 1, "--device", "cpu", "-o")
-    assert run(*words, tmp_path / "undisturbed").code == 0
-    usual = NextSymbol.batch
-
-    def broken_off(self: NextSymbol, step: int, first: int, count: int) -> dict[str, Tensor]:
-        if step == 3:
-            raise DataError("broken off")
-        return usual(self, step, first, count)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(NextSymbol, "batch", broken_off)
-        refused(run(*words, tmp_path / "resumed"), 1, "broken off", after_log=True)
-    ended = run(*words, tmp_path / "resumed")
-    assert ended.code == 0 and "resuming at step 2" in ended.err
-    for file in ("weights.safetensors", "result.json", "encoder.json"):
-        assert (tmp_path / "resumed" / file).read_bytes() == (tmp_path / "undisturbed" / file).read_bytes()
-    # The encoder of the weights, by which checkpoints are found too: those of another beginning aren't.
-    assert json.loads((tmp_path / "resumed/encoder.json").read_text())["causal"] is True
 
 
 def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
@@ -186,10 +181,8 @@ def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
     config = configured(tmp_path, form.c4(["text"]), form.c4(["more"]), format="c4")
     gone = ("--set", "byte_lm.train=[none.json.gz]")
     refused(run("experiment run", config, "byte_lm", "bigbird", *gone), 1, "none.json.gz: no such file")
-    wrong = run(
-        "experiment run", config, "byte_lm", "reformer", "--set", "byte_lm.encoder.attention=reformer"
-    )
-    refused(wrong, 2, "encoder.attention: reformer has no causal form")
+    other = ("reformer", "--set", "byte_lm.encoder.attention=reformer")
+    refused(run("experiment run", config, "byte_lm", *other), 2, "encoder.attention", "reformer")
     assert not [*tmp_path.rglob("result.json")]
 
 
@@ -205,3 +198,144 @@ def test_shipped_settings(name: str) -> None:
     small = config.byte_lm.encoder.model_copy(update={"layers": 1, "hidden": 16, "heads": 2})
     model = CausalNetwork(small.model_copy(update={"max_length": 64}), 257)
     assert model(torch.zeros(1, 20, dtype=torch.long)).shape == (1, 20, 257)
+
+
+# Readers of CIFAR-10, ImageNet-64, Wiki-40B and C4, on files of their form
+
+
+TEXTS = ["\n_START_ARTICLE_\nÉtude\n_START_PARAGRAPH_\nfirst_NEWLINE_second", "", "x" * 3000]
+
+
+def put(directory: Path, content: bytes) -> Path:
+    path = directory / "file"
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(("read", "side"), [(read_cifar10, 32), (read_imagenet64, 64)])
+def test_images(tmp_path: Path, read, side: int) -> None:
+    drawn = form.images(5, side)
+    content = form.cifar10(drawn, [0, 9, 3, 3, 1]) if side == 32 else form.imagenet64(drawn)
+    path = put(tmp_path, content)
+    assert side == 64 or path.stat().st_size == 5 * 3073
+    assert (read(path, 9) == drawn.reshape(5, -1)).all()
+    assert (read(path, 2) == drawn[:2].reshape(2, -1)).all()
+
+
+def test_checksums_are_the_published_ones() -> None:
+    """Of RFC 3720, App. B.4: 32 zero bytes, 32 of 255, and 0 to 31."""
+    known = {bytes(32): 0x8A9136AA, b"\xff" * 32: 0x62A8AB43, bytes(range(32)): 0x46DD794E}
+    for data, crc in known.items():
+        turned = (crc >> 15 | crc << 17) & 0xFFFFFFFF
+        assert masked_checksum(data) == (turned + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def test_wiki40b(tmp_path: Path) -> None:
+    path = put(tmp_path, form.wiki40b(TEXTS))
+    assert [one.decode() for one in read_wiki40b(path)] == TEXTS
+
+
+def test_c4(tmp_path: Path) -> None:
+    # Control characters of Windows and line separators stand in published pages as they are.
+    texts = [*TEXTS, "it\x92s one\x7f page\u2028of\u2029 four\x85lines", "last"]
+    packed = form.c4(texts)
+    plain = gzip.decompress(packed)
+    assert b"it\xc2\x92s" in plain and b"page\xe2\x80\xa8of" in plain
+    for content in (packed, plain, plain.removesuffix(b"\n"), plain.replace(b"\n", b"\r\n")):
+        assert [one.decode() for one in read_c4(put(tmp_path, content))] == texts
+    assert [*read_c4(put(tmp_path, b"\xef\xbb\xbf" + plain))] == [text.encode() for text in texts]
+
+
+def test_a_line_of_c4_that_is_too_long(tmp_path: Path) -> None:
+    line = b'{"text":"%s"}\n'
+    path = put(tmp_path, line % b"a" + line % (b"a" * (LONGEST_LINE - 11)) + line % (b"a" * LONGEST_LINE))
+    found = read_c4(path)
+    assert [len(next(found)) for _ in range(2)] == [1, LONGEST_LINE - 11]
+    with fails(DataError, path):
+        next(found)
+
+
+def changed(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+WIKI = form.wiki40b(["one", "two"])
+HUGE = (1 << 60).to_bytes(8, "little")  # bytes of a record
+
+
+WRONG = {
+    read_cifar10: [b"", bytes(3072), bytes(3073) + b"\x0a" + bytes(3072)],
+    read_imagenet64: [
+        *(b"PK", npz(labels=np.ones(3))),
+        *(npz(data=np.zeros((2, 3072), np.uint8)), npz(data=np.zeros((2, 12288)))),
+    ],
+    read_wiki40b: [
+        *(b"", WIKI[:-1], changed(WIKI, 20), changed(WIKI, 0), b'{"text": "plain"}\n' * 2),
+        *(form.tfrecord([form.example(title="x")]), form.tfrecord([b"\xff\xff"])),
+        (1 << 60).to_bytes(8, "little")
+        + masked_checksum((1 << 60).to_bytes(8, "little")).to_bytes(4, "little"),
+    ],
+    read_c4: [
+        *(b"", b'{"text": "a"}\n{"url": "b"}\n', b'{"text": 3}\n', b'{"text": "a"\n'),
+        *(
+            b'{"text": "\\ud800"}\n',
+            b'{"text": "a"}\n{"text": "\xe9"}\n',
+            b'{"text": "a"}\n\n{"text": "b"}\n',
+        ),
+        *(b'{"text": "a\tb"}\n', form.c4(["a" * 100])[:-20]),
+    ],
+}
+
+
+@pytest.mark.parametrize(("read", "content"), cases(WRONG), ids=range(sum(map(len, WRONG.values()))))
+def test_wrong_files(tmp_path: Path, read, content: bytes) -> None:
+    """Messages name the record or line, and none of them takes the memory that a file claims."""
+    path = put(tmp_path, content)
+    with fails(DataError, path):
+        [*read(path, 5)] if read in (read_cifar10, read_imagenet64) else [*read(path)]
+
+
+@pytest.mark.parametrize("read", [lambda path: read_cifar10(path, 1), lambda path: [*read_wiki40b(path)]])
+def test_what_is_not_a_file(tmp_path: Path, read) -> None:
+    with fails(DataError):
+        read(tmp_path / "none")
+    with fails(DataError):
+        read(tmp_path)
+
+
+def test_documents_are_one_stream_of_bytes(tmp_path: Path) -> None:
+    path = put(tmp_path, form.c4(["abc", "", "dé"]))
+    stream = read_stream("c4", [path, path], 4, 1000)
+    once = [97, 98, 99, END, 100, 0xC3, 0xA9, END]
+    assert stream.symbols.tolist() == once * 2
+    assert (stream.kinds, stream.inputs, stream.starts) == (257, 4, 13)
+    assert stream.input(1).tolist() == once[4:] and stream.at(2).tolist() == once[2:6]
+    assert read_stream("c4", [path, path], 4, 5).symbols.tolist() == [97, 98, 99, END, 100, 0xC3, END]
+    with fails(DataError):
+        read_stream("c4", [put(tmp_path, form.c4([""]))], 4, 5)
+
+
+def test_images_are_read_whole(tmp_path: Path) -> None:
+    drawn = form.images(3, 32)
+    path = put(tmp_path, form.cifar10(drawn, [0, 1, 2]))
+    stream = read_stream("cifar10", [path, path], 99, 4 * 3072 + 5)
+    assert (stream.inputs, stream.starts, stream.length, stream.kinds, stream.lag) == (4, 4, 3072, 256, 3)
+    assert (stream.at(3) == drawn[0].reshape(-1)).all()
+    assert read_stream("cifar10", [path], 99, 1).inputs == 1
+
+
+def test_simple_predictors_by_hand(tmp_path: Path) -> None:
+    path = put(tmp_path, form.c4(["ab" * 400]))
+    stream = read_stream("c4", [path], 50, 10_000)
+    order0, order1 = simple_bits(stream, stream)
+    counts = np.bincount(stream.symbols, minlength=257) + 1.0
+    expected = -np.log2(counts / counts.sum())[stream.symbols].sum() / 800
+    assert order0 == pytest.approx(expected, rel=1e-6) and 1 < order0 < 1.6
+    # Certain but for the first byte of each input and the end.
+    assert order1 < 0.2

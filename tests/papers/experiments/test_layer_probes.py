@@ -2,20 +2,18 @@
 
 import shutil
 from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-
 from bigbird_dna.baselines.kmers import PROBE_PENALTIES, fit_probe
 from bigbird_dna.config import EncoderConfig, load_config
-from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import layer_means
 from bigbird_dna.papers.experiments.layer_probes import probe_promoters
 from tests.cli.command import Run
 from tests.papers.comparators.planted import write_language_model
+
 
 CPU = torch.device("cpu")
 
@@ -42,7 +40,17 @@ def test_vectors_of_every_layer_are_those_of_an_encoder_that_ends_there(extra: i
     again = layer_means(encoder, rows[::-1], pad_id=0, batch_size=1, device=CPU)
     np.testing.assert_array_equal(again[::-1], found)
     assert not any(module._forward_hooks for module in encoder.modules())
-    assert layer_means(encoder, [], pad_id=0, batch_size=1, device=CPU).shape == (0, 4, 16)
+    # And besides them means over parts of the tokens.
+    parts = np.array([[3, 11], [6, 7], [0, 33], [8, 9]])
+    both = layer_means(encoder, rows, pad_id=0, batch_size=2, device=CPU, parts=parts)
+    np.testing.assert_array_equal(both[..., :16], found)
+    for row, (first, last), vector in zip(rows, parts.tolist(), both[:, -1, 16:], strict=True):
+        with torch.inference_mode():
+            hidden = encoder(torch.from_numpy(row.astype(np.int64))[None])[0]
+        np.testing.assert_allclose(vector, hidden[first:last].mean(0), atol=1e-5)
+    for given, width in ((None, 16), (np.empty((0, 2), np.int64), 32)):
+        empty = layer_means(encoder, [], pad_id=0, batch_size=1, device=CPU, parts=given)
+        assert empty.shape == (0, 4, width)
 
 
 def test_a_probe_finds_the_direction_whatever_the_scale_of_the_vectors() -> None:
@@ -75,19 +83,9 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_language_model(tmp_path_factory.mktemp("probe") / "model", seed=3)
 
 
-def probed(
-    path: Path, model: Path, output: Path, *, seed: int = 1, negatives: str = "genomic"
-) -> pd.DataFrame:
-    config = load_config(path, ["promoters.evaluation.baseline_kmer=3"])
-    probe_promoters(
-        config,
-        "genomic",
-        windows=config.paths.windows,
-        reference=Reference(config.paths.reference),
-        model=model,
-        random_seed=seed,
-        output=output,
-    )
+def probed(path: Path, model: Path, output: Path, seed: int = 1) -> pd.DataFrame:
+    sets = ["promoters.evaluation.baseline_kmer=3", "example_scan.negative_set=genomic"]
+    probe_promoters(load_config(path, sets), model, output, random_seed=seed)
     return pd.read_csv(output / "probes.tsv", sep="\t")
 
 

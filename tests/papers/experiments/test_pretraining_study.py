@@ -1,6 +1,5 @@
 """The report of a study: which models it compares, what it computes, and what it says in words."""
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,34 +12,27 @@ import pytest
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.papers.experiments.comparing import ArmModel
 from bigbird_dna.papers.experiments.layer_probes import Probed, probe_report
-from bigbird_dna.papers.experiments.pretraining_study import study_report
-from bigbird_dna.papers.experiments.trained_models import read_models
-from tests.golden.messages import fails
-from tests.papers.experiments.studies import toy_labels, write, write_model, write_predictions, write_study
+from bigbird_dna.papers.experiments.pretraining_study import PretrainingStudy, study_report
+from tests.golden.messages import fails, message
+from tests.papers.experiments.studies import toy_labels, write_model, write_predictions, write_study
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[ArmModel]:
     """Pretrained weights gain much with few examples, and nothing with all of them."""
     return write_study(tmp_path_factory.mktemp("study"), {0.05: 0.6, 1.0: 0.0}, longer=True)
 
 
 @pytest.fixture(scope="module")
-def report(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(models: list[ArmModel], tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("report")
     study_report(models[::-1], output)
     return output
 
 
-def test_nothing_is_written_into_a_model(models: list[Path]) -> None:
-    before = sorted(models[0].iterdir())
-    with fails(UsageError, str(models[0])):
-        study_report(models, models[0] / "report")
-    assert sorted(models[0].iterdir()) == before
-
-
-def test_a_row_for_each_share_and_start(report: Path, models: list[Path]) -> None:
+def test_a_row_for_each_share_and_start(report: Path, models: list[ArmModel]) -> None:
     table = pd.read_csv(report / "study.tsv", sep="\t")
     places = [*table[["share", "start", "steps", "seeds", "examples"]].itertuples(index=False, name=None)]
     starts = (("pretrained", 300), ("random", 300), ("random_long", 600))
@@ -48,8 +40,8 @@ def test_a_row_for_each_share_and_start(report: Path, models: list[Path]) -> Non
     own = {(0.05, "random"): "random-300-0.05", (1.0, "random_long"): "random-600-1"}
     for (share, start), name in own.items():
         areas = []
-        for path in [path for path in models if path.parent.name.startswith(f"{name}-")]:
-            rows = pd.read_parquet(path / "predictions.parquet")
+        for one in [one for one in models if one.path.parent.name.startswith(f"{name}-")]:
+            rows = pd.read_parquet(one.predictions)
             areas.append(auroc(rows["label"], rows["probability"]).value)
         (row,) = table[(table["share"] == share) & (table["start"] == start)].to_dict("records")
         expected = (np.mean(areas), min(areas), max(areas))
@@ -67,123 +59,98 @@ def test_a_row_for_each_share_and_start(report: Path, models: list[Path]) -> Non
 
 
 def test_what_it_says_is_what_the_table_has(report: Path) -> None:
-    first, few, whole = (report / "study.txt").read_text().splitlines()
-    assert first == (
-        "Promoters: pretrained weights do better at 5 % of the examples; at 100 % no difference is seen."
-    )
-    table = pd.read_csv(report / "study.tsv", sep="\t").set_index(["share", "start"])
-    gain = table.loc[(0.05, "random")]
-    assert few.startswith(
-        f"At 5 % of the examples (50 promoters) pretrained weights reach an AUROC of "
-        f"{table.loc[(0.05, 'pretrained'), 'auroc']:.3f} on the test windows, random ones "
-        f"{gain['auroc']:.3f}: a gain of {gain['gain']:.3f} [{gain['gain_low']:.3f}, "
-        f"{gain['gain_high']:.3f}] over three seeds."
-    )
-    assert "On validation data they are after 200 steps where random ones end after 300." in few
-    assert "trained for 600 steps instead of 300 reach " in few
-    assert re.search(r"no gain is seen over three seeds: the interval of the difference, .* holds 0\.", whole)
+    text = (report / "study.txt").read_text()
+    by = pd.read_csv(report / "study.tsv", sep="\t").set_index(["share", "start"])["auroc"]
+    gain = pd.read_csv(report / "study.tsv", sep="\t").set_index(["share", "start"]).loc[(0.05, "random")]
+    figures = [by[0.05, "pretrained"], *gain[["auroc", "gain", "gain_low", "gain_high"]]]
+    for sentence in text.splitlines():
+        message(sentence)
+    assert all(f"{value:.3f}" in text.splitlines()[1] for value in figures)
+
+
+def write_benchmarks(home: Path, seconds: dict[str, object], column: str = "cpu_time") -> Path:
+    home.mkdir(exist_ok=True)
+    for name, value in seconds.items():
+        (home / f"{name}.tsv").write_text(f"s\t{column}\n1\t{value}\n")
+    return home
 
 
 def test_a_loss_is_called_one_and_times_are_said(tmp_path: Path) -> None:
     found = write_study(tmp_path / "m", {0.2: -1.0, 1.0: -1.0}, longer=True)
     pretrained = tmp_path / "pretrained"
     pretrained.mkdir()
-    (pretrained / "training.jsonl").write_text(
-        "".join(json.dumps({"step": step, "loss": 2, "seconds": 100.0 * step}) + "\n" for step in (10, 20))
-    )
-    benchmarks = tmp_path / "benchmarks"
-    benchmarks.mkdir()
-    jobs = {f"arm-{'-'.join(path.parts[-4:-1])}": 600 for path in found} | {"pretrain": 3000}
-    for name, seconds in jobs.items():
-        (benchmarks / f"{name}.tsv").write_text(f"s\tcpu_time\n1\t{seconds}\n")
-    made = study_report(found, tmp_path / "report", pretrained=pretrained, benchmarks=benchmarks)
-    said = made
-    assert said.pop() == (
-        "Pretraining took 50 minutes, fine-tuning 10 minutes: 60 minutes in all, against 10 minutes of "
-        "random weights that were trained for longer, in the time of processors, of whole jobs."
-    )
-    assert said[0] == "Promoters: random weights do better at 20 % and 100 %."
-    assert re.search(r"a loss of 0\.\d+ over three seeds \(a gain of −0\.\d+ \[−0", said[1])
-    assert said[-1].startswith(
-        "Pretraining took 33 minutes, fine-tuning 10 minutes: 43 minutes in all, against 20 minutes of random"
-    )
+    (pretrained / "training.jsonl").write_text('{"step": 20, "loss": 2, "seconds": 2000.0}\n')
+    jobs = {f"arm-{'-'.join(one.path.parts[-4:-1])}": 600 for one in found} | {"pretrain": 3000}
+    benchmarks = write_benchmarks(tmp_path / "benchmarks", jobs)
+    with fails(UsageError, str(found[0].path)):
+        study_report(found, found[0].path / "report")
+    for sentence in study_report(found, tmp_path / "report", pretrained=pretrained, benchmarks=benchmarks):
+        message(sentence)
     table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
     assert table["pretraining_minutes"].dropna().tolist() == pytest.approx([100 / 3] * 2, abs=1e-3)
 
 
 def test_a_job_that_was_not_measured_is_not_spoken_of(tmp_path: Path) -> None:
     found = write_study(tmp_path / "m", {1.0: 0.0}, seeds=2)
-    benchmarks = tmp_path / "benchmarks"
-    benchmarks.mkdir()
-    (benchmarks / "pretrain.tsv").write_text("s\tcpu_time\n1\tNA\n")
-    said = study_report(found, tmp_path / "report", benchmarks=benchmarks)
-    assert not any("Pretraining took" in sentence for sentence in said)
-    (benchmarks / "pretrain.tsv").write_text("s\n1\n")
+    benchmarks = write_benchmarks(tmp_path / "benchmarks", {"pretrain": "NA"})
+    message("\n".join(study_report(found, tmp_path / "report", benchmarks=benchmarks)))
+    write_benchmarks(benchmarks, {"pretrain": 1}, "other")
     with fails(DataError, benchmarks / "pretrain.tsv", "'cpu_time'"):
         study_report(found, tmp_path / "report", benchmarks=benchmarks)
 
 
-def test_nothing_at_all_is_said_plainly(tmp_path: Path) -> None:
-    said = study_report(write_study(tmp_path / "m", {1.0: 0.0}, seeds=1), tmp_path / "report")
-    assert said[0] == "Promoters: no gain is seen at 100 % of the examples."
-    assert "with one seed, over the test data alone: the interval" in said[1]
-
-
-def test_starts_without_a_seed_in_common_have_no_interval(tmp_path: Path) -> None:
+def test_what_cannot_be_said_is_said_plainly(tmp_path: Path) -> None:
+    """Of one seed the interval is over test data alone; of starts without a common seed there is none."""
+    one = write_study(tmp_path / "m", {1.0: 0.0}, seeds=1)
     pair = [write_model(tmp_path / s, start=s, seed=n) for n, s in enumerate(("pretrained", "random"))]
-    said = study_report(pair, tmp_path / "report")
-    assert said[0] == "Promoters: there are no models of both starts to compare."
-    assert "they have no seed in common" in said[1]
+    for models in (one, pair):
+        message("\n".join(study_report(models, tmp_path / "report")))
+
+
+def of_tracks(home: Path, gains: dict[float, float], tracks: int, seeds: int = 3) -> Any:
+    """Models of chromatin, the labels (60, T), and a report of them, as sentences and a table."""
+    found = write_study(home / "m", gains, task="chromatin", tracks=tracks, seeds=seeds)
+    labels = toy_labels(tracks)
+
+    def report(**options: Any) -> tuple[list[str], pd.DataFrame]:
+        PackedLabels.from_dense(labels).save(home / "labels.npz")
+        said = study_report(found, home / "report", labels=home / "labels.npz", **options)
+        return said, pd.read_csv(home / "report/study.tsv", sep="\t")
+
+    return found, labels, report
 
 
 def test_chromatin_is_judged_by_its_median_track(tmp_path: Path) -> None:
-    found = write_study(tmp_path / "m", {0.2: 1.5}, task="chromatin", tracks=6)
-    labels = toy_labels(6)
-    PackedLabels.from_dense(labels).save(tmp_path / "labels.npz")
-    study_report(found, tmp_path / "report", labels=tmp_path / "labels.npz")
-    table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
-    assert table["task"].tolist() == ["chromatin"] * 2 and table["gain_low"].iloc[1] > 0
-    assert table["auroc"].iloc[0] == pytest.approx(_median(found, labels, range(6)), abs=1e-6)
-    assert "in the median over the tracks" in (tmp_path / "report/study.txt").read_text()
-    np.save(found[0].parent / "predictions.npy", np.zeros((7, 6), np.float32))
+    """In which tracks with few positives have no part."""
+    found, labels, report = of_tracks(tmp_path, {0.2: 1.5}, tracks=8)
+    labels[1:, :2] = 0  # one positive
+    for least, counting in ((1, range(8)), (2, range(2, 8))):
+        said, table = report(min_positives=least)
+        assert table["task"].tolist() == ["chromatin"] * 2
+        assert table["auroc"].iloc[0] == pytest.approx(_median(found, labels, counting), abs=1e-6)
+    assert table["gain_low"].iloc[1] > 0
+    message(said[1])
+    with fails(DataError, tmp_path / "labels.npz", "61"):
+        report(min_positives=61)
+    np.save(found[0].predictions, np.zeros((7, 8), np.float32))
     with fails(DataError):
-        study_report(found, tmp_path / "report", labels=tmp_path / "labels.npz")
+        report()
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_of_few_tracks_there_is_no_verdict(tmp_path: Path, seeds: int) -> None:
     """A single track has one median, however often it is drawn."""
-    found = write_study(tmp_path / "m", {0.2: 1.5, 1.0: 1.5}, task="chromatin", tracks=1, seeds=seeds)
-    PackedLabels.from_dense(toy_labels(1)).save(tmp_path / "labels.npz")
-    said = study_report(found, tmp_path / "report", labels=tmp_path / "labels.npz")
-    table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
+    _, _, report = of_tracks(tmp_path, {0.2: 1.5, 1.0: 1.5}, tracks=1, seeds=seeds)
+    said, table = report()
     assert table["gain"].iloc[1] > 0 and table[["gain_low", "gain_high"]].isna().all(axis=None)
-    assert said[0] == (
-        "Chromatin: the test tracks are too few, or too much alike, for an interval of the difference, so "
-        "nothing is said of a gain."
-    )
-    assert "without an interval." in said[1] and "a gain of" not in " ".join(said[1:])
+    message("\n".join(said))
 
 
-def test_tracks_with_few_positives_have_no_part_in_the_median(tmp_path: Path) -> None:
-    found = write_study(tmp_path / "m", {0.2: 1.5}, task="chromatin", tracks=8)
-    labels = toy_labels(8)
-    labels[1:, :2] = 0  # one positive
-    PackedLabels.from_dense(labels).save(tmp_path / "labels.npz")
-    options = {"labels": tmp_path / "labels.npz"}
-    for least, counting in ((1, range(8)), (2, range(2, 8))):
-        study_report(found, tmp_path / "report", min_positives=least, **options)
-        table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
-        assert table["auroc"].iloc[0] == pytest.approx(_median(found, labels, counting), abs=1e-6)
-    with fails(DataError, tmp_path / "labels.npz", "61"):
-        study_report(found, tmp_path / "report", min_positives=61, **options)
-
-
-def _median(found: list[Path], labels: np.ndarray, tracks: Iterable[int]) -> float:
+def _median(found: list[ArmModel], labels: np.ndarray, tracks: Iterable[int]) -> float:
     """Of the pretrained models, the mean over seeds; every second model is one."""
     medians = []
-    for path in found[::2]:
-        scores = np.load(path.parent / "predictions.npy")
+    for one in found[::2]:
+        scores = np.load(one.predictions)
         areas = [auroc(labels[:, t], scores[:, t]).value for t in tracks]
         medians.append(np.nanmedian(areas))
     return float(np.mean(medians))
@@ -192,54 +159,41 @@ def _median(found: list[Path], labels: np.ndarray, tracks: Iterable[int]) -> flo
 def test_curves_without_a_step_in_common_have_no_legend(tmp_path: Path) -> None:
     """Matplotlib would warn of an empty one."""
     found = [write_model(tmp_path / str(seed), seed=seed) for seed in (1, 2)]
-    log = found[1] / "training.jsonl"
+    log = found[1].path / "training.jsonl"
     log.write_text(re.sub(r'"step": (\d+)(?=, "eval)', lambda m: f'"step": {int(m[1]) + 5}', log.read_text()))
     study_report(found, tmp_path / "report")
     assert (tmp_path / "report/study_steps.svg").is_file()
 
 
 @pytest.mark.parametrize(
-    ("other", "named"),
+    ("others", "named"),
     [
-        ({}, "one"),
-        ({"seed": 2, "changed": {"windows": {"upstream": 9}}}, "promoters.windows.upstream 9"),
-        ({"seed": 2, "steps": 400}, "400"),
-        ({"start": "random", "steps": 200}, "200"),
+        ([{}], "one"),
+        ([{"seed": 2, "changed": {"windows": {"upstream": 9}}}], "promoters.windows.upstream 9"),
+        ([{"seed": 2, "steps": 200}], "200"),
+        ([{"start": "random", "steps": 200}], "200"),
+        ([{"seed": 2, "weights": "1" * 64}], "one"),
+        ([{"start": "random", "steps": steps, "seed": steps} for steps in (500, 600)], "600"),
     ],
-    ids=["twice", "another-window", "more-steps", "fewer-steps"],
 )
-def test_what_cannot_be_compared(tmp_path: Path, other: dict[str, Any], named: str) -> None:
-    pair = [write_model(tmp_path / "one"), write_model(tmp_path / "other", **other)]
-    with fails(DataError, pair[1], named):
-        read_models(pair)
+def test_what_cannot_be_compared(tmp_path: Path, others: list[dict[str, Any]], named: str) -> None:
+    models = [write_model(tmp_path / "one")]
+    models += [write_model(tmp_path / f"other-{n}", **other) for n, other in enumerate(others)]
+    with fails(DataError, models[-1].path, named):
+        study_report(models, tmp_path / "report")
 
 
-def test_another_pretraining_and_two_lengths_of_longer(tmp_path: Path) -> None:
-    pair = [write_model(tmp_path / "one"), write_model(tmp_path / "other", seed=2)]
-    values = json.loads((pair[1] / "provenance.json").read_text())
-    write(pair[1] / "provenance.json", values | {"pretrained_sha256": "1" * 64})
-    with fails(DataError):
-        read_models(pair)
-    three = [pair[0]]
-    three += [write_model(tmp_path / f"{n}", start="random", steps=n, seed=n) for n in (500, 600)]
-    with fails(DataError):
-        read_models(three)
-
-
-def test_what_is_made_twice_is_the_same(models: list[Path], tmp_path: Path) -> None:
-    names = {"study.tsv", "study.svg", "study_steps.svg", "study.txt"}
-    made = [study_report(models[:9], tmp_path / name) for name in ("report", "again")]
-    assert "pretrained weights do better at 5 %" in made[0][0]
-    assert all(
-        (tmp_path / "again" / name).read_bytes() == (tmp_path / "report" / name).read_bytes()
-        for name in names
-    )
+def test_what_is_made_twice_is_the_same(models: list[ArmModel], tmp_path: Path) -> None:
+    for name in ("report", "again"):
+        study_report(models[:9], tmp_path / name)
+    for name in PretrainingStudy.files:
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "report" / name).read_bytes()
 
 
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        *(("config.json", '{"task": "pretraining"}'), ("config.json", "[]"), ("provenance.json", "{}")),
+        ("provenance.json", "{}"),
         ("metrics.json", '{"training": {"steps": 3}}'),
         ("training.jsonl", '{"step": 1, "loss": 1}\n'),
         ("predictions.parquet", None),
@@ -247,11 +201,11 @@ def test_what_is_made_twice_is_the_same(models: list[Path], tmp_path: Path) -> N
 )
 def test_damaged_models(tmp_path: Path, file: str, content: str | None) -> None:
     model = write_model(tmp_path / "model")
-    (model / file).unlink()
+    (model.path / file).unlink()
     if content is not None:
-        (model / file).write_text(content)
-    for wrong in (model, tmp_path / "gone"):
-        with fails(DataError, wrong):
+        (model.path / file).write_text(content)
+    for wrong in (model, model._replace(path=tmp_path / "gone"), model._replace(seed=9)):
+        with fails(DataError, wrong.path if wrong.seed < 9 else model.path):
             study_report([wrong], tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
@@ -261,8 +215,8 @@ def test_other_windows_are_not_compared(tmp_path: Path) -> None:
     with fails(DataError):
         study_report(pair, tmp_path / "report")
     labels = np.ones(600, int)
-    for path in pair:
-        write_predictions(path / "predictions.parquet", labels, np.full(600, 0.5))
+    for one in pair:
+        write_predictions(one.predictions, labels, np.full(600, 0.5))
     with fails(DataError):
         study_report(pair, tmp_path / "report")
 
