@@ -2,20 +2,22 @@
 windows."""
 
 from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self, get_args
+
 import numpy as np
 from numpy.typing import NDArray
+
+from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, blocks
 from bigbird_dna.calibration.maps import fit_line
 from bigbird_dna.config import PRETRAINED, OptimizerConfig, TrainingConfig
 from bigbird_dna.config.experiments import NetworkComparator as NetworkName
 from bigbird_dna.errors import check_import
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, get_args
-from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, blocks
-
 
 # Axes: N windows, T labels of each: its tracks, or one of promoters.
 

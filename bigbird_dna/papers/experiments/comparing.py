@@ -29,7 +29,7 @@ from bigbird_dna.metrics.resampling import (
 from bigbird_dna.reporting.arrays import open_array, open_predictions
 from bigbird_dna.reporting.track_array import TrackArray
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks
-from bigbird_dna.reporting.training_log import LogCurve, TrainingCurves, read_training_log
+from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
 
 if TYPE_CHECKING:
     from bigbird_dna.papers.experiments.experiment import ArmJob

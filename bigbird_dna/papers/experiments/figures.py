@@ -1,10 +1,13 @@
 """The experiments' tables as figures: a panel a facet, a colour an arm, with intervals and seeds."""
 
 from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
 import numpy as np
+
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM
 from bigbird_dna.data.predictions import SPLIT
 from bigbird_dna.papers.experiments.ablation_files import AblationResult, ByMechanism
@@ -20,11 +23,11 @@ from bigbird_dna.reporting.result import (
     save_figure,
     show_text,
 )
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 from bigbird_dna.papers.experiments.comparing import FINE_TUNED, PROBED, StudyArm, mean_curve
-
 
 LOOKS = {
     PRETRAINED: ("pretrained weights", BLUE, "o"),

@@ -8,11 +8,15 @@ processors: what else the machine does counts little. On a GPU it is the clock's
 import gc
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
+
 from bigbird_dna.config import (
     Config,
     EncoderConfig,
@@ -38,23 +42,18 @@ from bigbird_dna.papers.comparators.fitting import PromoterData, TrackData, fit_
 from bigbird_dna.papers.experiments.ablation_arms import steps_in_time
 from bigbird_dna.papers.experiments.ablation_files import FORMAT
 from bigbird_dna.papers.experiments.byte_lm_training import BytesTask
+from bigbird_dna.papers.experiments.comparing import pretraining_seconds
 from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan
 from bigbird_dna.papers.experiments.long_range_training import SequenceTask
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.pretraining.sampling import HeldOut
+from bigbird_dna.pretraining.task import PretrainingObjective, PretrainingTask
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.distributed import World, autocast
 from bigbird_dna.training.log import begin_memory_peak, chosen_kernels, memory_peak
-from bigbird_dna.training.loop import make_optimizer
+from bigbird_dna.training.loop import Batch, backward, make_optimizer, prefetched
 from bigbird_dna.training.task import Task, train
-from collections.abc import Sequence
-from torch import nn
-from bigbird_dna.papers.experiments.comparing import pretraining_seconds
-from bigbird_dna.pretraining.task import PretrainingObjective, PretrainingTask
-from bigbird_dna.training.batches import Batch
-from bigbird_dna.training.loop import backward, prefetched
-
 
 ARM = "arm.json"
 _FEWEST, _MOST, _SECONDS = 3, 30, 2.0  # steps that are measured: so many, or as many as this time has

@@ -2,10 +2,12 @@
 
 import shutil
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+
 from bigbird_dna.baselines.kmers import PROBE_PENALTIES, fit_probe
 from bigbird_dna.config import EncoderConfig, load_config
 from bigbird_dna.model.encoder import Encoder
@@ -13,7 +15,6 @@ from bigbird_dna.model.model import layer_means
 from bigbird_dna.papers.experiments.layer_probes import probe_promoters
 from tests.cli.command import Run
 from tests.papers.comparators.planted import write_language_model
-
 
 CPU = torch.device("cpu")
 
