@@ -22,7 +22,7 @@ from bigbird_dna.genome.sources.inputs import (
     locate,
     own_files,
 )
-from tests.faults.downloads import bgzip, tar
+from tests.faults.server import bgzip, tar
 from tests.golden.messages import fails, message
 from tests.toys import written
 
