@@ -40,8 +40,7 @@ from bigbird_dna.training.distributed import world
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.nlp.conftest import Write
-from tests.nlp.tiny import SUMMARIES, done, figures, mistake, read_lines, write_lines
+from tests.nlp.conftest import SUMMARIES, Write, done, figures, mistake, read_lines, write_lines
 
 
 def write_facts(write: Write, **changes: Any) -> Path:
