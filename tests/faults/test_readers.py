@@ -4,6 +4,7 @@ import gzip
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -51,9 +52,7 @@ VARIANT = "c\t5\t.\tA\tC\t.\t.\t."
 BYTES = {
     "flat x.gb": [gzip.compress(formats.GENBANK.encode(), mtime=0)[:-20]],
     "read_peaks x.bed": [gzip.compress(b"chr1\t5\t9\n" * 1000, mtime=0)[:-20], b"\x87\xff\x00\x10"],
-    "scan_vcf x.vcf": [
-        gzip.compress(formats.vcf_text("c\t5\t.\tA\tC\t.\t.\t.").encode() * 1000, mtime=0)[:-20]
-    ],
+    "scan_vcf x.vcf": [gzip.compress(formats.vcf_text(*[VARIANT] * 1000).encode(), mtime=0)[:-20]],
     "chain x.chain": [gzip.compress(formats.CHAIN.encode(), mtime=0)[:-12], b"\x00\x01\x02\x03"],
     "read_sources sources.yaml": [b"\xff\xfe"],
 }
@@ -65,7 +64,7 @@ def expanded(text: str) -> str:
     return re.sub(r"\{([^{}]+)\*(\d+)\}", lambda found: found[1] * int(found[2]), text)
 
 
-def content(entry: str | list[str]) -> bytes:
+def content(entry: str | list[Any]) -> bytes:
     """A faulty file as the table has it."""
     if isinstance(entry, str):
         return expanded(entry).encode()
