@@ -23,6 +23,7 @@ from bigbird_dna.papers.nlp.generated import CHAINS, generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
+from tests.fuzz.reader import stored
 from tests.golden.messages import fails
 from tests.nlp.conftest import ETC, ITC, QUESTIONS, Write, done, figures, mistake, read_lines, write_lines
 
@@ -351,51 +352,14 @@ def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(run: Run, t
 # Rows and files of the public data sets become records, or are refused in one sentence
 
 
-HOTPOT: dict[str, Any] = {
-    "_id": "5a8b",
-    "question": "Who wrote it?",
-    "answer": "Ann Lee",
-    "type": "bridge",
-    "level": "hard",
-    "supporting_facts": [["Book", 1], ["Person", 0], ["Person", 9], ["Nobody", 0]],
-    "context": [
-        ["Book", ["Ann Lee is named first.", " It is by Ann Lee, said Ann Lee."]],
-        ["Person", ["Ann Lee lived."]],
-    ],
-}
-PAGE = "<H1> Page </H1> <P> Bees make honey . </P> <Table> <Tr> <Td> In 1901 </Td> </Tr> </Table>"
-NATURAL: dict[str, Any] = {
-    "example_id": 12,
-    "question_text": "what do bees make",
-    "document_text": PAGE,
-    "long_answer_candidates": [
-        {"start_token": 3, "end_token": 9, "top_level": True},
-        {"start_token": 9, "end_token": 16, "top_level": True},
-        {"start_token": 10, "end_token": 15, "top_level": False},
-    ],
-    "annotations": [
-        {"long_answer": {"start_token": first}, "short_answers": short, "yes_no_answer": verdict}
-        for first, short, verdict in (
-            (3, [{"start_token": 6, "end_token": 7}], "NONE"),
-            (-1, [], "NONE"),
-            (10, [], "YES"),
-        )
-    ],
-}
-TRIVIA: dict[str, Any] = {
-    "QuestionId": "tc_1",
-    "Question": "Which river?",
-    "Answer": {"Value": "Nile", "Aliases": ["The Nile", "Nile"]},
-    "EntityPages": [{"Title": "Egypt", "Filename": "Egypt.txt"}],
-    "SearchResults": [{"Title": "Rivers", "Filename": "1/rivers.txt"}],
-}
-WIKIHOP: dict[str, Any] = {
-    "id": "WH_train_0",
-    "query": "located_in park",
-    "answer": "york",
-    "candidates": ["york", "leeds"],
-    "supports": ["The park lies there .", "York is a city ."],
-}
+def row(form: str) -> Any:
+    """A row of a data set's own file."""
+    values = json.loads(stored(f"public-{form}")[0])
+    rows = values.get("Data", values) if isinstance(values, dict) else values
+    return rows[0] if isinstance(rows, list) else rows
+
+
+HOTPOT, NATURAL, TRIVIA, WIKIHOP = map(row, ("hotpotqa", "natural_questions", "triviaqa", "wikihop"))
 
 
 def read(form: Any, tmp_path: Path, text: str) -> list[QuestionRecord]:
