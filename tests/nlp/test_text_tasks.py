@@ -22,8 +22,7 @@ from bigbird_dna.papers.nlp.config import (
     parse_config,
     read_config,
 )
-from bigbird_dna.papers.nlp.generated import PLACES, SPEAKERS, generate_documents
-from bigbird_dna.papers.nlp.loading import some_of
+from bigbird_dna.papers.nlp.loading import PLACES, SPEAKERS, generate_documents, some_of
 from bigbird_dna.papers.nlp.records import (
     LONGEST_LINE,
     ClassificationRecord,

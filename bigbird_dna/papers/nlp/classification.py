@@ -20,8 +20,7 @@ from bigbird_dna.model.batching import pad, run_rows
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ClassificationSettings
 from bigbird_dna.papers.nlp.config import ClassificationTaskConfig, GeneratedConfig
-from bigbird_dna.papers.nlp.generated import generate_documents
-from bigbird_dna.papers.nlp.loading import column
+from bigbird_dna.papers.nlp.loading import column, generate_documents
 from bigbird_dna.papers.nlp.records import ClassificationRecord, Record
 from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer

@@ -19,7 +19,7 @@ from bigbird_dna.papers.nlp.answers.metrics import (
 )
 from bigbird_dna.papers.nlp.answers.public import public_record, read_public
 from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig, read_config
-from bigbird_dna.papers.nlp.generated import CHAINS, generate_questions
+from bigbird_dna.papers.nlp.loading import CHAINS, generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY

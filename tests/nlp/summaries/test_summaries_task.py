@@ -21,7 +21,7 @@ from bigbird_dna.papers.nlp.config import (
     parse_config,
     read_config,
 )
-from bigbird_dna.papers.nlp.generated import FACTS, MARK, generate_facts
+from bigbird_dna.papers.nlp.loading import FACTS, MARK, generate_facts
 from bigbird_dna.papers.nlp.records import SummaryRecord, read_records
 from bigbird_dna.papers.nlp.summaries.network import SharedSummarizer
 from bigbird_dna.papers.nlp.summaries.pegasus import import_pegasus

@@ -33,7 +33,7 @@ from bigbird_dna.papers.nlp.answers.metrics import ARTICLES, normalized, officia
 from bigbird_dna.papers.nlp.answers.public import public_record, read_public
 from bigbird_dna.papers.nlp.answers.reading import read_answers
 from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig
-from bigbird_dna.papers.nlp.generated import generate_questions
+from bigbird_dna.papers.nlp.loading import generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord, Record
 from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
 from bigbird_dna.training.batches import Batch

@@ -33,9 +33,8 @@ from bigbird_dna.papers.nlp.config import (
     SummariesTrainingConfig,
     SummaryForm,
 )
-from bigbird_dna.papers.nlp.generated import generate_facts
 from bigbird_dna.papers.nlp.initialization import TextStart, check_effect, free_changes, make_text_start
-from bigbird_dna.papers.nlp.loading import column, extra
+from bigbird_dna.papers.nlp.loading import column, extra, generate_facts
 from bigbird_dna.papers.nlp.records import Record, SummaryRecord
 from bigbird_dna.papers.nlp.summaries.network import SummariesSettings, match_tokens
 from bigbird_dna.papers.nlp.summaries.pegasus import MODEL_TYPE, is_pegasus, open_pegasus, read_settings
