@@ -12,6 +12,7 @@ import pytest
 from tests.cli.command import Run
 from tests.faults.nursery import REPOSITORY
 from tests.faults.world import World
+from tests.golden.messages import message
 
 
 def shell(line: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -47,7 +48,7 @@ def test_output_that_goes_nowhere(redirection: str, reason: str, world: World) -
 def test_input_that_is_closed(world: World) -> None:
     result = shell("$BB score-promoters $1 - <&-", world / "models/promoter-genomic")
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == "bigbird-dna: error: standard input is closed\n"
+    message(result.stderr)
 
 
 @pytest.mark.parametrize("redirection", [pytest.param("2>/dev/full", marks=pytest.mark.slow), "<&- >&- 2>&-"])

@@ -206,8 +206,8 @@ def generate_questions(
 
     Questions are names. Sentences tell something, `name is value.` or `name knows other.`, none of them in
     the first third; of as many other names too, at places drawn anew for each document. With one hop the
-    answer is what the name is; with two, what the one is whom the name knows. The sentences on the way support
-    it. Natural Questions, and where there may be no answer, ask one time in four for a name not told of.
+    answer is what the name is; with two, what the one is whom it knows. Sentences on the way support it.
+    Natural Questions, and where there may be no answer, ask one time in four for a name that isn't told of.
     """
     rng = np.random.default_rng((generated.seed, SPLITS.index(split)))
     for _ in range(getattr(generated, split)):
