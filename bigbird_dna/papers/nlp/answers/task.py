@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.papers.nlp.answers.documents import (
-    AnswerNetwork,
     AnswerOutput,
     AnswerReader,
     LongAnswersSettings,
@@ -35,7 +34,7 @@ from bigbird_dna.papers.nlp.answers.reading import read_answers
 from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.loading import generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord, Record
-from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
+from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
 
@@ -354,13 +353,11 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
             return "two candidates to choose from"
         return None
 
-    def predictions(self, by: Predictor, records: Sequence[QuestionRecord], source: Path) -> Lines:
+    def predictions(self, model: Any, records: Any, source: Path, device: Any, batch_size: int) -> Lines:
         """Each record's answer; records without room for their paragraphs are told beforehand."""
-        settings, network = by.model.settings, by.model.network
-        assert isinstance(settings, LongAnswersSettings) and isinstance(network, AnswerNetwork)
-        reader = AnswerReader(by.model.tokenizer, settings, by.model.config.num_global_tokens)
+        reader = AnswerReader(model.tokenizer, model.settings, model.config.num_global_tokens)
         reader.check_room(records, source)
-        yield from read_answers(network, records, reader, by.device, by.batch_size)
+        yield from read_answers(model.network, records, reader, device, batch_size)
 
     def metrics(self, records: Sequence[QuestionRecord], predictions: Sequence[Answer]) -> Metrics:
         """The official metrics of the data set that the section's `form` names."""

@@ -38,8 +38,8 @@ from bigbird_dna.papers.nlp.loading import column, extra, generate_facts
 from bigbird_dna.papers.nlp.records import Record, SummaryRecord
 from bigbird_dna.papers.nlp.summaries.network import SummariesSettings, match_tokens
 from bigbird_dna.papers.nlp.summaries.pegasus import MODEL_TYPE, is_pegasus, open_pegasus, read_settings
-from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Ids, summarize
-from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
+from bigbird_dna.papers.nlp.summaries.search import Ids, summarize
+from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
@@ -279,13 +279,11 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
             return open_pegasus(directory, self.section.start.compatibility, self.section.start.tokenizer)
         return super().open(directory)
 
-    def predictions(self, by: Predictor, records: Sequence[SummaryRecord], source: Path) -> Lines:
-        model, settings, network = by.model, by.model.settings, by.model.network
-        assert isinstance(settings, SummariesSettings) and isinstance(network, BeamDecoder)
-        lengths = _lengths(self.section, model.config.max_length)
+    def predictions(self, model: Any, records: Any, source: Path, device: Any, batch_size: int) -> Lines:
+        settings, tokens = model.settings, _lengths(self.section, model.config.max_length)["document"]
         reader = Reader(model.tokenizer, settings.special, settings.form, self.section.keep)
-        documents = [reader.document(record.document, lengths["document"]) for record in records]
-        found = summarize(network, documents, self.section.search, settings.special, by.device, by.batch_size)
+        documents = [reader.document(record.document, tokens) for record in records]
+        found = summarize(model.network, documents, self.section.search, settings.special, device, batch_size)
         for record, ids in zip(records, found, strict=True):
             yield {"id": record.id, "summary": reader.text(ids)}
 
