@@ -15,6 +15,7 @@ from bigbird_dna.papers.nlp.initialization import learn_tokenizer
 from bigbird_dna.papers.nlp.loading import LIBRARIES
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.cli.command import Run, refused
+from tests.fuzz.reader import stored
 from tests.golden.messages import message
 
 if not all(map(find_spec, LIBRARIES)):  # pip install 'bigbird-dna[nlp]'
@@ -74,33 +75,24 @@ def their_config(tokenizer: JsonTokenizer, **changes: Any) -> Any:
 
 
 @pytest.fixture
-def roberta(tmp_path: Path) -> Callable[..., Path]:
-    """Write a small RoBERTa checkpoint with its tokenizer, as HuggingFace's library does it."""
+def roberta(tmp_path: Path) -> Path:
+    """A small RoBERTa checkpoint with its tokenizer, as HuggingFace's library writes it."""
     import transformers
+    from tokenizers import ByteLevelBPETokenizer
 
-    def make(**settings: Any) -> Path:
-        from tokenizers import ByteLevelBPETokenizer
-
-        directory = tmp_path / "roberta"
-        directory.mkdir()
-        pieces = ByteLevelBPETokenizer()
-        names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-        pieces.train_from_iterator([TEXT] * 3, 330, special_tokens=names, show_progress=False)
-        pieces.save(str(directory / "tokenizer.json"))
-        sizes: dict[str, Any] = {
-            **THEIR_SIZES,
-            **{"vocab_size": pieces.get_vocab_size(), "max_position_embeddings": 130},
-            **{"layer_norm_eps": 1e-5, "type_vocab_size": 1},
-            **{"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
-        }
-        config = transformers.RobertaConfig(**{**sizes, **settings})
-        network = transformers.RobertaForMaskedLM(config)
-        shuffle_weights(network, 32)
-        network.tie_weights()
-        network.save_pretrained(directory)
-        return directory
-
-    return make
+    directory = tmp_path / "roberta"
+    directory.mkdir()
+    pieces = ByteLevelBPETokenizer()
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    pieces.train_from_iterator([TEXT] * 3, 330, special_tokens=names, show_progress=False)
+    pieces.save(str(directory / "tokenizer.json"))
+    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "vocab_size": pieces.get_vocab_size()}
+    sizes: dict[str, Any] = {**THEIR_SIZES, **ids, "layer_norm_eps": 1e-5, "max_position_embeddings": 130}
+    network = transformers.RobertaForMaskedLM(transformers.RobertaConfig(**sizes, type_vocab_size=1))
+    shuffle_weights(network, 32)
+    network.tie_weights()
+    network.save_pretrained(directory)
+    return directory
 
 
 # Tasks of each kind that are learnt in seconds, and the commands that carry them out
@@ -177,3 +169,13 @@ def done(run: Run, config: Path, task: str, *commands: str, more: tuple[object, 
         assert (result.code, result.out) == (0, ""), result.err
     assert result is not None
     return result.err
+
+
+def public_row(form: str) -> Any:
+    """A row of a data set's own file."""
+    values = json.loads(stored(f"public-{form}")[0])
+    rows = values.get("Data", values) if isinstance(values, dict) else values
+    return rows[0] if isinstance(rows, list) else rows
+
+
+HOTPOT, NATURAL, TRIVIA, WIKIHOP = map(public_row, ("hotpotqa", "natural_questions", "triviaqa", "wikihop"))

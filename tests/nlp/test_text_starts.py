@@ -1,7 +1,7 @@
 """What trainings on text begin with gives what HuggingFace's models of the same weights give."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -68,19 +68,18 @@ def own_model(tmp_path: Path, tokenizer: JsonTokenizer, config: EncoderConfig) -
 
 @pytest.mark.parametrize("attention", ["bigbird", "full"])
 def test_roberta_becomes_a_bigbird_with_the_logits_of_theirs(
-    roberta: Callable[..., Path], tmp_path: Path, attention: str
+    roberta: Path, tmp_path: Path, attention: str
 ) -> None:
-    directory = roberta()
     if attention == "full":  # it is RoBERTa itself, where that has positions
-        theirs, tokens = transformers.RobertaForMaskedLM.from_pretrained(directory).eval(), 128
-        start = made({"model": str(directory)}, max_length=512, attention="full")
+        theirs, tokens = transformers.RobertaForMaskedLM.from_pretrained(roberta).eval(), 128
+        start = made({"model": str(roberta)}, max_length=512, attention="full")
         table = start.weights["encoder.embeddings.position.weight"]
         assert torch.equal(table[:128], table[128:256]) and len(table) == 512
     else:
         (tmp_path / "theirs").mkdir()
-        write_bigbird(directory, tmp_path / "theirs", 1024)
+        write_bigbird(roberta, tmp_path / "theirs", 1024)
         theirs, tokens = transformers.BigBirdForMaskedLM.from_pretrained(tmp_path / "theirs").eval(), 1024
-        start = made({"model": str(directory), "compatibility": "huggingface"}, max_length=1024)
+        start = made({"model": str(roberta), "compatibility": "huggingface"}, max_length=1024)
         assert start.config.compatibility == "huggingface" and start.config.max_length == 1024
     ids = drawn(theirs.config.vocab_size, tokens)
     with torch.inference_mode():
@@ -89,12 +88,11 @@ def test_roberta_becomes_a_bigbird_with_the_logits_of_theirs(
     assert expected.std() > 0.5  # the comparison says something
 
 
-def test_robertas_pieces_are_its_tokenizers(roberta: Callable[..., Path]) -> None:
+def test_robertas_pieces_are_its_tokenizers(roberta: Path) -> None:
     from tokenizers import Tokenizer
 
-    directory = roberta()
-    start = made({"model": str(directory)}, max_length=512)
-    theirs = Tokenizer.from_file(str(directory / "tokenizer.json")).encode(TEXT, add_special_tokens=False)
+    start = made({"model": str(roberta)}, max_length=512)
+    theirs = Tokenizer.from_file(str(roberta / "tokenizer.json")).encode(TEXT, add_special_tokens=False)
     assert start.tokenizer.encode(TEXT).tolist() == theirs.ids
     assert [start.tokenizer.pieces[index] for index in start.tokenizer.specials] == [
         *("<pad>", "<unk>", "<s>", "</s>", "<mask>")
@@ -163,7 +161,7 @@ def test_keys_without_an_effect_are_refused(
         encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary)
         start = {**start, "model": own_model(tmp_path, text_tokenizer, encoder)}
     if model == "theirs":
-        start = {**start, "model": str(request.getfixturevalue("roberta")())}
+        start = {**start, "model": str(request.getfixturevalue("roberta"))}
     with fails(ConfigError, f"start.{key} {start[key]}"):
         made(start, max_length=512)
 
@@ -207,14 +205,11 @@ def test_random_weights_learn_a_tokenizer_that_gives_every_text_back() -> None:
     ],
     ids=["type", "no id", "no position"],
 )
-def test_faulty_checkpoints_are_told(
-    roberta: Callable[..., Path], change: dict[str, object], named: object
-) -> None:
-    directory = roberta()
-    values = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps({**values, **change}))
-    with fails(ModelError, directory, named) as caught:
-        made({"model": str(directory)}, max_length=512)
+def test_faulty_checkpoints_are_told(roberta: Path, change: dict[str, object], named: object) -> None:
+    values = json.loads((roberta / "config.json").read_text())
+    (roberta / "config.json").write_text(json.dumps({**values, **change}))
+    with fails(ModelError, roberta, named) as caught:
+        made({"model": str(roberta)}, max_length=512)
     assert "\n" not in str(caught.value)
 
 

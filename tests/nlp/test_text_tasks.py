@@ -14,6 +14,7 @@ import torch
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.directory import load
+from bigbird_dna.papers.nlp.answers.public import read_public
 from bigbird_dna.papers.nlp.classification import class_metrics, score_metrics, text_rows
 from bigbird_dna.papers.nlp.config import (
     GeneratedConfig,
@@ -40,6 +41,7 @@ from tests.nlp.conftest import (
     FAR,
     QUESTIONS,
     SUMMARIES,
+    WIKIHOP,
     Write,
     done,
     figures,
@@ -175,9 +177,16 @@ def test_generated_classes_follow_from_two_facts_out_of_reach() -> None:
     assert set(counts.values()) == {10} and len(counts) == 4
 
 
+SUMMARY = {"document": "d", "summary": "s"}
+
+
 @pytest.mark.parametrize(
     ("row", "record"),
     [
+        ({"document": "d", "summary": "s", "id": "7"}, SUMMARY),  # XSum
+        ({"article": "d", "abstract": "s"}, SUMMARY),  # arXiv, PubMed
+        ({"description": "d", "abstract": "s"}, SUMMARY),  # BigPatent
+        ({"article": "d", "highlights": "s", "id": "7"}, SUMMARY),  # CNN/DailyMail
         ({"text": "a", "label": 1}, {"text": "a", "label": "1"}),
         ({"sentence": "a", "label": 0, "idx": 3}, {"text": "a", "label": "0"}),
         ({"sentence": "a", "label": -1, "idx": 3}, {"text": "a"}),
@@ -188,7 +197,12 @@ def test_generated_classes_follow_from_two_facts_out_of_reach() -> None:
 )
 def test_rows_of_public_data_sets_become_records(row: dict[str, Any], record: dict[str, Any]) -> None:
     config = read_config(REPOSITORY / "workflow/config/nlp.yaml")
-    assert find_task(config, "imdb").record(row) == record
+    task = find_task(config, "xsum" if record is SUMMARY else "imdb")
+    assert task.record(row) == record
+    if record is SUMMARY:
+        assert task.record({key: " " if value == "s" else value for key, value in row.items()}) is None
+        with fails(DataError):
+            task.record({key: value for key, value in row.items() if value != "s"})
 
 
 def test_what_is_watched_of_a_sorted_file_has_all_classes() -> None:
@@ -269,70 +283,64 @@ def task_of(kind: Kind, **data: Any) -> TextTask[Any, Any, Any]:
     return find_task(parse_config({"tasks": {"a": {"kind": kind, "data": data}}}), "a")
 
 
-def test_records_come_back_with_their_lines_for_names_and_from_gzip_too(tmp_path: Path) -> None:
-    plain = tmp_path / "a.jsonl"
-    plain.write_text('{"text": "one"}\n\n{"id": "x", "text": "zwei ü"}\n')
-    packed = tmp_path / "b.jsonl"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    expected = [TextRecord(id="1", text="one"), TextRecord(id="x", text="zwei ü")]
-    assert [*read_records(plain, TextRecord)] == [*read_records(packed, TextRecord)] == expected
-
-
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        (b"", ""),
-        (b"\n\n", ""),
-        (b'{"text": "a"}\n{"text": ', "line 2"),
-        (b'{"text": "a"}\n[1]\n', "line 2"),
-        (b'{"text": "a", "text": "b"}\n', "line 1: not JSON: key 'text'"),
-        (b'{"text": "a", "lable": "b"}\n', "line 1: unknown key 'lable'"),
-        (b'{"label": "b"}\n', "line 1: text"),
-        (b'{"text": 5}\n', "line 1: text"),
-        (b'{"text": ""}\n', "line 1: text"),
-        (b'{"text": "a", "score": NaN}\n', "line 1: not JSON: NaN"),
-        (b'{"text": "\xff"}\n', "line 1"),
-        (b"x" * (LONGEST_LINE + 1), "line 1"),
-        (gzip.compress(b'{"text": "a"}\n' * 1000)[:-20], ""),
-        (None, ""),
-    ],
-    ids=[
-        *("empty", "blank", "broken off", "no object", "key twice", "unknown key", "no text", "no string"),
-        *("short", "nan", "no utf-8", "too long", "broken gzip", "no file"),
-    ],
-)
-def test_a_faulty_file_is_told_by_line_and_key(tmp_path: Path, content: bytes | None, named: str) -> None:
-    path = tmp_path / "a.jsonl"
-    if content is not None:
-        path.write_bytes(content)
-    with fails(DataError, path, named) as caught:
-        [*read_records(path, ClassificationRecord)]
-    assert "\n" not in str(caught.value)
-
-
 QUESTION: dict[str, Any] = {
     "question": "Who?",
     "paragraphs": [{"title": "T", "sentences": ["It rained.", " Ada came."]}],
 }
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"answers": [{"text": "Ada", "paragraph": 1}]}, "paragraph 1"),
-        ({"answers": [{"text": "Ada", "paragraph": 0, "start": 0}]}, "'Ada'"),
-        ({"facts": [{"paragraph": 0, "sentence": 2}]}, "sentence 2"),
-        ({"long_answer": 1}, "paragraph 1"),
-        ({"paragraphs": []}, "paragraphs"),
-    ],
-    ids=["no paragraph", "not there", "no sentence", "no long answer", "no context"],
-)
-def test_places_of_answers_are_checked(tmp_path: Path, change: dict[str, Any], named: str) -> None:
-    good = {**QUESTION, "answers": [{"text": "Ada", "paragraph": 0, "start": 11}]}
-    (record,) = read_records(write_lines(tmp_path / "a.jsonl", good), QuestionRecord)
-    assert record.answers[0].text == "Ada"
-    with fails(DataError, "b.jsonl", named):
-        [*read_records(write_lines(tmp_path / "b.jsonl", {**QUESTION, **change}), QuestionRecord)]
+def test_records_come_back_with_their_lines_for_names_and_from_gzip_too(tmp_path: Path) -> None:
+    plain = tmp_path / "a.jsonl"
+    plain.write_text('{"text": "one"}\n\n{"id": "x", "text": "zwei ü"}\n')
+    packed = tmp_path / "b.jsonl"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    expected = [TextRecord(id="1", text="one"), TextRecord(id="x", text="zwei ü")]
+    write_lines(tmp_path / "c.jsonl", {**QUESTION, "answers": [{"text": "Ada", "paragraph": 0, "start": 11}]})
+    assert [len(record.answers) for record in read_records(tmp_path / "c.jsonl", QuestionRecord)] == [1]
+    assert [*read_records(plain, TextRecord)] == [*read_records(packed, TextRecord)] == expected
+
+
+PUBLIC = json.dumps([WIKIHOP])
+FAULTY: list[tuple[Any, Any, str]] = [
+    *((ClassificationRecord, content, "") for content in (b"", b"\n\n", None)),
+    (ClassificationRecord, gzip.compress(b'{"text": "a"}\n' * 1000)[:-20], ""),
+    (ClassificationRecord, b'{"text": "a"}\n{"text": ', "line 2"),
+    (ClassificationRecord, b'{"text": "a"}\n[1]\n', "line 2"),
+    (ClassificationRecord, b'{"text": "a", "text": "b"}\n', "line 1: not JSON: key 'text'"),
+    (ClassificationRecord, {"text": "a", "lable": "b"}, "line 1: unknown key 'lable'"),
+    *(
+        (ClassificationRecord, content, "line 1: text")
+        for content in ({"label": "b"}, {"text": 5}, {"text": ""})
+    ),
+    (ClassificationRecord, b'{"text": "a", "score": NaN}\n', "line 1: not JSON: NaN"),
+    (ClassificationRecord, b'{"text": "\xff"}\n', "line 1"),
+    (ClassificationRecord, b"x" * (LONGEST_LINE + 1), "line 1"),
+    (QuestionRecord, QUESTION | {"answers": [{"text": "Ada", "paragraph": 1}]}, "paragraph 1"),
+    (QuestionRecord, QUESTION | {"answers": [{"text": "Ada", "paragraph": 0, "start": 0}]}, "'Ada'"),
+    (QuestionRecord, QUESTION | {"facts": [{"paragraph": 0, "sentence": 2}]}, "sentence 2"),
+    (QuestionRecord, QUESTION | {"long_answer": 1}, "paragraph 1"),
+    (QuestionRecord, QUESTION | {"paragraphs": []}, "paragraphs"),
+    *(("hotpotqa", content, "") for content in (b"[]", b"{}", b"\xff\xfe[", None)),
+    ("hotpotqa", b"[3]", "record 1"),
+    ("hotpotqa", b'[{"question": "x"}]', "record 1: not a row of hotpotqa: it has no 'context'"),
+    ("triviaqa", b"[]", "Data"),
+    ("wikihop", PUBLIC[:-9].encode(), "record 1"),
+    ("wikihop", f"{PUBLIC[:-1]},,{{".encode(), "record 2"),
+    ("wikihop", [{**WIKIHOP, "query": 3}], "record 1: not a row of wikihop"),
+    ("wikihop", [{**WIKIHOP, "supports": []}], "record 1: paragraphs"),
+    ("natural_questions", {"a": 1}, "record 1: not a row of natural_questions"),
+    ("natural_questions", b"x", "line 1"),
+]
+
+
+@pytest.mark.parametrize(("kind", "content", "named"), FAULTY, ids=range(len(FAULTY)))
+def test_a_faulty_file_is_told_by_line_and_key(tmp_path: Path, kind: Any, content: Any, named: str) -> None:
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    with fails(DataError, path, named) as caught:
+        [*(read_public(kind, path) if isinstance(kind, str) else read_records(path, kind))]
+    assert "\n" not in str(caught.value)
 
 
 def test_files_of_ones_own_become_splits_and_a_fault_leaves_nothing(tmp_path: Path) -> None:

@@ -23,9 +23,22 @@ from bigbird_dna.papers.nlp.loading import CHAINS, generate_questions
 from bigbird_dna.papers.nlp.records import QuestionRecord
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
-from tests.fuzz.reader import stored
 from tests.golden.messages import fails
-from tests.nlp.conftest import ETC, ITC, QUESTIONS, Write, done, figures, mistake, read_lines, write_lines
+from tests.nlp.conftest import (
+    ETC,
+    HOTPOT,
+    ITC,
+    NATURAL,
+    QUESTIONS,
+    TRIVIA,
+    WIKIHOP,
+    Write,
+    done,
+    figures,
+    mistake,
+    read_lines,
+    write_lines,
+)
 
 PARAGRAPHS = [{"sentences": ["One. ", "Two. ", "Three."]}, {"sentences": ["Four. ", "Five."]}]
 Values = dict[str, Any]
@@ -352,16 +365,6 @@ def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(run: Run, t
 # Rows and files of the public data sets become records, or are refused in one sentence
 
 
-def row(form: str) -> Any:
-    """A row of a data set's own file."""
-    values = json.loads(stored(f"public-{form}")[0])
-    rows = values.get("Data", values) if isinstance(values, dict) else values
-    return rows[0] if isinstance(rows, list) else rows
-
-
-HOTPOT, NATURAL, TRIVIA, WIKIHOP = map(row, ("hotpotqa", "natural_questions", "triviaqa", "wikihop"))
-
-
 def read(form: Any, tmp_path: Path, text: str) -> list[QuestionRecord]:
     path = tmp_path / "data.json"
     path.write_text(text)
@@ -441,36 +444,6 @@ def test_large_arrays_are_read_piece_by_piece(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("bigbird_dna.papers.nlp.answers.public.READ_BYTES", 7)
     many = [{**WIKIHOP, "id": str(number)} for number in range(20)]
     assert [one.id for one in read("wikihop", tmp_path, json.dumps(many))] == [str(n) for n in range(20)]
-
-
-@pytest.mark.parametrize(
-    ("form", "text", "named"),
-    [
-        ("hotpotqa", b"[]", ""),
-        ("hotpotqa", b"{}", ""),
-        ("triviaqa", b"[]", "Data"),
-        ("hotpotqa", b"[3]", "record 1"),
-        ("wikihop", json.dumps([WIKIHOP])[:-9].encode(), "record 1"),
-        ("wikihop", (json.dumps([WIKIHOP])[:-1] + ",,{").encode(), "record 2"),
-        ("hotpotqa", b'[{"question": "x"}]', "record 1: not a row of hotpotqa: it has no 'context'"),
-        ("wikihop", json.dumps([{**WIKIHOP, "query": 3}]).encode(), "record 1: not a row of wikihop"),
-        ("wikihop", json.dumps([{**WIKIHOP, "supports": []}]).encode(), "record 1: paragraphs"),
-        ("natural_questions", b'{"a": 1}', "record 1: not a row of natural_questions"),
-        ("natural_questions", b"x", "line 1"),
-        ("hotpotqa", b"\xff\xfe[", ""),
-        ("hotpotqa", None, ""),
-    ],
-    ids=[*"abcdefghijklm"],
-)
-def test_what_is_no_such_file_is_refused_by_name(
-    form: Any, text: bytes | None, named: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "data.json"
-    if text is not None:
-        path.write_bytes(text)
-    with fails(DataError, path, named) as caught:
-        [*read_public(form, path)]
-    assert "\n" not in str(caught.value)
 
 
 def test_a_span_is_no_data_set() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.config import (
@@ -34,13 +34,13 @@ from bigbird_dna.papers.nlp.summaries.task import (
     rouge,
     sentences,
 )
-from bigbird_dna.papers.nlp.task import find_task
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.training.distributed import world
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
 from tests.nlp.conftest import SUMMARIES, Write, done, figures, mistake, read_lines, write_lines
+from tests.nlp.summaries.test_pegasus import theirs
 
 
 def write_facts(write: Write, **changes: Any) -> Path:
@@ -77,23 +77,14 @@ def test_summaries_from_records_to_figures(run: Run, write: Write, tmp_path: Pat
 @pytest.fixture
 def pegasus(tmp_path: Path) -> Path:
     """A checkpoint of BigBird-Pegasus with its tokenizer."""
-    import transformers
     from tokenizers import ByteLevelBPETokenizer
 
     directory = tmp_path / "pegasus"
     pieces = ByteLevelBPETokenizer()
     names = ["<pad>", "</s>", "<s>", "<unk>"]
     pieces.train_from_iterator(["a lazy dog"] * 3, 300, special_tokens=names, show_progress=False)
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {"vocab_size": pieces.get_vocab_size(), "d_model": 16, "block_size": 8}
-    for part in ("encoder", "decoder"):
-        sizes |= {f"{part}_layers": 1, f"{part}_ffn_dim": 24, f"{part}_attention_heads": 2}
-    config = transformers.BigBirdPegasusConfig(**sizes, max_position_embeddings=128)
-    model = transformers.BigBirdPegasusForConditionalGeneration(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
-    model.save_pretrained(directory)
+    sizes = {"vocab_size": pieces.get_vocab_size(), "block_size": 8, "max_position_embeddings": 128}
+    theirs(0, **sizes, encoder_layers=1, decoder_layers=1).save_pretrained(directory)
     pieces.save(str(directory / "tokenizer.json"))
     return directory
 
@@ -165,23 +156,6 @@ def test_facts_stand_at_the_end_and_nowhere_else() -> None:
     assert all(len({*values}) == 16 for values in FACTS.values())
     with fails(ConfigError):
         next(generate_facts(GeneratedConfig(words=20).model_copy(update={"words": 18}), "train"))
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"document": "d", "summary": "s", "id": "7"},  # XSum
-        {"article": "d", "abstract": "s"},  # arXiv, PubMed
-        {"description": "d", "abstract": "s"},  # BigPatent
-        {"article": "d", "highlights": "s", "id": "7"},  # CNN/DailyMail
-    ],
-)
-def test_rows_of_public_data_sets_are_records(row: dict[str, str]) -> None:
-    task = find_task(parse_config({"tasks": {"a": SUMMARIES}}), "a")
-    assert task.record(row) == {"document": "d", "summary": "s"}
-    assert task.record({**row, **{key: " " for key, value in row.items() if value == "s"}}) is None
-    with fails(DataError):
-        task.record({key: value for key, value in row.items() if value != "s"})
 
 
 FOX = "the quick brown fox"
