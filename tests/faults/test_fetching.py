@@ -488,21 +488,11 @@ def check(server: FaultyServer, catalogue: dict[str, Source], home: Path, seed: 
     return whole
 
 
-def check_many(server: FaultyServer, catalogue: dict[str, Source], home: Path, seeds: range) -> None:
+@pytest.mark.parametrize("seeds", [range(200), pytest.param(range(1000, 3000), marks=pytest.mark.slow)])
+def test_downloads_from_a_faulty_server(
+    server: FaultyServer, catalogue: dict[str, Source], tmp_path: Path, seeds: range
+) -> None:
     with ThreadPoolExecutor(12) as pool:
-        whole = list(pool.map(functools.partial(check, server, catalogue, home), seeds))
+        whole = list(pool.map(functools.partial(check, server, catalogue, tmp_path), seeds))
     # Both endings are common, or nothing was tried.
     assert 0.25 < sum(whole) / len(seeds) < 0.95
-
-
-def test_downloads_from_a_faulty_server(
-    server: FaultyServer, catalogue: dict[str, Source], tmp_path: Path
-) -> None:
-    check_many(server, catalogue, tmp_path, range(200))
-
-
-@pytest.mark.slow
-def test_many_downloads_from_a_faulty_server(
-    server: FaultyServer, catalogue: dict[str, Source], tmp_path: Path
-) -> None:
-    check_many(server, catalogue, tmp_path, range(1000, 3000))

@@ -158,11 +158,7 @@ class SummaryRecord(Record):
 
 
 def read_records(path: Path, kind: type[R]) -> Iterator[R]:
-    """The records of a file, one after the other; empty lines are left out.
-
-    `DataError` names file, line and key: the file is missing or not readable, has no record, or a line is too
-    long, not JSON or not such a record.
-    """
+    """The records of a file, one after the other; without empty lines. `DataError` names line and key."""
     return checked_rows(read_objects(path), kind, path)
 
 
@@ -232,8 +228,7 @@ P = TypeVar("P", bound=Record)
 def read_predictions(path: Path, kind: type[P], key: str, records: Mapping[str, Record]) -> dict[str, P]:
     """The predictions of a file by their records' ids, in the order of `records`.
 
-    No line may lack `key`, that of what is predicted. `DataError` if a line is not such a prediction, or
-    the second one of its record; a record has no prediction, or a prediction no record.
+    Each record has one, and no line may lack `key`, that of what is predicted; `DataError` otherwise.
     """
     found: dict[str, P] = {}
     for number, values in read_objects(path):

@@ -103,11 +103,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         return read_records(path, self.record_type)
 
     def prepare(self, directory: Path) -> dict[str, int]:
-        """Write `train.jsonl`, `valid.jsonl` and `test.jsonl` into a directory, all or none; gives counts.
-
-        Every record is checked: `DataError` names file or data set, and line or row. As well if a public data
-        set can't be had.
-        """
+        """Write `train.jsonl`, `valid.jsonl` and `test.jsonl`, all or none, of checked records; their counts."""
         files, counts = self.section.data.files, {}
         given = [] if files is None else [Path(getattr(files, split)) for split in SPLITS]
         with into_directory(directory, given) as temporary:

@@ -200,9 +200,6 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
     def _begun(self) -> tuple[TextStart, SummariesSettings]:
         """A checkpoint of BigBird-Pegasus or a summarizer of ours is taken whole; of any other model the
         encoder is, for the base form, and attention to the document is fresh.
-
-        `ConfigError` if the configuration contradicts the model whose weights are taken; `ModelError` if that
-        is damaged, or of a kind that can't be taken.
         """
         section, name = self.section, self.section.start.model
         directory = None if name is None else Path(name)
