@@ -118,7 +118,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "nlp": (
         "Pretrain and fine-tune on text, with the extra nlp.",
         {
-            name: f"papers.text_commands.{name}"
+            name: f"papers.commands.{name}"
             for name in ("prepare", "pretrain", "finetune", "predict", "evaluate", "report")
         },
     ),

@@ -2,18 +2,26 @@
 
 import time
 from typing import Any
-
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-
 from benchmarks import counts, timing
 from benchmarks.contenders import Call, Case
 from benchmarks.encoder import EncoderBenchmark, logits, make_network
 from benchmarks.options import EncoderOptions
 from bigbird_dna.attention import Pattern
 from bigbird_dna.training.log import begin_memory_peak, memory_peak
+import json
+import re
+from pathlib import Path
+from benchmarks.batches import batches_page
+from benchmarks.figure import draw
+from benchmarks.models import models_page
+from benchmarks.page import markdown, seconds
+from tests.conftest import REPOSITORY
+from tests.golden.messages import message
+
 
 CPU = torch.device("cpu")
 
@@ -100,3 +108,83 @@ def test_peak_memory_sees_what_is_gone_again() -> None:
     assert highest is not None
     assert 60 << 20 < highest - before < 100 << 20
     assert begin_memory_peak(CPU) < before + (20 << 20)  # type: ignore[operator]
+
+
+# Tables and figures of a benchmark: of a file made by hand, and of those that the documentation rests on
+
+
+FILES = sorted((REPOSITORY / "docs" / "benchmarks").glob("*.json"))
+MODELS = [path for path in FILES if "models" in path.stem]
+BATCHES = [path for path in FILES if path.stem.endswith("batches")]
+TEXT = [path for path in FILES if path.stem.startswith("text")]
+STRIDES = [path for path in FILES if path.stem.endswith("scan-stride")]
+MEASURED = [path for path in FILES if path not in MODELS + BATCHES + TEXT + STRIDES]
+
+
+@pytest.fixture
+def measured() -> Any:
+    """A file made by hand: two that were measured at 4,096 tokens, one at 8,192, and what was left out."""
+    return json.loads(Path(__file__).with_name("measured.json").read_text())
+
+
+def test_the_page_has_what_was_measured_and_what_was_not(measured: dict[str, Any]) -> None:
+    lines = [line for line in markdown(measured).splitlines() if line]
+    for line in lines:
+        message(line)
+    assert len({len(line) for line in lines if line.startswith("|")}) == 1  # aligned
+
+
+def test_times_have_units_and_three_digits() -> None:
+    values = [seconds(value) for value in (123.4, 1.0, 0.0311, 4.2e-5)]
+    assert values == ["123 s", "1 s", "31.1 ms", "42 µs"]
+
+
+def test_the_figure_shows_lines_for_lengths_and_bars_for_one(
+    measured: dict[str, Any], tmp_path: Path
+) -> None:
+    draw(measured, tmp_path / "lines.svg")
+    first = (tmp_path / "lines.svg").read_bytes()
+    draw(measured, tmp_path / "lines.svg")
+    assert (tmp_path / "lines.svg").read_bytes() == first  # the same numbers, the same file
+    one = measured | {"results": measured["results"][:2]}
+    draw(one, tmp_path / "bars.svg")
+    assert b"533 ms" not in first and b"533 ms" in (tmp_path / "bars.svg").read_bytes()
+    nothing = measured | {"results": measured["results"][3:], "matrix_products": []}
+    draw(nothing, tmp_path / "nothing.svg")
+    assert "too slow" in markdown(nothing)
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
+def test_what_the_documentation_shows_can_be_drawn_again(path: Path, tmp_path: Path) -> None:
+    benchmark = json.loads(path.read_text())
+    text = markdown(benchmark)
+    for row in benchmark["results"]:
+        if row["status"] == "measured":
+            assert f" {seconds(row['median'])} |" in text
+        else:
+            assert row["reason"] in text
+    draw(benchmark, tmp_path / "benchmark.svg")
+    assert (tmp_path / "benchmark.svg").read_text().startswith("<?xml")
+
+
+def test_what_the_documentation_says_of_batches_was_measured() -> None:
+    (path,) = BATCHES
+    found = batches_page(json.loads(path.read_text()))
+    said = (REPOSITORY / "docs/cluster.md").read_text()
+    rate, times = re.findall(r"(3,728) windows of 8,000 bp a second.* is (11) times", said, re.DOTALL)[0]
+    assert re.search(rf"^\| 8,000 bp \|.*\| {rate} \| {times} \|", found, re.MULTILINE)
+    assert path.name in said
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_what_the_documentation_says_of_models_was_measured(path: Path) -> None:
+    benchmark = json.loads(path.read_text())
+    said = (REPOSITORY / "docs/results.md").read_text()
+    assert path.name in said
+    if benchmark["machine"]["threads"] == 2:
+        rows = models_page(benchmark).splitlines()[4:]
+        assert all(row in said for row in rows if row.startswith("|"))
+    else:
+        (scoring,) = (row for row in benchmark["results"] if row["work"].startswith("scoring"))
+        assert f"{scoring['share']:.0%}".replace("%", " %") in said
+        assert f"{scoring['per_second']:.0f} windows a second" in said

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.running import start
+from tests.cluster.site import start
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from tests import tiny_run
-from tests.cluster.running import begin, preempt, profiles, slurm, snakemake, snakemake_log
-from tests.cluster.site import write
+from tests.cluster.site import begin, preempt, profiles, slurm, snakemake, snakemake_log, write
 from tests.conftest import REPOSITORY
 from tests.faults.test_kills import files
 

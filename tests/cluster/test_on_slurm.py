@@ -18,8 +18,17 @@ import yaml
 
 from bigbird_dna.disk.directories import MARKER
 from tests import tiny_run
-from tests.cluster.running import QUICK, SITE, preempt, profiles, slurm, snakemake, snakemake_log
-from tests.cluster.site import filled_in, write
+from tests.cluster.site import (
+    QUICK,
+    SITE,
+    filled_in,
+    preempt,
+    profiles,
+    slurm,
+    snakemake,
+    snakemake_log,
+    write,
+)
 from tests.conftest import REPOSITORY
 from tests.faults.test_kills import files
 from tests.training.kinds import logged

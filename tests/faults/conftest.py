@@ -3,14 +3,12 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-
 import pytest
-
 from bigbird_dna.genome.sources import inputs as public
 from bigbird_dna.genome.sources.inputs import Source
-from tests.faults.downloads import CONTENT, use
-from tests.faults.server import FaultyServer, Site, running
 from tests.faults.world import World, make_world
+from dataclasses import replace
+from tests.faults.server import CONTENT, FaultyServer, Site, described, running
 
 
 @pytest.fixture(scope="session")
@@ -40,10 +38,22 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> dict[str, Source]:
 
 
 @pytest.fixture
-def source(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> Source:
-    """The only public file, of `CONTENT`, at the server's site "one"."""
+def site(server: FaultyServer) -> Site:
+    """A file at one address."""
     server.sites["one"] = Site(CONTENT)
+    return server.sites["one"]
+
+
+@pytest.fixture
+def source(server: FaultyServer, site: Site, catalogue: dict[str, Source]) -> Source:
+    """The only public file: that site's, with its checksum."""
     digest = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
-    entry = Source("one", "file.txt", "demo", (server.url("one", 0, "file"),), digest, 1, "free", "us")
-    use(monkeypatch, entry)
-    return entry
+    catalogue["one"] = described(server, "one", "file.txt", digest)
+    return catalogue["one"]
+
+
+@pytest.fixture
+def unsigned(source: Source, catalogue: dict[str, Source]) -> Source:
+    """The same, whose checksum nobody published."""
+    catalogue["one"] = replace(source, checksum=None)
+    return catalogue["one"]

@@ -1,17 +1,25 @@
-"""A web server that does everything wrong that one can, in an order that a seed decides."""
+"""A web server that does everything wrong that one can, in an order that a seed decides; and its files."""
 
 import gzip
+import io
 import itertools
 import socket
 import socketserver
 import struct
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
+
+from bigbird_dna.disk.outputs import open_text
+from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
+from bigbird_dna.genome.sources.catalogue import Source
+from bigbird_dna.genome.sources.http_request import Limits
 
 PAUSE = 0.02  # seconds between the drips of a slow answer
 
@@ -332,3 +340,55 @@ def running() -> Iterator[FaultyServer]:
             server.over.set()
             server.shutdown()
             thread.join()
+
+
+# Small public files of every kind, with limits that make a download fail within a second
+
+
+CONTENT = bytes(range(256)) * 400  # of the one file of some tests
+LIMITS = Limits(
+    silence=0.25,
+    answer=0.35,
+    rate=20_000,
+    window=0.15,
+    futile=3,
+    attempts=6,
+    seconds=1.5,
+    pause=0.001,
+    longest_pause=0.05,
+    redirects=4,
+)
+
+
+def plain(rng: Random) -> bytes:
+    lines = (
+        f"chr{rng.randrange(23)}\t{rng.randrange(10**8)}\t{rng.random()}\n" for _ in range(rng.randrange(400))
+    )
+    return "".join(("contig\tposition\tvalue\n", *lines)).encode()
+
+
+def bgzip(content: bytes, path: Path) -> bytes:
+    with open_text(path) as stream:
+        stream.write(content.decode())
+    compressed = path.read_bytes()
+    path.unlink()
+    return compressed
+
+
+def tar(content: bytes) -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as stream:
+        member = tarfile.TarInfo("member")
+        member.size = len(content)
+        stream.addfile(member, io.BytesIO(content))
+    return archive.getvalue()
+
+
+def described(server: FaultyServer, name: str, kind: str, checksum: str | None) -> Source:
+    urls = tuple(server.url(name, address, "file") for address in range(len(server.sites[name].scripts)))
+    return Source(name, kind.removeprefix("sha256 of "), "demo", urls, checksum, 0.02, "free", "us")
+
+
+def one_line(error: BigBirdDnaError) -> bool:
+    text = str(error)
+    return text.isprintable() and len(text) < 3000 and isinstance(error, DataError | UsageError)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Run
+from tests.cli.command import Run, refused
 from tests.faults.world import COMMANDS, Command, World
 
 DIRECTORIES = sorted({one.name: one for one in COMMANDS.values() if one.kind != "file"})
@@ -173,7 +173,7 @@ def test_files_put_beside_others(
         (out / one).write_text("years of work")
         before = snapshot(out)
         result = run(*command.words(world, out))
-        assert result.code == 2 and "move it away" in result.err, result
+        assert result.code == 2 and f"\nbigbird-dna: error: {out}" in f"\n{result.err}", result
         assert snapshot(out) == before
 
 
@@ -185,5 +185,5 @@ def test_a_file_inside_the_model_that_is_read(name: str, world: World, run: Run)
     before = snapshot(world.home)
     for inside in ("model.safetensors", "scores.tsv"):
         result = run(*command.words(world, model / inside))
-        assert result.code == 2 and "lies in the input" in result.err, result
+        refused(result, 2, model)
     assert snapshot(world.home) == before

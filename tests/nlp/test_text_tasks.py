@@ -4,24 +4,49 @@ import json
 import math
 from pathlib import Path
 from typing import Any
-
 import pytest
 import torch
-
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.classification import class_metrics, score_metrics, text_rows
-from bigbird_dna.papers.nlp.config import GeneratedConfig, TextTrainingConfig, read_config
-from bigbird_dna.papers.nlp.generated import PLACES, SPEAKERS, generate_documents
-from bigbird_dna.papers.nlp.loading import some_of
-from bigbird_dna.papers.nlp.records import ClassificationRecord
-from bigbird_dna.papers.nlp.task import find_task
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
-from tests.golden.messages import message
-from tests.nlp.conftest import Write
-from tests.nlp.tiny import FAR, QUESTIONS, SUMMARIES, done, figures, mistake, read_lines, write_lines
+import gzip
+import itertools
+from collections.abc import Callable
+from bigbird_dna.errors import DataError
+from bigbird_dna.papers.nlp.answers.public import read_public
+from bigbird_dna.papers.nlp.config import (
+    GeneratedConfig,
+    HubConfig,
+    TextTrainingConfig,
+    parse_config,
+    read_config,
+)
+from bigbird_dna.papers.nlp.loading import PLACES, SPEAKERS, generate_documents, some_of
+from bigbird_dna.papers.nlp.records import (
+    LONGEST_LINE,
+    ClassificationRecord,
+    Kind,
+    QuestionRecord,
+    TextRecord,
+    read_records,
+)
+from bigbird_dna.papers.nlp.task import TextTask, find_task
+from tests.golden.messages import fails, message
+from tests.nlp.conftest import (
+    FAR,
+    QUESTIONS,
+    SUMMARIES,
+    WIKIHOP,
+    Write,
+    done,
+    figures,
+    mistake,
+    read_lines,
+    write_lines,
+)
 
 
 def test_a_classification_from_its_records_to_the_page(run: Run, write: Write, tmp_path: Path) -> None:
@@ -150,9 +175,16 @@ def test_generated_classes_follow_from_two_facts_out_of_reach() -> None:
     assert set(counts.values()) == {10} and len(counts) == 4
 
 
+SUMMARY = {"document": "d", "summary": "s"}
+
+
 @pytest.mark.parametrize(
     ("row", "record"),
     [
+        ({"document": "d", "summary": "s", "id": "7"}, SUMMARY),  # XSum
+        ({"article": "d", "abstract": "s"}, SUMMARY),  # arXiv, PubMed
+        ({"description": "d", "abstract": "s"}, SUMMARY),  # BigPatent
+        ({"article": "d", "highlights": "s", "id": "7"}, SUMMARY),  # CNN/DailyMail
         ({"text": "a", "label": 1}, {"text": "a", "label": "1"}),
         ({"sentence": "a", "label": 0, "idx": 3}, {"text": "a", "label": "0"}),
         ({"sentence": "a", "label": -1, "idx": 3}, {"text": "a"}),
@@ -163,7 +195,12 @@ def test_generated_classes_follow_from_two_facts_out_of_reach() -> None:
 )
 def test_rows_of_public_data_sets_become_records(row: dict[str, Any], record: dict[str, Any]) -> None:
     config = read_config(REPOSITORY / "workflow/config/nlp.yaml")
-    assert find_task(config, "imdb").record(row) == record
+    task = find_task(config, "xsum" if record is SUMMARY else "imdb")
+    assert task.record(row) == record
+    if record is SUMMARY:
+        assert task.record({key: " " if value == "s" else value for key, value in row.items()}) is None
+        with fails(DataError):
+            task.record({key: value for key, value in row.items() if value != "s"})
 
 
 def test_what_is_watched_of_a_sorted_file_has_all_classes() -> None:
@@ -235,3 +272,176 @@ def test_bigbird_joins_two_far_facts_and_windows_alone_dont(run: Run, tmp_path: 
     assert accuracy["far"] > 0.9
     # A quarter, within four standard errors of 400 records.
     assert abs(accuracy["far-window"] - 0.25) < 4 * (0.25 * 0.75 / 400) ** 0.5
+
+
+# Records of tasks on text: what is read, and one sentence about what can't be
+
+
+def task_of(kind: Kind, **data: Any) -> TextTask[Any, Any, Any]:
+    return find_task(parse_config({"tasks": {"a": {"kind": kind, "data": data}}}), "a")
+
+
+QUESTION: dict[str, Any] = {
+    "question": "Who?",
+    "paragraphs": [{"title": "T", "sentences": ["It rained.", " Ada came."]}],
+}
+
+
+def test_records_come_back_with_their_lines_for_names_and_from_gzip_too(tmp_path: Path) -> None:
+    plain = tmp_path / "a.jsonl"
+    plain.write_text('{"text": "one"}\n\n{"id": "x", "text": "zwei ü"}\n')
+    packed = tmp_path / "b.jsonl"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    expected = [TextRecord(id="1", text="one"), TextRecord(id="x", text="zwei ü")]
+    write_lines(tmp_path / "c.jsonl", {**QUESTION, "answers": [{"text": "Ada", "paragraph": 0, "start": 11}]})
+    assert [len(record.answers) for record in read_records(tmp_path / "c.jsonl", QuestionRecord)] == [1]
+    assert [*read_records(plain, TextRecord)] == [*read_records(packed, TextRecord)] == expected
+
+
+PUBLIC = json.dumps([WIKIHOP])
+FAULTY: list[tuple[Any, Any, str]] = [
+    *((ClassificationRecord, content, "") for content in (b"", b"\n\n", None)),
+    (ClassificationRecord, gzip.compress(b'{"text": "a"}\n' * 1000)[:-20], ""),
+    (ClassificationRecord, b'{"text": "a"}\n{"text": ', "line 2"),
+    (ClassificationRecord, b'{"text": "a"}\n[1]\n', "line 2"),
+    (ClassificationRecord, b'{"text": "a", "text": "b"}\n', "line 1: not JSON: key 'text'"),
+    (ClassificationRecord, {"text": "a", "lable": "b"}, "line 1: unknown key 'lable'"),
+    *(
+        (ClassificationRecord, content, "line 1: text")
+        for content in ({"label": "b"}, {"text": 5}, {"text": ""})
+    ),
+    (ClassificationRecord, b'{"text": "a", "score": NaN}\n', "line 1: not JSON: NaN"),
+    (ClassificationRecord, b'{"text": "\xff"}\n', "line 1"),
+    (ClassificationRecord, b"x" * (LONGEST_LINE + 1), "line 1"),
+    (QuestionRecord, QUESTION | {"answers": [{"text": "Ada", "paragraph": 1}]}, "paragraph 1"),
+    (QuestionRecord, QUESTION | {"answers": [{"text": "Ada", "paragraph": 0, "start": 0}]}, "'Ada'"),
+    (QuestionRecord, QUESTION | {"facts": [{"paragraph": 0, "sentence": 2}]}, "sentence 2"),
+    (QuestionRecord, QUESTION | {"long_answer": 1}, "paragraph 1"),
+    (QuestionRecord, QUESTION | {"paragraphs": []}, "paragraphs"),
+    *(("hotpotqa", content, "") for content in (b"[]", b"{}", b"\xff\xfe[", None)),
+    ("hotpotqa", b"[3]", "record 1"),
+    ("hotpotqa", b'[{"question": "x"}]', "record 1: not a row of hotpotqa: it has no 'context'"),
+    ("triviaqa", b"[]", "Data"),
+    ("wikihop", PUBLIC[:-9].encode(), "record 1"),
+    ("wikihop", f"{PUBLIC[:-1]},,{{".encode(), "record 2"),
+    ("wikihop", [{**WIKIHOP, "query": 3}], "record 1: not a row of wikihop"),
+    ("wikihop", [{**WIKIHOP, "supports": []}], "record 1: paragraphs"),
+    ("natural_questions", {"a": 1}, "record 1: not a row of natural_questions"),
+    ("natural_questions", b"x", "line 1"),
+]
+
+
+@pytest.mark.parametrize(("kind", "content", "named"), FAULTY, ids=range(len(FAULTY)))
+def test_a_faulty_file_is_told_by_line_and_key(tmp_path: Path, kind: Any, content: Any, named: str) -> None:
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    with fails(DataError, path, named) as caught:
+        [*(read_public(kind, path) if isinstance(kind, str) else read_records(path, kind))]
+    assert "\n" not in str(caught.value)
+
+
+def test_files_of_ones_own_become_splits_and_a_fault_leaves_nothing(tmp_path: Path) -> None:
+    paths = {}
+    for split in ("train", "valid", "test"):
+        rows = {"text": split, "label": "x"}, {"text": "b", "label": "y"}
+        paths[split] = write_lines(tmp_path / f"own-{split}.jsonl", *rows)
+    task = task_of("classification", files={split: str(path) for split, path in paths.items()})
+    counts = task.prepare(tmp_path / "data")
+    assert counts == {"train": 2, "valid": 2, "test": 2}
+    assert read_lines(tmp_path / "data/train.jsonl") == [
+        {"text": "train", "label": "x", "id": "1"},
+        {"text": "b", "label": "y", "id": "2"},
+    ]
+    paths["train"].write_text('{"text": "new"}\n{"txt": 1}\n')
+    before = (tmp_path / "data/train.jsonl").read_bytes()
+    with fails(DataError):
+        task.prepare(tmp_path / "data")
+    assert (tmp_path / "data/train.jsonl").read_bytes() == before
+
+
+Hub = Callable[[list[dict[str, Any]]], list[tuple[str, str | None, str]]]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """Let the library give these rows of any split but `validation`; what it is asked for."""
+    import datasets
+
+    def give(rows: list[dict[str, Any]]) -> list[tuple[str, str | None, str]]:
+        asked = []
+
+        def loaded(name: str, subset: str | None, *, split: str, streaming: bool) -> Any:
+            asked.append((name, subset, split))
+            if split == "validation":
+                raise ConnectionError("no\nnetwork")
+            return datasets.Dataset.from_list(rows)
+
+        monkeypatch.setattr(datasets, "load_dataset", loaded)
+        return asked
+
+    return give
+
+
+def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(tmp_path: Path, hub: Hub) -> None:
+    asked = hub([{"text": "a", "n": 1}, {"text": "b", "n": 2}, {"text": "", "n": 3}])
+    with fails(DataError):
+        task_of("pretraining", hub={"name": "some/thing", "subset": "en"}).prepare(tmp_path)
+    assert asked == [("some/thing", "en", "train"), ("some/thing", "en", "validation")]
+    assert not list(tmp_path.glob("*.jsonl"))  # all or none
+    whole = task_of("pretraining", hub={"name": "some/thing", "valid": "train", "test": "train"})
+    assert whole.prepare(tmp_path)["train"] == 2
+    assert [record.text for record in read_records(tmp_path / "train.jsonl", TextRecord)] == ["a", "b"]
+
+
+def test_parts_of_a_sorted_split_have_all_classes_and_share_no_row(tmp_path: Path, hub: Hub) -> None:
+    rows = [{"text": f"{label} {n}", "label": label} for label in "ab" for n in range(500)]
+    asked = hub(rows)
+    parts = {"train": "train[:80%]", "valid": "train[80%:90%]", "test": "train[-100:]"}
+    task = task_of("classification", hub={"name": "x", **parts})
+    counts = task.prepare(tmp_path)
+    assert counts == {"train": 800, "valid": 100, "test": 100} and asked == [("x", None, "train")] * 3
+    files = {split: tmp_path / f"{split}.jsonl" for split in counts}
+    texts = {split: [one["text"] for one in read_lines(path)] for split, path in files.items()}
+    assert sorted(itertools.chain(*texts.values())) == sorted(row["text"] for row in rows)
+    for split, count in counts.items():
+        assert count / 3 < sum(text[0] == "a" for text in texts[split]) < count * 2 / 3
+    before = [path.read_bytes() for path in files.values()]
+    task.prepare(tmp_path)
+    assert before == [path.read_bytes() for path in files.values()]
+
+
+@pytest.mark.parametrize("name", ["train[:90]%", "train[:90%]+test", "train[10]", "train[:9.5%]", "[:5%]"])
+def test_other_parts_of_splits_are_refused(name: str) -> None:
+    with fails(ValueError):
+        HubConfig(name="x", train=name)
+    assert HubConfig(name="x", train="train+validation").train == "train+validation"
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "named"),
+    [
+        ("summaries", [{"id": "1", "summary": "a"}], "'2'"),
+        ("summaries", [{"id": "1", "summary": "a"}] * 2, "line 2: record '1'"),
+        ("summaries", [{"id": "1"}], "line 1"),
+        ("summaries", [{"id": n, "summary": "a"} for n in "123"], "'3'"),
+        ("classification", [{"id": "1", "label": None}], "line 1"),
+        ("classification", [{"id": "1", "label": 3}], "line 1: label"),
+        ("classification", [{"id": "1", "label": "a", "lable": "b"}], "line 1: unknown key 'lable'"),
+        ("qa", [{"id": "1", "answer": "", "facts": [3]}], "line 1: facts"),
+        ("qa", [{"id": "1", "answer": "", "fact": 3}], "line 1: unknown key 'fact'"),
+        ("qa", [{"id": "1"}], "line 1"),
+    ],
+    ids=[*"abcdefghij"],
+)
+def test_predictions_that_do_not_fit_are_told(
+    tmp_path: Path, kind: Kind, given: list[dict[str, Any]], named: str
+) -> None:
+    known: dict[str, Any] = {
+        "summaries": {"document": "a", "summary": "b"},
+        "classification": {"text": "a", "label": "b"},
+        "qa": {**QUESTION, "answers": [{"text": "Ada"}]},
+    }[kind]
+    records = write_lines(tmp_path / "records.jsonl", known, known)
+    with fails(DataError, "said.jsonl", named):
+        task_of(kind, generated={}).evaluate(records, write_lines(tmp_path / "said.jsonl", *given))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.golden.messages import message
 
 BLOCKED = """
 import sys
@@ -47,10 +48,7 @@ def test_commands_of_text_say_what_to_install(tmp_path: Path, missing: str) -> N
         words=(str(REPOSITORY / "workflow/config/nlp.yaml"), "--task", "far"),
     )
     assert outcome.returncode == 2 and outcome.stdout == ""
-    assert outcome.stderr == (
-        f"bigbird-dna: error: the library {missing} is not installed: tasks on text need the extra nlp: "
-        "pip install 'bigbird-dna[nlp]'\n"
-    )
+    message(outcome.stderr, missing, "'bigbird-dna[nlp]'")
 
 
 def test_commands_of_genomes_import_nothing_of_text() -> None:

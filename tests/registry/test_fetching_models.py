@@ -16,8 +16,7 @@ from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageErro
 from bigbird_dna.model import catalogue
 from bigbird_dna.model.catalogue import Published
 from bigbird_dna.registry.publishing import fetch_model, pack
-from tests.faults.downloads import LIMITS
-from tests.faults.server import FaultyServer, Site, running
+from tests.faults.server import LIMITS, FaultyServer, Site, running
 from tests.golden.messages import fails
 from tests.registry.shelf import make_shelf, make_toy, publish, write_list
 from tests.toys import random_dna

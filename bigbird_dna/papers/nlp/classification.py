@@ -20,10 +20,9 @@ from bigbird_dna.model.batching import pad, run_rows
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ClassificationSettings
 from bigbird_dna.papers.nlp.config import ClassificationTaskConfig, GeneratedConfig
-from bigbird_dna.papers.nlp.generated import generate_documents
-from bigbird_dna.papers.nlp.loading import column
+from bigbird_dna.papers.nlp.loading import column, generate_documents
 from bigbird_dna.papers.nlp.records import ClassificationRecord, Record
-from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
+from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
@@ -256,22 +255,19 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
             raise ModelError(f"{directory}: its tokenizer is one of DNA, not of ordinary text")
         return model
 
-    def predictions(self, by: Predictor, records: Sequence[ClassificationRecord], source: Path) -> Lines:
+    def predictions(self, model: Any, records: Any, source: Path, device: Any, batch_size: int) -> Lines:
         """Each record's class with the probability of every class, or its score."""
-        model, settings = by.model, by.model.settings
-        assert isinstance(settings, ClassificationSettings)
+        labels = model.settings.labels
         rows = text_rows(model.tokenizer, records, min(self.section.length, model.config.max_length))
-        found = outputs_of(model.network, rows, model.tokenizer, by.device, by.batch_size)
-        outputs = found.astype(np.float64)
-        if not settings.labels:
-            for record, row in zip(records, outputs, strict=True):
-                yield {"id": record.id, "score": float(row[0])}
-            return
+        outputs = outputs_of(model.network, rows, model.tokenizer, device, batch_size).astype(np.float64)
         shares = np.exp(outputs - outputs.max(1, keepdims=True))
         shares /= shares.sum(1, keepdims=True)
-        for record, row in zip(records, shares, strict=True):
-            chances = dict(zip(settings.labels, row.tolist(), strict=True))
-            yield {"id": record.id, "label": settings.labels[int(row.argmax())], "probabilities": chances}
+        for record, row, share in zip(records, outputs, shares, strict=True):
+            if labels:
+                chances = dict(zip(labels, share.tolist(), strict=True))
+                yield {"id": record.id, "label": labels[int(share.argmax())], "probabilities": chances}
+            else:
+                yield {"id": record.id, "score": float(row[0])}
 
     def metrics(
         self, records: Sequence[ClassificationRecord], predictions: Sequence[ClassPrediction]

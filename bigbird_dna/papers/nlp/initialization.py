@@ -156,9 +156,7 @@ def make_text_start(
     Where there is a model, the encoder's shapes are the model's: keys that the configuration gives hold
     beyond that, as attention and positions. Where the model has fewer positions, learnt ones are tiled and
     rotary ones interpolated. A tokenizer is learnt from `texts` if none is named.
-
-    `ConfigError` if a key of `encoder` is given and contradicts the model's, or one of `start` has no effect;
-    `ModelError` if the model is damaged, or of a kind that can't be taken.
+    `ConfigError` if a key that is given contradicts the model's, or has no effect.
     """
     if start.model is None:
         _check_effect(start, ("tokenizer", "vocabulary"), "there is no start.model")

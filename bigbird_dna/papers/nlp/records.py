@@ -9,7 +9,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar, cast
+from typing import IO, Any, ClassVar, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -37,21 +37,19 @@ class Record(_Strict):
     """
 
     id: str = ""
+    read: ClassVar[tuple[str, ...]] = ()  # keys of texts
 
     @property
-    def texts(self) -> Iterable[str | None]:
+    def texts(self) -> Iterable[str]:
         """What a tokenizer may be learnt from."""
-        return ()
+        return (text for key in self.read if (text := getattr(self, key)) is not None)
 
 
 class TextRecord(Record):
     """A document to pretrain on."""
 
     text: str = Field(min_length=1)
-
-    @property
-    def texts(self) -> Iterable[str]:
-        return (self.text,)
+    read = ("text",)
 
 
 class ClassificationRecord(Record):
@@ -65,10 +63,7 @@ class ClassificationRecord(Record):
     pair: str | None = Field(default=None, description="second sentence, of tasks on pairs")
     label: str | None = None
     score: float | None = None
-
-    @property
-    def texts(self) -> Iterable[str | None]:
-        return self.text, self.pair
+    read = ("text", "pair")
 
 
 class Paragraph(_Strict):
@@ -159,18 +154,11 @@ class SummaryRecord(Record):
 
     document: str = Field(min_length=1)
     summary: str | None = None
-
-    @property
-    def texts(self) -> Iterable[str | None]:
-        return self.document, self.summary
+    read = ("document", "summary")
 
 
 def read_records(path: Path, kind: type[R]) -> Iterator[R]:
-    """The records of a file, one after the other; empty lines are left out.
-
-    `DataError` names file, line and key: the file is missing or not readable, has no record, or a line is too
-    long, not JSON or not such a record.
-    """
+    """The records of a file, one after the other; without empty lines. `DataError` names line and key."""
     return checked_rows(read_objects(path), kind, path)
 
 
@@ -208,10 +196,9 @@ def checked(values: dict[str, Any], kind: type[R], number: int, path: Path | str
     try:
         # By way of JSON: lists are tuples, and numbers are what they are in a file.
         record = kind.model_validate_json(json.dumps(values))
+        return record if record.id else record.model_copy(update={"id": str(number)})
     except ValidationError as error:
         first = error.errors()[0]
-    else:
-        return record if record.id else record.model_copy(update={"id": str(number)})
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         raise DataError(f"{path}: {unit} {number}: unknown key {shortened(repr(key))}")
@@ -241,8 +228,7 @@ P = TypeVar("P", bound=Record)
 def read_predictions(path: Path, kind: type[P], key: str, records: Mapping[str, Record]) -> dict[str, P]:
     """The predictions of a file by their records' ids, in the order of `records`.
 
-    No line may lack `key`, that of what is predicted. `DataError` if a line is not such a prediction, or
-    the second one of its record; a record has no prediction, or a prediction no record.
+    Each record has one, and no line may lack `key`, that of what is predicted; `DataError` otherwise.
     """
     found: dict[str, P] = {}
     for number, values in read_objects(path):

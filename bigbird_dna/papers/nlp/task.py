@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -65,14 +65,6 @@ _MODULES: Mapping[Kind, str] = {
 }
 
 
-class Predictor(NamedTuple):
-    """A model of a task, where it runs, and so many inputs at a time."""
-
-    model: LoadedModel
-    device: torch.device
-    batch_size: int
-
-
 class TextTask(ModelTask[Metrics], Generic[C, R, P]):
     """A task on text, as its section of the configuration asks for it, and the training of its model on two
     files of records; a module's `TASK` is one kind."""
@@ -110,11 +102,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         return read_records(path, self.record_type)
 
     def prepare(self, directory: Path) -> dict[str, int]:
-        """Write `train.jsonl`, `valid.jsonl` and `test.jsonl` into a directory, all or none; gives counts.
-
-        Every record is checked: `DataError` names file or data set, and line or row. As well if a public data
-        set can't be had.
-        """
+        """Write `train.jsonl`, `valid.jsonl` and `test.jsonl`, all or none, of checked records; their counts."""
         files, counts = self.section.data.files, {}
         given = [] if files is None else [Path(getattr(files, split)) for split in SPLITS]
         with into_directory(directory, given) as temporary:
@@ -168,17 +156,18 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
             raise ModelError(f"{directory}: {self.model_name} is needed, this is a {model.task} model")
         return model
 
-    def predictions(self, by: Predictor, records: Sequence[R], source: Path) -> Lines:
-        """A model's predictions of the records of the file `source`."""
+    def predictions(
+        self, model: LoadedModel, records: Sequence[R], source: Path, device: torch.device, batch_size: int
+    ) -> Lines:
+        """A model's predictions of the records of the file `source`, so many inputs at a time."""
         raise NotImplementedError
 
     def predict(self, model: Path, records: Path, output: Path, device: str, batch_size: int) -> None:
         """Write the predictions of a model for a file of records, whole or not at all."""
-        opened = self.open(model)
+        opened, there = self.open(model), choose_device(device)
         given = [*read_records(records, self.record_type)]
-        by = Predictor(opened, choose_device(device), batch_size)
-        opened.network.to(by.device)
-        count = write_objects(output, self.predictions(by, given, records))
+        opened.network.to(there)
+        count = write_objects(output, self.predictions(opened, given, records, there, batch_size))
         log(f"{output}: {count:,} {self.predicted}")
 
     @property
@@ -232,7 +221,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
     def texts(self) -> Iterator[str]:
         """All texts to learn from."""
         for record in read_records(self.files["train"], self.record_type):
-            yield from (text for text in record.texts if text is not None)
+            yield from record.texts
 
     @cached_property
     def start(self) -> TextStart:
@@ -267,8 +256,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
 
     def measure(self, trained: TrainingResult[nn.Module]) -> Metrics:
         objective: Any = trained.objective
-        found: Metrics = objective.metrics(trained.network)
-        return found
+        return dict(objective.metrics(trained.network))
 
     def provenance(self) -> dict[str, Any]:
         """What `provenance.json` says of the training."""

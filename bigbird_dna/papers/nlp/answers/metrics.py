@@ -181,8 +181,10 @@ def natural_metrics(pairs: Pairs) -> dict[str, float]:
         given = None if said.get("type") == "null" else said.get("long_answer")
         longs = [one.long_answer for one in known]
         evaluated["long"].append(_evaluated(given, longs, said.get("long_score")))
-        shorts = [_short(one.type, one.answers) for one in known]
-        evaluated["short"].append(_evaluated(_said_short(said), shorts, said.get("score")))
+        shorts = [_short(one.type, ((a.paragraph, a.start, a.text) for a in one.answers)) for one in known]
+        place = said.get("paragraph"), said.get("start"), said.get("answer")
+        short = _short(said.get("type"), [place] if said.get("type") == "short" and place[2] else [])
+        evaluated["short"].append(_evaluated(short, shorts, said.get("score")))
     figures: dict[str, float] = {}
     for word, found in evaluated.items():
         precision, recall, f1 = precision_recall(found)
@@ -218,21 +220,9 @@ def _evaluated(given: Any, known: Sequence[Any], score: object) -> AnswerEvaluat
     return AnswerEvaluation(has, given is not None, given is not None and given in known, value)
 
 
-def _short(kind: str | None, spans: Iterable[Any]) -> Any:
-    """An annotator's short answer: yes, no, a set of spans, or none."""
-    if kind in ("yes", "no"):
-        return kind
-    places = frozenset((one.paragraph, one.start, one.text) for one in spans)
-    return places or None
-
-
-def _said_short(said: Mapping[str, Any]) -> Any:
-    kind = said.get("type")
-    if kind in ("yes", "no"):
-        return kind
-    if kind != "short" or not said.get("answer"):
-        return None
-    return frozenset({(said.get("paragraph"), said.get("start"), said["answer"])})
+def _short(kind: str | None, places: Iterable[Any]) -> Any:
+    """A short answer: yes, no, a set of places, or none."""
+    return kind if kind in ("yes", "no") else frozenset(places) or None
 
 
 def _mean(values: Iterable[float]) -> float:

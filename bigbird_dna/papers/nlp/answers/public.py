@@ -45,9 +45,8 @@ def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
     """The records of a data set's own file, one after the other.
 
     Of HotpotQA and WikiHop that is a JSON array, of the Natural Questions JSON lines in the simplified form,
-    of TriviaQA a JSON object with the array `Data`, beside whose directory stands `evidence`.
-    `DataError` names file and record: the file is missing or not readable, or a record is not one of the
-    data set.
+    of TriviaQA a JSON object with the array `Data`, beside whose directory stands `evidence`. `DataError`
+    names file and record.
     """
     evidence = path.parent.parent / "evidence" if form == "triviaqa" else None
     rows = read_objects(path) if form == "natural_questions" else _members(path, form == "triviaqa")

@@ -10,14 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
+from bigbird_dna.papers.nlp.answers.metrics import ARTICLES, normalized, official_metrics
+from bigbird_dna.papers.nlp.answers.public import public_record, read_public
+from bigbird_dna.papers.nlp.answers.reading import read_answers
+from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig
+from bigbird_dna.papers.nlp.records import QuestionRecord, Record
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.papers.nlp.answers.documents import (
-    AnswerNetwork,
     AnswerOutput,
     AnswerReader,
     LongAnswersSettings,
@@ -29,15 +33,9 @@ from bigbird_dna.papers.nlp.answers.documents import (
     network_input,
     some_rows,
 )
-from bigbird_dna.papers.nlp.answers.metrics import ARTICLES, normalized, official_metrics
-from bigbird_dna.papers.nlp.answers.public import public_record, read_public
-from bigbird_dna.papers.nlp.answers.reading import read_answers
-from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig
-from bigbird_dna.papers.nlp.generated import generate_questions
-from bigbird_dna.papers.nlp.records import QuestionRecord, Record
-from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
-from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch
+from bigbird_dna.papers.nlp.loading import generate_questions
+from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
+
 
 _WORD = re.compile(r"\S+")
 
@@ -354,13 +352,11 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
             return "two candidates to choose from"
         return None
 
-    def predictions(self, by: Predictor, records: Sequence[QuestionRecord], source: Path) -> Lines:
+    def predictions(self, model: Any, records: Any, source: Path, device: Any, batch_size: int) -> Lines:
         """Each record's answer; records without room for their paragraphs are told beforehand."""
-        settings, network = by.model.settings, by.model.network
-        assert isinstance(settings, LongAnswersSettings) and isinstance(network, AnswerNetwork)
-        reader = AnswerReader(by.model.tokenizer, settings, by.model.config.num_global_tokens)
+        reader = AnswerReader(model.tokenizer, model.settings, model.config.num_global_tokens)
         reader.check_room(records, source)
-        yield from read_answers(network, records, reader, by.device, by.batch_size)
+        yield from read_answers(model.network, records, reader, device, batch_size)
 
     def metrics(self, records: Sequence[QuestionRecord], predictions: Sequence[Answer]) -> Metrics:
         """The official metrics of the data set that the section's `form` names."""

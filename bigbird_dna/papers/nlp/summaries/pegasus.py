@@ -103,9 +103,6 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
 
     With the compatibility `huggingface` block-sparse attention is as its evaluation computes it, so that
     logits are equal to its own; with `none` it is the paper's pattern, with random blocks.
-
-    `ModelError` if a file is missing or damaged, a key of the configuration has no counterpart, or a tensor
-    is missing, unexpected or of another shape.
     """
     path = directory / "config.json"
     if not path.is_file():

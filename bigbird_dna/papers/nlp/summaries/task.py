@@ -33,14 +33,13 @@ from bigbird_dna.papers.nlp.config import (
     SummariesTrainingConfig,
     SummaryForm,
 )
-from bigbird_dna.papers.nlp.generated import generate_facts
 from bigbird_dna.papers.nlp.initialization import TextStart, check_effect, free_changes, make_text_start
-from bigbird_dna.papers.nlp.loading import column, extra
+from bigbird_dna.papers.nlp.loading import column, extra, generate_facts
 from bigbird_dna.papers.nlp.records import Record, SummaryRecord
 from bigbird_dna.papers.nlp.summaries.network import SummariesSettings, match_tokens
 from bigbird_dna.papers.nlp.summaries.pegasus import MODEL_TYPE, is_pegasus, open_pegasus, read_settings
-from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Ids, summarize
-from bigbird_dna.papers.nlp.task import Lines, Metrics, Predictor, RecordsObjective, TextTask
+from bigbird_dna.papers.nlp.summaries.search import Ids, summarize
+from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import FREE
@@ -201,9 +200,6 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
     def _begun(self) -> tuple[TextStart, SummariesSettings]:
         """A checkpoint of BigBird-Pegasus or a summarizer of ours is taken whole; of any other model the
         encoder is, for the base form, and attention to the document is fresh.
-
-        `ConfigError` if the configuration contradicts the model whose weights are taken; `ModelError` if that
-        is damaged, or of a kind that can't be taken.
         """
         section, name = self.section, self.section.start.model
         directory = None if name is None else Path(name)
@@ -280,13 +276,11 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
             return open_pegasus(directory, self.section.start.compatibility, self.section.start.tokenizer)
         return super().open(directory)
 
-    def predictions(self, by: Predictor, records: Sequence[SummaryRecord], source: Path) -> Lines:
-        model, settings, network = by.model, by.model.settings, by.model.network
-        assert isinstance(settings, SummariesSettings) and isinstance(network, BeamDecoder)
-        lengths = _lengths(self.section, model.config.max_length)
+    def predictions(self, model: Any, records: Any, source: Path, device: Any, batch_size: int) -> Lines:
+        settings, tokens = model.settings, _lengths(self.section, model.config.max_length)["document"]
         reader = Reader(model.tokenizer, settings.special, settings.form, self.section.keep)
-        documents = [reader.document(record.document, lengths["document"]) for record in records]
-        found = summarize(network, documents, self.section.search, settings.special, by.device, by.batch_size)
+        documents = [reader.document(record.document, tokens) for record in records]
+        found = summarize(model.network, documents, self.section.search, settings.special, device, batch_size)
         for record, ids in zip(records, found, strict=True):
             yield {"id": record.id, "summary": reader.text(ids)}
 
