@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from bigbird_dna.cli.build import runs
 from bigbird_dna.cli.options import (
     RESULTS,
     BatchSize,
@@ -20,6 +19,7 @@ from bigbird_dna.cli.options import (
     option,
     output,
     read_run,
+    runs,
 )
 from bigbird_dna.console import log
 from bigbird_dna.disk.outputs import check_output, named_output, open_text, text_destination
@@ -213,8 +213,7 @@ def _trainer(name: str, other: str, purpose: str) -> Callable[..., None]:
     ) -> None:
         from bigbird_dna.model.inference import cpu_threads
         from bigbird_dna.papers.nlp.task import open_task
-        from bigbird_dna.training.distributed import world
-        from bigbird_dna.training.stopping import time_of_end
+        from bigbird_dna.training.distributed import time_of_end, world
         from bigbird_dna.training.task import train
 
         ends = time_of_end(time_limit)

@@ -4,9 +4,11 @@ import importlib.util
 import os
 import signal
 from typing import Any
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+
 from benchmarks import alone, contenders
 from benchmarks.alone import Alone, measure_alone
 from benchmarks.attention import AttentionBenchmark
@@ -17,7 +19,6 @@ from benchmarks.runner import run
 from bigbird_dna.attention import Pattern
 from bigbird_dna.attention.call import Call, dense_attention
 from tests.golden.messages import fails, message
-
 
 TINY: dict[str, Any] = {"lengths": "256", "heads": 2, "pattern": (16, 2, 3, 3), "repeats": 2, "memory": False}
 HAS_PEER = importlib.util.find_spec("transformers") is not None

@@ -1,27 +1,28 @@
 """What a benchmark counts, times and fits, against answers found by hand or by another counter."""
 
+import json
+import re
 import time
+from pathlib import Path
 from typing import Any
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+
 from benchmarks import counts, timing
+from benchmarks.batches import batches_page
 from benchmarks.contenders import Call, Case
 from benchmarks.encoder import EncoderBenchmark, logits, make_network
-from benchmarks.options import EncoderOptions
-from bigbird_dna.attention import Pattern
-from bigbird_dna.training.log import begin_memory_peak, memory_peak
-import json
-import re
-from pathlib import Path
-from benchmarks.batches import batches_page
 from benchmarks.figure import draw
 from benchmarks.models import models_page
+from benchmarks.options import EncoderOptions
 from benchmarks.page import markdown, seconds
+from bigbird_dna.attention import Pattern
+from bigbird_dna.training.log import begin_memory_peak, memory_peak
 from tests.conftest import REPOSITORY
 from tests.golden.messages import message
-
 
 CPU = torch.device("cpu")
 

@@ -31,7 +31,7 @@ from numpy.lib.format import open_memmap
 from pyarrow import csv
 
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.building import build_dataset
+from bigbird_dna.genome.chromatin.dataset import build_dataset
 from bigbird_dna.genome.chromatin.labels import BinSource, Labelling
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.fasta import scan_fasta

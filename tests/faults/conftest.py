@@ -2,13 +2,15 @@
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+
 import pytest
+
 from bigbird_dna.genome.sources import inputs as public
 from bigbird_dna.genome.sources.inputs import Source
-from tests.faults.world import World, make_world
-from dataclasses import replace
 from tests.faults.server import CONTENT, FaultyServer, Site, described, running
+from tests.faults.world import World, make_world
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
-from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.http_request import Limits
+from bigbird_dna.genome.sources.inputs import Source
 
 PAUSE = 0.02  # seconds between the drips of a slow answer
 

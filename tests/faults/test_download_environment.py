@@ -5,26 +5,27 @@ import os
 import resource
 import shutil
 import signal
+import socketserver
+import ssl
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
-import pytest
-from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.sources import transfer as part_module
-from bigbird_dna.genome.sources.fetching import fetch
-from bigbird_dna.genome.sources.inputs import Source
-from bigbird_dna.genome.sources.transfer import SUFFIX, open_part, read_marks
-import socketserver
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.sources import transfer as part_module
+from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import Limits, proxy_of
+from bigbird_dna.genome.sources.inputs import Source
+from bigbird_dna.genome.sources.transfer import SUFFIX, open_part, read_marks
 from tests.faults.server import CONTENT, Exchange, FaultyServer, Site, running
 from tests.golden.messages import fails, message
-
 
 # Where a TLS handshake fails, Python 3.11.2 leaves its socket to the garbage collector, whenever that comes.
 pytestmark = pytest.mark.filterwarnings(

@@ -3,24 +3,26 @@
 What comes is whole and verified, or nothing and one line, and in time; versions are never mixed.
 """
 
+import functools
 import gzip
 import hashlib
-from dataclasses import replace
-from pathlib import Path
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from bigbird_dna.genome.sources import fetching
-from bigbird_dna.genome.sources.inputs import Source, load_sources
-from bigbird_dna.genome.sources.transfer import Version, open_part
-import functools
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
+from bigbird_dna.genome.sources import fetching
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import DownloadError, Limits, redirected
+from bigbird_dna.genome.sources.inputs import Source, load_sources
+from bigbird_dna.genome.sources.transfer import Version, open_part
 from tests.faults.server import (
     CONTENT,
     FAULTS,
@@ -37,7 +39,6 @@ from tests.faults.server import (
     tar,
 )
 from tests.golden.messages import fails, message
-
 
 PATIENT = Limits(pause=0)
 PAGE = b"<html>Sorry</html>"

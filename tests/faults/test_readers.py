@@ -1,9 +1,14 @@
 """Files of every format of the genome that are damaged, cut or something else: one line, with the file."""
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
+
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, DataError
 from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.assembly import open_assembly
@@ -15,12 +20,8 @@ from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.genome.sources.inputs import read_sources
 from bigbird_dna.genome.variants import scan_vcf
-from tests.golden.messages import fails
-import re
-from typing import Any
-import yaml
 from tests.genome import formats
-
+from tests.golden.messages import fails
 
 Read = Callable[[Path], object]
 

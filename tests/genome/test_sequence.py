@@ -37,7 +37,7 @@ from bigbird_dna.genome.sequence import (
 from bigbird_dna.genome.splits import parse_named_region
 from bigbird_dna.genome.variants import scan_vcf
 from bigbird_dna.scoring.regions import bed_regions
-from tests.faults.downloads import bgzip
+from tests.faults.server import bgzip
 from tests.golden.messages import fails
 from tests.toys import texts, written
 

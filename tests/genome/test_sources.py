@@ -4,8 +4,10 @@ import gzip
 import hashlib
 from pathlib import Path
 from typing import Any
+
 import pytest
 import yaml
+
 from bigbird_dna.config import ChromatinConfig, ChromatinDataConfig, Config, parse_config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources.inputs import (
@@ -21,9 +23,9 @@ from bigbird_dna.genome.sources.inputs import (
     read_sources,
 )
 from bigbird_dna.genome.sources.transfer import find_fault
+from tests.faults.server import bgzip, tar
 from tests.golden.messages import fails, message
 from tests.toys import cases, written
-from tests.faults.server import bgzip, tar
 
 
 def test_every_entry_is_complete() -> None:

@@ -1,21 +1,22 @@
 """Text, tokenizers and checkpoints for the tests of tasks on text."""
 
+import json
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
 import pytest
 import torch
 import yaml
 from torch import nn
+
 from bigbird_dna.papers.nlp.initialization import learn_tokenizer
 from bigbird_dna.papers.nlp.loading import LIBRARIES
 from bigbird_dna.tokens.text import JsonTokenizer
-import json
 from tests.cli.command import Run, refused
 from tests.fuzz.reader import stored
 from tests.golden.messages import message
-
 
 if not all(map(find_spec, LIBRARIES)):  # pip install 'bigbird-dna[nlp]'
     collect_ignore_glob = ["test_text_*.py"]

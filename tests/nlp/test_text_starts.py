@@ -1,20 +1,20 @@
 """What trainings on text begin with gives what HuggingFace's models of the same weights give."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 import pytest
 import torch
 import transformers
 from torch import Tensor
+
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings
-from bigbird_dna.tokens.text import JsonTokenizer
-from tests.golden.messages import fails
-from collections.abc import Iterable
-import numpy as np
-from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.papers.nlp.config import (
     InstalledConfig,
     PretrainingTaskConfig,
@@ -25,10 +25,11 @@ from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start, op
 from bigbird_dna.papers.nlp.loading import installed_documents
 from bigbird_dna.papers.nlp.pretraining import character_ngram, characters, tokenize_records
 from bigbird_dna.tokens.interface import TextPieces
+from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import Run
+from tests.golden.messages import fails
 from tests.nlp.conftest import TEXT, TINY, Write, done, figures, shuffle_weights, their_config, write_lines
 from tests.tokens.text_model import text_model
-
 
 TOLERANCE = 1e-4
 SMALL: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 64, "block_size": 16}

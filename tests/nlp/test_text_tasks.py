@@ -1,22 +1,21 @@
 """Tasks on text by their commands: records, a model, predictions, figures and a page; and what goes wrong."""
 
-import json
-import math
-from pathlib import Path
-from typing import Any
-import pytest
-import torch
-from bigbird_dna.config import EncoderConfig, TrainingConfig
-from bigbird_dna.model.directory import load
-from bigbird_dna.papers.nlp.classification import class_metrics, score_metrics, text_rows
-from bigbird_dna.tokens.text import JsonTokenizer
-from tests.cli.command import Run, refused
-from tests.conftest import REPOSITORY
 import gzip
 import itertools
+import json
+import math
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.errors import DataError
+from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.answers.public import read_public
+from bigbird_dna.papers.nlp.classification import class_metrics, score_metrics, text_rows
 from bigbird_dna.papers.nlp.config import (
     GeneratedConfig,
     HubConfig,
@@ -34,6 +33,9 @@ from bigbird_dna.papers.nlp.records import (
     read_records,
 )
 from bigbird_dna.papers.nlp.task import TextTask, find_task
+from bigbird_dna.tokens.text import JsonTokenizer
+from tests.cli.command import Run, refused
+from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
 from tests.nlp.conftest import (
     FAR,

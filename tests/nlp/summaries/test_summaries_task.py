@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 from typing import Any, get_args
+
 import pytest
 import torch
 from torch.nn import functional as F
+
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.config import (
@@ -18,6 +21,7 @@ from bigbird_dna.papers.nlp.config import (
     parse_config,
     read_config,
 )
+from bigbird_dna.papers.nlp.loading import FACTS, MARK, generate_facts
 from bigbird_dna.papers.nlp.records import SummaryRecord, read_records
 from bigbird_dna.papers.nlp.summaries.network import SharedSummarizer
 from bigbird_dna.papers.nlp.summaries.pegasus import import_pegasus
@@ -34,8 +38,6 @@ from bigbird_dna.tokens.text import JsonTokenizer
 from bigbird_dna.training.distributed import world
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
-from bigbird_dna.errors import ConfigError
-from bigbird_dna.papers.nlp.loading import FACTS, MARK, generate_facts
 from tests.golden.messages import fails, message
 from tests.nlp.conftest import SUMMARIES, Write, done, figures, mistake, read_lines, write_lines
 from tests.nlp.summaries.test_pegasus import theirs

@@ -10,17 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from bigbird_dna.papers.nlp.answers.metrics import ARTICLES, normalized, official_metrics
-from bigbird_dna.papers.nlp.answers.public import public_record, read_public
-from bigbird_dna.papers.nlp.answers.reading import read_answers
-from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig
-from bigbird_dna.papers.nlp.records import QuestionRecord, Record
-from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch
+
 from bigbird_dna.papers.nlp.answers.documents import (
     AnswerOutput,
     AnswerReader,
@@ -33,9 +28,15 @@ from bigbird_dna.papers.nlp.answers.documents import (
     network_input,
     some_rows,
 )
+from bigbird_dna.papers.nlp.answers.metrics import ARTICLES, normalized, official_metrics
+from bigbird_dna.papers.nlp.answers.public import public_record, read_public
+from bigbird_dna.papers.nlp.answers.reading import read_answers
+from bigbird_dna.papers.nlp.config import AnswersTaskConfig, GeneratedConfig
 from bigbird_dna.papers.nlp.loading import generate_questions
+from bigbird_dna.papers.nlp.records import QuestionRecord, Record
 from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
-
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch
 
 _WORD = re.compile(r"\S+")
 
