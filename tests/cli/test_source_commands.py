@@ -1,12 +1,18 @@
 """`fetch` and `extract` on the command line."""
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bigbird_dna.genome.fasta import stream_fasta
+from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import write_fasta
-from tests.cli.command import Run, refused
+from bigbird_dna.genome.sequence import Locus
+from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.tokens.store import TokenStore
+from tests.cli.command import Run, refused, silent
 
 
 @pytest.fixture
@@ -122,3 +128,113 @@ def test_fetch_faults(run: Run, tmp_path: Path) -> None:
     refused(run("prepare fetch", "GRCh37.sizes", "-o", tmp_path), 2, tmp_path)
     (tmp_path / "file").touch()
     refused(run("prepare fetch", "GRCh37.sizes", "-o", tmp_path / "file/out"), 2)
+
+
+# prepare tokenizer, prepare tokens and prepare token-stats as a user runs them
+
+
+@pytest.fixture
+def run(run: Run) -> Run:
+    return silent(run)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A configuration with a reference of three contigs; only `test` has TTAGGG."""
+    rng = np.random.default_rng(0)
+    train = "".join(rng.choice(list("ACGT"), 60_000, p=[0.4, 0.1, 0.2, 0.3]))
+    valid = "".join(rng.choice(list("ACGT"), 8_000)) + "N" * 2_000
+    write_fasta(
+        tmp_path / "results" / "genome" / "reference.fa.gz",
+        [("one", train), ("two", valid), ("three", "TTAGGG" * 1000)],
+    )
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        f"results: {tmp_path / 'results'}\n"
+        "genome: {valid: [two], test: [three]}\n"
+        "tokens: {vocabulary: 64, genome_passes: 3, max_start_offset: 200, sentence_bases: [50, 100], "
+        "sentences_per_document: [5, 9]}\n"
+    )
+    return path
+
+
+def test_from_reference_to_statistics(config: Path, run: Run) -> None:
+    directory = config.parent / "results" / "tokens"
+    code, _, log = run("prepare tokenizer", config)
+    assert code == 0 and "sampling 0.06 of the 0.06 Mb of 1 training contigs" in log
+    tokenizer = DnaTokenizer.load(directory / "tokenizer.model")
+    assert tokenizer.vocabulary == 64
+    assert "TTAGGG" not in tokenizer.pieces  # of the test contig alone
+
+    assert run("prepare tokens", config).code == 0
+    stores = {split: TokenStore.open(directory / split, tokenizer) for split in ("train", "valid", "test")}
+    assert stores["train"].info["bases"] == pytest.approx(3 * 60_000, abs=3 * 200)
+    assert stores["valid"].info["bases"] == pytest.approx(8_000, abs=200)
+    assert stores["valid"].info["skipped_bases"] == pytest.approx(2_000, abs=100)
+    assert stores["test"].info["bases"] == pytest.approx(6_000, abs=200)
+    assert [stores[split].info["passes"] for split in stores] == [3, 1, 1]
+    assert [stores[split].info["contigs"] for split in stores] == [["one"], ["two"], ["three"]]
+
+    code, _, log = run("prepare token-stats", config)
+    assert code == 0 and "no promoters" in log
+    assert json.loads((directory / "statistics.json").read_text())["regions"] == {}
+    write_loci(config.parent / "results" / "genome" / "promoters.tsv", [Locus("one", 2000, "-", "p")])
+    assert run("prepare token-stats", config).code == 0
+    statistics = json.loads((directory / "statistics.json").read_text())
+    assert statistics["regions"]["promoters"]["bases"] == 1000
+    assert statistics["genome"]["bases"] == 74_000
+    assert statistics["genome"]["n_bases"] == 2_000
+
+
+def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
+    tmp = config.parent
+    reference = tmp / "elsewhere.fa"
+    reference.write_text(">one\n" + "ACGTTGCAAC" * 100 + "\n>two\n" + "ACGT" * 100 + "\n")
+    options = ["--reference", reference, "--set", "genome.test=[]"]
+    model, stores = tmp / "m.model", tmp / "stores"
+    more = ["--set", "tokens.vocabulary=16"]
+    assert run("prepare tokenizer", config, "-o", model, *options, *more).code == 0
+    assert DnaTokenizer.load(model).vocabulary == 16
+    options += ["--tokenizer", model, "--threads", "2"]
+    code, _, log = run("prepare tokens", config, "-o", stores, *options)
+    assert code == 0 and "no contig is for test" in log
+    assert TokenStore.open(stores / "test").info["sentences"] == 0
+    promoters = tmp / "loci.tsv"
+    write_loci(promoters, [Locus("one", 500, "+", "p")])
+    file = tmp / "statistics.json"
+    assert run("prepare token-stats", config, "-o", file, "--promoters", promoters, *options).code == 0
+    assert json.loads(file.read_text())["regions"]["promoters"]["loci"] == 1
+    assert not (tmp / "results" / "tokens").exists()
+
+
+def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) -> None:
+    # 11 pieces are always there; a corpus of 30 bases has no room for a thousand others.
+    options = ["--set", "tokens.corpus_megabases=0.00003", "--set", "tokens.vocabulary=1000"]
+    code, _, log = run("prepare tokenizer", config, *options)
+    assert code == 2
+    assert "vocabulary 1000 is too large for a corpus of 30 bases: the largest possible is" in log
+    assert not (config.parent / "results" / "tokens").exists() or not list(
+        (config.parent / "results" / "tokens").iterdir()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["prepare tokenizer", "missing.yaml"], 2),
+        (["prepare tokens", "{config}", "--set", "tokens.vocabulery=9"], 2),
+        (["prepare tokens", "{config}", "--set", "tokens.genome_passes=many"], 2),
+        (["prepare tokens", "{config}", "--threads", "0"], 2),
+        (["prepare tokens", "{config}"], 1),
+        (["prepare tokens", "{config}", "--tokenizer", "{config}"], 1),
+        (["prepare tokenizer", "{config}", "--reference", "no.fa"], 1),
+        (["prepare tokenizer", "{config}", "--set", "genome.test=[four]"], 2),
+        (["prepare token-stats", "{config}", "--tokenizer", "{model}", "--promoters", "no.tsv"], 1),
+    ],
+)
+def test_mistakes_of_users(config: Path, run: Run, arguments: list[str], expected: int) -> None:
+    model = config.parent / "any.model"
+    DnaTokenizer.train(["ACGT" * 9], model, 12)
+    words = (word.format(config=config, model=model) for word in arguments)
+    refused(run(*words), expected, after_log=True)
+    assert not list((config.parent / "results").glob("tokens/*"))

@@ -1,15 +1,36 @@
 """What every run has: processes, what is made again, one page, and one line for a wrong configuration."""
 
 import re
+import subprocess
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from bigbird_dna.config import parse_config
+from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.reporting.run_page import PARTS
+from tests import tiny_run
 from tests.conftest import REPOSITORY
-from tests.workflow.dry_runs import STUDY, asking, dry_run, jobs, overlay, rules, stage_configs
+from tests.genome.deepsea import small_bundle
+from tests.workflow.dry_runs import (
+    BIN,
+    CHROMATIN,
+    CHROMATIN_ALONE,
+    COMMON,
+    SOURCE_JOBS,
+    STUDY,
+    asking,
+    dry_run,
+    jobs,
+    overlay,
+    own_genome,
+    rules,
+    snakemake,
+    stage_configs,
+)
 
 
 def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
@@ -148,3 +169,154 @@ def test_the_jobs_that_the_section_splits_asks_for(demo_run: str, tmp_path: Path
     assert "--predictions=genomic/nearest=results/demo/promoters/nearest-genomic.parquet" in text
     for name in ("similarity.svg", "similarity.tsv", "bin_similarity.tsv"):
         assert f" results/demo/report/{name} " in text.split("bigbird-dna report run")[1]
+
+
+# Jobs in shards: which jobs there are, and that a whole run ends in the same files
+
+
+PIECES: dict[str, Any] = {
+    "example_scan": {"shards": 2},
+    "chromatin": {"shards": {"data": 3, "predictions": 4, "variants": 5}},
+}
+# Jobs of the demo that are divided: of how many kinds of output, into how many shards, and what merges them.
+DIVIDED = {
+    "score_promoters": (2, 2, "merge_shards"),
+    "prepare_chromatin": (1, 3, "merge_chromatin"),
+    "evaluate_test_bins": (2, 4, "merge_shards"),
+    "score_variants": (1, 5, "merge_shards"),
+}
+
+
+def test_the_jobs_of_a_run_in_shards(demo_run: str, tmp_path: Path) -> None:
+    text = dry_run(tmp_path, *overlay(tmp_path, PIECES))
+    expected = Counter(jobs(demo_run))
+    for name, (outputs, shards, merge) in DIVIDED.items():
+        assert expected[name] == outputs and "--shard=" not in demo_run
+        expected[name] = outputs * shards
+        expected[merge] += outputs
+        assert f"--shard={shards}/{shards}" in text
+    assert jobs(text) == expected
+    assert "results/demo/scores/promoters.tsv.piece-2-of-2 --format tsv --stride 50" in text
+    assert "-o results/demo/chromatin/data.piece-1-of-3 >" in text
+    variants = [f"results/demo/chromatin/variants.vcf.gz.piece-{number}-of-5" for number in range(1, 6)]
+    assert f"merge-shards {' '.join(variants)} -o results/demo/chromatin/variants.vcf.gz" in text
+    assert all(f"Would remove temporary output {path}" in text for path in variants)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_whole_run_in_shards_ends_in_the_same_files(tmp_path: Path) -> None:
+    found = []
+    for name, changed in (("whole", {}), ("pieces", PIECES)):
+        home = tmp_path / name
+        home.mkdir()
+        (home / "run.yaml").write_text(yaml.safe_dump({**tiny_run.WHOLE, "results": "out", "num_gpus": 1}))
+        (home / "changed.yaml").write_text(yaml.safe_dump(changed))
+        command = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "2"]
+        command += ["--configfile", "run.yaml", "changed.yaml"]
+        outcome = subprocess.run(command, cwd=home, capture_output=True, text=True)
+        assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+        out = home / "out"
+        files = [*(out / "scores").iterdir(), *(out / "chromatin").rglob("*"), out / "report/summary.txt"]
+        kept = [path for path in files if path.is_file() and not path.name.startswith(".")]
+        found.append({str(path.relative_to(out)): path.read_bytes() for path in kept})
+    assert found[0].keys() == found[1].keys()
+    assert {"scores/promoters.tsv", "chromatin/data/labels.npz", "chromatin/variants.vcf.gz"} < found[
+        0
+    ].keys()
+    assert [name for name in found[0] if found[0][name] != found[1][name]] == []
+
+
+# What the workflow would run for tracks: of the simulation, of peaks, of DeepSEA's bundle
+
+
+def test_chromatin_of_the_simulation(demo_run: str) -> None:
+    # Variants on sequence that no training saw.
+    assert "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
+    assert "evaluate variants results/demo/chromatin/variants.vcf.gz -o results/demo/report" in demo_run
+    report = "results/demo/report"
+    assert (
+        f"--groups={report}/chromatin/groups.tsv --track-table={report}/chromatin/tracks.tsv"
+        f" --variants={report}/variants.tsv"
+    ) in demo_run
+
+
+def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
+    (tmp_path / "peaks").mkdir()
+    (tmp_path / "black.bed").write_text("demo1\t0\t1000\n")
+    data = {"tracks": "peaks", "compare_window": None, "blacklist": "black.bed"}
+    changes = {"data_dir": str(tmp_path), "chromatin": {"models": 2, "data": data}}
+    text = dry_run(tmp_path, *overlay(tmp_path, changes))
+    assert f"--tracks {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
+    expected = {**CHROMATIN, "evaluate_test_bins": 1, "finetune_chromatin": 2, "model_ensemble": 1}
+    assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 11}
+    assert "--compare window" not in text
+
+
+def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
+    text = dry_run(tmp_path, *own_genome(tmp_path))
+    assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1}
+    local = f"'{tmp_path}/local data"
+    assert f"prepare reference {local}/chr22_1-22000000.fa.gz' -o " in text
+    assert f"--tracks {local}/peaks'" in text
+    assert f"{local}/chr22_17442913-17680545.1000G_sites.vcf.gz'  --reference" in text
+    # Not the promoters of a run in the default directory.
+    assert """--set 'results="results/chr22"' -o results/chr22/tokens/statistics.json""" in text
+    (summary,) = re.findall("bigbird-dna report summary .*", text)
+    assert "--pretraining" not in summary and "--promoters" not in summary
+    assert "--statistics results/chr22/tokens/statistics.json" in summary
+    assert "--groups=results/chr22/report/chromatin/groups.tsv" in summary
+
+
+def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> None:
+    """Pretraining is measured on the regions that are held out for chromatin, where that is all there is."""
+    regions = {"valid_regions": ["22:19,000,001-20,000,000"], "test_regions": ["22:20500001-"]}
+    changes = {
+        "genome": {"valid": [], "test": []},
+        "chromatin": {"model": {"initial": "pretrained"}, "data": regions},
+    }
+    text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
+    assert stage_configs(text)["tokens"]["chromatin"] == {"data": regions}
+    pretraining = {"prepare_tokens": 1, "pretrain": 1, "evaluate_pretraining": 1, "report_pretraining": 1}
+    pretraining |= {"train_baseline_language": 1, "stage_config": 8}
+    assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
+    assert "report summary --pretraining=results/chr22/models/pretrained/metrics.json " in text
+
+
+def test_chromatin_of_deepseas_bundle(tmp_path: Path) -> None:
+    text = dry_run(tmp_path, "--configfile", REPOSITORY / "workflow/config/grch37.yaml")
+    downloads = "results/grch37/downloads"
+    for key, file in {
+        "bundle": "deepsea_train_bundle.v0.9.tar.gz",
+        "bins": "allTFs.pos.bed.tar.gz",
+        "tracks": "deepsea_metadata.tsv",
+    }.items():
+        assert f"bigbird-dna prepare fetch DeepSEA.{key} -o {downloads}/{file}" in text
+    assert (
+        f"--tracks {downloads}/deepsea_metadata.tsv --deepsea-bundle results/grch37/chromatin/bundle"
+        f" --deepsea-bins {downloads}/allTFs.pos.bed.tar.gz"
+    ) in text
+    assert "Would remove temporary output results/grch37/chromatin/bundle" in text
+    assert "--published results/grch37/chromatin/data/tracks.tsv" in text
+
+
+def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
+    world = small_bundle.make_world()
+    local, results = tmp_path / "local", tmp_path / "results"
+    small_bundle.write_public_files(local, world)
+    # The reference has a published checksum: that of a small genome is put where it would be made.
+    (results / "genome").mkdir(parents=True)
+    small_bundle.write_reference(results / "genome/reference.fa.gz", world)
+    outcome = snakemake(
+        tmp_path,
+        *("--configfile", REPOSITORY / "workflow/config/grch37.yaml"),
+        *("--config", f"data_dir={local}", f"results={results}"),
+        *("--allowed-rules", "prepare_fetch", "stage_config", "prepare_deepsea", "prepare_chromatin"),
+        *("--", results / "chromatin/data/bins.parquet"),
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    data = read_dataset(results / "chromatin/data")
+    assert data.info["bins"] == small_bundle.SIZES
+    assert data.tracks[0].published_auroc == 0.9
+    assert not (results / "chromatin/bundle").exists()
+    assert (results / "downloads/deepsea_train_bundle.v0.9.tar.gz").exists()
