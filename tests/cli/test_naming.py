@@ -20,7 +20,7 @@ from bigbird_dna.cli.app import BELOW, TOP, app
 from bigbird_dna.cli.app import GROUPS as GROUPS_PANEL
 from bigbird_dna.cli.launch import command_line
 from bigbird_dna.errors import UsageError
-from tests.cli.command import Run
+from tests.cli.command import Result, Run, refused
 from tests.golden.messages import fails
 
 COMMANDS = typer.main.get_command(app).commands
@@ -103,7 +103,6 @@ def test_options_of_one_name_mean_one_thing() -> None:
 
 # The command that several processes are started by, on one node and on more
 
-
 WORDS = ["pretrain", "a b.yaml"]
 
 
@@ -114,32 +113,26 @@ def line(processes: int, nodes: int, job: str | None = None, inside: Sequence[st
     return ["python" if word == sys.executable else word for word in made]
 
 
-def test_one_process_is_the_command_itself() -> None:
-    assert line(1, 1) == ["python", "-m", "bigbird_dna.cli.main", *WORDS]
-
-
-def test_several_on_a_node_are_torchrun_s() -> None:
-    command = "python -m torch.distributed.run --standalone --nproc-per-node=8 -m bigbird_dna.cli.main"
-    assert line(8, 1) == [*command.split(), *WORDS]
-
-
-def test_on_several_nodes_srun_starts_one_torchrun_each_which_meet() -> None:
-    srun = (
-        "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32 --kill-on-bad-exit=1 python -m"
-        " torch.distributed.run --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1:29000 --rdzv-id=77"
-        " --nproc-per-node=8 -m bigbird_dna.cli.main"
-    )
-    assert line(16, 2, job="77") == [*srun.split(), *WORDS]
-
-
-@pytest.mark.parametrize(("processes", "nodes"), [(1, 1), (8, 1), (16, 2)])
-def test_in_a_container_is_what_srun_starts_and_not_srun(processes: int, nodes: int) -> None:
-    inside = ["apptainer", "exec", "--home", "/a b", "image.sif"]
-    outside = line(processes, nodes, job="77")
-    place = outside.index("python")
-    expected = [*outside[:place], *inside, *outside[place:]]
-    assert line(processes, nodes, job="77", inside=inside) == expected
-    assert ("srun" in expected) == (nodes > 1)
+@pytest.mark.parametrize(
+    ("processes", "nodes", "outside", "command"),
+    [
+        (1, 1, "", "python"),
+        (8, 1, "", "python -m torch.distributed.run --standalone --nproc-per-node=8"),
+        (
+            *(16, 2),
+            "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32 --kill-on-bad-exit=1",
+            "python -m torch.distributed.run --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1:29000"
+            " --rdzv-id=77 --nproc-per-node=8",
+        ),
+    ],
+)
+def test_one_torchrun_on_each_node_which_a_container_is_around(
+    processes: int, nodes: int, outside: str, command: str
+) -> None:
+    """One process is the command itself; `srun` stays outside of the container."""
+    for inside in ([], ["apptainer", "exec", "--home", "/a b", "image.sif"]):
+        expected = [*outside.split(), *inside, *command.split(), "-m", "bigbird_dna.cli.main", *WORDS]
+        assert line(processes, nodes, "77" if nodes > 1 else None, inside) == expected
 
 
 @pytest.mark.parametrize(("processes", "nodes"), [(9, 2), (0, 1), (16, 2)])
@@ -165,19 +158,22 @@ def test_words_that_lead_into_a_container_are_read_as_a_shell_reads_them(tmp_pat
     done = launch("--container-command", inside, "--", "pretrain", "$PLACE", PLACE=str(place))
     told = ["--bind", str(place), "a  b", "image.sif", "python", "-m", "bigbird_dna.cli.main"]
     assert (done.returncode, done.stdout) == (0, f"{[*told, 'pretrain', '$PLACE']}\n"), done.stderr
-    done = launch("--container-command", "apptainer 'exec", "--", "pretrain")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert '--container-command "apptainer \'exec": not words as in a shell' in done.stderr
-    done = launch("--container-command", str(place), "--", "pretrain")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
 
-def test_the_command_takes_its_place_with_its_words_and_exit_code(tmp_path: Path) -> None:
-    missing = tmp_path / "no such.yaml"
-    done = launch("--", "pretrain", str(missing))
-    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("bigbird-dna: error: ") and str(missing) in done.stderr
-    done = launch("--processes", "3", "--nodes", "2", "--", "pretrain")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    done = launch("--processes", "2", "--nodes", "2", "--", "pretrain", SLURM_JOB_ID="1", PATH=str(tmp_path))
-    assert done.returncode == 1 and "srun: can't be started" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        (("--container-command", "apptainer 'exec", "--"), 2, '"apptainer \'exec"'),
+        (("--container-command", "{here}", "--", "pretrain"), 1, "{here}"),
+        (("--processes", "3", "--nodes", "2", "--", "pretrain"), 2, "processes 3, nodes 2"),
+        (("--processes", "2", "--nodes", "2", "--", "pretrain"), 1, "srun: "),
+        (("--", "pretrain", "{here}/no such.yaml"), 2, "{here}/no such.yaml"),  # the command's own
+    ],
+)
+def test_what_cannot_be_started_is_one_line(
+    tmp_path: Path, words: tuple[str, ...], code: int, named: str
+) -> None:
+    given = [word.format(here=tmp_path) for word in words]
+    path = {"PATH": str(tmp_path)} if "srun" in named else {}
+    done = launch(*given, SLURM_JOB_ID="1", **path)
+    refused(Result(done.returncode, done.stdout, done.stderr), code, named.format(here=tmp_path))

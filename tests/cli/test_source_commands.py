@@ -14,11 +14,13 @@ from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore
 from tests.cli.command import Run, refused, silent
 
+CONTIGS = {"chrI": "ACGTN" * 50, "chrII": "GATTACA" * 30}
+
 
 @pytest.fixture
 def reference(tmp_path: Path) -> Path:
     path = tmp_path / "reference.fa.gz"
-    write_fasta(path, [("chrI", "ACGTN" * 50), ("chrII", "GATTACA" * 30)])
+    write_fasta(path, list(CONTIGS.items()))
     return path
 
 
@@ -26,16 +28,33 @@ def records(path: Path) -> list[tuple[str, str]]:
     return [(chunk.contig, chunk.sequence) for chunk in stream_fasta(path)]
 
 
-def test_extract_a_contig(run: Run, reference: Path, tmp_path: Path) -> None:
-    assert run("prepare contig", reference, "chrII", "-o", tmp_path / "out.fa.gz").code == 0
-    assert records(tmp_path / "out.fa.gz") == [("chrII", "GATTACA" * 30)]
-
-
-@pytest.mark.parametrize(("megabases", "bases"), [("0.00001", 10), ("5", 250)])
-def test_extract_a_start(run: Run, reference: Path, tmp_path: Path, megabases: str, bases: int) -> None:
-    output = tmp_path / "out.fa.gz"
-    assert run("prepare contig", reference, "chrI", "-o", output, "--megabases", megabases).code == 0
-    assert records(output) == [("chrI", ("ACGTN" * 50)[:bases])]
+@pytest.mark.parametrize(
+    ("words", "contig", "start", "end"),
+    [
+        ("chrII", "chrII", 0, 210),
+        ("chrI --megabases 0.00001", "chrI", 0, 10),
+        ("chrI --megabases 5", "chrI", 0, 250),
+        ("NC_001134.8 --assembly sacCer3", "chrII", 0, 210),
+        ("two --aliases {aliases}", "chrII", 0, 210),
+        ("t?o --assembly custom --aliases {aliases}", "chrII", 0, 210),
+        ("chr*", "chrI", 0, 250),
+        ("chr* --exclude=chrI --exclude=gone", "chrII", 0, 210),
+        ("chr* --exclude one --aliases {aliases}", "chrII", 0, 210),
+        # Regions stand at their own coordinates, and nothing of what lies before them.
+        ("chrI:11-20", "chrI", 10, 20),
+        ("NC_001133.9:241- --assembly sacCer3", "chrI", 240, 250),
+        ("chrI:11-30 --megabases 0.00001", "chrI", 10, 20),
+        ("chrI:15-30 --megabases 0.00001", "chrI", 14, 25),  # of which the first is N
+    ],
+)
+def test_extract(
+    run: Run, reference: Path, tmp_path: Path, words: str, contig: str, start: int, end: int
+) -> None:
+    """A contig by its name, another name, an alias or a pattern; its start, or a region."""
+    output, aliases = tmp_path / "out.fa.gz", tmp_path / "aliases.tsv"
+    aliases.write_text("chrI\tone\nchrII\ttwo\n")
+    assert run("prepare contig", reference, *words.format(aliases=aliases).split(), "-o", output).code == 0
+    assert records(output) == [(contig, "N" * start + CONTIGS[contig][start:end])]
 
 
 @pytest.mark.parametrize(("before", "bases"), [(7, 20), (1_000_000, 20), (1_500_003, 50), (9, 0)])
@@ -48,54 +67,12 @@ def test_a_start_is_counted_from_the_first_base(run: Run, tmp_path: Path, before
     assert written == ("N" * before + "ACGTN" * 4 if bases else "N" * 9)
 
 
-def test_extract_by_another_name(run: Run, reference: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out.fa.gz"
-    arguments = ("prepare contig", reference, "NC_001134.8", "-o", output, "--assembly", "sacCer3")
-    assert run(*arguments).code == 0
-    assert records(output)[0][0] == "chrII"
-
-
-def test_extract_by_an_alias_and_by_a_pattern(run: Run, reference: Path, tmp_path: Path) -> None:
-    output, aliases = tmp_path / "out.fa.gz", tmp_path / "aliases.tsv"
-    aliases.write_text("chrI\tone\nchrII\ttwo\n")
-    for words, name in {
-        ("two", "--aliases", aliases): "chrII",
-        ("t?o", "--assembly", "custom", "--aliases", aliases): "chrII",
-        ("chr*",): "chrI",
-        ("chr*", "--exclude=chrI", "--exclude=gone"): "chrII",
-        ("chr*", "--exclude", "one", "--aliases", aliases): "chrII",
-    }.items():
-        assert run("prepare contig", reference, *words, "-o", output).code == 0
-        assert records(output)[0][0] == name
-    words = ("prepare contig", reference, "chr*", "--exclude=chr?", "--exclude=*II", "-o", output)
-    refused(run(*words), 1)
-
-
-@pytest.mark.parametrize(
-    ("region", "megabases", "start", "end"),
-    [
-        ("chrI:11-20", None, 10, 20),
-        ("NC_001133.9:241-", None, 240, 250),
-        ("chrI:11-30", "0.00001", 10, 20),
-        ("chrI:15-30", "0.00001", 14, 25),  # of which the first is N
-    ],
-)
-def test_extract_a_region(
-    run: Run, reference: Path, tmp_path: Path, region: str, megabases: str | None, start: int, end: int
-) -> None:
-    """At its own coordinates, and nothing of what lies before it."""
-    output = tmp_path / "out.fa.gz"
-    words = ("--megabases", megabases) if megabases else ()
-    result = run("prepare contig", reference, region, "--assembly", "sacCer3", "-o", output, *words)
-    assert result.code == 0
-    assert records(output) == [("chrI", "N" * start + ("ACGTN" * 50)[start:end])]
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         (("chrI:200-251",), 2),
         (("chr9",), 1),
+        (("chr*", "--exclude=chr?", "--exclude=*II"), 1),
         (("I",), 1),
         (("chrI", "--megabases", "0"), 2),
         (("chrI", "--megabases", "nan"), 2),
