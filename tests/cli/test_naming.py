@@ -163,7 +163,7 @@ def test_words_that_lead_into_a_container_are_read_as_a_shell_reads_them(tmp_pat
 @pytest.mark.parametrize(
     ("words", "code", "named"),
     [
-        (("--container-command", "apptainer 'exec", "--"), 2, '"apptainer \'exec"'),
+        (("--container-command", "apptainer 'exec", "--", "pretrain"), 2, '"apptainer \'exec"'),
         (("--container-command", "{here}", "--", "pretrain"), 1, "{here}"),
         (("--processes", "3", "--nodes", "2", "--", "pretrain"), 2, "processes 3, nodes 2"),
         (("--processes", "2", "--nodes", "2", "--", "pretrain"), 1, "srun: "),
