@@ -20,7 +20,7 @@ from bigbird_dna.calibration.fitting import Fitted
 from bigbird_dna.calibration.maps import Isotonic, Platt
 from bigbird_dna.calibration.stored import Calibration, own_digest, read_calibration, write_calibration
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
-from bigbird_dna.disk.native import DIGEST, LIBRARY, open_kept
+from bigbird_dna.disk.user_cache import DIGEST, LIBRARY, open_kept
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load, read_encoder_config, save
