@@ -6,8 +6,9 @@ A piece is made of bases or of Ns, never of both. Ns are cut into runs of 16 (or
 when that is shorter) and single Ns, so that an assembly gap inside a window costs few tokens.
 
 `bpe.cpp` finds SentencePiece's own ids in a fraction of its time, and says why they are the same. It is
-compiled on first use and kept (`disk.user_cache`, with the environment of `attention.native`); what it gives for
-a vocabulary is compared with SentencePiece before it serves. Without a compiler SentencePiece does the work.
+compiled on first use and kept (`disk.user_cache`, with the environment of `attention.native`); what it gives
+for a vocabulary is compared with SentencePiece before it serves. Without a compiler SentencePiece does the
+work.
 """
 
 import ctypes
