@@ -45,24 +45,20 @@ __all__ = [
     "score_variants",
 ]
 
-_HOMES = {
-    "ATTENTIONS": "bigbird_dna.attention",
-    "ChromatinModel": "bigbird_dna.scoring.models",
-    "DnaTokenizer": "bigbird_dna.tokens.dna",
-    "Encoder": "bigbird_dna.model.encoder",
-    "EncoderConfig": "bigbird_dna.config",
-    "Model": "bigbird_dna.scoring.models",
-    "PromoterModel": "bigbird_dna.scoring.models",
-    "PromoterWindows": "bigbird_dna.data.torch_sets",
-    "TrackWindows": "bigbird_dna.data.torch_sets",
-    "auc_report": "bigbird_dna.reporting.tracks",
-    "bigbird_attention": "bigbird_dna.attention",
-    "load": "bigbird_dna.scoring.models",
-    "merge_shards": "bigbird_dna.scoring.scorer",
-    "predict_tracks": "bigbird_dna.scoring.tracks",
-    "score_promoters": "bigbird_dna.scoring.promoters",
-    "score_variants": "bigbird_dna.scoring.variants",
+_NAMES = {
+    "attention": "ATTENTIONS bigbird_attention",
+    "config": "EncoderConfig",
+    "data.torch_sets": "PromoterWindows TrackWindows",
+    "model.encoder": "Encoder",
+    "reporting.tracks": "auc_report",
+    "scoring.models": "ChromatinModel Model PromoterModel load",
+    "scoring.promoters": "score_promoters",
+    "scoring.scorer": "merge_shards",
+    "scoring.tracks": "predict_tracks",
+    "scoring.variants": "score_variants",
+    "tokens.dna": "DnaTokenizer",
 }
+_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker then knows which names there are not
 

@@ -37,9 +37,6 @@ from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 
-# The keys of version 0.1 before its sections were the stages.
-TRAINING = "steps batch_size accumulate optimizer precision evaluate_every checkpoint_every seed"
-
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "empty.yaml"
@@ -110,19 +107,19 @@ def test_a_fault_is_named_in_one_line(tmp_path: Path, text: str) -> None:
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("override", ["encoder.layers", "=3", "results.deeper=3", "seed=[1"])
-def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text("results: here\n")
+@pytest.mark.parametrize(
+    ("file", "override"),
+    [
+        *(("run.yaml", text) for text in ("encoder.layers", "=3", "results.deeper=3", "seed=[1")),
+        *((file, "seed=1") for file in ("none.yaml", ".")),
+    ],
+)
+def test_a_malformed_override_and_what_is_no_file_are_refused(
+    tmp_path: Path, file: str, override: str
+) -> None:
+    (tmp_path / "run.yaml").write_text("results: here\n")
     with fails(ConfigError):
-        load_config(path, [override])
-
-
-def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
-    with fails(ConfigError):
-        load_config(tmp_path / "none.yaml")
-    with fails(ConfigError):
-        load_config(tmp_path)
+        load_config(tmp_path / file, [override])
 
 
 def test_sections_are_frozen() -> None:
@@ -148,15 +145,6 @@ def _changed(section: Section, key: str) -> Section:
     )
     value = _changed(getattr(section, first), rest) if rest else impossible
     return section.model_copy(update={first: value})
-
-
-def _at(values: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    *sections, last = key.split(".")
-    here = values
-    for section in sections:
-        here = here.setdefault(section, {})
-    here[last] = value
-    return values
 
 
 # Mistyped keys
@@ -331,50 +319,22 @@ def test_intergenic_negatives_need_an_annotation() -> None:
         config.model_copy(update={"promoters": named}).check_targets()
 
 
-def test_sequences_have_no_further_negatives() -> None:
-    values = {"promoters": {"sequences": {"positives": "a.fa"}, "calibration": {"negatives": 1}}}
-    with fails(ConfigError):
-        parse_config(values)
-
-
 def test_keys_of_no_stage() -> None:
     read = {name for stage, sections in STAGES.items() if stage != "report" for name in sections}
     unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
-    assert unread == {
-        *("results", "data_dir", "num_gpus", "simulation.megabases", "splits.similarity_strata"),
-        *("promoters.source", "promoters.sequences", "promoters.chain", "promoters.shuffled_label_control"),
-        "promoters.annotation",
-        *("promoters.num_gpus", "chromatin.num_gpus"),
-        *(f"ablation.{key}" for key in AblationConfig.model_fields),
-        *("chromatin.variants", "chromatin.models", "chromatin.min_positives_report"),
-        *("chromatin.shards.data", "chromatin.shards.predictions", "chromatin.shards.variants"),
-        *(
-            "example_scan.stride",
-            "example_scan.negative_set",
-            "example_scan.max_megabases",
-            "example_scan.shards",
-            "pretraining_study",
-        ),
-        *(
-            "tables.promoters",
-            "tables.chromatin",
-            "tables.initializations",
-            "tables.seeds",
-            "tables.negative_sets",
-        ),
-        *(
-            "tables.windows",
-            "tables.cnn_steps.promoters",
-            "tables.taxon",
-            *("tables.motifs", "tables.network_batch_size", "tables.network_learning_rate"),
-            "tables.comparator_window",
-            "tables.models",
-            "tables.linear_probes",
-        ),
-        *("tables.context_negative_set", "tables.cnn_steps.chromatin"),
-        *("tables.lm_steps.promoters", "tables.lm_steps.chromatin"),
-        "tables.pretraining_steps",
+    expected = {
+        "": "results data_dir num_gpus simulation.megabases splits.similarity_strata pretraining_study",
+        "promoters.": "source sequences chain shuffled_label_control annotation num_gpus",
+        "chromatin.": "variants models min_positives_report num_gpus",
+        "chromatin.shards.": "data predictions variants",
+        "example_scan.": "stride negative_set max_megabases shards",
+        "tables.": "promoters chromatin initializations seeds negative_sets windows taxon motifs "
+        "network_batch_size network_learning_rate comparator_window models linear_probes "
+        "context_negative_set pretraining_steps cnn_steps.promoters cnn_steps.chromatin "
+        "lm_steps.promoters lm_steps.chromatin",
+        "ablation.": " ".join(AblationConfig.model_fields),
     }
+    assert unread == {f"{section}{key}" for section, keys in expected.items() for key in keys.split()}
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -395,21 +355,6 @@ def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
             mine, theirs = getattr(mine, part), getattr(theirs, part)
         assert mine == theirs
     assert read.results == Config().results
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"encoder": {"max_length": 256}},
-        {"promoters": {"windows": {"negative_sets": ["permuted"]}}},
-        {"chromatin": {"evaluation": {"middle": 0.5}}},
-        {"chromatin": {"training": {"bins_per_window": 3}}},
-    ],
-)
-def test_what_a_whole_run_leaves_out_has_to_fit_as_well(values: dict[str, Any]) -> None:
-    """A stage's file with these keys is no contradiction: it lacks the section that they contradict."""
-    with fails(ConfigError):
-        complete(parse_config(values))
 
 
 def test_what_decides_weights() -> None:
@@ -521,11 +466,13 @@ def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> Non
 @pytest.mark.parametrize(
     "changed",
     [
-        {"promoters": {**OWN, "source": "x.sga"}},
-        {"promoters": {**OWN, "chain": "x"}},
-        {"promoters": {**OWN, "annotation": "x.gtf"}},
-        {"promoters": {**OWN, "windows": {"negative_sets": ["genomic"]}}},
-        {"promoters": {**OWN, "windows": {"negative_sets": ["user"]}}},
+        # A stage's file with these keys is no contradiction: it lacks the section that they contradict.
+        {"encoder": {"max_length": 256}},
+        {"promoters": {"windows": {"negative_sets": ["permuted"]}}},
+        {"chromatin": {"evaluation": {"middle": 0.5}}},
+        {"chromatin": {"training": {"bins_per_window": 3}}},
+        *({"promoters": {**OWN, key: "x"}} for key in ("source", "chain", "annotation")),
+        *({"promoters": {**OWN, "windows": {"negative_sets": [name]}}} for name in ("genomic", "user")),
         {
             "promoters": {
                 "sequences": {"positives": "p.fa", "negatives": "n.fa"},
@@ -533,6 +480,7 @@ def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> Non
             }
         },
         {"promoters": {**OWN, "windows": {"downstream": 5}}},
+        {"promoters": {**OWN, "calibration": {"negatives": 1}}},
         {"promoters": {"sequences": {"positives": "a", "negatives": "a"}}},
         {"promoters": {"sequences": {"negatives": "a"}}},
         {"promoters": {"sequences": "p.fa"}},
@@ -540,23 +488,14 @@ def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> Non
         {"promoters": OWN, "example_scan": 3},
         {"promoters": {"windows": {"upstream": None}}},
         {"promoters": {"windows": {"negative_sets": ["user"]}, "shuffled_label_control": "user"}},
-    ],
-)
-def test_wrong_configurations_of_sequences(changed: dict[str, Any]) -> None:
-    with fails(ConfigError):
-        complete(parse_config(changed))
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"genome": {"test": ["a"]}},
-        {"chromatin": {"data": {"tracks": "simulated"}}},
+        # Of a whole run with its targets: sequences without what they need.
+        {"promoters": OWN, "genome": {"test": ["a"]}},
+        {"promoters": OWN, "chromatin": {"data": {"tracks": "simulated"}}},
         {"promoters": {**OWN, "model": {}}},
-        {"genome": {"reference": "g.fa"}},
-        {"example_scan": {"negative_set": "user"}},
+        {"promoters": OWN, "genome": {"reference": "g.fa"}},
+        {"promoters": OWN, "example_scan": {"negative_set": "user"}},
     ],
 )
-def test_sequences_without_what_they_need(changed: dict[str, Any]) -> None:
+def test_what_does_not_fit_together_in_a_whole_run(changed: dict[str, Any]) -> None:
     with fails(ConfigError):
-        parse_config({"promoters": OWN, **changed}).check_targets()
+        complete(parse_config(changed)).check_targets()

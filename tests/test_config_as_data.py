@@ -11,10 +11,21 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from snakemake.cli import parse_config as of_snakemake
 
-from bigbird_dna.config import Config, check_stages, complete, load_config, parse_config, stage_text
+from bigbird_dna.config import (
+    Config,
+    as_in_a_file,
+    check_stages,
+    complete,
+    load_config,
+    parse_config,
+    stage_text,
+)
 from bigbird_dna.config.reading import valid_keys
 from bigbird_dna.errors import ConfigError
+from bigbird_dna.papers.nlp.config import NlpConfig, read_config
+from bigbird_dna.papers.nlp.config import parse_config as parse_nlp
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 
@@ -224,65 +235,103 @@ def test_what_a_stage_is_told_is_what_the_configuration_says(
 # Names
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        " ",
-        "a ",
-        "-rf",
-        "--help",
-        "~",
-        "~me/x",
-        "{x}",
-        "r{wildcards.y}",
-        "a}",
-        "<results>",
-        "s3://bucket/x",
-        "data:x",
-        "x" * 256,
-        "é" * 128,
-        "x/" * 1501,
-    ],
+FILE_NAMES = (
+    *("", " ", "a ", "-rf", "--help", "~", "~me/x", "{x}", "r{wildcards.y}", "a}", "<results>"),
+    *("s3://bucket/x", "data:x", "x" * 256, "é" * 128, "x/" * 1501),
 )
-def test_names_that_no_file_of_a_run_can_have(value: str) -> None:
-    for key in (
-        *("results", "data_dir", "genome.reference", "promoters.source", "promoters.chain"),
-        *("chromatin.variants", "chromatin.data.tracks", "chromatin.data.blacklist"),
-    ):
-        with fails(ConfigError, key):
-            parse_config(_at(key, value), "mine")
-
-
-@pytest.mark.parametrize("value", ["/", "//", "///", "//x", "/..", "/x/..", "/./"])
-def test_a_run_has_a_directory_of_its_own(value: str) -> None:
-    with fails(ConfigError):
-        parse_config({"results": value}, "mine")
-
-
-@pytest.mark.parametrize("value", ["", "-", "--help", "a b", "a\u00a0b", "`a`"])
-def test_names_that_no_contig_can_have(value: str) -> None:
-    keys = ("genome.exclude", "genome.valid", "genome.test")
-    for key in (*keys, "chromatin.data.valid_regions", "chromatin.data.test_regions"):
-        with fails(ConfigError, key):
-            parse_config(_at(key, [value]), "mine")
+FILES = (
+    *("results", "data_dir", "genome.reference", "promoters.source", "promoters.chain"),
+    *("chromatin.variants", "chromatin.data.tracks", "chromatin.data.blacklist"),
+)
+CONTIG_NAMES = ("", "-", "--help", "a b", "a\u00a0b", "`a`")
+CONTIGS = (
+    *("genome.exclude", "genome.valid", "genome.test"),
+    *("chromatin.data.valid_regions", "chromatin.data.test_regions"),
+)
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("value", "keys"),
     [
-        {"chromatin": {"models": 10**9}},
-        {"num_gpus": 10**9},
-        {"promoters": {"windows": {"negative_sets": ["genomic", "permuted", "genomic"]}}},
-        {"encoder": {"layer_norm_epsilon": float("inf")}},
+        *((value, FILES) for value in FILE_NAMES),
+        *(([value], CONTIGS) for value in CONTIG_NAMES),
+        # A run has a directory of its own.
+        *((value, ("results",)) for value in ("/", "//", "///", "//x", "/..", "/x/..", "/./")),
+        # Counts that the workflow could not list.
+        *((10**9, (key,)) for key in ("chromatin.models", "num_gpus")),
+        (["genomic", "permuted", "genomic"], ("promoters.windows",)),
+        (float("inf"), ("encoder.layer_norm_epsilon",)),
     ],
 )
-def test_counts_that_the_workflow_could_not_list(values: dict[str, Any]) -> None:
-    with fails(ConfigError):
-        parse_config(values)
+def test_values_that_no_run_can_have(value: Any, keys: tuple[str, ...]) -> None:
+    for key in keys:
+        values = _at(f"{key}.negative_sets" if key == "promoters.windows" else key, value)
+        with fails(ConfigError, key):
+            parse_config(values, "mine")
 
 
 def test_lists_that_no_command_can_hold_are_refused() -> None:
     config = parse_config({"genome": {"exclude": [f"scaffold_{number}" for number in range(10_000)]}})
     with fails(ConfigError):
         check_stages(config)
+
+
+# `snakemake --config`: what Snakemake hands on as texts is read as it would be in a file
+
+
+SHIPPED = sorted((REPOSITORY / "workflow/config").glob("*.yaml"))
+
+
+def given_there(*words: str) -> dict[str, Any]:
+    """The values that Snakemake makes of the words after `--config`."""
+    found: dict[str, Any] = of_snakemake(words)
+    return found
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_whole_configuration_on_the_command_line_is_the_file(path: Path) -> None:
+    """Numbers, truth values and null, and texts that look like them: the genome's contigs are 1 to 22."""
+    values = yaml.load(path.read_text(), yaml.loader.BaseLoader)
+    if "tasks" in values:
+        assert parse_nlp(as_in_a_file(values, values, NlpConfig)) == read_config(path)
+    else:
+        assert parse_config(as_in_a_file(values, values, Config)) == load_config(path)
+
+
+def test_only_what_is_given_there_is_read() -> None:
+    words = given_there("ablation={seeds: [1, 2], steps: 30}", "results=2024x", "processes=2")
+    whole = {**words, "genome": {"test": ["1"]}, "ablation": {**words["ablation"], "tokens": "64"}}
+    found = as_in_a_file(whole, words, Config)
+    assert found["ablation"] == {"seeds": [1, 2], "steps": 30, "tokens": "64"}
+    assert (found["results"], found["processes"], found["genome"]) == ("2024x", 2, {"test": ["1"]})
+    assert whole["ablation"]["seeds"] == ["1", "2"]
+    with fails(ConfigError):
+        parse_config(found)
+
+
+def test_a_value_that_another_took_the_place_of_stays() -> None:
+    """As in a workflow that takes this one for a module, with values of its own."""
+    own = {"ablation": {"steps": "20"}, "results": "here"}
+    assert as_in_a_file(own, given_there("ablation={steps: 30, tokens: 64}", "results={a: 1}"), Config) == own
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ablation={seeds: [one]}",
+        "ablation={seeds: [1.5]}",
+        "ablation={steps: 010}",
+        "ablation={steps: '{a: 1}'}",
+    ],
+)
+def test_wrong_values_are_refused_as_in_a_file(words: str) -> None:
+    values = given_there(words)
+    with fails(ConfigError):
+        parse_config(as_in_a_file(values, values, Config))
+
+
+def test_texts_that_look_like_numbers_stay_where_only_text_will_do() -> None:
+    values = given_there("genome={test: [21, 22], valid: [1], aliases: null}", "ablation={steps: 7}")
+    config = parse_config(as_in_a_file(values, values, Config))
+    assert (config.genome.test, config.genome.valid, config.genome.aliases) == (("21", "22"), ("1",), None)
+    assert config.ablation.steps == 7

@@ -1,7 +1,7 @@
 """The compiled route: BigBird's attention and its gradients on a CPU, in C++ built where it runs.
 
 `kernel.cpp` is compiled on first use (some seconds), compared with dense attention in value and gradient,
-and kept (`disk.native`). Inputs are float32, bfloat16 or float16, all arithmetic is float32, and results
+and kept (`disk.user_cache`). Inputs are float32, bfloat16 or float16, all arithmetic is float32, and results
 don't depend on the number of threads. Without a compiler the other routes do the same work.
 
 Environment: BIGBIRD_DNA_NATIVE=0 switches the route off, BIGBIRD_DNA_CACHE names where libraries are kept,
@@ -24,7 +24,7 @@ from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, diff
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, layer_agrees
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log
-from bigbird_dna.disk import native as native_build
+from bigbird_dna.disk import user_cache as native_build
 
 # Axes: B batch, H heads, L tokens, K head width.
 

@@ -5,8 +5,8 @@ and options, its docstring the help. It is imported when it is asked for: `--hel
 and of the papers the core imports nothing.
 """
 
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -130,42 +130,34 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """Group → its help, and name of a command → its module and function."""
 
 
-@cache
+class _Group(TyperGroup):
+    """The application, or a group of its commands, which are imported once one of them is asked for."""
+
+    def __init__(self, *, commands: dict[str, Any], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._groups = commands
+        del self.commands
+
+    @cached_property
+    def commands(self) -> dict[str, Any]:  # type: ignore[override]
+        panels = {None: BELOW[self.name or ""][1]} if self.name in BELOW else TOP
+        made = {
+            name: _made(name, place, panel)
+            for panel, below in panels.items()
+            for name, place in below.items()
+        }
+        return made | self._groups
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return self._groups.get(cmd_name) or super().get_command(ctx, cmd_name)
+
+
 def _made(name: str, place: str, panel: str | None) -> Any:
     """The command of a function; Typer makes it of an application that has no other."""
     module, _, function = place.rpartition(".")
     alone = typer.Typer(add_completion=False)
-    command = getattr(import_module(f"bigbird_dna.{module}"), function)
-    alone.command(name, rich_help_panel=panel)(command)
+    alone.command(name, rich_help_panel=panel)(getattr(import_module(f"bigbird_dna.{module}"), function))
     return get_command(alone)
-
-
-class _Commands(Mapping[str, Any]):
-    """Commands by their names, and the groups beside them; each command is made when it is asked for."""
-
-    def __init__(self, panels: Mapping[str | None, Mapping[str, str]], groups: Mapping[str, Any]) -> None:
-        self._places = {
-            name: (place, panel) for panel, below in panels.items() for name, place in below.items()
-        }
-        self._groups = groups
-
-    def __getitem__(self, name: str) -> Any:
-        return self._groups[name] if name in self._groups else _made(name, *self._places[name])
-
-    def __iter__(self) -> Iterator[str]:
-        yield from (*self._places, *self._groups)
-
-    def __len__(self) -> int:
-        return len(self._places) + len(self._groups)
-
-
-class _Group(TyperGroup):
-    """The application, or a group of its commands."""
-
-    def __init__(self, *, name: str, commands: Any, **settings: Any) -> None:
-        super().__init__(name=name, **settings)
-        panels = {None: BELOW[name][1]} if name in BELOW else TOP
-        self.commands = _Commands(panels, commands)  # type: ignore[assignment,arg-type]
 
 
 app = typer.Typer(

@@ -6,8 +6,9 @@ A piece is made of bases or of Ns, never of both. Ns are cut into runs of 16 (or
 when that is shorter) and single Ns, so that an assembly gap inside a window costs few tokens.
 
 `bpe.cpp` finds SentencePiece's own ids in a fraction of its time, and says why they are the same. It is
-compiled on first use and kept (`disk.native`, with the environment of `attention.native`); what it gives for
-a vocabulary is compared with SentencePiece before it serves. Without a compiler SentencePiece does the work.
+compiled on first use and kept (`disk.user_cache`, with the environment of `attention.native`); what it gives
+for a vocabulary is compared with SentencePiece before it serves. Without a compiler SentencePiece does the
+work.
 """
 
 import ctypes
@@ -24,7 +25,7 @@ from typing import Any, Self, SupportsInt
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.disk import native as native_build
+from bigbird_dna.disk import user_cache as native_build
 from bigbird_dna.errors import ConfigError, DataError, ModelError, shortened
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
 from bigbird_dna.tokens.piece_model import (

@@ -1,6 +1,8 @@
 """The data sets for training elsewhere, through a `DataLoader` with workers."""
 
 import pickle
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -131,3 +133,22 @@ def test_what_does_not_fit_is_one_sentence(tracks: Path, tiny_config: Path, tmp_
     for kind, call in cases:
         with fails(kind):
             call()
+
+
+# The public names as a type checker sees them
+
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.mark.slow
+def test_the_public_names_pass_mypy_in_strict_mode() -> None:
+    words = ("--strict", "--config-file=", "--ignore-missing-imports", HERE / "typed_use.py")
+    outcome = subprocess.run(
+        [sys.executable, "-m", "mypy", *map(str, words)],
+        cwd=HERE.parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr

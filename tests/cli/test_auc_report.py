@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from bigbird_dna.cli.app import app
 from bigbird_dna.errors import DataError, UsageError
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 
 
 def run(*arguments: object) -> str:
@@ -107,7 +107,7 @@ def test_more_tracks_than_rows_are_asked_about(files, tmp_path):
     for name in ("p", "l"):
         np.save(files[name], np.load(files[name]).T)
     said = run(files["p"], files["l"], "-o", tmp_path / "turned")
-    assert "warning: " in said and "4 rows × 300 tracks: there are more tracks than rows" in said
+    message(said, "warning: ", "4 rows × 300 tracks")
 
 
 def test_tables_as_pandas_writes_them(files, tmp_path):
@@ -120,7 +120,7 @@ def test_tables_as_pandas_writes_them(files, tmp_path):
         frame.to_csv(tmp_path / f"{name}.tsv", sep="\t")
     for ending in ("csv", "tsv"):
         said = run(tmp_path / f"p.{ending}", tmp_path / f"l.{ending}", "-o", tmp_path / ending)
-        assert said.count("the first column has no name and numbers the rows: passed over") == 2
+        message(said, f"p.{ending}: ", f"l.{ending}: ")
         tables = ((tmp_path / made / "tracks.tsv").read_text() for made in ("arrays", ending))
         assert len(set(tables)) == 1
 

@@ -10,6 +10,7 @@ from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import Locus
 from tests.cli.command import refused
+from tests.golden.messages import message
 from tests.toys import BROKEN_FASTA
 
 
@@ -64,25 +65,17 @@ def test_prepare_reference_refuses_bad_input_in_one_line(run, tmp_path, case):
     assert list(output.parent.iterdir()) == []
 
 
-def test_prepare_reference_names_a_missing_file_and_a_directory(run, tmp_path):
-    output = tmp_path / "reference.fa.gz"
-    sentence = refused(run("prepare reference", tmp_path / "absent.fa", "-o", output), 1)
-    assert sentence == f"bigbird-dna: error: {tmp_path}/absent.fa: no such file"
-    refused(run("prepare reference", tmp_path, "-o", output), 1)
-    assert not output.exists()
-
-
-def test_prepare_reference_checks_the_assembly(run, tmp_path, reference):
+def test_prepare_reference_refuses_other_files_and_assemblies(run, tmp_path, reference):
     output = tmp_path / "out.fa.gz"
+    refused(run("prepare reference", tmp_path / "absent.fa", "-o", output), 1, tmp_path / "absent.fa")
+    refused(run("prepare reference", tmp_path, "-o", output), 1)
     command = ["prepare reference", reference, "-o", output, "--assembly"]
-    refused(run(*command, "GRCh37"), 1)
-    assert not output.exists()
-    refused(run(*command, "hg19"), 1)
-    refused(run(*command, "hg99"), 2)
+    for name, code in (("GRCh37", 1), ("hg19", 1), ("hg99", 2)):
+        refused(run(*command, name), code)
+        assert not output.exists()
     code, _, err = run(*command, "sacCer3")
     assert code == 0
-    assert "warning" in err
-    assert "in sacCer3 230,218; it is taken for a part" in err
+    message(err, "sacCer3", "230,218")
 
 
 def test_prepare_promoters_renames_and_counts(run, tmp_path, reference):
@@ -97,7 +90,6 @@ def test_prepare_promoters_renames_and_counts(run, tmp_path, reference):
         "prepare promoters", source, "--reference", reference, "--assembly", "sacCer3", "-o", output
     )
     assert (code, out) == (0, "")
-    assert "4 read, 1 off reference, 1 duplicates, 2 promoters" in err
     assert read_loci(output) == [Locus("I", 4, "+", "a"), Locus("II", 7, "-", "b")]
     assert json.loads(output.with_suffix(".json").read_text()) == {
         "read": 4,
@@ -109,10 +101,7 @@ def test_prepare_promoters_renames_and_counts(run, tmp_path, reference):
         "dropped_contigs": {"NC_001135.5": 1},
         "beyond_contigs": {},
     }
-    assert (
-        f"warning: {source}: 1 of 4 promoters (25.0%) are on contigs that the reference hasn't got: "
-        "NC_001135.5 1\n"
-    ) in err
+    message(err, source, "1 of 4 promoters (25.0%)", "NC_001135.5 1\n", "4 read, 1 off reference")
 
 
 def test_prepare_promoters_with_an_alias_file(run, tmp_path, reference):
@@ -123,10 +112,7 @@ def test_prepare_promoters_with_an_alias_file(run, tmp_path, reference):
     aliases.write_text("I\tone\n")
     code, _, err = run(*command, "--aliases", aliases)
     assert code == 0
-    assert (
-        f"warning: {source}: 2 of 3 promoters (66.7%) are on contigs that the reference hasn't got: two 2; "
-        "if these contigs have other names there, a file of contigs' other names can be given"
-    ) in err
+    message(err, source, "2 of 3 promoters (66.7%)", "two 2")
     assert json.loads(output.with_suffix(".json").read_text())["dropped_contigs"] == {"two": 2}
     aliases.write_text("I\tone\nII\ttwo\n")
     code, _, err = run(*command, "--aliases", aliases)
@@ -152,7 +138,7 @@ def test_prepare_promoters_lifts_along_a_chain(run, tmp_path):
     refused(run(*command), 2)
 
 
-def test_prepare_promoters_refuses_a_bed_of_other_contigs(run, tmp_path, reference):
+def test_prepare_promoters_refuses_a_bed_of_other_contigs_and_a_plain_reference(run, tmp_path, reference):
     source, output = tmp_path / "x.bed", tmp_path / "out" / "promoters.tsv"
     output.parent.mkdir()
     source.write_text("NC_000001.11\t5\t6\ta\t0\t+\n")
@@ -160,12 +146,7 @@ def test_prepare_promoters_refuses_a_bed_of_other_contigs(run, tmp_path, referen
     for words, name in ((command, "sacCer3"), (command[:-2], "custom")):
         parts = (source, "NC_000001.11", "I, II", name, "GRCh38")
         refused(run(*words, "-o", output), 1, *parts, after_log=True)
+    plain = tmp_path / "plain.fa.gz"  # can't be read from anywhere but its start
+    plain.write_bytes(gzip.compress(b">I\nACGT\n"))
+    refused(run("prepare promoters", source, "--reference", plain, "-o", output), 1)
     assert list(output.parent.iterdir()) == []
-
-
-def test_prepare_promoters_refuses_a_reference_without_random_access(run, tmp_path):
-    source, reference = tmp_path / "x.sga", tmp_path / "x.fa.gz"
-    source.write_text("I\tTSS\t5\t+\t1\ta\n")
-    reference.write_bytes(gzip.compress(b">I\nACGT\n"))
-    result = run("prepare promoters", source, "--reference", reference, "-o", tmp_path / "o")
-    refused(result, 1)

@@ -2,10 +2,15 @@
 
 import inspect
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -13,7 +18,10 @@ import typer
 
 from bigbird_dna.cli.app import BELOW, TOP, app
 from bigbird_dna.cli.app import GROUPS as GROUPS_PANEL
-from tests.cli.command import Run
+from bigbird_dna.cli.launch import command_line
+from bigbird_dna.errors import UsageError
+from tests.cli.command import Result, Run, refused
+from tests.golden.messages import fails
 
 COMMANDS = typer.main.get_command(app).commands
 GROUPS = {name: list(one.commands.items()) for name, one in COMMANDS.items() if hasattr(one, "commands")}
@@ -91,3 +99,81 @@ def test_options_of_one_name_mean_one_thing() -> None:
                 assert "--track-table" in parameter.opts or parameter.metavar == "PATTERN", name
             assert ("-o" in parameter.opts) == ("--output" in parameter.opts), name
     assert all(len(meanings) == 1 for meanings in shared.values()), shared
+
+
+# The command that several processes are started by, on one node and on more
+
+WORDS = ["pretrain", "a b.yaml"]
+
+
+def line(processes: int, nodes: int, job: str | None = None, inside: Sequence[str] = ()) -> list[str]:
+    environment = {} if job is None else {"SLURM_JOB_ID": job}
+    given: dict[str, Any] = {"cpus": 32, "meeting": "n1:29000", "inside": inside}
+    made = command_line(WORDS, environment, processes=processes, nodes=nodes, **given)
+    return ["python" if word == sys.executable else word for word in made]
+
+
+@pytest.mark.parametrize(
+    ("processes", "nodes", "outside", "command"),
+    [
+        (1, 1, "", "python"),
+        (8, 1, "", "python -m torch.distributed.run --standalone --nproc-per-node=8"),
+        (
+            *(16, 2),
+            "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32 --kill-on-bad-exit=1",
+            "python -m torch.distributed.run --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1:29000"
+            " --rdzv-id=77 --nproc-per-node=8",
+        ),
+    ],
+)
+def test_one_torchrun_on_each_node_which_a_container_is_around(
+    processes: int, nodes: int, outside: str, command: str
+) -> None:
+    """One process is the command itself; `srun` stays outside of the container."""
+    for inside in ([], ["apptainer", "exec", "--home", "/a b", "image.sif"]):
+        expected = [*outside.split(), *inside, *command.split(), "-m", "bigbird_dna.cli.main", *WORDS]
+        assert line(processes, nodes, "77" if nodes > 1 else None, inside) == expected
+
+
+@pytest.mark.parametrize(("processes", "nodes"), [(9, 2), (0, 1), (16, 2)])
+def test_what_cannot_be_started_is_refused(processes: int, nodes: int) -> None:
+    with fails(UsageError):
+        line(processes, nodes)
+
+
+def launch(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bigbird_dna.cli.launch", *words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_words_that_lead_into_a_container_are_read_as_a_shell_reads_them(tmp_path: Path) -> None:
+    place = tmp_path / "to hold"
+    place.mkdir()
+    shown = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
+    inside = f"{shlex.join(shown)} --bind '$PLACE' \"a  b\" image.sif"
+    done = launch("--container-command", inside, "--", "pretrain", "$PLACE", PLACE=str(place))
+    told = ["--bind", str(place), "a  b", "image.sif", "python", "-m", "bigbird_dna.cli.main"]
+    assert (done.returncode, done.stdout) == (0, f"{[*told, 'pretrain', '$PLACE']}\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        (("--container-command", "apptainer 'exec", "--", "pretrain"), 2, '"apptainer \'exec"'),
+        (("--container-command", "{here}", "--", "pretrain"), 1, "{here}"),
+        (("--processes", "3", "--nodes", "2", "--", "pretrain"), 2, "processes 3, nodes 2"),
+        (("--processes", "2", "--nodes", "2", "--", "pretrain"), 1, "srun: "),
+        (("--", "pretrain", "{here}/no such.yaml"), 2, "{here}/no such.yaml"),  # the command's own
+    ],
+)
+def test_what_cannot_be_started_is_one_line(
+    tmp_path: Path, words: tuple[str, ...], code: int, named: str
+) -> None:
+    given = [word.format(here=tmp_path) for word in words]
+    path = {"PATH": str(tmp_path)} if "srun" in named else {}
+    done = launch(*given, SLURM_JOB_ID="1", **path)
+    refused(Result(done.returncode, done.stdout, done.stderr), code, named.format(here=tmp_path))

@@ -19,7 +19,7 @@ from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.reporting.variants import KnownEffect, variant_table
 from tests.cli.command import invoke
 from tests.cli.command import invoke as run
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 from tests.toys import predictions
 
 STATISTICS = {
@@ -34,6 +34,9 @@ METRICS = {
     "tokens_seen": 5_123_456_789,
     "split": "valid",
 }
+
+
+BITS = "split\tpredictor\tbits_per_base\tlow\thigh\tdifference\tdifference_low\tdifference_high\tnote\n"
 
 
 @pytest.fixture
@@ -120,29 +123,11 @@ def test_single_class_has_empty_figures_and_a_note(files, tmp_path):
     assert row["note"] == "no positives" and row["auroc"] == row["f1_high"] == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (["--predictions", "genomic"], UsageError),
-        (["--predictions", "g={genomic}", "--predictions", "g={genomic}"], UsageError),
-        (["--predictions", "genomic={genomic}", "--baseline", "x={kmer}"], UsageError),
-        (["--predictions", "permuted={permuted}", "--control", "{control}"], UsageError),
-        (["--predictions", "permuted={genomic}"], DataError),
-        (["--predictions", "genomic=none.parquet"], DataError),
-    ],
-)
-def test_promoter_report_refuses(files, tmp_path, arguments, error):
-    arguments = [argument.format(**files) for argument in arguments]
-    with fails(error):
-        run("evaluate promoters", *arguments, "-o", tmp_path / "report")
-    assert not (tmp_path / "report").exists()
-
-
 @pytest.fixture
 def bits(tmp_path: Path) -> Path:
     """A table of two splits: on the test contigs the model is ahead of one rival of two."""
     (tmp_path / "bits.tsv").write_text(
-        "split\tpredictor\tbits_per_base\tlow\thigh\tdifference\tdifference_low\tdifference_high\tnote\n"
+        f"{BITS}"
         "valid\tmodel\t1.91\t1.9\t1.92\t\t\t\t\n"
         "test\tmodel\t1.92\t1.91\t1.93\t\t\t\t\n"
         "test\tuniform\t2\t2\t2\t-0.08\t-0.09\t-0.07\t2 bits a base\n"
@@ -159,20 +144,13 @@ def test_pretraining_report(model_dir, bits, tmp_path):
     assert (tmp_path / "report/bits_per_base.tsv").read_text() == bits.read_text()
 
 
-def test_pretraining_report_refuses_a_table_without_the_model(model_dir, bits, tmp_path):
-    bits.write_text(bits.read_text().replace("\tmodel\t", "\tanother\t"))
-    with fails(DataError):
-        run("report pretraining", model_dir, "--bits-per-base", bits, "-o", tmp_path / "report")
-    assert not (tmp_path / "report").exists()
-
-
 def test_the_summary_names_the_best_rivals(bits):
     text = run("report summary", "--bits-per-base", bits)
     lines = [re.split("  +", line.strip()) for line in text.splitlines()]
-    assert ["bits per base, model", "1.9200", "[1.9100, 1.9300]", "held out (test)"] in lines
-    assert ["bits per base, bigrams", "1.9400", "[1.9300, 1.9500]", "order 2"] in lines
-    assert ["model minus it", "-0.0200", "[-0.0300, -0.0100]", "over blocks of 10 kb"] in lines
-    assert ["model minus it", "0.0200", "[0.0100, 0.0300]", "over blocks of 10 kb"] in lines
+    found = {tuple(line[1:3]) for line in lines if len(line) > 2}
+    assert found >= {("1.9200", "[1.9100, 1.9300]"), ("1.9400", "[1.9300, 1.9500]")}
+    assert found >= {("-0.0200", "[-0.0300, -0.0100]"), ("0.0200", "[0.0100, 0.0300]")}
+    message(text)
     assert "uniform" not in text and "1.9400" in text
 
 
@@ -277,38 +255,12 @@ def test_summary_says_what_became_of_the_promoters(tmp_path):
     counts = {"read": 4802, "lifted": None, "unmapped": None, "off_reference": 2635, "duplicates": 3}
     (tmp_path / "promoters.json").write_text(json.dumps(counts | {"promoters": 2164}))
     text = run("report summary", "--promoter-counts", tmp_path / "promoters.json")
-    lines = [re.split("  +", line.strip()) for line in text.splitlines()]
-    assert ["promoters", "2,164", "of 4,802 in the file"] in lines
-    assert ["promoters dropped", "2,638", "2,635 not on the reference, 3 duplicates"] in lines
+    message(text, "2,164", "4,802", "2,638", "2,635", "3 duplicates")
 
 
 def test_summary_of_what_there_is(model_dir):
     text = run("report summary", "--pretraining", model_dir / "metrics.json")
     assert "Report" not in text and "Pretraining" in text
-
-
-@pytest.mark.parametrize(
-    ("option", "content"),
-    [
-        ("--statistics", "{}"),
-        ("--statistics", "[]"),
-        ("--pretraining", "{"),
-        ("--pretraining", "{}"),
-        ("--bits-per-base", "split\tpredictor\n"),
-        ("--promoters", "negative_set\tstratum\tmodel\n"),
-        ("--promoters", ""),
-    ],
-)
-def test_summary_refuses(tmp_path, option, content):
-    path = tmp_path / "input"
-    path.write_text(content)
-    with fails(DataError):
-        run("report summary", option, path, "-o", tmp_path / "out.tsv")
-    assert not (tmp_path / "out.tsv").exists()
-    with fails(DataError):
-        run("report summary", option, tmp_path / "none")
-    with fails(UsageError):
-        run("report summary")
 
 
 # Summaries of tracks and variants
@@ -411,18 +363,43 @@ def test_summary_of_tracks_without_comparison(report: Path, summary: Summary, tm
 
 
 @pytest.mark.parametrize(
-    ("option", "text"),
+    ("words", "error", "content"),
     [
-        ("--groups", "group\ttracks\n"),
-        ("--groups", "group\ttracks\tmedian_auroc\nTF\t2\thigh\n"),
-        ("--tracks", "track\tauroc\tnote\tdelta_a\nX\t1\t\t0\n"),
-        ("--variants", "subset\tvariants\n"),
-        ("--variants", ""),
+        ("evaluate promoters --predictions genomic", UsageError, ""),
+        ("evaluate promoters --predictions g={genomic} --predictions g={genomic}", UsageError, ""),
+        ("evaluate promoters --predictions genomic={genomic} --baseline x={kmer}", UsageError, ""),
+        ("evaluate promoters --predictions permuted={permuted} --control {control}", UsageError, ""),
+        ("evaluate promoters --predictions permuted={genomic}", DataError, ""),
+        ("evaluate promoters --predictions genomic={none}", DataError, ""),
+        (
+            "report pretraining {model} --bits-per-base {input}",
+            DataError,
+            BITS + "test\tuniform\t2\t2\t2\t\t\t\t\n",
+        ),
+        ("report summary", UsageError, ""),
+        ("report summary --statistics {none}", DataError, ""),
+        *(
+            (f"report summary {option} {{input}}", DataError, content)
+            for option, content in (
+                ("--statistics", "{}"),
+                ("--statistics", "[]"),
+                ("--pretraining", "{"),
+                ("--pretraining", "{}"),
+                ("--bits-per-base", "split\tpredictor\n"),
+                ("--promoters", "negative_set\tstratum\tmodel\n"),
+                ("--promoters", ""),
+                ("--groups", "group\ttracks\n"),
+                ("--groups", "group\ttracks\tmedian_auroc\nTF\t2\thigh\n"),
+                ("--tracks", "track\tauroc\tnote\tdelta_a\nX\t1\t\t0\n"),
+                ("--variants", "subset\tvariants\n"),
+                ("--variants", ""),
+            )
+        ),
     ],
 )
-def test_summary_refuses_other_tables(summary: Summary, tmp_path: Path, option: str, text: str) -> None:
-    path = tmp_path / "input.tsv"
-    path.write_text(text)
-    with fails(DataError):
-        summary(option, path)
-    assert list(tmp_path.iterdir()) == [path]
+def test_what_cannot_be_reported(files, model_dir, tmp_path, words, error, content):
+    (tmp_path / "input").write_text(content)
+    places = {**files, "model": model_dir, "input": tmp_path / "input", "none": tmp_path / "none"}
+    with fails(error):
+        run(words.format(**places), "-o", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

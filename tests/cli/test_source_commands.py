@@ -1,18 +1,26 @@
 """`fetch` and `extract` on the command line."""
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bigbird_dna.genome.fasta import stream_fasta
+from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import write_fasta
-from tests.cli.command import Run, refused
+from bigbird_dna.genome.sequence import Locus
+from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.tokens.store import TokenStore
+from tests.cli.command import Run, refused, silent
+
+CONTIGS = {"chrI": "ACGTN" * 50, "chrII": "GATTACA" * 30}
 
 
 @pytest.fixture
 def reference(tmp_path: Path) -> Path:
     path = tmp_path / "reference.fa.gz"
-    write_fasta(path, [("chrI", "ACGTN" * 50), ("chrII", "GATTACA" * 30)])
+    write_fasta(path, list(CONTIGS.items()))
     return path
 
 
@@ -20,16 +28,33 @@ def records(path: Path) -> list[tuple[str, str]]:
     return [(chunk.contig, chunk.sequence) for chunk in stream_fasta(path)]
 
 
-def test_extract_a_contig(run: Run, reference: Path, tmp_path: Path) -> None:
-    assert run("prepare contig", reference, "chrII", "-o", tmp_path / "out.fa.gz").code == 0
-    assert records(tmp_path / "out.fa.gz") == [("chrII", "GATTACA" * 30)]
-
-
-@pytest.mark.parametrize(("megabases", "bases"), [("0.00001", 10), ("5", 250)])
-def test_extract_a_start(run: Run, reference: Path, tmp_path: Path, megabases: str, bases: int) -> None:
-    output = tmp_path / "out.fa.gz"
-    assert run("prepare contig", reference, "chrI", "-o", output, "--megabases", megabases).code == 0
-    assert records(output) == [("chrI", ("ACGTN" * 50)[:bases])]
+@pytest.mark.parametrize(
+    ("words", "contig", "start", "end"),
+    [
+        ("chrII", "chrII", 0, 210),
+        ("chrI --megabases 0.00001", "chrI", 0, 10),
+        ("chrI --megabases 5", "chrI", 0, 250),
+        ("NC_001134.8 --assembly sacCer3", "chrII", 0, 210),
+        ("two --aliases {aliases}", "chrII", 0, 210),
+        ("t?o --assembly custom --aliases {aliases}", "chrII", 0, 210),
+        ("chr*", "chrI", 0, 250),
+        ("chr* --exclude=chrI --exclude=gone", "chrII", 0, 210),
+        ("chr* --exclude one --aliases {aliases}", "chrII", 0, 210),
+        # Regions stand at their own coordinates, and nothing of what lies before them.
+        ("chrI:11-20", "chrI", 10, 20),
+        ("NC_001133.9:241- --assembly sacCer3", "chrI", 240, 250),
+        ("chrI:11-30 --megabases 0.00001", "chrI", 10, 20),
+        ("chrI:15-30 --megabases 0.00001", "chrI", 14, 25),  # of which the first is N
+    ],
+)
+def test_extract(
+    run: Run, reference: Path, tmp_path: Path, words: str, contig: str, start: int, end: int
+) -> None:
+    """A contig by its name, another name, an alias or a pattern; its start, or a region."""
+    output, aliases = tmp_path / "out.fa.gz", tmp_path / "aliases.tsv"
+    aliases.write_text("chrI\tone\nchrII\ttwo\n")
+    assert run("prepare contig", reference, *words.format(aliases=aliases).split(), "-o", output).code == 0
+    assert records(output) == [(contig, "N" * start + CONTIGS[contig][start:end])]
 
 
 @pytest.mark.parametrize(("before", "bases"), [(7, 20), (1_000_000, 20), (1_500_003, 50), (9, 0)])
@@ -42,54 +67,12 @@ def test_a_start_is_counted_from_the_first_base(run: Run, tmp_path: Path, before
     assert written == ("N" * before + "ACGTN" * 4 if bases else "N" * 9)
 
 
-def test_extract_by_another_name(run: Run, reference: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out.fa.gz"
-    arguments = ("prepare contig", reference, "NC_001134.8", "-o", output, "--assembly", "sacCer3")
-    assert run(*arguments).code == 0
-    assert records(output)[0][0] == "chrII"
-
-
-def test_extract_by_an_alias_and_by_a_pattern(run: Run, reference: Path, tmp_path: Path) -> None:
-    output, aliases = tmp_path / "out.fa.gz", tmp_path / "aliases.tsv"
-    aliases.write_text("chrI\tone\nchrII\ttwo\n")
-    for words, name in {
-        ("two", "--aliases", aliases): "chrII",
-        ("t?o", "--assembly", "custom", "--aliases", aliases): "chrII",
-        ("chr*",): "chrI",
-        ("chr*", "--exclude=chrI", "--exclude=gone"): "chrII",
-        ("chr*", "--exclude", "one", "--aliases", aliases): "chrII",
-    }.items():
-        assert run("prepare contig", reference, *words, "-o", output).code == 0
-        assert records(output)[0][0] == name
-    words = ("prepare contig", reference, "chr*", "--exclude=chr?", "--exclude=*II", "-o", output)
-    refused(run(*words), 1)
-
-
-@pytest.mark.parametrize(
-    ("region", "megabases", "start", "end"),
-    [
-        ("chrI:11-20", None, 10, 20),
-        ("NC_001133.9:241-", None, 240, 250),
-        ("chrI:11-30", "0.00001", 10, 20),
-        ("chrI:15-30", "0.00001", 14, 25),  # of which the first is N
-    ],
-)
-def test_extract_a_region(
-    run: Run, reference: Path, tmp_path: Path, region: str, megabases: str | None, start: int, end: int
-) -> None:
-    """At its own coordinates, and nothing of what lies before it."""
-    output = tmp_path / "out.fa.gz"
-    words = ("--megabases", megabases) if megabases else ()
-    result = run("prepare contig", reference, region, "--assembly", "sacCer3", "-o", output, *words)
-    assert result.code == 0
-    assert records(output) == [("chrI", "N" * start + ("ACGTN" * 50)[start:end])]
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         (("chrI:200-251",), 2),
         (("chr9",), 1),
+        (("chr*", "--exclude=chr?", "--exclude=*II"), 1),
         (("I",), 1),
         (("chrI", "--megabases", "0"), 2),
         (("chrI", "--megabases", "nan"), 2),
@@ -122,3 +105,110 @@ def test_fetch_faults(run: Run, tmp_path: Path) -> None:
     refused(run("prepare fetch", "GRCh37.sizes", "-o", tmp_path), 2, tmp_path)
     (tmp_path / "file").touch()
     refused(run("prepare fetch", "GRCh37.sizes", "-o", tmp_path / "file/out"), 2)
+
+
+# prepare tokenizer, prepare tokens and prepare token-stats as a user runs them
+
+
+@pytest.fixture
+def run(run: Run) -> Run:
+    return silent(run)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A configuration with a reference of three contigs; only `test` has TTAGGG."""
+    rng = np.random.default_rng(0)
+    train = "".join(rng.choice(list("ACGT"), 60_000, p=[0.4, 0.1, 0.2, 0.3]))
+    valid = "".join(rng.choice(list("ACGT"), 8_000)) + "N" * 2_000
+    write_fasta(
+        tmp_path / "results" / "genome" / "reference.fa.gz",
+        [("one", train), ("two", valid), ("three", "TTAGGG" * 1000)],
+    )
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        f"results: {tmp_path / 'results'}\n"
+        "genome: {valid: [two], test: [three]}\n"
+        "tokens: {vocabulary: 64, genome_passes: 3, max_start_offset: 200, sentence_bases: [50, 100], "
+        "sentences_per_document: [5, 9]}\n"
+    )
+    return path
+
+
+def test_from_reference_to_statistics(config: Path, run: Run) -> None:
+    directory = config.parent / "results" / "tokens"
+    code, _, log = run("prepare tokenizer", config)
+    assert code == 0 and "sampling 0.06 of the 0.06 Mb of 1 training contigs" in log
+    tokenizer = DnaTokenizer.load(directory / "tokenizer.model")
+    assert tokenizer.vocabulary == 64
+    assert "TTAGGG" not in tokenizer.pieces  # of the test contig alone
+
+    assert run("prepare tokens", config).code == 0
+    stores = {split: TokenStore.open(directory / split, tokenizer) for split in ("train", "valid", "test")}
+    assert stores["train"].info["bases"] == pytest.approx(3 * 60_000, abs=3 * 200)
+    assert stores["valid"].info["bases"] == pytest.approx(8_000, abs=200)
+    assert stores["valid"].info["skipped_bases"] == pytest.approx(2_000, abs=100)
+    assert stores["test"].info["bases"] == pytest.approx(6_000, abs=200)
+    assert [stores[split].info["passes"] for split in stores] == [3, 1, 1]
+    assert [stores[split].info["contigs"] for split in stores] == [["one"], ["two"], ["three"]]
+
+    code, _, log = run("prepare token-stats", config)
+    assert code == 0 and "no promoters" in log
+    assert json.loads((directory / "statistics.json").read_text())["regions"] == {}
+    write_loci(config.parent / "results" / "genome" / "promoters.tsv", [Locus("one", 2000, "-", "p")])
+    assert run("prepare token-stats", config).code == 0
+    statistics = json.loads((directory / "statistics.json").read_text())
+    assert statistics["regions"]["promoters"]["bases"] == 1000
+    assert statistics["genome"]["bases"] == 74_000
+    assert statistics["genome"]["n_bases"] == 2_000
+
+
+def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
+    tmp = config.parent
+    reference = tmp / "elsewhere.fa"
+    reference.write_text(">one\n" + "ACGTTGCAAC" * 100 + "\n>two\n" + "ACGT" * 100 + "\n")
+    options = ["--reference", reference, "--set", "genome.test=[]"]
+    model, stores = tmp / "m.model", tmp / "stores"
+    more = ["--set", "tokens.vocabulary=16"]
+    assert run("prepare tokenizer", config, "-o", model, *options, *more).code == 0
+    assert DnaTokenizer.load(model).vocabulary == 16
+    options += ["--tokenizer", model, "--threads", "2"]
+    assert run("prepare tokens", config, "-o", stores, *options).code == 0
+    assert TokenStore.open(stores / "test").info["sentences"] == 0
+    promoters = tmp / "loci.tsv"
+    write_loci(promoters, [Locus("one", 500, "+", "p")])
+    file = tmp / "statistics.json"
+    assert run("prepare token-stats", config, "-o", file, "--promoters", promoters, *options).code == 0
+    assert json.loads(file.read_text())["regions"]["promoters"]["loci"] == 1
+    assert not (tmp / "results" / "tokens").exists()
+
+
+def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) -> None:
+    # 11 pieces are always there; a corpus of 30 bases has no room for a thousand others.
+    options = ["--set", "tokens.corpus_megabases=0.00003", "--set", "tokens.vocabulary=1000"]
+    refused(run("prepare tokenizer", config, *options), 2, "1000", "30 bases", after_log=True)
+    assert not (config.parent / "results" / "tokens").exists() or not list(
+        (config.parent / "results" / "tokens").iterdir()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["prepare tokenizer", "missing.yaml"], 2),
+        (["prepare tokens", "{config}", "--set", "tokens.vocabulery=9"], 2),
+        (["prepare tokens", "{config}", "--set", "tokens.genome_passes=many"], 2),
+        (["prepare tokens", "{config}", "--threads", "0"], 2),
+        (["prepare tokens", "{config}"], 1),
+        (["prepare tokens", "{config}", "--tokenizer", "{config}"], 1),
+        (["prepare tokenizer", "{config}", "--reference", "no.fa"], 1),
+        (["prepare tokenizer", "{config}", "--set", "genome.test=[four]"], 2),
+        (["prepare token-stats", "{config}", "--tokenizer", "{model}", "--promoters", "no.tsv"], 1),
+    ],
+)
+def test_mistakes_of_users(config: Path, run: Run, arguments: list[str], expected: int) -> None:
+    model = config.parent / "any.model"
+    DnaTokenizer.train(["ACGT" * 9], model, 12)
+    words = (word.format(config=config, model=model) for word in arguments)
+    refused(run(*words), expected, after_log=True)
+    assert not list((config.parent / "results").glob("tokens/*"))

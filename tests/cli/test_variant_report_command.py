@@ -13,6 +13,7 @@ from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Run, refused, silent
 from tests.cli.test_score_variants import hashed_model
+from tests.golden.messages import message
 
 TRACKS = ["CTCF", "open chromatin"]
 COLUMN_LINE = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
@@ -68,11 +69,8 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     code, _, log = run("evaluate variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
     assert code == 0
     assert {path.name for path in out.iterdir()} == {"variants.tsv", "variants.svg", MARKER}
-    assert "7 variants judged: 3 loss, 3 none, 1 gain" in log
-    assert "4 left out: " in log and "1 on MYC, which was not predicted" in log
-    for reason in ("not scored (SYMBOLIC)", "not scored (REF_MISMATCH)", "without EFFECT"):
-        assert f"1 {reason}" in log
-    assert "warning: no variant on c3 (they are on c1, c2)" in log
+    reasons = ("1 not scored (SYMBOLIC)", "1 not scored (REF_MISMATCH)", "1 without EFFECT", "1 on MYC")
+    message(log, "7 variants", "3 loss, 3 none, 1 gain", "4 left out: ", *reasons, "c3", "c1, c2")
     rows = table(out)
     # Sizes with an effect: 0.5, 0.1, 0.3, 0.4; without: 0.2, 0.05, 0.01. One of twelve pairs is wrong.
     assert rows.loc["all", ["variants", "with_effect"]].tolist() == [7, 4]
@@ -159,7 +157,8 @@ def test_the_truth_of_other_variants(
     twice = lines[3].replace("TRACK=CTCF", "TRACK=open%20chromatin")
     truth.write_text("".join([*lines, twice, "chr1\t399\t.\tA\tC\t.\t.\tEFFECT=none;TRACK=CTCF\n"]))
     code, _, log = run("evaluate variants", tsv, "--truth", truth, "-o", tmp_path / "r")
-    assert code == 0 and "21 variants judged" in log and "1 left out: 1 not among the scored" in log
+    assert code == 0
+    message(log, "21 variants", "1 left out: 1 ")
     refused(run("evaluate variants", tsv, "-o", tmp_path / "x"), 2)
     text = tsv.with_suffix("")
     text.write_text("#contig\tposition\tref\talt\tid\tnote\tmax_delta\tmax_track\n")

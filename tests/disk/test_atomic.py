@@ -1,17 +1,24 @@
 """Outputs appear whole or not at all."""
 
 import errno
+import grp
+import json
 import os
+import pwd
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bigbird_dna.disk import atomic as scratch
+from bigbird_dna.disk import directories
 from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, checksum, write_json
+from bigbird_dna.disk.directories import MARKER, atomic_directory, check_directory, into_directory
+from bigbird_dna.disk.user_cache import distrust
 from bigbird_dna.errors import DataError, UsageError
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 
 
 def test_an_error_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -113,3 +120,229 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(
 def test_a_name_of_any_length_can_be_written(tmp_path: Path) -> None:
     write_json(tmp_path / ("n" * 250 + ".json"), 1)
     assert [len(path.name) for path in tmp_path.iterdir()] == [255]
+
+
+# Who could have put a file where it is
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    path = tmp_path / "way" / "place"
+    path.mkdir(parents=True)
+    path.chmod(0o755)
+    path.parent.chmod(0o755)
+    return path
+
+
+def test_an_own_directory_is_trusted_however_it_is_reached(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("way")
+    (tmp_path / "absolute").symlink_to(place)
+    ways = ("way/place", "link/place", "absolute", "way/../link/place")
+    assert [distrust(tmp_path / way) for way in ways] == [None] * 4
+
+
+@pytest.mark.parametrize("mode", [0o757, 0o777, 0o1777])
+def test_what_others_may_write_to_is_not(place: Path, mode: int) -> None:
+    """The way to a directory may be, where it is sticky."""
+    place.chmod(mode)
+    message(distrust(place) or "")
+    place.chmod(0o755)
+    place.parent.chmod(mode)
+    if mode == 0o1777:
+        assert distrust(place) is None
+    else:
+        message(distrust(place) or "", place.parent)
+
+
+def test_another_user_s_is_not_trusted(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = pwd.getpwuid(os.geteuid()).pw_name
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    message(distrust(place) or "", owner)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give links away")
+def test_another_user_s_link_is_not_followed(place: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(place)
+    os.chown(link, 54321, 54321, follow_symlinks=False)
+    message(distrust(link) or "", link)
+
+
+def test_a_group_of_oneself_is_nobody_else(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.chmod(0o775)
+    user = pwd.getpwuid(os.geteuid())
+    number = place.stat().st_gid
+    members: list[str] = []
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: type(user)([*user[:3], number, *user[4:]]))
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((name, "x", gid, members)))
+    name = user.pw_name
+    assert distrust(place) is None
+    members.append("somebody")
+    assert distrust(place)
+    members[:], name = [], "staff"
+    assert distrust(place)
+
+
+def test_no_directory_is_no_place(place: Path, tmp_path: Path) -> None:
+    (place / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    for path in (place / "file", place / "none", place / "file/below", Path("way"), tmp_path / "loop"):
+        message(distrust(path) or "")
+
+
+# Directories that results go to keep what no earlier run wrote
+
+
+def write(path: Path, **files: str) -> None:
+    with atomic_directory(path) as temporary:
+        for name, content in files.items():
+            (temporary / name).parent.mkdir(exist_ok=True)
+            (temporary / name).write_text(content)
+
+
+def add(path: Path, **files: str) -> None:
+    with into_directory(path) as temporary:
+        for name, content in files.items():
+            (temporary / name).write_text(content)
+
+
+def content(path: Path) -> dict[str, str]:
+    return {
+        str(one.relative_to(path)): one.read_text()
+        for one in path.rglob("*")
+        if one.is_file() and one.name != MARKER
+    }
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_directory_is_replaced_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanges: bool
+) -> None:
+    if not exchanges:  # as where the file system can't
+        monkeypatch.setattr(directories.ctypes, "CDLL", lambda _: None)
+    target = tmp_path / "model"
+    for name in ("first", "second"):
+        write(target, **{name: name})
+        assert content(target) == {name: name}
+    with pytest.raises(RuntimeError), atomic_directory(target) as temporary:
+        (temporary / "third").write_text("third")
+        raise RuntimeError
+    assert content(target) == {"second": "second"} and list(tmp_path.iterdir()) == [target]
+
+
+def test_an_empty_directory_and_what_snakemake_leaves_may_be_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    target.mkdir()
+    write(target, a="a")
+    (target / ".snakemake_timestamp").touch()
+    (target / "a").unlink()
+    write(target, b="b")
+    assert content(target) == {"b": "b"}
+    assert target.stat().st_mode & 0o777 == 0o777 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _link(target: Path) -> None:
+    (target / "a").rename(target.parent / "elsewhere")
+    (target / "a").symlink_to(target.parent / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda target: (target / "thesis.txt").write_text("years"),
+        lambda target: ((target / "notes").mkdir(), (target / "notes/thesis.txt").write_text("years")),
+        lambda target: (target / "photos").mkdir(),
+        lambda target: (target / ".git").mkdir(),
+        lambda target: (target / "a").write_text("years"),
+        _link,
+        lambda target: (target / MARKER).write_text("{"),
+        lambda target: (target / MARKER).unlink(),
+    ],
+)
+def test_what_is_foreign_is_kept(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    target = tmp_path / "model"
+    write(target, a="a")
+    spoil(target)
+    before = sorted(str(one) for one in tmp_path.rglob("*")), content(target)
+    with fails(UsageError):
+        check_directory(target)
+    with fails(UsageError):
+        write(target, b="b")
+    assert (sorted(str(one) for one in tmp_path.rglob("*")), content(target)) == before
+
+
+def test_what_comes_while_work_goes_on_is_kept(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    write(target, a="a")
+    with fails(UsageError), atomic_directory(target) as temporary:
+        (temporary / "b").write_text("b")
+        (target / "thesis.txt").write_text("years")
+    assert content(target) == {"a": "a", "thesis.txt": "years"}
+    assert [one.name for one in tmp_path.iterdir()] == ["model"]
+
+
+def test_locations_that_are_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, link = tmp_path / "run/model", tmp_path / "link"
+    write(model, a="a")
+    link.symlink_to(model)
+    (tmp_path / "file").write_text("")
+    work = tmp_path / "run/inner/here"
+    work.mkdir(parents=True)
+    monkeypatch.chdir(work)
+    inside = (model / "new", model / "deeper/new")
+    around = (Path(), Path(".."), Path("/"), work, tmp_path / "run")
+    for path in (link, tmp_path / "file", *around, model, *inside):
+        with fails(UsageError, path):
+            check_directory(path, [model])
+    monkeypatch.chdir("/")
+    for path, given in ((tmp_path / "run", model), (model, link)):
+        with fails(UsageError, path, given):
+            check_directory(path, [given])
+    assert content(model) == {"a": "a"}
+
+
+def test_files_go_into_a_directory_beside_others(tmp_path: Path) -> None:
+    target = tmp_path / "report"
+    target.mkdir()
+    (target / "thesis.txt").write_text("years")
+    add(target, a="1", b="1")
+    add(target, b="2", c="2")
+    assert content(target) == {"thesis.txt": "years", "a": "1", "b": "2", "c": "2"}
+    (target / "b").write_text("mine")
+    (target / "d").write_text("mine")
+    for name in ("b", "d", "thesis.txt"):
+        with fails(UsageError):
+            add(target, **{"a": "3", name: "3"})
+    assert content(target) == {"thesis.txt": "years", "a": "1", "b": "mine", "c": "2", "d": "mine"}
+    assert {one.name for one in target.iterdir()} == {MARKER, "thesis.txt", "a", "b", "c", "d"}
+
+
+def test_a_run_that_was_killed_while_files_moved_can_be_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "report"
+    add(target, a="1", b="1")
+    moved: list[Path] = []
+    whole = Path.replace
+
+    def replace(self: Path, other: Path) -> Path:
+        if self.name in ("a", "b"):
+            if moved:
+                raise KeyboardInterrupt
+            moved.append(self)
+        return whole(self, other)
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            add(target, a="2", b="2")
+    assert content(target) == {"a": "2", "b": "1"}
+    add(target, a="3", b="3")
+    assert content(target) == {"a": "3", "b": "3"}
+    assert {len(one) for one in json.loads((target / MARKER).read_text())["files"].values()} == {1}

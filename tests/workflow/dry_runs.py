@@ -14,54 +14,31 @@ import yaml
 from tests.conftest import REPOSITORY
 
 BIN = Path(sys.executable).parent
+
+
+def once(names: str) -> dict[str, int]:
+    """One job of each of these rules."""
+    return dict.fromkeys(names.split(), 1)
+
+
 # Jobs of every run: those of the simulation or the downloads come on top.
-COMMON = {
-    "all": 1,
-    "report_plot_attention": 1,
-    "evaluate_pretraining": 1,
-    "train_baseline_language": 1,
-    "prepare_contig": 1,
-    "finetune_promoter": 4,
-    "report_plot_loss": 1,
-    "prepare_promoters": 1,
-    "prepare_reference": 1,
-    "pretrain": 1,
-    "report_pretraining": 1,
-    "train_baseline_promoter": 6,
-    "evaluate_promoters": 1,
-    "prepare_promoter_windows": 1,
-    "report_run": 1,
-    "report_plot_scores": 1,
-    "score_promoters": 2,
-    "stage_config": 7,
-    "report_summary": 1,
-    "prepare_tokens": 1,
-    "prepare_token_stats": 1,
-    "prepare_tokenizer": 1,
-}
+COMMON = once(
+    "all prepare_reference prepare_contig prepare_promoters prepare_promoter_windows prepare_tokenizer "
+    "prepare_tokens prepare_token_stats pretrain train_baseline_language evaluate_pretraining "
+    "evaluate_promoters report_pretraining report_plot_attention report_plot_loss report_plot_scores "
+    "report_summary report_run"
+) | {"finetune_promoter": 4, "train_baseline_promoter": 6, "score_promoters": 2, "stage_config": 7}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
-CHROMATIN = {
-    "auc_report": 1,
-    "model_calibrate_chromatin": 1,
-    "train_baseline_chromatin": 1,
-    "prepare_chromatin": 1,
+CHROMATIN = once("prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report") | {
     "evaluate_test_bins": 2,
     "finetune_chromatin": 2,
 }
 # Without promoters: no pretraining either, where the chromatin models start from random weights.
-CHROMATIN_ALONE = {
-    "all": 1,
-    "report_plot_attention": 1,
-    "prepare_reference": 1,
-    "report_run": 1,
-    "stage_config": 7,
-    "report_summary": 1,
-    "prepare_token_stats": 1,
-    "prepare_tokenizer": 1,
-    **CHROMATIN,
-    "evaluate_test_bins": 1,
-    "finetune_chromatin": 1,
-}
+CHROMATIN_ALONE = (
+    once("all prepare_reference prepare_tokenizer prepare_token_stats report_plot_attention report_summary")
+    | CHROMATIN
+    | {"report_run": 1, "evaluate_test_bins": 1, "finetune_chromatin": 1, "stage_config": 7}
+)
 SOURCE_JOBS = {
     "demo": {"simulate": 1},
     # A fourth negative set, intergenic, with the annotation that it needs.
@@ -81,6 +58,15 @@ STUDY: dict[str, Any] = {
     "random_long_steps": 900,
     "steps": 100,
     "evaluate_every": 20,
+}
+
+
+# One fine-tuning of each task.
+ONE_STUDY = STUDY | {
+    "train_fractions": [1],
+    "seeds": [1],
+    "initializations": ["random"],
+    "random_long_steps": None,
 }
 
 

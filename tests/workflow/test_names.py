@@ -17,7 +17,7 @@ from bigbird_dna.config import load_config, parse_config, stage_values
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.toys import random_dna
-from tests.workflow.dry_runs import BIN
+from tests.workflow.dry_runs import BIN, snakemake
 
 PLAIN = "plain"
 RESULTS = [
@@ -188,9 +188,7 @@ def test_a_whole_run_of_sequences_without_a_genome(tmp_path: Path) -> None:
     values["promoters"] = promoters | {"training": tiny_run.STEPS, "evaluation": {"baseline_kmer": 2}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"results": "out", **values}))
     for arguments in ((), ("--report", "out/report.html")):
-        command = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "2"]
-        command += ["--configfile", "mine.yaml", *arguments]
-        outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        outcome = snakemake(tmp_path, "--cores", "2", "--configfile", tmp_path / "mine.yaml", *arguments)
         assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert "Promoters, user" in (tmp_path / "out/report/summary.txt").read_text()
     assert (tmp_path / "out/report.html").stat().st_size > 1_000_000
@@ -206,11 +204,10 @@ def test_a_whole_run_in_a_directory_of_such_a_name(tmp_path: Path) -> None:
     home = tmp_path / "a home; touch PWNED"
     home.mkdir()
     (home / "mine.yaml").write_text(yaml.safe_dump({"results": name, **tiny_run.WHOLE}))
-    configured = ("--configfile", "mine.yaml")
+    configured = ("--configfile", home / "mine.yaml")
     report = home / name / "report.html"
     for arguments in (configured, (*configured, "--report", home / name / "snakemake.html")):
-        command = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "2", *arguments]
-        outcome = subprocess.run(command, cwd=home, capture_output=True, text=True)
+        outcome = snakemake(home, "--cores", "2", *arguments)
         assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert (home / name / "report/summary.txt").read_text().endswith(f"Report: {name}/report.html\n")
     assert "my run" not in report.read_text() and "<h2>Chromatin</h2>" in report.read_text()

@@ -1,27 +1,43 @@
 """What every run has: processes, what is made again, one page, and one line for a wrong configuration."""
 
 import re
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import jinja2
 import pytest
 import yaml
 
 from bigbird_dna.config import parse_config
+from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.reporting.run_page import PARTS
+from tests import tiny_run
 from tests.conftest import REPOSITORY
-from tests.workflow.dry_runs import STUDY, asking, dry_run, jobs, overlay, rules, stage_configs
+from tests.genome.deepsea import small_bundle
+from tests.workflow.dry_runs import (
+    CHROMATIN,
+    CHROMATIN_ALONE,
+    COMMON,
+    ONE_STUDY,
+    SOURCE_JOBS,
+    asking,
+    dry_run,
+    jobs,
+    once,
+    overlay,
+    own_genome,
+    own_sequences,
+    rules,
+    snakemake,
+    stage_configs,
+)
 
 
 def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     """Each kind of training has its own number of them, and what they need with it."""
-    study = {
-        **STUDY,
-        "train_fractions": [1],
-        "seeds": [1],
-        "initializations": ["random"],
-        "random_long_steps": None,
-    }
-    changes = {"promoters": {"num_gpus": 3}, "chromatin": {"num_gpus": 4}, "pretraining_study": study}
+    changes = {"promoters": {"num_gpus": 3}, "chromatin": {"num_gpus": 4}, "pretraining_study": ONE_STUDY}
     resources = ("--workflow-profile", "none", "--resources", "gpu=9")
     text = dry_run(tmp_path, *resources, *overlay(tmp_path, {"num_gpus": 2, **changes}))
     found: dict[str, set[tuple[str, ...]]] = {}
@@ -148,3 +164,281 @@ def test_the_jobs_that_the_section_splits_asks_for(demo_run: str, tmp_path: Path
     assert "--predictions=genomic/nearest=results/demo/promoters/nearest-genomic.parquet" in text
     for name in ("similarity.svg", "similarity.tsv", "bin_similarity.tsv"):
         assert f" results/demo/report/{name} " in text.split("bigbird-dna report run")[1]
+
+
+# Jobs in shards: which jobs there are, and that a whole run ends in the same files
+
+
+PIECES: dict[str, Any] = {
+    "example_scan": {"shards": 2},
+    "chromatin": {"shards": {"data": 3, "predictions": 4, "variants": 5}},
+}
+# Jobs of the demo that are divided: of how many kinds of output, into how many shards, and what merges them.
+DIVIDED = {
+    "score_promoters": (2, 2, "merge_shards"),
+    "prepare_chromatin": (1, 3, "merge_chromatin"),
+    "evaluate_test_bins": (2, 4, "merge_shards"),
+    "score_variants": (1, 5, "merge_shards"),
+}
+
+
+def test_the_jobs_of_a_run_in_shards(demo_run: str, tmp_path: Path) -> None:
+    text = dry_run(tmp_path, *overlay(tmp_path, PIECES))
+    expected = Counter(jobs(demo_run))
+    for name, (outputs, shards, merge) in DIVIDED.items():
+        assert expected[name] == outputs and "--shard=" not in demo_run
+        expected[name] = outputs * shards
+        expected[merge] += outputs
+        assert f"--shard={shards}/{shards}" in text
+    assert jobs(text) == expected
+    assert "results/demo/scores/promoters.tsv.piece-2-of-2 --format tsv --stride 50" in text
+    assert "-o results/demo/chromatin/data.piece-1-of-3 >" in text
+    variants = [f"results/demo/chromatin/variants.vcf.gz.piece-{number}-of-5" for number in range(1, 6)]
+    assert f"merge-shards {' '.join(variants)} -o results/demo/chromatin/variants.vcf.gz" in text
+    assert {*variants} < {*re.findall(r"temporary output (\S+)", text)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_whole_run_in_shards_ends_in_the_same_files(tmp_path: Path) -> None:
+    found = []
+    for name, changed in (("whole", {}), ("pieces", PIECES)):
+        home = tmp_path / name
+        home.mkdir()
+        (home / "run.yaml").write_text(yaml.safe_dump({**tiny_run.WHOLE, "results": "out", "num_gpus": 1}))
+        (home / "changed.yaml").write_text(yaml.safe_dump(changed))
+        files = (home / "run.yaml", home / "changed.yaml")
+        outcome = snakemake(home, "--cores", "2", "--configfile", *files)
+        assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+        out = home / "out"
+        files = [*(out / "scores").iterdir(), *(out / "chromatin").rglob("*"), out / "report/summary.txt"]
+        kept = [path for path in files if path.is_file() and not path.name.startswith(".")]
+        found.append({str(path.relative_to(out)): path.read_bytes() for path in kept})
+    assert found[0].keys() == found[1].keys()
+    assert {"scores/promoters.tsv", "chromatin/data/labels.npz", "chromatin/variants.vcf.gz"} < found[
+        0
+    ].keys()
+    assert [name for name in found[0] if found[0][name] != found[1][name]] == []
+
+
+# What the workflow would run for tracks: of the simulation, of peaks, of DeepSEA's bundle
+
+
+def test_chromatin_of_the_simulation(demo_run: str) -> None:
+    # Variants on sequence that no training saw.
+    assert "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
+    assert "evaluate variants results/demo/chromatin/variants.vcf.gz -o results/demo/report" in demo_run
+    report = "results/demo/report"
+    assert (
+        f"--groups={report}/chromatin/groups.tsv --track-table={report}/chromatin/tracks.tsv"
+        f" --variants={report}/variants.tsv"
+    ) in demo_run
+
+
+def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
+    (tmp_path / "peaks").mkdir()
+    (tmp_path / "black.bed").write_text("demo1\t0\t1000\n")
+    data = {"tracks": "peaks", "compare_window": None, "blacklist": "black.bed"}
+    changes = {"data_dir": str(tmp_path), "chromatin": {"models": 2, "data": data}}
+    text = dry_run(tmp_path, *overlay(tmp_path, changes))
+    assert f"--tracks {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
+    expected = {**CHROMATIN, "evaluate_test_bins": 1, "finetune_chromatin": 2, "model_ensemble": 1}
+    assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 11}
+    assert "--compare window" not in text
+
+
+def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
+    text = dry_run(tmp_path, *own_genome(tmp_path))
+    assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1}
+    local = f"'{tmp_path}/local data"
+    assert f"prepare reference {local}/chr22_1-22000000.fa.gz' -o " in text
+    assert f"--tracks {local}/peaks'" in text
+    assert f"{local}/chr22_17442913-17680545.1000G_sites.vcf.gz'  --reference" in text
+    # Not the promoters of a run in the default directory.
+    assert """--set 'results="results/chr22"' -o results/chr22/tokens/statistics.json""" in text
+    (summary,) = re.findall("bigbird-dna report summary .*", text)
+    assert "--pretraining" not in summary and "--promoters" not in summary
+    assert "--statistics results/chr22/tokens/statistics.json" in summary
+    assert "--groups=results/chr22/report/chromatin/groups.tsv" in summary
+
+
+def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> None:
+    """Pretraining is measured on the regions that are held out for chromatin, where that is all there is."""
+    regions = {"valid_regions": ["22:19,000,001-20,000,000"], "test_regions": ["22:20500001-"]}
+    changes = {
+        "genome": {"valid": [], "test": []},
+        "chromatin": {"model": {"initial": "pretrained"}, "data": regions},
+    }
+    text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
+    assert stage_configs(text)["tokens"]["chromatin"] == {"data": regions}
+    pretraining = {"prepare_tokens": 1, "pretrain": 1, "evaluate_pretraining": 1, "report_pretraining": 1}
+    pretraining |= {"train_baseline_language": 1, "stage_config": 8}
+    assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
+    assert "report summary --pretraining=results/chr22/models/pretrained/metrics.json " in text
+
+
+def test_chromatin_of_deepseas_bundle(tmp_path: Path) -> None:
+    text = dry_run(tmp_path, "--configfile", REPOSITORY / "workflow/config/grch37.yaml")
+    downloads = "results/grch37/downloads"
+    for key, file in {
+        "bundle": "deepsea_train_bundle.v0.9.tar.gz",
+        "bins": "allTFs.pos.bed.tar.gz",
+        "tracks": "deepsea_metadata.tsv",
+    }.items():
+        assert f"bigbird-dna prepare fetch DeepSEA.{key} -o {downloads}/{file}" in text
+    assert (
+        f"--tracks {downloads}/deepsea_metadata.tsv --deepsea-bundle results/grch37/chromatin/bundle"
+        f" --deepsea-bins {downloads}/allTFs.pos.bed.tar.gz"
+    ) in text
+    assert "results/grch37/chromatin/bundle" in re.findall(r"temporary output (\S+)", text)
+    assert "--published results/grch37/chromatin/data/tracks.tsv" in text
+
+
+def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
+    world = small_bundle.make_world()
+    local, results = tmp_path / "local", tmp_path / "results"
+    small_bundle.write_public_files(local, world)
+    # The reference has a published checksum: that of a small genome is put where it would be made.
+    (results / "genome").mkdir(parents=True)
+    small_bundle.write_reference(results / "genome/reference.fa.gz", world)
+    outcome = snakemake(
+        tmp_path,
+        *("--configfile", REPOSITORY / "workflow/config/grch37.yaml"),
+        *("--config", f"data_dir={local}", f"results={results}"),
+        *("--allowed-rules", "prepare_fetch", "stage_config", "prepare_deepsea", "prepare_chromatin"),
+        *("--", results / "chromatin/data/bins.parquet"),
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    data = read_dataset(results / "chromatin/data")
+    assert data.info["bins"] == small_bundle.SIZES
+    assert data.tracks[0].published_auroc == 0.9
+    assert not (results / "chromatin/bundle").exists()
+    assert (results / "downloads/deepsea_train_bundle.v0.9.tar.gz").exists()
+
+
+# What the workflow would run for data of the user's own, and what it says to wrong ones
+
+
+# Sequences without a genome: nothing is simulated, fetched, tokenised or pretrained.
+SEQUENCES = once(
+    "all prepare_sequences prepare_tokenizer evaluate_promoters score_promoters report_plot_attention "
+    "report_plot_loss report_summary report_run"
+) | {"finetune_promoter": 2, "train_baseline_promoter": 2, "stage_config": 5}
+
+
+def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
+    text = dry_run(tmp_path, *own_sequences(tmp_path))
+    assert jobs(text) == SEQUENCES
+    data = "results/sequences/promoters"
+    assert (
+        f"prepare sequences '{tmp_path}/local data/promoters.fa'  "
+        "--negatives-per-positive=4 --similarity=0.2 --seed=1"
+        f" --negative-set=substituted --output {data}"
+    ) in text
+    assert f"--reference {data}/training.fa.gz -o results/sequences/tokens/tokenizer.model" in text
+    assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 4
+    assert f"models/promoter-substituted {data}/test.fa.gz -o" in text and "--strand=+" in text
+    (summary,) = re.findall("bigbird-dna report summary .*", text)
+    assert "--statistics" not in summary and "--pretraining" not in summary
+    for missing in ("simulated", "bedgraph", "report plot-scores", "--pretrained"):
+        assert missing not in text
+
+
+def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: Path) -> None:
+    sequences = {"negatives": "others.fa", "splits": "splits.tsv", "length": 80, "min_shared_kmers": 0.5}
+    text = dry_run(
+        tmp_path,
+        *own_sequences(
+            tmp_path,
+            genome={"reference": "genome.fa", "valid": ["a"]},
+            promoters={
+                "sequences": sequences,
+                "windows": {"upstream": 60, "negative_sets": ["user"]},
+                "model": {"initial": "pretrained"},
+            },
+        ),
+    )
+    pretraining = once(
+        "prepare_reference prepare_tokens prepare_token_stats pretrain train_baseline_language "
+        "evaluate_pretraining report_pretraining"
+    )
+    # Sequences that are trimmed around their middle are not aligned at the start site.
+    assert jobs(text) == SEQUENCES | pretraining | {"stage_config": 6, "train_baseline_promoter": 1}
+    assert "--baseline k-mer" in text and "position" not in " ".join(
+        re.findall("evaluate promoters .*", text)
+    )
+    local = f"'{tmp_path}/local data"
+    assert (
+        f"prepare sequences {local}/promoters.fa' '--negatives={tmp_path}/local data/others.fa'"
+        f" '--splits={tmp_path}/local data/splits.tsv' --length=80 --upstream=60 --negatives-per-positive=4"
+        " --similarity=0.5 --seed=1 --negative-set=user --output"
+    ) in text
+    assert "--reference results/sequences/genome/reference.fa.gz -o results/sequences/tokens/tok" in text
+    assert text.count("--pretrained results/sequences/models/pretrained") == 2
+
+
+def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
+    changes = {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
+    text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
+    assert jobs(text) == COMMON
+    assert f"prepare promoters '{tmp_path}/local data/my.sga' " in text
+    assert "--promoters results/chr22/genome/promoters.tsv" in text
+    # The example of scoring is the start of the test region.
+    assert "reference.fa.gz 22:20,500,001- --exclude=22:19,000,001-20,000,000 --assembly GRCh37" in text
+
+
+def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
+    """The minimal configuration with an alias file: every command that resolves names of contigs has it."""
+    local = tmp_path / "my data"
+    (local / "peaks").mkdir(parents=True)
+    for name in ("genome.fa.gz", "genes.gff3", "names.tsv", "x.vcf"):
+        (local / name).touch()
+    path = tmp_path / "changed.yaml"
+    genome = {"aliases": "names.tsv", "test": ["chr*"], "exclude": ["chrM"]}
+    changes: dict[str, Any] = {"data_dir": str(local), "genome": genome}
+    changes["chromatin"] = {"variants": "x.vcf", "data": {"tracks": "peaks", "compare_window": None}}
+    path.write_text(yaml.safe_dump(changes))
+    minimal = REPOSITORY / "workflow/config/minimal.yaml"
+    text = dry_run(tmp_path, "--configfile", minimal, path)
+    commands = dict(
+        re.findall(
+            r"^Shell command: .*?bigbird-dna ((?:(?:prepare|train|evaluate|report|model) )?[a-z-]+) (.*)$",
+            text,
+            re.MULTILINE,
+        )
+    )
+    assert text.count("my-genome") == 7  # in the files of the stages that read the genome's section
+    aliases = f"--aliases '{local}/names.tsv'"
+    named = {name for name, words in commands.items() if aliases in words}
+    assert named == {"prepare reference", "prepare promoters", "prepare contig", "score-variants"}
+    for name in named - {"score-variants"}:
+        assert f"--assembly custom {aliases}" in commands[name]
+    assert "reference.fa.gz 'chr*' --exclude=chrM --exclude=chr2 " in commands["prepare contig"]
+    override = f"""--set 'genome.aliases="{local}/names.tsv"'"""
+    assert {name for name, words in commands.items() if override in words} == {
+        *(
+            "prepare tokenizer",
+            "prepare tokens",
+            "prepare token-stats",
+            "prepare promoter-windows",
+            "prepare chromatin",
+        )
+    }
+    inputs = re.findall(r"^    input: (.*)$", text, re.MULTILINE)
+    assert sum(f"{local}/names.tsv" in line for line in inputs) == len(named) + 5
+    # Without the file nobody speaks of it.
+    path.write_text(yaml.safe_dump({"data_dir": str(local)}))
+    text = dry_run(tmp_path, "--configfile", minimal, path)
+    assert "aliases" not in re.sub('"aliases": null', "", text)
+    assert jobs(text) == COMMON | {"finetune_promoter": 2, "train_baseline_promoter": 2}
+
+
+def test_the_report_has_the_name_of_a_genome_of_one_s_own() -> None:
+    template = jinja2.Template((REPOSITORY / "workflow/report/workflow.rst").read_text())
+    for genome, name in (
+        ({"assembly": "custom", "name": "my.yeast_2"}, "my.yeast_2"),
+        ({"assembly": "GRCh37", "name": None}, "GRCh37"),
+        ({}, "demo"),
+    ):
+        text = template.render(snakemake=SimpleNamespace(config={"genome": genome}))
+        assert f"pretrained on **{name}**" in text
