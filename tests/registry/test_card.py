@@ -1,29 +1,30 @@
 """Cards of models say what the directory's files say, as Markdown that shows it."""
 
 import json
+import random
 import tarfile
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
+
+import bigbird_dna
 from bigbird_dna.calibration.maps import FILE, CalibratedTrack, Calibration, Platt, write_calibration
 from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import MARKER
+from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
+from bigbird_dna.model import weights as checksums
+from bigbird_dna.model.directory import load, save
+from bigbird_dna.model.weights import HALF_LOSS, fits_half
 from bigbird_dna.registry.card import Publication, model_card
 from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
 from tests.golden.messages import fails, message
 from tests.registry.shelf import make_toy, publish
-import random
-import numpy as np
-import torch
-from safetensors.torch import load_file
-import bigbird_dna
-from bigbird_dna.disk.directories import MARKER
-from bigbird_dna.errors import ModelError, UsageError
-from bigbird_dna.huggingface.exporting import export_huggingface
-from bigbird_dna.huggingface.importing import import_huggingface
-from bigbird_dna.model import weights as checksums
-from bigbird_dna.model.directory import load, save
-from bigbird_dna.model.weights import HALF_LOSS, fits_half
 from tests.toys import random_dna, update_json
 
 

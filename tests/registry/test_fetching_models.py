@@ -1,27 +1,29 @@
 """Published models get here whole, from the package and from a server, or with one line not at all."""
 
+import gzip
 import hashlib
 import io
 import json
+import random
 import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 import bigbird_dna
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
 from bigbird_dna.model import catalogue
 from bigbird_dna.model.catalogue import Published
+from bigbird_dna.registry.publishing import fetch_model, pack, packed, unpack
 from tests.faults.server import LIMITS, FaultyServer, Site, running
 from tests.golden.messages import fails
 from tests.registry.shelf import make_shelf, make_toy, publish, write_list
 from tests.toys import random_dna
-import gzip
-import random
-from collections.abc import Callable, Iterator
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from bigbird_dna.registry.publishing import fetch_model, pack, packed, unpack
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from bigbird_dna.calibration.maps import (
     write_calibration,
 )
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
-from bigbird_dna.disk.native import DIGEST, LIBRARY, open_kept
+from bigbird_dna.disk.user_cache import DIGEST, LIBRARY, open_kept
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import whole_contigs
