@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from tests.genome.deepsea.small_bundle import SIZES, TRACKS, World, make_world
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.directories import MARKER
@@ -27,7 +26,14 @@ from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run, invoke, refused
-from tests.genome.chromatin.small_bundle import write_public_files, write_reference
+from tests.genome.chromatin.small_bundle import (
+    SIZES,
+    TRACKS,
+    World,
+    make_world,
+    write_public_files,
+    write_reference,
+)
 from tests.toys import MOTIFS, random_model, write_motif_genome
 
 LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}

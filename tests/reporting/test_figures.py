@@ -7,11 +7,16 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from bigbird_dna.data.bits_per_base import COLUMNS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.data.predictions import AlignedPredictions, language_model_table, of_split, read_bits
+from bigbird_dna.data.predictions import (
+    BITS_COLUMNS,
+    AlignedPredictions,
+    language_model_table,
+    of_split,
+    read_bits,
+)
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import Locus
@@ -284,7 +289,7 @@ def test_bad_files(tmp_path, read):
         path = tmp_path / f"file.{number}"
         if callable(content):
             rows = bits_table().assign(split="test").astype(object)
-            write_tsv(path, content(rows[["split", *COLUMNS]]))
+            write_tsv(path, content(rows[["split", *BITS_COLUMNS]]))
         elif content is not None:
             path.write_text(content)
         with fails(DataError, path.name, named):
@@ -296,7 +301,7 @@ def test_bad_files(tmp_path, read):
 
 def test_table_has_a_row_for_each_and_compares_with_the_model():
     found = bits_table()
-    assert tuple(found.columns) == COLUMNS
+    assert tuple(found.columns) == BITS_COLUMNS
     assert found["predictor"].tolist() == [*RATES]
     rows = found.set_index("predictor")
     assert math.isnan(rows.loc["model", "difference"])
@@ -310,8 +315,8 @@ def test_table_has_a_row_for_each_and_compares_with_the_model():
 
 def test_a_table_is_read_as_it_was_written(tmp_path):
     both = pd.concat([bits_table().assign(split=split) for split in ("valid", "test")], ignore_index=True)
-    write_tsv(tmp_path / "bits.tsv", both[["split", *COLUMNS]])
+    write_tsv(tmp_path / "bits.tsv", both[["split", *BITS_COLUMNS]])
     found = read_bits(tmp_path / "bits.tsv")
-    pd.testing.assert_frame_equal(found, both[["split", *COLUMNS]], rtol=1e-5)
+    pd.testing.assert_frame_equal(found, both[["split", *BITS_COLUMNS]], rtol=1e-5)
     assert of_split(found, "test")["split"].tolist() == ["test"] * len(bits_table())
     assert of_split(found, "other")["split"].tolist() == ["valid"] * len(bits_table())

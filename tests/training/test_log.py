@@ -20,7 +20,7 @@ from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.finetuning.chromatin import ChromatinObjective
 from bigbird_dna.finetuning.promoters import PromoterObjective
-from bigbird_dna.model import packed_layers as compiled
+from bigbird_dna.model import inference as compiled
 from bigbird_dna.model.base_positions import BaseOffsets
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import ChromatinEnsemble, Classifier, PretrainingNetwork

@@ -9,13 +9,13 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
-from tests.genome.deepsea import small_bundle
 
 from bigbird_dna.config import parse_config
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.reporting.run_page import PARTS
 from tests import tiny_run
 from tests.conftest import REPOSITORY
+from tests.genome.chromatin import small_bundle
 from tests.workflow.dry_runs import (
     CHROMATIN,
     CHROMATIN_ALONE,

@@ -102,7 +102,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         return read_records(path, self.record_type)
 
     def prepare(self, directory: Path) -> dict[str, int]:
-        """Write `train.jsonl`, `valid.jsonl` and `test.jsonl`, all or none, of checked records; their counts."""
+        """Write `train.jsonl`, `valid.jsonl` and `test.jsonl`, all or none, of checked records; counts."""
         files, counts = self.section.data.files, {}
         given = [] if files is None else [Path(getattr(files, split)) for split in SPLITS]
         with into_directory(directory, given) as temporary:
