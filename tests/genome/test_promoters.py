@@ -38,10 +38,12 @@ def as_sga(loci):
 
 
 def as_fps(loci):
-    return "".join(
+    """With other lines of the format's family, which are passed over."""
+    rows = "".join(
         f"FP   {x.name:<20}:+U  EU:{x.contig:<18}1{x.strand}{x.position + 1:>10};{n:>6}.\n"
         for n, x in enumerate(loci, start=1)
     )
+    return f"ID   x\nXX\n{rows}//\n\n"
 
 
 def as_bed(loci):
@@ -87,11 +89,6 @@ def test_real_sga_bed_and_fps_agree(shared_data, tmp_path, stem):
         )
         found = {(x.name, x.position, x.strand) for x in read_promoters(written(tmp_path / "y.bed", rows))}
         assert len(found) == 2 and found <= {(x.name, x.position, x.strand) for x in sga}
-
-
-def test_other_lines_of_an_fps_file_are_passed_over(tmp_path):
-    path = written(tmp_path / "x.fps", "ID   x\nXX\n" + as_fps([Locus("c", 9, "+", "a")]) + "//\n\n")
-    assert read_promoters(path) == [Locus("c", 9, "+", "a")]
 
 
 def test_placing_renames_sorts_counts_and_drops():
