@@ -142,11 +142,6 @@ class PlacedPromoters(NamedTuple):
     beyond: dict[str, int]  # how many by contig lie beyond its end
     duplicates: int  # same contig, position and strand as an earlier one
 
-    @property
-    def off_reference(self) -> int:
-        """How many are on a contig that the reference hasn't got, or beyond its end."""
-        return sum(self.absent.values()) + sum(self.beyond.values())
-
 
 def prepare_promoters(
     promoters: Path,
@@ -182,7 +177,7 @@ def prepare_promoters(
     warn_of_dropped(*where, placed.absent, "are on contigs that the reference hasn't got", hint)
     warn_of_dropped(*where, placed.beyond, "lie beyond the end of their contig")
     counts |= {
-        "off_reference": placed.off_reference,
+        "off_reference": sum(placed.absent.values()) + sum(placed.beyond.values()),
         "duplicates": placed.duplicates,
         "promoters": len(placed.loci),
         "dropped_contigs": placed.absent,
