@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bigbird_dna.disk.atomic import atomic_path
-from bigbird_dna.disk.compression import control_character, read_lines
+from bigbird_dna.disk.compression import control_character
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import OPPOSITE, Strand
 
@@ -66,16 +66,17 @@ def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
 
 
 T = TypeVar("T")
+Line = TypeVar("Line")  # its text, or what a reader made of it
 
 
 def parse_lines(
-    path: Path, parse: Callable[[str], T | None], lines: Iterable[tuple[int, str]] | None = None
+    path: Path, parse: Callable[[Line], T | None], lines: Iterable[tuple[int, Line]]
 ) -> Iterator[tuple[int, T]]:
-    """What `parse` makes of each line of a file, or of some `lines` of it, with its number; None: nothing.
+    """What `parse` makes of each line of a file, with its number; None: nothing.
 
     A `ValueError` of it says what is wrong with a line, and becomes a `DataError` with file and line.
     """
-    for number, line in read_lines(path) if lines is None else lines:
+    for number, line in lines:
         try:
             found = parse(line)
         except ValueError as error:

@@ -35,6 +35,7 @@ from bigbird_dna.genome.fields import (
     whole_number,
     write_rows,
 )
+from bigbird_dna.genome.intervals import read_bed
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Locus
 
@@ -62,9 +63,14 @@ def read_promoters(path: Path) -> list[Locus]:
     """
     path = Path(path)
     suffix = (path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix).lower()
-    if suffix not in _PARSERS and suffix not in _ANNOTATIONS:
+    if suffix not in {".bed", *_PARSERS, *_ANNOTATIONS}:
         raise DataError(f"{path}: promoters come as .sga, .fps, .bed, .gff3 or .gtf (also .gz)")
-    found = read_annotation(path) if suffix in _ANNOTATIONS else parse_lines(path, _PARSERS[suffix])
+    if suffix in _ANNOTATIONS:
+        found = read_annotation(path)
+    elif suffix == ".bed":
+        found = parse_lines(path, _parse_bed, ((number, row) for number, *row in read_bed(path)))
+    else:
+        found = parse_lines(path, _PARSERS[suffix], read_lines(path))
     rules: Counter[str] = Counter()
     loci = _collect(path, found, rules)
     if not loci:
@@ -96,13 +102,10 @@ def _parse_sga(line: str) -> _StartSite | None:
     return Locus(contig, site(place), strand(sense), name[0] if name else feature), _GIVEN
 
 
-def _parse_bed(line: str) -> _StartSite | None:
-    if not line.strip() or line.startswith(("#", "track", "browser")):
-        return None
-    contig, first, last, name, _score, sense, *rest = split_columns(line, 6)
-    start, end, rule = position(first), position(last), _INTERVAL
-    if start >= end:
-        raise ValueError(f"interval {start}-{end} has no bases (starts are 0-based, ends exclusive)")
+def _parse_bed(row: list[Any]) -> _StartSite:
+    fields, start, end = row
+    contig, _first, _last, name, _score, sense, *rest = split_columns("\t".join(fields), 6)
+    rule = _INTERVAL
     if 2 <= len(rest) < 6 and end - start > 1:
         thick_start, thick_end = position(rest[0]), position(rest[1])
         if not start <= thick_start < thick_end <= end:
@@ -125,11 +128,7 @@ def _parse_fps(line: str) -> _StartSite | None:
 
 
 _ANNOTATIONS = frozenset({".gff3", ".gff", ".gtf"})
-_PARSERS: dict[str, Callable[[str], _StartSite | None]] = {
-    ".sga": _parse_sga,
-    ".bed": _parse_bed,
-    ".fps": _parse_fps,
-}
+_PARSERS: dict[str, Callable[[str], _StartSite | None]] = {".sga": _parse_sga, ".fps": _parse_fps}
 
 
 _COLUMNS = ("contig", "position", "strand", "name")
@@ -142,11 +141,6 @@ class PlacedPromoters(NamedTuple):
     absent: dict[str, int]  # how many by contig, most first, of contigs that the reference hasn't got
     beyond: dict[str, int]  # how many by contig lie beyond its end
     duplicates: int  # same contig, position and strand as an earlier one
-
-    @property
-    def off_reference(self) -> int:
-        """How many are on a contig that the reference hasn't got, or beyond its end."""
-        return sum(self.absent.values()) + sum(self.beyond.values())
 
 
 def prepare_promoters(
@@ -183,7 +177,7 @@ def prepare_promoters(
     warn_of_dropped(*where, placed.absent, "are on contigs that the reference hasn't got", hint)
     warn_of_dropped(*where, placed.beyond, "lie beyond the end of their contig")
     counts |= {
-        "off_reference": placed.off_reference,
+        "off_reference": sum(placed.absent.values()) + sum(placed.beyond.values()),
         "duplicates": placed.duplicates,
         "promoters": len(placed.loci),
         "dropped_contigs": placed.absent,

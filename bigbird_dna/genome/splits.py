@@ -186,9 +186,9 @@ def find_named(
             if found is None and _PATTERN.search(text):
                 patterns.append((key, text))
             elif found is None:
-                hint = " or region (as 22:1,001-2,000)" if ":" in text else ""
+                part = " or region (as 22:1,001-2,000)" if ":" in text else ""
                 raise ConfigError(
-                    f"genome.{key}: no contig{hint} of the reference is {text!r} "
+                    f"genome.{key}: no contig{part} of the reference is {text!r} "
                     f"({assembly.name}; the reference has {shown(contigs)}); {ALIAS_HINT}"
                 )
             elif contig is None:

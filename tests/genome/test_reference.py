@@ -135,7 +135,7 @@ def test_a_file_without_index_is_checked_before_it_gets_one(tmp_path, content):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_prepare_writes_clean_sequence_and_counts(tmp_path):
+def test_prepare_writes_clean_sequence_and_counts(tmp_path, path):
     source, output = tmp_path / "in.fa", tmp_path / "deep" / "out.fa.gz"
     source.write_bytes(b">a first\r\nacgtnN\r\nRYACGT\r\nK\r\n>b\r\nAC\r\n")
     prepared = prepare_reference(source, output)
@@ -149,10 +149,7 @@ def test_prepare_writes_clean_sequence_and_counts(tmp_path):
     _, *lines = gzip.decompress(output.read_bytes()).decode().splitlines()
     assert {len(line) for line in lines[:-1]} == {60}
     assert "".join(lines) == sequence
-
-
-def test_prepare_is_its_own_fixed_point(tmp_path, path):
-    prepare_reference(path, tmp_path / "1.fa.gz")
+    prepare_reference(path, tmp_path / "1.fa.gz")  # its own fixed point
     assert (tmp_path / "1.fa.gz").read_bytes() == path.read_bytes()
 
 

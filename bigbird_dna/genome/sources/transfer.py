@@ -211,6 +211,7 @@ class Part:
 
     def __init__(self, path: Path, descriptor: int, whole: str) -> None:
         self.path = path
+        self.marks = path.with_name(f"{path.name}.json")
         self.size = os.fstat(descriptor).st_size
         self._descriptor = descriptor
         self._whole = whole
@@ -220,7 +221,7 @@ class Part:
 
         With `any_server` bytes from another address will do.
         """
-        marks = read_marks(_marks_path(self.path))
+        marks = read_marks(self.marks)
         if not self.size or marks is None or marks.whole != self._whole:
             return 0, Version()
         version = Version(marks.mark, marks.total) if marks.url == url else Version()
@@ -228,12 +229,9 @@ class Part:
 
     def begin(self, have: int, url: str, version: Version) -> None:
         """Get ready for the bytes after the first `have`, which stay."""
-        with self._faults():
-            # First the bytes: those of one version never stand beside the mark of another.
-            os.ftruncate(self._descriptor, have)
-            os.lseek(self._descriptor, have, os.SEEK_SET)
-            self.size = have
-        write_json(_marks_path(self.path), Marks(self._whole, url, *version)._asdict())
+        # First the bytes: those of one version never stand beside the mark of another.
+        self.clear(have)
+        write_json(self.marks, Marks(self._whole, url, *version)._asdict())
 
     def write(self, chunk: bytes) -> None:
         """Append bytes; a disk that takes no more is a `DataError`."""
@@ -244,12 +242,12 @@ class Part:
                 self.size += written
                 left = left[written:]
 
-    def clear(self) -> None:
-        """Forget all bytes."""
+    def clear(self, have: int = 0) -> None:
+        """Forget all bytes but the first `have`."""
         with self._faults():
-            os.ftruncate(self._descriptor, 0)
-            os.lseek(self._descriptor, 0, os.SEEK_SET)
-        self.size = 0
+            os.ftruncate(self._descriptor, have)
+            os.lseek(self._descriptor, have, os.SEEK_SET)
+        self.size = have
 
     def finish(self, output: Path) -> None:
         """Give the file its final name."""
@@ -258,7 +256,7 @@ class Part:
             if not _is_at(self.path, self._descriptor):
                 raise DataError(f"{self.path}: was removed or replaced while it was written")
             self.path.replace(output)
-        _marks_path(self.path).unlink(missing_ok=True)
+        self.marks.unlink(missing_ok=True)
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -289,15 +287,15 @@ def open_part(output: Path, whole: str) -> Iterator[Part]:
     """
     path = output.with_name(f"{output.name}{SUFFIX}")
     descriptor = _lock(path)
+    part = Part(path, descriptor, whole)
     try:
-        part = Part(path, descriptor, whole)
         yield part
     finally:
         # Under the lock, or it might be another process's by now.
         with suppress(OSError):
             if os.fstat(descriptor).st_size == 0 and _is_at(path, descriptor):
                 path.unlink()
-                _marks_path(path).unlink(missing_ok=True)
+                part.marks.unlink(missing_ok=True)
         os.close(descriptor)
 
 
@@ -334,10 +332,6 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-def _marks_path(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
 
 
 def read_marks(path: Path) -> Marks | None:

@@ -131,9 +131,7 @@ def test_one_base_peaks_are_widened(small):
     assert starts(small.build(peaks, rule="any", widen=100)) == [0, 200, 400, 800, 1000]
     assert starts(small.build(peaks, rule="centre")) == [200]
     assert starts(small.build(peaks, rule=1)) == [0, 200, 1000]
-
-
-def test_bins_of_another_stride_overlap(small):
+    # Bins of another stride overlap.
     data = small.build(small.track("x", "a\t1000\t1200\nb\t0\t900\n"), stride=50)
     assert starts(data) == [950, 1000, 1050]
 
