@@ -8,37 +8,26 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.page import label, seconds, title
-from bigbird_dna.reporting.result import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILLION,
-    panels,
-    save_figure,
-)
+from bigbird_dna.reporting import result as style
 
 # Colour, marker and line of each contender, the same in every figure; no two share two of the three.
 LOOKS = {
-    "native": (BLUE, "o", "-"),
-    "blocked": (SKY, "s", "-"),
-    "flex": (GREEN, "D", "-"),
-    "dense": (GREY, "v", ":"),
-    "auto": (INK, "P", "-"),
-    "sdpa": (ORANGE, "^", "--"),
-    "sdpa-mask": (PURPLE, "X", "--"),
-    "huggingface": (VERMILLION, "h", "-."),
-    "bigbird": (BLUE, "o", "-"),
-    "full": (ORANGE, "^", "--"),
+    "native": (style.BLUE, "o", "-"),
+    "blocked": (style.SKY, "s", "-"),
+    "flex": (style.GREEN, "D", "-"),
+    "dense": (style.GREY, "v", ":"),
+    "auto": (style.INK, "P", "-"),
+    "sdpa": (style.ORANGE, "^", "--"),
+    "sdpa-mask": (style.PURPLE, "X", "--"),
+    "huggingface": (style.VERMILLION, "h", "-."),
+    "bigbird": (style.BLUE, "o", "-"),
+    "full": (style.ORANGE, "^", "--"),
 }
 # Of contenders by any other name, in the order of the figure.
 OTHER_LOOKS = [
     (colour, marker, line)
     for line, marker in (("-", "o"), ("--", "s"), (":", "D"))
-    for colour in (BLUE, ORANGE, GREEN, VERMILLION, SKY, PURPLE)
+    for colour in (style.BLUE, style.ORANGE, style.GREEN, style.VERMILLION, style.SKY, style.PURPLE)
 ]
 QUANTITIES = {"median": "seconds a call", "peak_mib": "peak memory, MiB"}
 
@@ -49,7 +38,7 @@ def draw(benchmark: Mapping[str, Any], path: Path) -> None:
     works = list(dict.fromkeys(row["pass"] for row in results))
     several = len({row["length"] for row in results}) > 1
     height = 3.3 if several else 1.2 + 0.4 * len({row["contender"] for row in results})
-    with panels(len(works), 2, 4.6, height + 0.3 * (several and len(works) == 1)) as (figure, axes):
+    with style.panels(len(works), 2, 4.6, height + 0.3 * (several and len(works) == 1)) as (figure, axes):
         named: dict[str, Any] = {}
         for place, axis in enumerate(axes):
             work, key = works[place // 2], list(QUANTITIES)[place % 2]
@@ -68,7 +57,7 @@ def draw(benchmark: Mapping[str, Any], path: Path) -> None:
                 loc="outside lower center",
                 ncols=min(4, len(named)),
             )
-        save_figure(figure, path)
+        style.save_figure(figure, path)
 
 
 def _draw_lines(axis: Axes, rows: list[Mapping[str, Any]], key: str) -> None:

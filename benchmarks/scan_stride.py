@@ -44,7 +44,7 @@ from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.reporting.result import PALE, SERIES, check_format, panels, save_figure
+from bigbird_dna.reporting import result as style
 from bigbird_dna.scoring.scan import BOTH_STRANDS, ScoredWindow, scan_promoters
 
 Floats = NDArray[np.float64]
@@ -276,8 +276,8 @@ def page(result: Mapping[str, Any]) -> str:
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Precision against recall for each distance, a line for each stride; and seconds per Mb."""
     rows, distances = result["results"], result["settings"]["distances"]
-    colours = [SERIES[number % len(SERIES)] for number in range(len(rows))]
-    with panels(-(-(len(distances) + 1) // 2), 2, 4.2, 3.4) as (figure, axes):
+    colours = [style.SERIES[number % len(style.SERIES)] for number in range(len(rows))]
+    with style.panels(-(-(len(distances) + 1) // 2), 2, 4.2, 3.4) as (figure, axes):
         for number, distance in enumerate(distances):
             axis = axes[number]
             for place, row in enumerate(rows):  # the finest is the broadest, to be seen below the others
@@ -288,7 +288,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             axis.set_title(f"within {distance} bp of a TSS")
         axis, strides = axes[len(distances)], [row["stride"] for row in rows]
         seconds = [row["seconds_per_megabase"] for row in rows]
-        axis.plot(strides, seconds, color=PALE, zorder=1)
+        axis.plot(strides, seconds, color=style.PALE, zorder=1)
         axis.scatter(strides, seconds, c=colours, s=36, zorder=2)
         for stride, value in zip(strides, seconds, strict=True):
             axis.annotate(three(value), (stride, value), (5, 4), textcoords="offset points")
@@ -300,7 +300,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             unused.set_visible(False)
         labels = [f"stride {stride} bp" for stride in strides]
         figure.legend(axes[0].get_lines(), labels, loc="outside lower center", ncols=min(5, len(rows)))
-        save_figure(figure, path)
+        style.save_figure(figure, path)
 
 
 def _numbers(text: str) -> list[int]:
@@ -338,7 +338,7 @@ def main(words: Sequence[str] | None = None) -> None:
     try:
         for path in filter(None, (options.output, options.figure)):
             check_writable(path)
-        check_format(options.figure or Path("none.svg"))
+        style.check_format(options.figure or Path("none.svg"))
         result = measure(options)
         if options.output is not None:
             write_json(options.output, result)

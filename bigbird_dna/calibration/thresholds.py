@@ -106,19 +106,7 @@ def threshold_curve(
     wrong = np.cumsum(false)[last]
     expected = wrong / (wrong + np.cumsum(true)[last])
     counts = np.cumsum(y)[last]
-    return ThresholdCurve(
-        prior, _thresholds(scores, last), np.maximum.accumulate(expected), counts, last + 1 - counts
-    )
-
-
-def _written(scores: Floats32) -> Floats:
-    """Scores as text has them: exact, as float32 times 10^6 has no more digits than float64."""
-    found: Floats = np.rint(scores.astype(np.float64) * 10**DIGITS) / 10**DIGITS
-    return found
-
-
-def _thresholds(scores: Floats32, last: NDArray[np.intp]) -> Floats:
-    """What lies above all scores (N,), falling, but those up to each of `last` (D,); with few digits."""
+    # What lies above all scores but those up to each of `last`, with few digits.
     least, text = scores[last].astype(np.float64), _written(scores[last])
     below = np.append(scores[last[:-1] + 1], np.float32(-1))
     found = np.minimum(least, text)
@@ -128,4 +116,10 @@ def _thresholds(scores: Floats32, last: NDArray[np.intp]) -> Floats:
         above = rounded.astype(np.float32) > below
         right = above & (rounded > np.append(text[1:], -1)) & (rounded <= np.minimum(least, text))
         found = np.where(right, rounded, found)
+    return ThresholdCurve(prior, found, np.maximum.accumulate(expected), counts, last + 1 - counts)
+
+
+def _written(scores: Floats32) -> Floats:
+    """Scores as text has them: exact, as float32 times 10^6 has no more digits than float64."""
+    found: Floats = np.rint(scores.astype(np.float64) * 10**DIGITS) / 10**DIGITS
     return found

@@ -113,10 +113,13 @@ def calibration_metrics(
     best = float(np.average((rising_curve(y, p, negative_weight) - y) ** 2, weights=weights))
     fraction = float(np.average(y, weights=weights))
     uncertainty = fraction * (1 - fraction)
+    # What bins would show on average if probabilities held: that of normal errors of their fractions.
+    variance = weights * p * (1 - p) * (1 - p + p * negative_weight)
+    spreads = np.sqrt(np.bincount(_places(p, weights, bins), variance))
     return CalibrationMetrics(
         plain_error(curve),
         *error,
-        _perfect_error(y, p, bins, negative_weight),
+        float(spreads.sum() / weights.sum() * math.sqrt(2 / math.pi)),
         *brier,
         brier.value - best,
         uncertainty - best,
@@ -194,14 +197,6 @@ def _places(p: Floats, weights: Floats, bins: int) -> Counts:
     _, dense = np.unique(chosen, return_inverse=True)
     places: Counts = dense[which].astype(np.int64)
     return places
-
-
-def _perfect_error(y: Floats, p: Floats, bins: int, negative_weight: float) -> float:
-    """What bins would show on average if the probabilities held: that of normal errors of their fractions."""
-    weights = _weights(y, negative_weight)
-    variance = weights * p * (1 - p) * (1 - p + p * negative_weight)
-    spreads = np.sqrt(np.bincount(_places(p, weights, bins), variance))
-    return float(spreads.sum() / weights.sum() * math.sqrt(2 / math.pi))
 
 
 def _multiple(seen: float, deviations: float) -> float:

@@ -59,7 +59,7 @@ from bigbird_dna.reporting.result import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 
 # Baseline → the column of a predictor's AUROC minus the baseline's.
@@ -254,7 +254,6 @@ class ScoreTrack:
 
 
 class _DrawnWindow(NamedTuple):
-    contig: str
     start: int
     end: int
     score: float
@@ -281,10 +280,22 @@ def read_score_track(
     if header[: len(COLUMNS)] != COLUMNS:
         found = " ".join(header)
         raise DataError(f"{where}: expected the columns #{' '.join(COLUMNS)}, not {found[:80]!r}")
-    for row in (_parse(cells, where) for where, cells in rows):
-        contig = row.contig if contig is None else contig
-        contigs.add(row.contig)
-        if row.contig == contig and low <= row.start and row.end <= high:
+    for where, cells in rows:
+        name, first, last, _, score, strand = cells[: len(COLUMNS)]
+        if strand not in ("+", "-"):
+            raise DataError(f"{where}: strand {strand!r} is not + or -")
+        try:
+            value = math.nan if score in ("NA", ".", "") else float(score)
+            row = _DrawnWindow(int(first), int(last), value, strand)
+        except ValueError:
+            raise DataError(
+                f"{where}: start {first!r:.60}, end {last!r:.60} or score {score!r:.60} is not a number"
+            ) from None
+        if not 0 <= row.start < row.end < _LONGEST:
+            raise DataError(f"{where}: start {first!r:.60} and end {last!r:.60} are not an interval")
+        contig = name if contig is None else contig
+        contigs.add(name)
+        if name == contig and low <= row.start and row.end <= high:
             inside.append(row)
     if contig is None:
         raise DataError(f"{path}: no scored window in it")
@@ -310,22 +321,6 @@ def _drawn_position(row: _DrawnWindow, upstream: int | None) -> float:
     return row.start + upstream if row.strand == "+" else row.end - 1 - upstream
 
 
-def _parse(cells: list[str], where: str) -> _DrawnWindow:
-    contig, start, end, _, score, strand = cells[: len(COLUMNS)]
-    if strand not in ("+", "-"):
-        raise DataError(f"{where}: strand {strand!r} is not + or -")
-    try:
-        value = math.nan if score in ("NA", ".", "") else float(score)
-        row = _DrawnWindow(contig, int(start), int(end), value, strand)
-    except ValueError:
-        raise DataError(
-            f"{where}: start {start!r:.60}, end {end!r:.60} or score {score!r:.60} is not a number"
-        ) from None
-    if not 0 <= row.start < row.end < _LONGEST:
-        raise DataError(f"{where}: start {start!r:.60} and end {end!r:.60} are not an interval")
-    return row
-
-
 def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path) -> None:
     """Draw a track; `sites` (TSSs) outside of it are left out. Gaps are windows that were not scored."""
     length = track.end - track.start
@@ -347,7 +342,15 @@ def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path) -> None:
             axis.set(ylim=(0, 1.03), yticks=[0, 0.5, 1], ylabel=name)
         reverse.invert_yaxis()
         forward.tick_params(axis="x", length=0)
-        _draw_sites(lane, shown, scale)
+        # The lane between the strands: an arrow head for each TSS, pointing along its gene.
+        for strand, height, marker in (("+", 0.75, ">"), ("-", 0.25, "<")):
+            own = [site.position / scale for site in shown if site.strand == strand]
+            lane.plot(own, np.full(len(own), height), marker, color=INK, markersize=5, markeredgewidth=0)
+        lane.set(ylim=(0, 1), yticks=[], ylabel="TSS")
+        lane.yaxis.label.set(rotation=0, ha="right", va="center")
+        lane.grid(visible=False)
+        lane.tick_params(axis="x", length=0)
+        lane.spines[:].set_visible(False)
         reverse.set_xlabel(f"position on {track.contig} ({unit})")
         reverse.set_xlim(track.start / scale, track.end / scale)
         forward.set_title(f"Promoter probability along {track.contig}")
@@ -356,19 +359,6 @@ def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path) -> None:
             ha="right", va="bottom", fontsize=9, color=GREY,
         )  # fmt: skip
         save_figure(figure, path)
-
-
-def _draw_sites(axis: Axes, sites: Sequence[Locus], scale: float) -> None:
-    """The lane between the strands: an arrow head for each TSS, pointing along its gene."""
-    for strand, height, marker in (("+", 0.75, ">"), ("-", 0.25, "<")):
-        x = [site.position / scale for site in sites if site.strand == strand]
-        axis.plot(x, np.full(len(x), height), marker, color=INK, markersize=5, markeredgewidth=0)
-    axis.set(ylim=(0, 1), yticks=[], ylabel="TSS")
-    axis.yaxis.label.set(rotation=0, ha="right", va="center")
-    axis.grid(visible=False)
-    axis.tick_params(axis="x", length=0)
-    for spine in axis.spines.values():
-        spine.set_visible(False)
 
 
 def condensed(positions: Floats, scores: Floats) -> tuple[Floats, Floats]:

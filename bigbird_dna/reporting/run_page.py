@@ -6,7 +6,7 @@ import base64
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -53,7 +53,14 @@ def run_report(
 
     `benchmarks` are Snakemake's tables of each step's time. `UsageError`: the page has no place for a file.
     """
-    found = items_by_name(paths)
+    known = [item.name for items in PARTS.values() for item in items]
+    found: dict[str, Path] = {}
+    for path in paths:
+        if path.name not in known:
+            raise UsageError(f"{path}: the page of a run has no place for it; it shows {', '.join(known)}")
+        if path.name in found:
+            raise UsageError(f"{path}: {found[path.name]} has that name too")
+        found[path.name] = path
     parts = [
         _ReportSection(
             title,
@@ -179,19 +186,6 @@ PARTS: dict[str, tuple[ReportItem, ...]] = {
     "Model": (ReportItem("attention.svg", "Attention pattern", "attention"),),
 }
 FIGURE, PAGE, TEXT = ".svg", ".html", ".txt"  # others are tables
-
-
-def items_by_name(paths: Iterable[Path]) -> dict[str, Path]:
-    """The files by the names that the page knows; `UsageError` for another name, and for one of two files."""
-    known = [item.name for items in PARTS.values() for item in items]
-    found: dict[str, Path] = {}
-    for path in paths:
-        if path.name not in known:
-            raise UsageError(f"{path}: the page of a run has no place for it; it shows {', '.join(known)}")
-        if path.name in found:
-            raise UsageError(f"{path}: {found[path.name]} has that name too")
-        found[path.name] = path
-    return found
 
 
 class ShownTable(NamedTuple):

@@ -97,11 +97,6 @@ def summarize(
         raise UsageError("nothing to sum up: give metrics.json, promoters.tsv, groups.tsv or another file")
     if output is not None:
         write_table(output, pd.DataFrame(rows, columns=SUMMARY.names), SUMMARY)
-    return summary_text(rows, report)
-
-
-def summary_text(rows: list[SummaryRow], report: Path | None) -> str:
-    """The rows in aligned columns under their sections, and where the report is."""
     cells = []
     for row in rows:
         ends = "" if math.isnan(row.low) else f"[{row.low:.4f}, {row.high:.4f}]"

@@ -131,22 +131,6 @@ def report_page(page: TrackPage) -> str:
     )
 
 
-def default_tracks(page: TrackPage) -> list[int]:
-    """Rows of the tracks whose curves are shown at first: in each group that nearest its median."""
-    chosen: list[int] = []
-    counted = page.table[page.table["counted"]]
-    areas = counted["auroc"].to_numpy()
-    rows = counted.index.to_numpy()
-    for group in list(page.group_numbers)[:GROUP_COLORS]:
-        inside = (counted["group"] == group).to_numpy()
-        if inside.any():
-            nearest = np.abs(areas[inside] - np.median(areas[inside])).argmin()
-            chosen.append(int(rows[inside][nearest]))
-    if len(chosen) == 1:  # a single group: also its best and its worst
-        chosen = [int(rows[areas.argmax()]), *chosen, int(rows[areas.argmin()])]
-    return list(dict.fromkeys(chosen))
-
-
 def decimal(value: float | None) -> str:
     """Three digits; nothing for what is not defined."""
     return "" if value is None else f"{value:.3f}"
@@ -202,8 +186,21 @@ def _optional(column: pd.Series[Any]) -> list[Any]:
 
 
 def _data(page: TrackPage) -> dict[str, Any]:
-    """The data of the script."""
+    """The data of the script.
+
+    The curves shown at first (`chosen`) are in each group that of the track nearest its median.
+    """
     table = page.table
+    chosen: list[int] = []
+    counted = table[table["counted"]]
+    areas, rows = counted["auroc"].to_numpy(), counted.index.to_numpy()
+    for group in list(page.group_numbers)[:GROUP_COLORS]:
+        inside = (counted["group"] == group).to_numpy()
+        if inside.any():
+            nearest = np.abs(areas[inside] - np.median(areas[inside])).argmin()
+            chosen.append(int(rows[inside][nearest]))
+    if len(chosen) == 1:  # a single group: also its best and its worst
+        chosen = [int(rows[areas.argmax()]), *chosen, int(rows[areas.argmin()])]
     return {
         "groups": list(page.group_numbers),
         "name": [track.name for track in page.tracks],
@@ -224,7 +221,7 @@ def _data(page: TrackPage) -> dict[str, Any]:
             None if curve is None else np.diff(curve, axis=0, prepend=0).ravel().tolist()
             for curve in page.curves
         ],
-        "chosen": default_tracks(page),
+        "chosen": list(dict.fromkeys(chosen)),
         "groupColours": GROUP_COLORS,
         "curveColours": CURVE_COLORS,
         "maxStrips": MAX_STRIPS,

@@ -243,7 +243,12 @@ def read_published(path: Path, names: Sequence[str]) -> list[float]:
     each track, in order, and a column `index`, if there is one, must count them from 0.
     """
     table = read_text_table(path)
-    column = _auroc_column(path, [str(name) for name in table.columns])
+    columns = [str(name) for name in table.columns]
+    near = [name for name in columns if name.startswith(("auc", "auroc"))]
+    if not (chosen := [name for name in _AUROC_COLUMNS if name in columns] or near[: len(near) == 1]):
+        listed = shortened(", ".join(columns), 300)
+        raise DataError(f"{path}: no column 'published_auroc', 'auroc' or 'auc' (found: {listed})")
+    column = chosen[0]
     schema = Schema([Column(column, low=0, high=1, missing=True)], ["track"] if "track" in table else [])
     table = with_types(path, table, schema)
     figures = table[column].tolist()
@@ -263,11 +268,3 @@ def read_published(path: Path, names: Sequence[str]) -> list[float]:
     if all(math.isnan(value) for value in found):
         raise DataError(f"{path}: column {column!r} has no figure for any track")
     return found
-
-
-def _auroc_column(path: Path, columns: Sequence[str]) -> str:
-    near = [name for name in columns if name.startswith(("auc", "auroc"))]
-    if known := [name for name in _AUROC_COLUMNS if name in columns] or near[: len(near) == 1]:
-        return known[0]
-    listed = shortened(", ".join(columns), 300)
-    raise DataError(f"{path}: no column 'published_auroc', 'auroc' or 'auc' (found: {listed})")

@@ -210,7 +210,11 @@ def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[st
         spool.writelines(f"{_bedgraph_line(value)}\n" for value in values)
         if not spool.tell():
             raise DataError(f"no {what} has a score (see max_n), and a bigWig can't be empty")
-        _check_room(spool.tell(), path.parent)
+        # pybigtools says nothing of parts that it couldn't write; they are in temporary files first, and zoom
+        # levels of single values can be larger than the values' text.
+        for place in (path.parent, Path(tempfile.gettempdir())):
+            if shutil.disk_usage(place).free < 3 * spool.tell() + _SPARE:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         spool.seek(0)
         named = path.with_name(f"{path.name}.bw")  # the only ending that pybigtools writes to
         try:
@@ -261,17 +265,6 @@ def write_index(path: Path, index: Path, format: str) -> None:
     )
     with quiet_htslib():
         pysam.tabix_index(str(path), index=str(index), csi=index.suffix == ".csi", force=True, **columns)
-
-
-def _check_room(size: int, directory: Path) -> None:
-    """Raise the error of a full disk before one is: pybigtools says nothing of parts that it couldn't write.
-
-    They are in temporary files first, among the system's. Zoom levels of single values can be larger than the
-    values; `size` is that of their text.
-    """
-    for place in (directory, Path(tempfile.gettempdir())):
-        if shutil.disk_usage(place).free < 3 * size + _SPARE:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _bedgraph_line(value: Value) -> str:
