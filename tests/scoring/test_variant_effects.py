@@ -15,8 +15,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ModelError
+from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.variants import Note, VcfRecord
+from bigbird_dna.genome.variants import Note, VcfRecord, open_vcf, window_offsets
 from bigbird_dna.scoring.formats import write_index, write_lines
 from bigbird_dna.scoring.variant_effects import (
     LAYOUTS,
@@ -439,6 +440,26 @@ def test_escaped_names_can_be_read_back(name: str) -> None:
     text = escape(name)
     assert unquote(text) == name
     assert text != "." and not set(text) & set(' ;=,"\\\t\n\r')
+
+
+def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Path) -> None:
+    hg19 = shared_data / "hg19"
+    prepare_reference(hg19 / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
+    path = hg19 / "chr22_17442913-17680545.1000G_sites.vcf.gz"
+    output = tmp_path / "x.vcf.gz"
+    with Reference(tmp_path / "chr22.fa.gz") as reference, open_vcf(path) as vcf:
+        kind = TrackEffects(1000, window_offsets(4))
+        scored = list(score_records(vcf.records, reference, kind, hashed))
+        head = VcfHead(vcf.meta, vcf.column_line, ORIGIN)
+    assert len(scored) == 2185
+    for _, effects in scored:
+        for effect in effects:
+            assert effect.notes == () and effect.delta is not None and np.ptp(effect.delta) > 0
+    write(output, scored, "vcf", TrackEffects(WINDOW, OFFSETS, ["a", "b", "c"], True), head)
+    write_index(output, tmp_path / "x.vcf.gz.tbi", "vcf")
+    with pysam.VariantFile(str(output)) as found, pysam.VariantFile(str(path)) as given:
+        assert all(row.info["BBD_MAX"] for row in found.fetch("22", 17_500_000, 17_510_000))
+        assert sum(1 for _ in found.fetch("22")) == sum(1 for _ in given)
 
 
 # At sites

@@ -1,5 +1,6 @@
 """The report of a study: which models it compares, what it computes, and what it says in words."""
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.experiments.comparing import ArmModel
+from bigbird_dna.papers.experiments.comparing import ArmModel, StudyRow
 from bigbird_dna.papers.experiments.layer_probes import Probed, probe_report
 from bigbird_dna.papers.experiments.pretraining_study import PretrainingStudy, study_report
+from tests.cli.command import invoke
 from tests.golden.messages import fails, message
 from tests.papers.experiments.studies import toy_labels, write_model, write_predictions, write_study
 
@@ -238,3 +240,40 @@ def test_probes_as_a_table(tmp_path: Path) -> None:
     by = table.set_index(["weights", "layer"])["auroc"]
     assert table["gain"].iloc[2] == pytest.approx(by["pretrained", 2] - by["random", 2], abs=1e-5)
     assert table["gain_low"].iloc[2] > 0
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study in miniature by the commands: a pretrained model, and one model of each start."""
+    home = tmp_path_factory.mktemp("study")
+    steps = ("--set", "pretraining.steps=4", "--checkpoint-dir", home / "checkpoints")
+    invoke("pretrain", tiny_config, *steps, "-o", home / "start")
+    for start in ("pretrained", "random"):
+        values = {
+            "model.initial": start,
+            "training.train_fraction": 0.3,
+            "training.seed": 5,
+            "training.steps": 4,
+        }
+        invoke(
+            *("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", home / start / "model"),
+            *("--pretrained", home / "start", "--checkpoint-dir", home / "checkpoints"),
+            *(word for key, value in values.items() for word in ("--set", f"promoters.{key}={value}")),
+        )
+    return home
+
+
+def test_a_study_of_trained_models(trained: Path, tmp_path: Path) -> None:
+    paths = {start: trained / start / "model" for start in ("pretrained", "random")}
+    models = [
+        ArmModel(StudyRow("promoters", 0.3, start), 5, path, path / "predictions.parquet")
+        for start, path in paths.items()
+    ]
+    study_report(models, tmp_path, pretrained=trained / "start")
+    table = pd.read_csv(tmp_path / "study.tsv", sep="\t")
+    assert table["start"].tolist() == ["pretrained", "random"] and table["steps"].tolist() == [4, 4]
+    assert table["examples"].tolist() == [29, 29] and table["share"].tolist() == [0.3, 0.3]
+    assert table["minutes"].gt(0).all() and table["pretraining_minutes"].iloc[0] > 0
+    metrics = json.loads((paths["pretrained"] / "metrics.json").read_text())
+    assert table["auroc"].iloc[0] == pytest.approx(metrics["test"]["auroc"], abs=1e-5)
+    message((tmp_path / "study.txt").read_text(), "less than a minute")
