@@ -103,7 +103,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         return read_records(path, self.record_type)
 
     def prepare(self, directory: Path) -> dict[str, int]:
-        """Write `train.jsonl`, `valid.jsonl` and `test.jsonl`, all or none, of checked records; their counts."""
+        """Write the three files of splits, all or none, of checked records; gives how many of each."""
         files, counts = self.section.data.files, {}
         given = [] if files is None else [Path(getattr(files, split)) for split in SPLITS]
         with into_directory(directory, given) as temporary:
