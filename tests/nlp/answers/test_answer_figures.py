@@ -307,30 +307,6 @@ def _told(text: str, verb: str) -> list[str]:
     return [f"{words[n - 1]} {verb} {words[n + 1]}" for n in range(1, len(words) - 1) if words[n] == verb]
 
 
-def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
-    config = write(qa=QUESTIONS)
-    for key, *named in (
-        ("length=500", "length 500", "encoder.max_length 128"),
-        ("question_tokens=60", "question_tokens 60", "length 64"),
-        ("public=true", "data.files"),
-    ):
-        mistake(run, 2, "finetune", config, "qa", *named, key=key)
-    train, valid = (tmp_path / f"results/qa/data/{split}.jsonl" for split in ("train", "valid"))
-    train.parent.mkdir(parents=True)
-    known = {"question": "q", "paragraphs": [{"sentences": ["a b"]}]}
-    answered = {**known, "id": "x", "answers": [{"text": "b"}]}
-    many = {**answered, "candidates": [f"candidate {n}" for n in range(20)]}
-    for rows, form, *named in (
-        ([known], "span", "'1'", "answer"),
-        ([answered, answered], "span", "'x'"),
-        ([answered], "wikihop", "'x'", "candidates"),
-        ([many], "wikihop", "'x'", "20 candidates", "length 64"),
-    ):
-        write_lines(train, *rows)
-        write_lines(valid, rows[0])
-        mistake(run, 1, "finetune", config, "qa", train, *named, key=f"form={form}")
-
-
 def test_candidates_that_do_not_fit_are_told_before_anything_is_predicted(
     run: Run, write: Write, tmp_path: Path
 ) -> None:
