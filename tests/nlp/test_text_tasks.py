@@ -1,4 +1,4 @@
-"""Tasks on text by their commands: records, a model, predictions, figures and a page; and what goes wrong."""
+"""Tasks on text by their commands, from records to a page; records; and what goes wrong."""
 
 import gzip
 import itertools
@@ -308,9 +308,6 @@ def test_bigbird_joins_two_far_facts_and_windows_alone_dont(run: Run, tmp_path: 
     assert accuracy["far"] > 0.9
     # A quarter, within four standard errors of 400 records.
     assert abs(accuracy["far-window"] - 0.25) < 4 * (0.25 * 0.75 / 400) ** 0.5
-
-
-# Records of tasks on text: what is read, and one sentence about what can't be
 
 
 def task_of(kind: Kind, **data: Any) -> TextTask[Any, Any, Any]:

@@ -1,4 +1,4 @@
-"""Figures of answers on cases that were counted by hand from the official definitions."""
+"""Question answering: figures counted by hand, rows of public data sets, and the commands."""
 
 import json
 from functools import partial
@@ -235,9 +235,6 @@ def test_the_best_threshold_gives_ties_together() -> None:
     assert precision_recall([]) == (0, 0, 0)
 
 
-# Question answering by its commands, and what a small model learns that windows alone can't
-
-
 FORMS = ("span", "hotpotqa", "natural_questions", "triviaqa", "wikihop")
 
 
@@ -336,9 +333,6 @@ def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(run: Run, t
         found[task] = figures(tmp_path / task)
     assert found["answers"]["exact_match"] > 0.9 and found["answers"]["facts_f1"] > 0.9
     assert found["answers-window"]["exact_match"] < 0.3 and found["answers-window"]["facts_f1"] < 0.5
-
-
-# Rows and files of the public data sets become records, or are refused in one sentence
 
 
 def read(form: Any, tmp_path: Path, text: str) -> list[QuestionRecord]:
