@@ -1,4 +1,4 @@
-"""What a benchmark counts, times and fits, against answers found by hand or by another counter."""
+"""What a benchmark counts, times and fits, and what its page and figure show of it."""
 
 import json
 import re
@@ -109,9 +109,6 @@ def test_peak_memory_sees_what_is_gone_again() -> None:
     assert highest is not None
     assert 60 << 20 < highest - before < 100 << 20
     assert begin_memory_peak(CPU) < before + (20 << 20)  # type: ignore[operator]
-
-
-# Tables and figures of a benchmark: of a file made by hand, and of those that the documentation rests on
 
 
 FILES = sorted((REPOSITORY / "docs" / "benchmarks").glob("*.json"))

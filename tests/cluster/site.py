@@ -1,4 +1,4 @@
-"""The shipped Slurm profile with a site filled in, as its reader would."""
+"""The shipped Slurm profile with a site filled in, as its reader would; and a Slurm of the tests' own."""
 
 import importlib.util
 import os
@@ -48,9 +48,6 @@ def write(directory: Path, profile: dict[str, Any]) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.yaml").write_text(yaml.safe_dump(profile), encoding="utf-8")
     return directory
-
-
-# A Slurm of the tests' own, and Snakemake on it
 
 
 SCRIPT = Path(__file__).with_name("slurm.sh")

@@ -342,9 +342,6 @@ def running() -> Iterator[FaultyServer]:
             thread.join()
 
 
-# Small public files of every kind, with limits that make a download fail within a second
-
-
 CONTENT = bytes(range(256)) * 400  # of the one file of some tests
 LIMITS = Limits(
     silence=0.25,

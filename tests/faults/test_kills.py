@@ -1,4 +1,4 @@
-"""Commands that are ended at any moment leave nothing half-written, and nothing behind once run again."""
+"""Commands that are ended at any moment, or whose disk fills up, leave nothing half-written."""
 
 import errno
 import hashlib
@@ -162,9 +162,6 @@ def test_an_interrupt_while_the_commands_are_put_together() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
-
-
-# Every command that writes, on a disk that fills up: one line, and no half of a file
 
 
 KILOBYTES = 64

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or read by nobody: one line, and an exit code."""
+"""Streams that are closed, full or unread, and hostile names of files: one line, and an exit code."""
 
 import gzip
 import os
@@ -73,9 +73,6 @@ def test_a_reader_that_has_gone(world: World) -> None:
     )
     assert result.stdout in ("1\n", "141\n")
     assert "error" not in result.stderr and "Traceback" not in result.stderr, result.stderr
-
-
-# Files whose names hold what shells, terminals and tables take for something else
 
 
 NAMES = {

@@ -6,6 +6,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pandas as pd
+
 from tests.fuzz.guidance import AVAILABLE
 from tests.fuzz.hunting import Result, hunt
 from tests.fuzz.readers import READERS
@@ -46,16 +48,7 @@ def _hunted(name: str, arguments: argparse.Namespace, guided: bool) -> Result:
 
 
 def _show(results: list[Result]) -> None:
-    rows = [result.row() for result in results]
-    names = list(rows[0])
-    widths = [max(len(name), *(len(str(row[name])) for row in rows)) for name in names]
-    for cells in [names, *([str(row[name]) for name in names] for row in rows)]:
-        print(
-            "  ".join(
-                cell.ljust(width) if not place else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-            )
-        )
+    print(pd.DataFrame(result.row() for result in results).to_string(index=False))
     total = sum(result.executions for result in results)
     found = sum(len(result.findings) for result in results)
     print(f"{total:,} inputs of {len(results)} readers, {found} findings")

@@ -1,4 +1,4 @@
-"""Text, tokenizers and checkpoints for the tests of tasks on text."""
+"""Text, tokenizers and checkpoints for the tests of tasks on text, and tasks learned in seconds."""
 
 import json
 from collections.abc import Callable
@@ -93,9 +93,6 @@ def roberta(tmp_path: Path) -> Path:
     network.tie_weights()
     network.save_pretrained(directory)
     return directory
-
-
-# Tasks of each kind that are learnt in seconds, and the commands that carry them out
 
 
 TINY: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 16}

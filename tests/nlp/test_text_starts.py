@@ -1,4 +1,4 @@
-"""What trainings on text begin with gives what HuggingFace's models of the same weights give."""
+"""What trainings on text begin with, against HuggingFace's models; and pretraining on text."""
 
 import json
 from collections.abc import Iterable
@@ -216,9 +216,6 @@ def test_faulty_checkpoints_are_told(roberta: Path, change: dict[str, object], n
 def test_a_directory_without_a_model_is_told(tmp_path: Path) -> None:
     with fails(ModelError, tmp_path, "config.json"):
         made({"model": str(tmp_path)})
-
-
-# Pretraining on text: characters of tokens, what predictors make of them, and the command's way
 
 
 def write_texts(path: Path, *texts: str) -> Path:

@@ -1,4 +1,4 @@
-"""Tasks on text by their commands: records, a model, predictions, figures and a page; and what goes wrong."""
+"""Tasks on text by their commands, from records to a page; records; and what goes wrong."""
 
 import gzip
 import itertools
@@ -114,7 +114,6 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     mistake(run, 2, "finetune", config, "text", "pretrain")
     mistake(run, 1, "finetune", config, "far", "train.jsonl")
     done(run, config, "far", "prepare")
-    mistake(run, 2, "finetune", config, "far", 200, "encoder.max_length", 128, key="length=200")
     said = ({"id": str(n), "label": "mother harbour"} for n in range(1, 9))
     write_lines(home / "predictions.jsonl", *said)
     for command in ("finetune", "evaluate"):
@@ -125,16 +124,51 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     assert figures(home)["f1"] == pytest.approx(0.4)  # two of eight are of that class
     done(run, config, "far", "finetune", more=right)
     assert "f1" in json.loads((home / "model/metrics.json").read_text())
-    data = home / "data/train.jsonl"
-    write_lines(data, read_lines(data)[0])
-    mistake(run, 1, "finetune", config, "far", data, "mother harbour")
-    write_lines(data, {"text": "a"})
-    mistake(run, 1, "finetune", config, "far", data, "'1'", "label")
     write_lines(home / "predictions.jsonl", {"id": "1", "label": "mother harbour"})
     mistake(run, 1, "evaluate", config, "far", "predictions.jsonl", "'2'")
     bad, page = write_lines(tmp_path / "bad.json", []), tmp_path / "x.html"
     message(refused(run("nlp", "report", bad, "-o", page), 1), bad)
     assert not page.exists()
+
+
+ASKED: dict[str, Any] = {"question": "q", "paragraphs": [{"sentences": ["a b"]}]}
+ANSWERED = {**ASKED, "id": "x", "answers": [{"text": "b"}]}
+# Task, a key of its section, records in place of those that it is prepared with, and what is named.
+FAULTS: list[tuple[Any, ...]] = [
+    (FAR, "length=200", None, 200, "encoder.max_length", 128),
+    (QUESTIONS, "length=500", None, "length 500", "encoder.max_length 128"),
+    (QUESTIONS, "question_tokens=60", None, "question_tokens 60", "length 64"),
+    (QUESTIONS, "public=true", None, "data.files"),
+    (SUMMARIES, "document_tokens=129", None, "document_tokens 129", "128"),
+    (SUMMARIES, "search.max_length=129", None, "search.max_length 129", "128"),
+    (SUMMARIES, "search.min_length=12", None, "min_length 12", "max_length 12"),
+    (FAR, "", [{"text": "a", "label": "mother harbour"}], "mother harbour"),
+    (FAR, "", [{"text": "a"}], "'1'", "label"),
+    (QUESTIONS, "form=span", [ASKED], "'1'", "answer"),
+    (QUESTIONS, "form=span", [ANSWERED] * 2, "'x'"),
+    (QUESTIONS, "form=wikihop", [ANSWERED], "'x'", "candidates"),
+    (
+        *(QUESTIONS, "form=wikihop", [{**ANSWERED, "candidates": [f"candidate {n}" for n in range(20)]}]),
+        *("'x'", "20 candidates", "length 64"),
+    ),
+    (SUMMARIES, "", [{"document": "a"}], "'1'"),
+    (SUMMARIES, "", [{"id": "2", "document": "a", "summary": "b"}] * 2, "'2'"),
+    (SUMMARIES, "", [{"document": "", "summary": "b"}], "line 1: document"),
+    (SUMMARIES, "", [{"text": "a", "summary": "b"}], "line 1"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=range(len(FAULTS)))
+def test_a_fault_of_a_task_is_one_sentence(
+    run: Run, write: Write, tmp_path: Path, fault: tuple[Any, ...]
+) -> None:
+    task, key, rows, *named = fault
+    config, home = write(a=task), tmp_path / "results/a"
+    done(run, config, "a", "prepare")
+    for split in ("train", "valid") if rows else ():
+        write_lines(home / f"data/{split}.jsonl", *rows)
+    mistake(run, 1 if rows else 2, "finetune", config, "a", *named, key=key)
+    assert not (home / "model").exists()
 
 
 def test_pairs_are_cut_fairly_and_have_two_segments(text_tokenizer: JsonTokenizer) -> None:
@@ -274,9 +308,6 @@ def test_bigbird_joins_two_far_facts_and_windows_alone_dont(run: Run, tmp_path: 
     assert accuracy["far"] > 0.9
     # A quarter, within four standard errors of 400 records.
     assert abs(accuracy["far-window"] - 0.25) < 4 * (0.25 * 0.75 / 400) ** 0.5
-
-
-# Records of tasks on text: what is read, and one sentence about what can't be
 
 
 def task_of(kind: Kind, **data: Any) -> TextTask[Any, Any, Any]:

@@ -23,11 +23,12 @@ from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.papers.nlp.config import GeneratedConfig, PretrainingTaskConfig, TextPretrainingConfig
-from bigbird_dna.papers.nlp.records import TextRecord, read_objects, read_records
+from bigbird_dna.papers.nlp.records import TextRecord, read_records
 from bigbird_dna.papers.nlp.task import Metrics, TextTask
 from bigbird_dna.pretraining.evaluation import hidden_in_documents
 from bigbird_dna.pretraining.sampling import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
+from bigbird_dna.reporting.training_log import read_training_log
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import TrainingResult
@@ -250,14 +251,9 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
 
 def _curve(log: Path) -> list[tuple[int, float]]:
     """Steps and bits per character on the documents to watch, of a training log; none where there is none."""
-    if not log.is_file():
-        return []
-    lines = (values for _, values in read_objects(log))
-    return [
-        (int(line["step"]), float(line["evaluation"]["bits_per_character"]))
-        for line in lines
-        if isinstance(line.get("evaluation"), dict) and "bits_per_character" in line["evaluation"]
-    ]
+    curves = read_training_log(log).evaluation if log.is_file() else {}
+    found = curves.get("bits_per_character")
+    return [] if found is None else [*zip(found.steps.tolist(), found.values.tolist(), strict=True)]
 
 
 TASK = TextPretraining

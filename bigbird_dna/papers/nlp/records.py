@@ -4,16 +4,15 @@ What a record must hold is declared here once; readers are bounded, and name fil
 may be gzip.
 """
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bigbird_dna.disk.atomic import atomic_path, reading
+from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.disk.json_files import parse_json
 from bigbird_dna.errors import DataError, error_text, shortened
 
@@ -175,8 +174,7 @@ def checked_rows(
 
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The JSON objects of a file with the numbers of their lines, from 1; errors as `read_records`."""
-    fault = "not readable as lines of JSON"
-    with reading(path, fault, EOFError, zlib.error), _opened(path) as stream:
+    with open_bytes(path) as stream:
         for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
             if len(line) > LONGEST_LINE:
                 raise DataError(f"{path}: line {number}: more than {LONGEST_LINE >> 20} MB")
@@ -214,12 +212,6 @@ def write_objects(path: Path, values: Iterable[dict[str, Any]]) -> int:
             stream.write(json.dumps(one, ensure_ascii=False, allow_nan=False) + "\n")
             count += 1
     return count
-
-
-def _opened(path: Path) -> IO[bytes]:
-    with path.open("rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-    return cast(IO[bytes], gzip.open(path, "rb") if packed else path.open("rb"))
 
 
 P = TypeVar("P", bound=Record)

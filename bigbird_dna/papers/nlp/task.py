@@ -11,11 +11,9 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
-
 import numpy as np
 import torch
 from torch import Tensor, nn
-
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
@@ -48,6 +46,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, Epochs, Objective, take_rows
 from bigbird_dna.training.task import ModelTask, TrainingResult
+
 
 C = TypeVar("C", bound=TextTaskConfig)
 R = TypeVar("R", bound=Record)
@@ -102,7 +101,7 @@ class TextTask(ModelTask[Metrics], Generic[C, R, P]):
         return read_records(path, self.record_type)
 
     def prepare(self, directory: Path) -> dict[str, int]:
-        """Write `train.jsonl`, `valid.jsonl` and `test.jsonl`, all or none, of checked records; counts."""
+        """Write the three files of splits, all or none, of checked records; gives how many of each."""
         files, counts = self.section.data.files, {}
         given = [] if files is None else [Path(getattr(files, split)) for split in SPLITS]
         with into_directory(directory, given) as temporary:

@@ -12,12 +12,10 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-
 import numpy as np
 import torch
 from safetensors import torch as safetensors
 from torch import nn
-
 from bigbird_dna.calibration.maps import (
     CalibratedTrack,
     Calibration,
@@ -33,7 +31,6 @@ from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
-from bigbird_dna.huggingface.tokenizer_files import bpe_description
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load, read_encoder_config, save
 from bigbird_dna.model.settings import (
     ChromatinSettings,
@@ -52,10 +49,12 @@ from bigbird_dna.training.checkpoints import CheckpointStore, Lock
 from bigbird_dna.training.initialization import read_provenance
 from bigbird_dna.training.log import Progress, TrainingLog
 from bigbird_dna.training.loop import make_optimizer
-from tests.fuzz.reader import ZIP, Container, Files, Reader, file_bytes, made, member, put
 from tests.tokens.test_tokenizer import content as json_tokenizer
 from tests.tokens.text_model import text_model
 from tests.toys import random_dna, random_model, small_tokenizer
+from bigbird_dna.calibration.stored import own_digest, read_calibration
+from tests.fuzz.reader import ZIP, Container, Files, Reader, made, member, put
+
 
 DNA = random_dna(300, 4) + "N" * 40 + random_dna(50, 5)
 
@@ -105,26 +104,6 @@ def _texts() -> list[bytes]:
 
 def _description() -> list[bytes]:
     return [json.dumps(TextTokenizer(_texts()[0]).description()).encode()]
-
-
-def _json_tokenizers() -> list[bytes]:
-    words = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "▁the", "A", "C", "G", "T", "N"]
-    step = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
-    unigram = {"type": "Unigram", "unk_id": 0, "vocab": [[word, -float(i)] for i, word in enumerate(words)]}
-    pieces = {
-        "type": "WordPiece",
-        "unk_token": "[UNK]",
-        "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": 100,
-        "vocab": {word: i for i, word in enumerate([*words, "##A", "##C"])},
-    }
-    lower = {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]}
-    made = (
-        bpe_description(small_tokenizer()),
-        {"version": "1.0", "added_tokens": [], "pre_tokenizer": step, "decoder": step, "model": unigram},
-        {"version": "1.0", "added_tokens": [], "normalizer": lower, "model": pieces},
-    )
-    return [json_tokenizer(), *(json.dumps(each).encode() for each in made)]
 
 
 def _fields(data: bytes) -> list[bytes]:
@@ -287,19 +266,6 @@ def _in_a_store(name: str, signed: bool = True) -> Callable[[Path], None]:
     return read
 
 
-@functools.cache
-def _calibrations() -> list[bytes]:
-    line = CalibratedTrack(map=Platt(slope=0.7, intercept=-0.2), positives=30, negatives=70)
-    curve = CalibratedTrack(
-        map=Isotonic(scores=(0.2, 0.5), probabilities=(0.1, 0.7)), positives=0, negatives=100, shared=True
-    )
-    maps: list[dict[str | None, CalibratedTrack]] = [{None: line}, {"one": line, "two": curve}]
-    whole = [Calibration.of(fitted, {"split": "valid"}) for fitted in maps]
-    return file_bytes(
-        ".json", *(lambda path, one=one: write_calibration(path, one, "0" * 64) for one in whole)
-    )
-
-
 def _calibration(path: Path) -> None:
     """A calibration with the checksum that it should have."""
     try:
@@ -401,7 +367,7 @@ PICKLE = _hf, "pytorch_model.bin", _import, WEIGHTS
 READERS = [
     Reader("dna-tokenizer", ".model", _tokenizer, lambda: [small_tokenizer().content], PROTOBUF),
     Reader("text-tokenizer", ".model", _text_tokenizer, _texts, PROTOBUF),
-    Reader("json-tokenizer", ".json", _tokenizer, _json_tokenizers),
+    Reader("json-tokenizer", ".json", _tokenizer),
     Reader("tokenizer-description", ".json", _described, _description),
     member("hf-config", _hf, "config.json", _import),
     member("hf-safetensors", _hf, WEIGHTS, _import, good=_safetensors),
@@ -416,7 +382,7 @@ READERS = [
         Reader(f"model-{name}", Path(file).suffix, _in_a_model(file), functools.partial(_of_models, file))
         for name, file in {"config": CONFIG, "weights": WEIGHTS, "record": RECORD}.items()
     ),
-    Reader("calibration", ".json", _calibration, _calibrations),
+    Reader("calibration", ".json", _calibration),
     *(
         Reader(
             f"store-{name}",

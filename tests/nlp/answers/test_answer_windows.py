@@ -1,4 +1,4 @@
-"""Documents keep their places, windows cover them, and the best answer is the best of all there are."""
+"""Documents keep their places, windows cover them, the best answer is the best of all; heads and losses."""
 
 import itertools
 import json
@@ -300,9 +300,6 @@ def test_the_right_candidate_and_the_paragraph_of_a_long_answer_are_labels(reade
     early = Window(0, known.long.last)
     labels = labels_of([(reader.row(document, early), known, early)], reader.settings)
     assert labels["types"].tolist() == [0]
-
-
-# Heads and losses of question answering against HuggingFace's, slow sums and dense attention
 
 
 FORMS = {"span": (2, 0, False), "hotpotqa": (2, 3, True), "natural_questions": (4, 5, False)}

@@ -114,29 +114,6 @@ def test_a_checkpoint_of_pegasus_summarises_and_is_trained_further(
         mistake(run, 2, "finetune", wrong, "facts", *named)
 
 
-def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
-    config = write(facts=SUMMARIES)
-    done(run, config, "facts", "prepare")
-    home = tmp_path / "results/facts"
-    for key, *named in (
-        ("document_tokens=129", "document_tokens 129", "128"),
-        ("search.max_length=129", "search.max_length 129", "128"),
-        ("search.min_length=12", "min_length 12", "max_length 12"),
-    ):
-        mistake(run, 2, "finetune", config, "facts", *named, key=key)
-    train = home / "data/train.jsonl"
-    rows = read_lines(train)
-    for first, fault in (
-        ({"id": "1", "document": "a"}, "'1'"),
-        ({"id": "2", "document": "a", "summary": "b"}, "'2'"),
-        ({"id": "1", "document": "", "summary": "b"}, "line 1: document"),
-        ({"id": "1", "text": "a", "summary": "b"}, "line 1"),
-    ):
-        write_lines(train, first, *rows[1:])
-        mistake(run, 1, "finetune", config, "facts", train, fault)
-    assert not (home / "model").exists() and not (home / "evaluation.json").exists()
-
-
 def test_facts_stand_at_the_end_and_nowhere_else() -> None:
     made = [*generate_facts(GeneratedConfig(train=40, words=300, seed=3), "train")]
     assert made == [*generate_facts(GeneratedConfig(train=40, words=300, seed=3), "train")]

@@ -1,4 +1,4 @@
-"""Figures of answers on cases that were counted by hand from the official definitions."""
+"""Question answering: figures counted by hand, rows of public data sets, and the commands."""
 
 import json
 from functools import partial
@@ -235,9 +235,6 @@ def test_the_best_threshold_gives_ties_together() -> None:
     assert precision_recall([]) == (0, 0, 0)
 
 
-# Question answering by its commands, and what a small model learns that windows alone can't
-
-
 FORMS = ("span", "hotpotqa", "natural_questions", "triviaqa", "wikihop")
 
 
@@ -307,30 +304,6 @@ def _told(text: str, verb: str) -> list[str]:
     return [f"{words[n - 1]} {verb} {words[n + 1]}" for n in range(1, len(words) - 1) if words[n] == verb]
 
 
-def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
-    config = write(qa=QUESTIONS)
-    for key, *named in (
-        ("length=500", "length 500", "encoder.max_length 128"),
-        ("question_tokens=60", "question_tokens 60", "length 64"),
-        ("public=true", "data.files"),
-    ):
-        mistake(run, 2, "finetune", config, "qa", *named, key=key)
-    train, valid = (tmp_path / f"results/qa/data/{split}.jsonl" for split in ("train", "valid"))
-    train.parent.mkdir(parents=True)
-    known = {"question": "q", "paragraphs": [{"sentences": ["a b"]}]}
-    answered = {**known, "id": "x", "answers": [{"text": "b"}]}
-    many = {**answered, "candidates": [f"candidate {n}" for n in range(20)]}
-    for rows, form, *named in (
-        ([known], "span", "'1'", "answer"),
-        ([answered, answered], "span", "'x'"),
-        ([answered], "wikihop", "'x'", "candidates"),
-        ([many], "wikihop", "'x'", "20 candidates", "length 64"),
-    ):
-        write_lines(train, *rows)
-        write_lines(valid, rows[0])
-        mistake(run, 1, "finetune", config, "qa", train, *named, key=f"form={form}")
-
-
 def test_candidates_that_do_not_fit_are_told_before_anything_is_predicted(
     run: Run, write: Write, tmp_path: Path
 ) -> None:
@@ -360,9 +333,6 @@ def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(run: Run, t
         found[task] = figures(tmp_path / task)
     assert found["answers"]["exact_match"] > 0.9 and found["answers"]["facts_f1"] > 0.9
     assert found["answers-window"]["exact_match"] < 0.3 and found["answers-window"]["facts_f1"] < 0.5
-
-
-# Rows and files of the public data sets become records, or are refused in one sentence
 
 
 def read(form: Any, tmp_path: Path, text: str) -> list[QuestionRecord]:
