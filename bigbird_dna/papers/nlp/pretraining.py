@@ -28,7 +28,7 @@ from bigbird_dna.papers.nlp.task import Metrics, TextTask
 from bigbird_dna.pretraining.evaluation import hidden_in_documents
 from bigbird_dna.pretraining.sampling import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
-from bigbird_dna.reporting.training_log import read_training_log
+from bigbird_dna.reporting.training import read_training_log
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import TrainingResult

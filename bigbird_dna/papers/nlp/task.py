@@ -11,9 +11,11 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
 import numpy as np
 import torch
 from torch import Tensor, nn
+
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
@@ -46,7 +48,6 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, Epochs, Objective, take_rows
 from bigbird_dna.training.task import ModelTask, TrainingResult
-
 
 C = TypeVar("C", bound=TextTaskConfig)
 R = TypeVar("R", bound=Record)

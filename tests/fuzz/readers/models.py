@@ -12,19 +12,13 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
 import numpy as np
 import torch
 from safetensors import torch as safetensors
 from torch import nn
-from bigbird_dna.calibration.maps import (
-    CalibratedTrack,
-    Calibration,
-    Isotonic,
-    Platt,
-    own_digest,
-    read_calibration,
-    write_calibration,
-)
+
+from bigbird_dna.calibration.maps import own_digest, read_calibration
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
 from bigbird_dna.disk.user_cache import DIGEST, LIBRARY, open_kept
 from bigbird_dna.errors import BigBirdDnaError
@@ -49,12 +43,9 @@ from bigbird_dna.training.checkpoints import CheckpointStore, Lock
 from bigbird_dna.training.initialization import read_provenance
 from bigbird_dna.training.log import Progress, TrainingLog
 from bigbird_dna.training.loop import make_optimizer
-from tests.tokens.test_tokenizer import content as json_tokenizer
+from tests.fuzz.reader import ZIP, Container, Files, Reader, made, member, put
 from tests.tokens.text_model import text_model
 from tests.toys import random_dna, random_model, small_tokenizer
-from bigbird_dna.calibration.stored import own_digest, read_calibration
-from tests.fuzz.reader import ZIP, Container, Files, Reader, made, member, put
-
 
 DNA = random_dna(300, 4) + "N" * 40 + random_dna(50, 5)
 
