@@ -255,9 +255,8 @@ def huggingface_name(name: str, architecture: Architecture) -> str | None:
 
 def pooler_shapes(architecture: Architecture, hidden: int) -> dict[str, tuple[int, ...]]:
     """Of the projection of [CLS], which most checkpoints have and only the next-sentence head reads."""
-    return {
-        f"{architecture.prefix}pooler.{kind}": (hidden,) * axes for kind, axes in (("weight", 2), ("bias", 1))
-    }
+    own = f"{architecture.prefix}pooler"
+    return {f"{own}.weight": (hidden, hidden), f"{own}.bias": (hidden,)}
 
 
 def is_buffer(name: str) -> bool:
