@@ -253,9 +253,10 @@ def huggingface_name(name: str, architecture: Architecture) -> str | None:
     return None
 
 
-def pooler_names(architecture: Architecture) -> tuple[str, str]:
-    """The projection of [CLS], which most checkpoints have and only the next-sentence head reads."""
-    return f"{architecture.prefix}pooler.weight", f"{architecture.prefix}pooler.bias"
+def pooler_shapes(architecture: Architecture, hidden: int) -> dict[str, tuple[int, ...]]:
+    """Of the projection of [CLS], which most checkpoints have and only the next-sentence head reads."""
+    own = f"{architecture.prefix}pooler"
+    return {f"{own}.weight": (hidden, hidden), f"{own}.bias": (hidden,)}
 
 
 def is_buffer(name: str) -> bool:
@@ -276,10 +277,10 @@ def check_sizes(
         *(("token", config.vocabulary), ("position", config.max_length)),
         ("segment", config.segments),
     ):
-        theirs = _theirs(f"encoder.embeddings.{part}.weight", architecture)
+        theirs = their_name(f"encoder.embeddings.{part}.weight", architecture)
         check_tensor(tensors, theirs, (rows, config.hidden), directory)
     for layer in range(config.layers):
-        theirs = _theirs(f"encoder.layers.{layer}.query.weight", architecture)
+        theirs = their_name(f"encoder.layers.{layer}.query.weight", architecture)
         check_tensor(tensors, theirs, (config.hidden, config.hidden), directory)
 
 
@@ -299,11 +300,11 @@ def check_tensors(
     """
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         weights = build_network(config, settings).state_dict()
-    expected = {_theirs(name, architecture): tuple(like.shape) for name, like in weights.items()}
+    expected = {their_name(name, architecture): tuple(like.shape) for name, like in weights.items()}
     for name, shape in expected.items():
         if biases or name in tensors or not is_attention_bias(name):
             check_tensor(tensors, name, shape, directory)
-    unused = dict(zip(pooler_names(architecture), ((config.hidden,) * 2, (config.hidden,)), strict=True))
+    unused = pooler_shapes(architecture, config.hidden)
     for name in sorted(tensors.keys() - expected.keys()):
         if name not in unused:
             found = shortened(repr(name))
@@ -312,7 +313,8 @@ def check_tensors(
     return {*expected}
 
 
-def _theirs(name: str, architecture: Architecture) -> str:
+def their_name(name: str, architecture: Architecture) -> str:
+    """`huggingface_name` of a tensor that has one."""
     theirs = huggingface_name(name, architecture)
     assert theirs is not None, name
     return theirs

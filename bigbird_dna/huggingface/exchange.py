@@ -36,7 +36,8 @@ from bigbird_dna.huggingface.configuration import (
     huggingface_name,
     is_attention_bias,
     is_buffer,
-    pooler_names,
+    pooler_shapes,
+    their_name,
 )
 from bigbird_dna.huggingface.tensors import StoredTensor, read_tensor_file, read_tensors
 from bigbird_dna.huggingface.tokenizer_files import find_tokenizer, write_tokenizer
@@ -202,8 +203,7 @@ def _weights(
     """The checked tensors by their names here; biases that are missing are zero."""
     weights = {}
     for name, like in network.items():
-        theirs = huggingface_name(name, architecture)
-        assert theirs is not None, name
+        theirs = their_name(name, architecture)
         weights[name] = tensors[theirs].read().float() if theirs in tensors else torch.zeros_like(like)
         check_finite(weights[name], theirs, directory)
     return weights
@@ -344,8 +344,7 @@ def _exported_tensors(
         if theirs is None:
             raise ModelError(f"{path}: {name!r} has no counterpart in {architecture.name}")
         tensors[theirs] = tensor
-    hidden, unused = model.config.hidden, path / UNUSED_FILE
-    shapes = dict(zip(pooler_names(architecture), ((hidden, hidden), (hidden,)), strict=True))
+    shapes, unused = pooler_shapes(architecture, model.config.hidden), path / UNUSED_FILE
     if unused.is_file():  # weights that no head reads, as they were imported
         for name, stored in read_tensor_file(unused).items():
             if stored.shape != shapes.get(name) or stored.dtype is None:

@@ -346,6 +346,11 @@ def inputs(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Ma
     return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), upper
 
 
+def vectors(*shape: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Queries, keys and values without gradients."""
+    return [x.detach() for x in inputs(*shape, dtype=dtype)[:3]]
+
+
 def value_and_gradients(attend: Callable[[Tensor, Tensor, Tensor], Tensor], made: Made) -> list[Tensor]:
     q, k, v, upper = made
     out = attend(q, k, v)

@@ -35,7 +35,14 @@ from bigbird_dna.attention.blocked import (
 from bigbird_dna.attention.call import Call, dense_attention, label_ids
 from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.config.mechanisms import OF_PATTERNS
-from tests.attention.reference_implementations import Made, inputs, patterns, results, value_and_gradients
+from tests.attention.reference_implementations import (
+    Made,
+    inputs,
+    patterns,
+    results,
+    value_and_gradients,
+    vectors,
+)
 from tests.golden.messages import fails
 
 CAUSAL = Pattern(block_size=8, global_blocks=1, window_blocks=3, random_blocks=2, seed=1, causal=True)
@@ -48,11 +55,6 @@ def assert_same(left: list[Tensor], right: list[Tensor], tolerance: float) -> No
         assert a.shape == b.shape and a.dtype == b.dtype
         error = (a - b).abs().max().item()
         assert error <= tolerance, f"{name}: {error}"
-
-
-def vectors(*shape: int) -> list[Tensor]:
-    """q, k and v without gradients."""
-    return [x.detach() for x in inputs(*shape)[:3]]
 
 
 def by_route(route: str, made: Made, pattern: Pattern, **options: Any) -> list[Tensor]:

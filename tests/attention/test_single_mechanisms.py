@@ -25,14 +25,10 @@ from tests.attention.reference_implementations import (
     inputs,
     small,
     value_and_gradients,
+    vectors,
 )
 
 both_forms = pytest.mark.parametrize("causal", [False, True])
-
-
-def vectors(*shape: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """Queries, keys and values without gradients."""
-    return [x.detach() for x in inputs(*shape, dtype=dtype)[:3]]
 
 
 # Combiner

@@ -246,20 +246,6 @@ def test_bfloat16_stays_near_float32(weights: str, position: str) -> None:
     assert (narrow - exact).norm() < 2e-2 * exact.norm()
 
 
-def test_full_attention_sees_what_a_sparse_pattern_does_not() -> None:
-    """A change far away reaches a row in one layer of full attention, and not in one of a window alone."""
-    window = SMALL.model_copy(update={"layers": 1, "global_blocks": 0, "random_blocks": 0})
-    ids, lengths = rows(96)
-    changed = ids.clone()
-    changed[0, 90] = 5 if ids[0, 90] != 5 else 6
-    for config, reached in ((window, False), (window.model_copy(update={"attention": "full"}), True)):
-        torch.manual_seed(0)
-        encoder = Encoder(config).eval()
-        with torch.inference_mode():
-            difference = (encoder(ids, lengths) - encoder(changed, lengths))[0, 0].abs().max().item()
-        assert (difference > 0) == reached
-
-
 def test_too_many_tokens_are_refused() -> None:
     with fails(ValueError):
         Encoder(SMALL)(torch.zeros(1, 97, dtype=torch.long))
@@ -287,19 +273,26 @@ def etc(**changes: object) -> Encoder:
     )
 
 
-@pytest.mark.parametrize("radius", [0, 2])
-def test_extra_globals_carry_a_change_across_the_sequence_in_two_layers(radius: int) -> None:
-    """With a window alone a change moves by a block a layer; by a global token it gets everywhere."""
+@pytest.mark.parametrize(
+    ("changes", "everywhere"),
+    [
+        *(({"layers": 2}, False), ({"layers": 2, "relative_max_distance": 2}, False)),
+        *(
+            ({"layers": 2, "num_global_tokens": 4, "relative_max_distance": radius}, True)
+            for radius in (0, 2)
+        ),
+        ({"attention": "full"}, True),
+    ],
+)
+def test_how_far_a_change_gets(changes: dict[str, object], everywhere: bool) -> None:
+    """By a window a block a layer; by a global token everywhere in two, by full attention in one."""
     ids = torch.randint(0, 20, (1, 150))
     other = ids.clone()
     other[0, 3] = (other[0, 3] + 1) % 20
-    reached = {}
-    for extra in (0, 4):
-        encoder = etc(layers=2, num_global_tokens=extra, relative_max_distance=radius)
-        with torch.no_grad():
-            reached[extra] = (encoder(ids) != encoder(other)).any(dim=2)[0]
-    assert reached[4].all()
-    assert not reached[0][40:].any()
+    encoder = etc(**changes)
+    with torch.no_grad():
+        reached = (encoder(ids) != encoder(other)).any(dim=2)[0]
+    assert reached.all() if everywhere else not reached[40:].any()
 
 
 def test_everything_that_is_learnt_gets_a_gradient() -> None:

@@ -31,7 +31,7 @@ from bigbird_dna.tokens.store import TokenStore
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.toys import cases
+from tests.toys import cases, random_dna
 
 ENTRY: dict[str, Any] = {
     "description": "A toy of the tests",
@@ -142,8 +142,7 @@ def yeast(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sequences(count: int, length: int) -> list[str]:
-    codes = np.random.default_rng(1).integers(4, size=(count, length))
-    return ["".join("ACGT"[code] for code in row) for row in codes]
+    return [random_dna(length, seed) for seed in range(count)]
 
 
 def test_bundled_models_score_and_embed_by_their_names() -> None:
