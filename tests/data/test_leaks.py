@@ -532,9 +532,6 @@ def test_peaks_find_their_contigs(own: Config, prepared: Path, capsys: pytest.Ca
     assert data.info["assembly"] == "my-yeast"
     regions = {"valid": ["NC_2.1:1-520000"], "test": ["NC_3.1:1-20000"], "exclude": ["NC_9.1:1-20000"]}
     assert data.info["regions"] == regions
-
-
-def test_without_the_alias_file_one_sentence_names_it(own: Config, prepared: Path) -> None:
     genome = own.genome.model_copy(update={"aliases": None})
     with fails(ConfigError):
         tokenize(own.model_copy(update={"genome": genome}), prepared, own.paths.tokenizer, Path("x"))
