@@ -351,7 +351,7 @@ def test_baselines_that_are_fitted_apart_make_the_same_table(
         evaluate_pretraining(model, tokens, again, **{**options, "baselines": tmp_path / "gone.npz"})
 
 
-def test_a_model_evaluated_alone_has_the_same_figures(
+def test_a_model_evaluated_alone_has_the_same_figures_and_mistakes_are_refused(
     evaluated: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     model, tokens, table = evaluated
@@ -362,12 +362,7 @@ def test_a_model_evaluated_alone_has_the_same_figures(
     alone = read_bits(tmp_path / "alone.tsv")
     assert len(alone) == 4
     pd.testing.assert_frame_equal(alone, own)
-
-
-def test_what_can_t_be_evaluated_is_refused(
-    evaluated: tuple[Path, Path, Path], tmp_path: Path, tokenizer: DnaTokenizer
-) -> None:
-    model, tokens, _ = evaluated
+    # What can't be evaluated is refused.
     with fails(UsageError):
         evaluate_pretraining(model, tokens, tmp_path / "bits.tsv", sequence_tokens=999)
     with fails(DataError):
