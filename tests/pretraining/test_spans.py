@@ -246,8 +246,7 @@ def test_markov_models_judge_the_middle_of_windows_by_all_that_they_learn_from()
     source = Source(2, 0)
     contigs = [source.sample(30_000, 1), source.sample(25_000, 2), source.sample(400, 3)]
     drawn = draw_spans(contigs[:1], span=3, context=20, count=50, seed=(0,))
-    choosing = draw_spans(parts(contigs, choosing=True), span=3, context=20, count=900, seed=(1,))
-    fitted = fit_span_baselines(contigs, choosing.windows, 20)
+    fitted = fit_span_baselines(Path("genome"), contigs, drawn, 1)
     assert min(fitted.orders.values()) >= 2  # the source's; of a higher one the strengths make the same
     other = Markov(fitted.markov.order).fit(contigs).smooth(fitted.markov.strengths)
     for name, judge in zip(fitted.orders, (other.one_sided, other.two_sided), strict=True):
