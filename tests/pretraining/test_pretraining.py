@@ -37,14 +37,12 @@ from bigbird_dna.pretraining.task import (
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, by_length
 from bigbird_dna.training.task import train
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
 from tests.pretraining.test_sampling import Numbered
-
-ALONE = World(0, 1, torch.device("cpu"))
+from tests.training.curve import ALONE
 
 
 @pytest.fixture(scope="module")
