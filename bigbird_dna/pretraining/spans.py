@@ -101,7 +101,7 @@ def compare_pretraining(
             f"{context} on both sides, {spans:,} are asked for"
         )
     hidden = {name: _hidden(model, drawn) for name, model in opened.items()}
-    baselines = _baselines(reference, learned, drawn, seed)
+    baselines = fit_span_baselines(reference, learned, drawn, seed)
     found = {}
     for name, model in opened.items():
         own, vocabulary = hidden.pop(name), model.tokenizer.vocabulary
@@ -130,20 +130,6 @@ def _open(paths: Sequence[Path]) -> dict[str, LoadedModel]:
                 "evaluate pretraining measures it"
             )
     return opened
-
-
-def _baselines(reference: Path, learned: list[Codes], drawn: "Drawn", seed: int) -> "SpanBaselines":
-    """Markov models, chosen on spans as those that are drawn."""
-    choosing = draw_spans(
-        parts(learned, choosing=True), span=drawn.span, context=drawn.context, count=CHOOSING, seed=(seed, 1)
-    )
-    kept = parts(learned, choosing=False)
-    if not len(choosing.windows) or not any((part != UNKNOWN).any() for part in kept):
-        raise DataError(
-            f"{reference}: the contigs that are neither compared on nor excluded have "
-            f"{sum(map(len, learned)):,} bases, too few for Markov models to learn from"
-        )
-    return fit_span_baselines(learned, choosing.windows, drawn.context)
 
 
 def _hidden(model: LoadedModel, drawn: "Drawn") -> list["HiddenSpan"]:
@@ -181,14 +167,18 @@ class SpanBaselines(NamedTuple):
         }
 
 
-def fit_span_baselines(contigs: Sequence[Codes], choosing: Codes, context: int) -> SpanBaselines:
-    """Learn from contigs, both strands; strengths and orders are chosen on the tenth of `parts`, whose
-    windows with at least one span are `choosing`, and which is counted in the end. No order is tried whose
-    contexts would outnumber the bases many times."""
-    if not len(choosing):
-        raise ValueError("orders are chosen on at least one span")
-    kept, chosen = parts(contigs, choosing=False), parts(contigs, choosing=True)
-    size = sum(map(len, contigs))
+def fit_span_baselines(reference: Path, contigs: Sequence[Codes], drawn: "Drawn", seed: int) -> SpanBaselines:
+    """Learn from contigs, both strands; strengths and orders are chosen on spans, as those that are drawn, of
+    the tenth of `parts`, which is counted in the end. No order is tried whose contexts would outnumber the
+    bases many times."""
+    kept, chosen = (parts(contigs, choosing=choosing) for choosing in (False, True))
+    size, context = sum(map(len, contigs)), drawn.context
+    choosing = draw_spans(chosen, span=drawn.span, context=context, count=CHOOSING, seed=(seed, 1)).windows
+    if not len(choosing) or not any((part != UNKNOWN).any() for part in kept):
+        raise DataError(
+            f"{reference}: the contigs that are neither compared on nor excluded have {size:,} bases, too "
+            "few for Markov models to learn from"
+        )
     order = min(LARGEST_ORDER, (size.bit_length() - 1) // 2 + 2)  # 4 ** order is at most 16 times the size
     log(f"Markov models over bases: counting in {size:,} bases")
     markov = Markov(order).fit(kept)

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
-
 import pandas as pd
-
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
 from bigbird_dna.config import (
     ChromatinConfig,
@@ -39,6 +37,8 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 from bigbird_dna.training.task import M, ModelTask
+from bigbird_dna.model.longer_inputs import extend_positions
+
 
 PROVENANCE = "provenance.json"
 # What may differ between a checkpoint's encoder and the one that takes its weights: it isn't the network.
@@ -130,6 +130,7 @@ class FinetuningTask(ModelTask[M]):
         """What the encoder starts from: `pretrained` with its tokenizer, or where `initial` is "random" fresh
         weights and the tokenizer of `tokenizer_path`.
 
+        Its positions are extended where that is allowed, which may change the rotary scale or base.
         `ConfigError`: there is no pretrained model, or its encoder is another one.
         """
         section, settings = f"{self.name}.model", self.section.model
@@ -141,8 +142,23 @@ class FinetuningTask(ModelTask[M]):
         encoder = encoder_for(self.run.encoder, reader)
         if settings.dropout is not None:
             encoder = encoder.model_copy(update={"dropout": settings.dropout})
-        if start:
-            encoder = _fitted(start, encoder, settings.extend_positions, section)
+        if start is None:
+            return Initialization(encoder, reader, start, settings)
+        if start.config.model_dump(exclude=FREE) != encoder.model_dump(exclude=FREE):
+            raise ConfigError(f"{start.path}: its encoder is another than the configuration's")
+        trained, wanted, extend = start.config.max_length, encoder.max_length, settings.extend_positions
+        if trained != wanted:
+            if extend is None or trained > wanted:
+                raise ConfigError(
+                    f"{start.path}: has {trained} positions, encoder.max_length is {wanted}; "
+                    f"too few can be extended, see {section}.extend_positions"
+                )
+            assert isinstance(start.network, PretrainingNetwork)
+            extended = start.network.encoder
+            extend_positions(extended, wanted, extend)
+            log(f"{start.path}: {trained} positions extended to {wanted} ({extend})")
+            changed = extended.config.model_dump(include={"rotary_base", "rotary_scale"})
+            encoder = encoder.model_copy(update=changed)
         return Initialization(encoder, reader, start, settings)
 
     @property
@@ -165,32 +181,6 @@ class FinetuningTask(ModelTask[M]):
     def check(self) -> None:
         """Look for held-out sequence that the pretrained model has seen."""
         self.leaked = self.start.seen(self.held_out)
-
-
-def _fitted(
-    start: LoadedModel, encoder: EncoderConfig, extend: Extension | None, section: str
-) -> EncoderConfig:
-    """The configuration for the weights of `start`, whose positions are extended where that is allowed.
-
-    It is `encoder`, but for the rotary scale or base that an extension changes.
-    """
-    if start.config.model_dump(exclude=FREE) != encoder.model_dump(exclude=FREE):
-        raise ConfigError(f"{start.path}: its encoder is another than the configuration's")
-    trained = start.config.max_length
-    if trained == encoder.max_length:
-        return encoder
-    if extend is None or trained > encoder.max_length:
-        raise ConfigError(
-            f"{start.path}: has {trained} positions, encoder.max_length is {encoder.max_length}; "
-            f"too few can be extended, see {section}.extend_positions"
-        )
-    network = start.network
-    assert isinstance(network, PretrainingNetwork)
-    extend_positions(network.encoder, encoder.max_length, extend)
-    log(f"{start.path}: {trained} positions extended to {encoder.max_length} ({extend})")
-    return encoder.model_copy(
-        update=network.encoder.config.model_dump(include={"rotary_base", "rotary_scale"})
-    )
 
 
 def read_provenance(model: Path) -> dict[str, Any]:

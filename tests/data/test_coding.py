@@ -255,7 +255,9 @@ def test_promoters_without_an_intergenic_negative_are_counted(
     )
 
 
-def test_intergenic_negatives_need_an_annotation(tiny_config: Path, tmp_path: Path, run: Run) -> None:
+def test_intergenic_negatives_need_an_annotation_as_option_or_key(
+    tiny_config: Path, tmp_path: Path, annotation: Path, run: Run
+) -> None:
     config = load_config(tiny_config, [SETS])
     with fails(ConfigError):
         make(config, tmp_path / "windows", None)
@@ -264,9 +266,7 @@ def test_intergenic_negatives_need_an_annotation(tiny_config: Path, tmp_path: Pa
     outcome = run("prepare promoter-windows", tiny_config, "--set", SETS, "-o", tmp_path / "windows")
     message(refused(outcome, 2), "--annotation")
     assert not (tmp_path / "windows").exists()
-
-
-def test_the_command_takes_the_option_or_the_key(tiny_config: Path, tmp_path: Path, annotation: Path) -> None:
+    # The command takes the option or the key.
     key = ("--set", f"promoters.annotation={annotation}")
     for name, words in (("option", ("--annotation", annotation)), ("key", key)):
         invoke("prepare promoter-windows", tiny_config, "--set", SETS, *words, "-o", tmp_path / name)

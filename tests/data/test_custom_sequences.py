@@ -204,13 +204,18 @@ def test_sequences_of_many_n_are_left_out_and_counted(run: Run, tmp_path: Path) 
     assert "p3" not in found and "p4" in found
 
 
-def test_trimming_is_around_the_middle(tmp_path: Path) -> None:
+def test_trimming_is_around_the_middle_and_a_damaged_description_is_named(tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     cores = {f"r{number}": bases(rng, 50) for number in range(40)}
     padded = {name: bases(rng, n) + text + bases(rng, n) for n, (name, text) in enumerate(cores.items())}
     data = prepare(tmp_path, padded, "--length", 50)
     rows = read_windows(data, "permuted").rows.query("negative_set == 'positive'")
     assert window_sequences(Reference(data / "sequences.fa.gz"), rows, 1) == [*cores.values()]
+    wrong: list[Any] = [3, {}, {"upstream": -1, "downstream": 5}, {"upstream": 1.5, "downstream": 5}]
+    for content in ([], *({"window": one} for one in wrong)):
+        (tmp_path / "windows.json").write_text(json.dumps(content))
+        with fails(DataError, "windows.json"):
+            read_origin(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -261,27 +266,8 @@ def test_a_configured_window_must_be_the_data_set_s(own: Path, tmp_path: Path, s
     words = ("--negative-set", "user", "--set", setting, "-o", tmp_path / "m")
     with fails(ConfigError, *setting.split("=")):
         invoke("finetune-promoter", own, *words)
-
-
-def test_a_genome_s_commands_ask_for_a_window(own: Path) -> None:
     with fails(ConfigError, "promoters.windows"):
         load_config(own).promoters.windows.sides  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(
-            {"window": one}
-            for one in (3, {}, {"upstream": -1, "downstream": 5}, {"upstream": 1.5, "downstream": 5})
-        ),
-        [],
-    ],
-)
-def test_a_damaged_description_is_named(tmp_path: Path, content: object) -> None:
-    (tmp_path / "windows.json").write_text(json.dumps(content))
-    with fails(DataError, "windows.json"):
-        read_origin(tmp_path)
 
 
 def test_promoters_of_different_lengths_have_no_base_positions(tmp_path: Path, run: Run) -> None:

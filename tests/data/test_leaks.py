@@ -376,7 +376,7 @@ def test_negatives_of_a_stretch_are_those_of_its_place() -> None:
     assert any(w.end > 6960 for w in moved)
 
 
-def test_bins_know_the_regions_of_the_genome(config: Config) -> None:
+def test_bins_know_the_regions_of_the_genome_whichever_key_names_one(config: Config, tmp_path: Path) -> None:
     prepare_data(config, config.paths.reference, config.paths.chromatin_data)
     data = read_dataset(config.paths.chromatin_data)
     assert data.info["regions"] == {
@@ -392,9 +392,7 @@ def test_bins_know_the_regions_of_the_genome(config: Config) -> None:
         if split == "train":  # no window of its reaches what is held out
             regions = (region for each in held_out.values() for region in each)
             assert not any(middle - 125 < last and first < middle + 125 for first, last in regions)
-
-
-def test_bins_are_the_same_whichever_key_names_a_region(config: Config, tmp_path: Path) -> None:
+    # They are the same whichever key names a region.
     data = config.chromatin.data
     moved = load_config(
         Path(config.results).parent / "run.yaml",
@@ -532,9 +530,6 @@ def test_peaks_find_their_contigs(own: Config, prepared: Path, capsys: pytest.Ca
     assert data.info["assembly"] == "my-yeast"
     regions = {"valid": ["NC_2.1:1-520000"], "test": ["NC_3.1:1-20000"], "exclude": ["NC_9.1:1-20000"]}
     assert data.info["regions"] == regions
-
-
-def test_without_the_alias_file_one_sentence_names_it(own: Config, prepared: Path) -> None:
     genome = own.genome.model_copy(update={"aliases": None})
     with fails(ConfigError):
         tokenize(own.model_copy(update={"genome": genome}), prepared, own.paths.tokenizer, Path("x"))

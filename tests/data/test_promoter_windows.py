@@ -202,6 +202,12 @@ def test_sequences_are_in_transcription_order_and_the_same_each_time(tiny_config
             if label:
                 assert sequence[UPSTREAM - len(MOTIF) : UPSTREAM] == MOTIF
         assert set(data.rows["strand"]) == {"+", "-"}
+    # Genomic negatives match GC and look away from promoters.
+    data = read_windows(results / "promoters", "genomic")
+    sequences = np.array(window_sequences(reference, data.rows, 1))
+    gc = np.array([gc_fraction(sequence) for sequence in sequences])
+    assert abs(gc[data.labels == 1].mean() - gc[data.labels == 0].mean()) < 0.02
+    assert MOTIF not in {s[UPSTREAM - len(MOTIF) : UPSTREAM] for s in sequences[data.labels == 0]}
 
 
 def test_missing_damaged_and_absent_sets_are_named(tiny_config: Path, tmp_path: Path) -> None:
@@ -256,16 +262,6 @@ def test_matching_uses_no_window_twice(wanted: list[float], offered: list[float]
     chosen = match_gc(np.array(wanted), np.array(offered), np.random.default_rng(seed))
     used = chosen[chosen >= 0]
     assert len(set(used.tolist())) == len(used) == min(len(wanted), len(offered))
-
-
-def test_genomic_negatives_match_gc_and_look_away_from_promoters(tiny_config: Path) -> None:
-    results = Path(load_config(tiny_config).results)
-    reference = Reference(results / "genome/reference.fa.gz")
-    data = read_windows(results / "promoters", "genomic")
-    sequences = np.array(window_sequences(reference, data.rows, 1))
-    gc = np.array([gc_fraction(sequence) for sequence in sequences])
-    assert abs(gc[data.labels == 1].mean() - gc[data.labels == 0].mean()) < 0.02
-    assert MOTIF not in {s[UPSTREAM - len(MOTIF) : UPSTREAM] for s in sequences[data.labels == 0]}
 
 
 def test_extra_negatives_are_others(

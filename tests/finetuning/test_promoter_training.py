@@ -31,12 +31,11 @@ from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.promoter import LoadedPromoterModel, view_cuts
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.training.distributed import World
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
 from tests.toys import random_dna, random_model, small_tokenizer
+from tests.training.curve import ALONE
 
-ALONE = World(0, 1, torch.device("cpu"))
 RANDOM = "promoters.model.initial=random"
 TOKENIZER = small_tokenizer()
 

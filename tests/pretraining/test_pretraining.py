@@ -37,14 +37,12 @@ from bigbird_dna.pretraining.task import (
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, by_length
 from bigbird_dna.training.task import train
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
 from tests.pretraining.test_sampling import Numbered
-
-ALONE = World(0, 1, torch.device("cpu"))
+from tests.training.curve import ALONE
 
 
 @pytest.fixture(scope="module")
@@ -351,7 +349,7 @@ def test_baselines_that_are_fitted_apart_make_the_same_table(
         evaluate_pretraining(model, tokens, again, **{**options, "baselines": tmp_path / "gone.npz"})
 
 
-def test_a_model_evaluated_alone_has_the_same_figures(
+def test_a_model_evaluated_alone_has_the_same_figures_and_mistakes_are_refused(
     evaluated: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     model, tokens, table = evaluated
@@ -362,12 +360,7 @@ def test_a_model_evaluated_alone_has_the_same_figures(
     alone = read_bits(tmp_path / "alone.tsv")
     assert len(alone) == 4
     pd.testing.assert_frame_equal(alone, own)
-
-
-def test_what_can_t_be_evaluated_is_refused(
-    evaluated: tuple[Path, Path, Path], tmp_path: Path, tokenizer: DnaTokenizer
-) -> None:
-    model, tokens, _ = evaluated
+    # What can't be evaluated is refused.
     with fails(UsageError):
         evaluate_pretraining(model, tokens, tmp_path / "bits.tsv", sequence_tokens=999)
     with fails(DataError):

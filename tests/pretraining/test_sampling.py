@@ -18,6 +18,7 @@ from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import World
 from tests.golden.messages import fails
+from tests.training.curve import ALONE
 
 TOKENS = 64  # of an input: 61 for A and B
 DRAWN = 6000
@@ -156,7 +157,6 @@ def test_the_log_says_what_share_is_out_of_reach(
 
 # What is measured on
 
-ALONE = World(0, 1, torch.device("cpu"))
 FEW = 18  # of an input, 16 of them the store's
 
 

@@ -73,6 +73,9 @@ def test_probabilities_of_all_spans_at_a_place_sum_to_one(kind: str, bases: DnaT
     chances = 2.0 ** -bits_of(model, every, 20)
     assert chances.sum() == pytest.approx(1, abs=1e-5)
     assert chances.max() > 3 * chances.min() > 0
+    # Without knowledge a base costs two bits.
+    windows = windows_of(random_dna(2000, 4), 3, 10, 20)
+    np.testing.assert_allclose(bits_of(toy(bases, scale=0.0), windows, 10), 6.0, atol=1e-5)
 
 
 def test_bits_are_those_of_a_slow_reading() -> None:
@@ -109,11 +112,6 @@ def test_bits_are_those_of_a_slow_reading() -> None:
         own = scores[window] - np.logaddexp.reduce([*scores.values()])
         assert found == pytest.approx(-own / np.log(2), abs=1e-4)
     assert len(widths) > 2
-
-
-def test_without_knowledge_a_base_costs_two_bits(bases: DnaTokenizer) -> None:
-    windows = windows_of(random_dna(2000, 4), 3, 10, 20)
-    np.testing.assert_allclose(bits_of(toy(bases, scale=0.0), windows, 10), 6.0, atol=1e-5)
 
 
 def test_bits_of_a_span_depend_on_no_other() -> None:
@@ -248,8 +246,7 @@ def test_markov_models_judge_the_middle_of_windows_by_all_that_they_learn_from()
     source = Source(2, 0)
     contigs = [source.sample(30_000, 1), source.sample(25_000, 2), source.sample(400, 3)]
     drawn = draw_spans(contigs[:1], span=3, context=20, count=50, seed=(0,))
-    choosing = draw_spans(parts(contigs, choosing=True), span=3, context=20, count=900, seed=(1,))
-    fitted = fit_span_baselines(contigs, choosing.windows, 20)
+    fitted = fit_span_baselines(Path("genome"), contigs, drawn, 1)
     assert min(fitted.orders.values()) >= 2  # the source's; of a higher one the strengths make the same
     other = Markov(fitted.markov.order).fit(contigs).smooth(fitted.markov.strengths)
     for name, judge in zip(fitted.orders, (other.one_sided, other.two_sided), strict=True):

@@ -155,19 +155,14 @@ def test_rules_of_normalization_are_followed_before_the_library_does(texts: byte
     refused(replaced(texts, 3, write_field(2, content)))
 
 
-@pytest.mark.parametrize(("number", "value"), [(3, write_field(3, 1)), (3, b""), (2, write_field(3, 1))])
-def test_a_model_of_dna_that_would_give_other_tokens_is_refused(
-    tokenizer: DnaTokenizer, number: int, value: bytes
-) -> None:
-    refused(replaced(tokenizer.content, number, value), kind=DnaTokenizer)
-
-
-def test_a_piece_of_another_type_would_change_tokens(tokenizer: DnaTokenizer) -> None:
+def test_a_model_of_dna_that_would_give_other_tokens_is_refused(tokenizer: DnaTokenizer) -> None:
     fields = list(read_fields(tokenizer.content))
     for index, kind in {30: 5, 0: 1, 5: 1}.items():
         bodies = [write_field(f.number, f.value) for f in fields]
         bodies[index] = piece(tokenizer.pieces[index].encode(), -1, kind)
         refused(b"".join(bodies), f"piece {index}", f"type {kind}", kind=DnaTokenizer)
+    for number, value in ((3, write_field(3, 1)), (3, b""), (2, write_field(3, 1))):
+        refused(replaced(tokenizer.content, number, value), kind=DnaTokenizer)
 
 
 def test_files_that_are_too_large_are_not_read(tmp_path: Path) -> None:
@@ -263,14 +258,11 @@ def test_steps_without_end_are_refused_when_it_first_encodes(changes: dict[str, 
         tokenizer.encode("ACGTN")
 
 
-def test_an_unknown_piece_that_is_missing_leaves_what_the_library_falls_back_on() -> None:
+def test_an_unknown_piece_that_is_missing_and_a_sign_before_a_text() -> None:
     pytest.importorskip("tokenizers")
     tokenizer = JsonTokenizer(description(model={"unk_token": "[GONE]"}))
     assert tokenizer.decode(tokenizer.encode("ACGTN")) == "ACGTN"
-
-
-def test_a_sign_put_before_a_text_covers_no_base() -> None:
-    pytest.importorskip("tokenizers")
+    # A sign put before a text covers no base.
     step = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
     vocabulary = [[name, -float(index)] for name, index in LETTERS.items()]
     model = {"type": "Unigram", "unk_id": 0, "vocab": vocabulary}

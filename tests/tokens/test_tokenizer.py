@@ -207,19 +207,16 @@ def test_threads_share_a_tokenizer(tokenizer: DnaTokenizer) -> None:
     assert [tokenizer.decode(row) for row in rows] == sequences
 
 
-def test_training_is_deterministic_and_takes_any_corpus(tmp_path: Path) -> None:
+def test_training_is_deterministic_and_gives_every_letter_a_piece(tmp_path: Path) -> None:
     sentences = ["ACGGT" * 40, "TTTTAACCA" * 30]
     first = DnaTokenizer.train(iter(sentences), tmp_path / "first", 24)
     second = DnaTokenizer.train(sentences, tmp_path / "second", 24)
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
     assert first.sha256 == second.sha256
-
-
-@pytest.mark.parametrize("vocabulary", [11, 12, 16])
-def test_letters_that_the_corpus_lacks_have_pieces(tmp_path: Path, vocabulary: int) -> None:
-    tokenizer = DnaTokenizer.train(["A" * 100], tmp_path / "model", vocabulary, 64)
-    assert tokenizer.vocabulary == vocabulary
-    assert tokenizer.decode(tokenizer.encode("GATNTACA")) == "GATNTACA"
+    for vocabulary in (11, 12, 16):
+        tokenizer = DnaTokenizer.train(["A" * 100], tmp_path / "model", vocabulary, 64)
+        assert tokenizer.vocabulary == vocabulary
+        assert tokenizer.decode(tokenizer.encode("GATNTACA")) == "GATNTACA"
 
 
 def test_the_largest_possible_vocabulary_is_named_and_right(tmp_path: Path) -> None:
@@ -429,10 +426,18 @@ def test_four_fifths_masked_a_tenth_replaced_a_tenth_kept(tokenizer: DnaTokenize
     assert uses.min() > 0.5 * uses.mean()
 
 
-def test_every_place_is_chosen_equally_often(tokenizer: DnaTokenizer) -> None:
+def test_every_place_is_chosen_equally_often_and_all_may_be_hidden(tokenizer: DnaTokenizer) -> None:
     ids = np.full((5000, 10), tokenizer.base_ids[0])
     _, labels = mask_tokens(ids, np.random.default_rng(2), 0.3, tokenizer)
     assert (labels != -100).mean(0) == pytest.approx(np.full(10, 0.3), abs=0.03)
+    # With `hide_all` no chosen token is left in sight.
+    ids = np.random.default_rng(3).integers(0, VOCABULARY, (4, 200)).astype(np.int32)
+    hidden = mask_tokens(ids, np.random.default_rng(7), 0.15, tokenizer, hide_all=True)
+    usual = mask_tokens(ids, np.random.default_rng(7), 0.15, tokenizer)
+    chosen = hidden.labels != -100
+    assert (hidden.inputs[chosen] == tokenizer.mask_id).all() and chosen.any()
+    assert (hidden.inputs[~chosen] == ids[~chosen]).all() and hidden.inputs.dtype == ids.dtype
+    np.testing.assert_array_equal(hidden.labels, usual.labels)
 
 
 @pytest.mark.parametrize("mean", [1, 2, 4])
@@ -456,13 +461,3 @@ def test_deterministic_by_generator_and_refused_by_fraction(tokenizer: DnaTokeni
     for fraction in (0, 1, -0.1, 1.5):
         with fails(ValueError, fraction):
             mask_tokens(ids, np.random.default_rng(0), fraction, tokenizer)
-
-
-def test_hiding_all_leaves_no_chosen_token_in_sight(tokenizer: DnaTokenizer) -> None:
-    ids = np.random.default_rng(3).integers(0, VOCABULARY, (4, 200)).astype(np.int32)
-    hidden = mask_tokens(ids, np.random.default_rng(7), 0.15, tokenizer, hide_all=True)
-    usual = mask_tokens(ids, np.random.default_rng(7), 0.15, tokenizer)
-    chosen = hidden.labels != -100
-    assert (hidden.inputs[chosen] == tokenizer.mask_id).all() and chosen.any()
-    assert (hidden.inputs[~chosen] == ids[~chosen]).all() and hidden.inputs.dtype == ids.dtype
-    np.testing.assert_array_equal(hidden.labels, usual.labels)

@@ -148,9 +148,7 @@ def test_a_limit_that_is_too_short_lets_each_start_make_a_step(
     store = opened(tmp_path)
     assert train_network(network, Curve(), CONFIG, store, short).step == 12
     assert (weights(network), lines(store)) == undisturbed
-
-
-def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path: Path) -> None:
+    # A batch that can't be shared out is refused.
     with fails(ConfigError, "batch_size 4", 5):
         run(opened(tmp_path), config=CONFIG.model_copy(update={"grad_accumulation": 5}))
 
@@ -406,25 +404,21 @@ def test_rate_rises_to_its_peak_and_falls_to_almost_zero(steps: int, warmup: int
         assert rates[-1] <= 2.0 / (steps - peak) + 1e-12
 
 
-def test_only_matrices_decay() -> None:
+def test_only_matrices_decay_and_moments_are_what_the_optimizer_makes() -> None:
     network = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
     decayed, others = make_optimizer(network, OptimizerConfig(weight_decay=0.1)).param_groups
     assert (decayed["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
     assert [p.dim() for p in decayed["params"]] == [2] and {p.dim() for p in others["params"]} == {1}
-
-
-@pytest.mark.parametrize("method", ["adamw", "adafactor"])
-def test_moments_are_what_the_optimiser_makes_of_itself(method: str) -> None:
-    network = nn.Sequential(nn.Embedding(4, 3), nn.Conv1d(3, 2, 5), nn.Linear(7, 2))
-    optimizer = make_optimizer(network, OptimizerConfig.model_validate({"method": method}))
-    for parameter in network.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    for parameter in network.parameters():
-        made, expected = optimizer.state[parameter], fresh_moments(optimizer, parameter)
-        assert {name: value.shape for name, value in made.items()} == {
-            name: value.shape for name, value in expected.items()
-        }
+    for method in ("adamw", "adafactor"):
+        network = nn.Sequential(nn.Embedding(4, 3), nn.Conv1d(3, 2, 5), nn.Linear(7, 2))
+        optimizer = make_optimizer(network, OptimizerConfig.model_validate({"method": method}))
+        for parameter in network.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        for parameter in network.parameters():
+            made, expected = optimizer.state[parameter], fresh_moments(optimizer, parameter)
+            assert [*made] == [*expected]
+            assert all(made[name].shape == value.shape for name, value in expected.items())
 
 
 def test_adafactor_takes_steps_as_its_paper_says() -> None:
