@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
+
 import pandas as pd
+
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
 from bigbird_dna.config import (
     ChromatinConfig,
@@ -23,22 +25,13 @@ from bigbird_dna.errors import ConfigError, ModelError, UsageError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import format_named_region, read_named_region
-from bigbird_dna.model.directory import (
-    CONFIG,
-    WEIGHTS,
-    Extension,
-    encoder_for,
-    extend_positions,
-    load_pretrained,
-)
+from bigbird_dna.model.directory import CONFIG, WEIGHTS, encoder_for, extend_positions, load_pretrained
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 from bigbird_dna.training.task import M, ModelTask
-from bigbird_dna.model.longer_inputs import extend_positions
-
 
 PROVENANCE = "provenance.json"
 # What may differ between a checkpoint's encoder and the one that takes its weights: it isn't the network.
