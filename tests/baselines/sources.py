@@ -33,22 +33,20 @@ class Source:
 
     def one_sided(self, codes, starts, ends):
         """Bits (M,) of stretches given all bases before, which are at least `order`."""
-        bits = np.zeros(len(starts))
-        for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
-            bits[number] = -np.log2(self.chances_of(codes[start - self.order : end][None])[0])
-        return bits
+        texts = (codes[start - self.order : end][None] for start, end in zip(starts, ends, strict=True))
+        return np.array([-np.log2(self.chances_of(text)[0]) for text in texts])
 
     def two_sided(self, codes, starts, ends):
         """Bits (M,) of stretches of at most six bases given all bases around them."""
-        bits = np.zeros(len(starts))
-        for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        bits = []
+        for start, end in zip(starts, ends, strict=True):
             every = np.array([*product(range(4), repeat=end - start)])
             texts = np.tile(codes[start - self.order : end + self.order], (len(every), 1))
             texts[:, self.order : self.order + end - start] = every
             chances = self.chances_of(texts)
             own = (every == codes[start:end]).all(1)
-            bits[number] = -np.log2(chances[own][0] / chances.sum())
-        return bits
+            bits.append(-np.log2(chances[own][0] / chances.sum()))
+        return np.array(bits)
 
     def given_all_others(self, seen):
         """Chances (N, L, 4) of the bases at each place of texts (N, L), given all other bases that are seen.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from bigbird_dna.config import Config, LongRangeConfig
 from bigbird_dna.disk.directories import atomic_directory, into_directory
-from bigbird_dna.disk.tables import number, read_object, write_tsv
+from bigbird_dna.disk.tables import number, read_object, whole_number, write_tsv
 from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.papers.experiments.comparing import by_arm, check_comparable
 from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, require, with_keys
@@ -91,24 +91,19 @@ def read_result(directory: Path) -> LongRangeResult:
     """Read a classifier's directory; `DataError` names the file and what is wrong with it."""
     path = directory / RESULT
     values = read_object(path)
-    for key in (*_TEXTS, *_SHARES, *_COUNTS, "data"):
-        if key not in values:
-            raise DataError(f"{path}: has no {key!r}")
-        value = values[key]
-        fits = (
-            (isinstance(value, str) and value.isprintable() and value != "")
-            if key in _TEXTS
-            else (type(value) in (int, float) and 0 <= value <= 1)
-            if key in _SHARES
-            else (type(value) is int and 0 <= value < 2**53)
-            if key in _COUNTS
-            else isinstance(value, dict)
+    for key, kind in (*((key, str) for key in _TEXTS), ("data", dict)):
+        if not isinstance(values.get(key), kind):
+            raise DataError(f"{path}: {key!r} is not there, or not what can stand there")
+    shares = {key: number(values, key, path) for key in _SHARES}
+    counts = {key: whole_number(values, key, path) for key in _COUNTS}
+    wrong = [key for key in _TEXTS if not (values[key] and values[key].isprintable())]
+    wrong += [key for key, value in shares.items() if not 0 <= value <= 1]
+    wrong += [key for key, value in counts.items() if value < (key == "test_sequences")]
+    if wrong:
+        raise DataError(
+            f"{path}: {wrong[0]}: {shortened(repr(values[wrong[0]]))} is not what can stand there"
         )
-        if not fits:
-            raise DataError(f"{path}: {key}: {shortened(repr(value))} is not what can stand there")
-    if not values["test_sequences"]:
-        raise DataError(f"{path}: test_sequences: 0 were judged")
-    return LongRangeResult(path, values)
+    return LongRangeResult(path, {**values, **shares, **counts})
 
 
 def table(results: Sequence[LongRangeResult]) -> list[dict[str, Any]]:

@@ -209,26 +209,20 @@ def test_windows_of_one_class_are_refused(tiny_config: Path, tmp_path: Path) -> 
         fit_windows(tiny_config, "gc", tmp_path / "out", windows=home)
 
 
-@pytest.mark.parametrize("window", [39, 41])
-def test_windows_that_hold_no_bin_in_their_middle(chromatin: Path, tmp_path: Path, window: int) -> None:
-    with fails(UsageError, window, "40"):
-        fit_bins(chromatin, "gc", tmp_path / "out", window)
-
-
-def test_matrices_that_are_refused(chromatin: Path, tmp_path: Path) -> None:
-    with fails(DataError, tmp_path / "none"):
-        fit_bins(chromatin, "motifs", tmp_path / "out", motifs=tmp_path / "none")
-    (tmp_path / "other").write_text((chromatin / "motifs.txt").read_text().replace("One", "Else"))
-    with fails(DataError, tmp_path / "other", "tracks.tsv"):
-        fit_bins(chromatin, "motifs", tmp_path / "out", motifs=tmp_path / "other")
-    assert not (tmp_path / "out").exists()
-
-
-def test_data_without_validation_bins_are_refused(run: Run, chromatin: Path, tmp_path: Path) -> None:
+def test_bins_that_are_refused(run: Run, chromatin: Path, tmp_path: Path) -> None:
     words = ["prepare chromatin", chromatin / "config.yaml", "--reference", chromatin / "reference.fa.gz"]
     assert run(*words, "--set", "genome.valid=[]", "-o", tmp_path / "data").code == 0
-    with fails(DataError, tmp_path / "data", "validation"):
-        fit_bins(chromatin, "gc", tmp_path / "out", data=tmp_path / "data")
+    other = tmp_path / "other"
+    other.write_text((chromatin / "motifs.txt").read_text().replace("One", "Else"))
+    for name, error, options, named in (
+        *(("gc", UsageError, {"window": window}, (window, "40")) for window in (39, 41)),
+        ("motifs", DataError, {"motifs": tmp_path / "none"}, [tmp_path / "none"]),
+        ("motifs", DataError, {"motifs": other}, [other, "tracks.tsv"]),
+        ("gc", DataError, {"data": tmp_path / "data"}, [tmp_path / "data", "validation"]),
+    ):
+        with fails(error, *named):
+            fit_bins(chromatin, name, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
 
 
 # Linear probes behind the comparators' interface: what they read, and that nothing else is chosen

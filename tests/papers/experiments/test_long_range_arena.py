@@ -44,6 +44,7 @@ from bigbird_dna.papers.experiments.long_range_training import SequenceTask, wil
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
+from tests.toys import cases
 from tests.workflow.dry_runs import dry_run, jobs
 
 SMALL = ListOpsConfig(
@@ -241,28 +242,23 @@ def test_no_dash_touches_one_that_is_not_its_neighbour() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"labels": None},
-        {"labels": np.full(3, 2, np.uint8)},
-        {"distances": np.full(3, np.nan, np.float32)},
-        {"labels": np.zeros(2, np.uint8)},
-        {"images": np.zeros((3, 4, 5), np.uint8)},
-        {"images": np.zeros((3, 4, 4))},
-        {"images": np.zeros((0, 4, 4), np.uint8)},
-        {},
-    ],
+    ("name", "values"),
+    cases(
+        {
+            "labels": [None, np.full(3, 2, np.uint8), np.zeros(2, np.uint8)],
+            "distances": [np.full(3, np.nan, np.float32)],
+            "images": [np.zeros(shape, np.uint8) for shape in ((3, 4, 5), (0, 4, 4))] + [np.zeros((3, 4, 4))],
+        }
+    ),
 )
-def test_wrong_images(tmp_path: Path, changes: dict[str, np.ndarray | None]) -> None:
-    arrays = {
-        "images": np.zeros((3, 4, 4), np.uint8),
-        "labels": np.zeros(3, np.uint8),
-        "distances": np.ones(3, np.float32),
-    }
+def test_wrong_images(tmp_path: Path, name: str, values: np.ndarray | None) -> None:
+    arrays = {"images": np.zeros((3, 4, 4), np.uint8), "labels": np.zeros(3, np.uint8)}
+    arrays |= {"distances": np.ones(3, np.float32), name: values}
     path = tmp_path / "train.npz"
-    np.savez(path, **{name: one for name, one in (arrays | changes).items() if one is not None})
-    if not changes:
-        path.write_bytes(b"PK\x03\x04 nothing")
+    np.savez(path, **{key: one for key, one in arrays.items() if one is not None})
+    with fails(DataError, path):
+        read_pathfinder(path)
+    path.write_bytes(b"PK\x03\x04 nothing")
     with fails(DataError, path):
         read_pathfinder(path)
 

@@ -5,20 +5,17 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
-
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.papers.experiments.comparing import ArmModel, StudyRow
-from bigbird_dna.papers.experiments.layer_probes import Probed, probe_report
-from bigbird_dna.papers.experiments.pretraining_study import PretrainingStudy, study_report
 from tests.cli.command import invoke
 from tests.golden.messages import fails, message
 from tests.papers.experiments.studies import toy_labels, write_model, write_predictions, write_study
+from bigbird_dna.papers.experiments.pretraining_study import study_report
 
 
 @pytest.fixture(scope="module")
@@ -185,13 +182,6 @@ def test_what_cannot_be_compared(tmp_path: Path, others: list[dict[str, Any]], n
         study_report(models, tmp_path / "report")
 
 
-def test_what_is_made_twice_is_the_same(models: list[ArmModel], tmp_path: Path) -> None:
-    for name in ("report", "again"):
-        study_report(models[:9], tmp_path / name)
-    for name in PretrainingStudy.files:
-        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "report" / name).read_bytes()
-
-
 @pytest.mark.parametrize(
     ("file", "content"),
     [
@@ -221,25 +211,6 @@ def test_other_windows_are_not_compared(tmp_path: Path) -> None:
         write_predictions(one.predictions, labels, np.full(600, 0.5))
     with fails(DataError):
         study_report(pair, tmp_path / "report")
-
-
-def test_probes_as_a_table(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    labels = np.tile([0, 1], 100)
-    probes = [
-        Probed(weights, layer, 0.1, labels * lift * layer + rng.normal(size=200))
-        for weights, lift in (("pretrained", 1.0), ("random", 0.2))
-        for layer in range(3)
-    ]
-    probes.append(Probed("k-mers", None, 1.0, labels + rng.normal(size=200)))
-    probe_report(labels, probes, tmp_path / "report")
-    table = pd.read_csv(tmp_path / "report/probes.tsv", sep="\t")
-    assert table["weights"].tolist() == ["pretrained"] * 3 + ["random"] * 3 + ["k-mers"]
-    assert table["layer"].tolist()[:6] == [0, 1, 2] * 2 and np.isnan(table["layer"].iloc[6])
-    assert table["gain"].notna().tolist() == [True] * 3 + [False] * 4
-    by = table.set_index(["weights", "layer"])["auroc"]
-    assert table["gain"].iloc[2] == pytest.approx(by["pretrained", 2] - by["random", 2], abs=1e-5)
-    assert table["gain_low"].iloc[2] > 0
 
 
 @pytest.fixture(scope="module")
