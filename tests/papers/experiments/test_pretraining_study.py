@@ -5,17 +5,19 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
+
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.papers.experiments.comparing import ArmModel, StudyRow
+from bigbird_dna.papers.experiments.pretraining_study import study_report
 from tests.cli.command import invoke
 from tests.golden.messages import fails, message
 from tests.papers.experiments.studies import toy_labels, write_model, write_predictions, write_study
-from bigbird_dna.papers.experiments.pretraining_study import study_report
 
 
 @pytest.fixture(scope="module")
