@@ -1,20 +1,14 @@
 """The chromatin commands on a small genome: what they write, write again, and refuse."""
 
-import functools
 import gzip
 import json
 import shutil
-import threading
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
@@ -35,6 +29,9 @@ from tests.genome.chromatin.small_bundle import (
     write_reference,
 )
 from tests.toys import MOTIFS, random_model, write_motif_genome
+from collections.abc import Iterable, Sequence
+from tests.faults.server import Site, running
+
 
 LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}
 DATA = {
@@ -499,23 +496,6 @@ def public(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def site(public: Path) -> Iterator[str]:
-    """The address of a server with the public files."""
-
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            """Stay silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=public))
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 @pytest.fixture
 def config(tmp_path: Path, public: Path) -> Path:
     """A run on the small genome, with its reference prepared and nothing fetched."""
@@ -542,17 +522,15 @@ def check(data: ChromatinData, world: World) -> None:
 
 
 def test_from_the_download_to_the_report(
-    run: Run, world: World, config: Path, site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, world: World, config: Path, public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entries = {
-        key: replace(source, urls=(f"{site}/{source.file}",))
-        for key, source in sources.load_sources().items()
-        if key in FILES
-    }
-    monkeypatch.setattr(sources, "load_sources", lambda: entries)
-    results = tmp_path / "results"
-    for key, file in FILES.items():
-        assert run("prepare fetch", key, "-o", results / "downloads" / file).code == 0
+    results, known = tmp_path / "results", sources.load_sources()
+    with running() as server:
+        entries = {key: replace(known[key], urls=(server.url(file, 0, file),)) for key, file in FILES.items()}
+        monkeypatch.setattr(sources, "load_sources", lambda: entries)
+        for key, file in FILES.items():
+            server.sites[file] = Site((public / file).read_bytes())
+            assert run("prepare fetch", key, "-o", results / "downloads" / file).code == 0
     assert run("prepare chromatin", config).code == 0
     data = read_dataset(results / "chromatin/data")
     check(data, world)
