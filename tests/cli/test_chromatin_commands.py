@@ -3,12 +3,15 @@
 import gzip
 import json
 import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
+
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
@@ -20,6 +23,7 @@ from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run, invoke, refused
+from tests.faults.server import Site, running
 from tests.genome.chromatin.small_bundle import (
     SIZES,
     TRACKS,
@@ -29,9 +33,6 @@ from tests.genome.chromatin.small_bundle import (
     write_reference,
 )
 from tests.toys import MOTIFS, random_model, write_motif_genome
-from collections.abc import Iterable, Sequence
-from tests.faults.server import Site, running
-
 
 LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}
 DATA = {
