@@ -1,8 +1,8 @@
 """Time, memory and size of large work, which stay within bounds: by hand, or slowly as a test.
 
-    python tests/benchmarks/test_large_work.py report [--rows 455024] [--tracks 919] [--threads 2]
-    python tests/benchmarks/test_large_work.py labels [--tracks 919] [--hotspots 880000] [--peaks 45000]
-    python tests/benchmarks/test_large_work.py scan [MODEL_DIR] [--megabases 100] [--stride 2000]
+    python -m tests.benchmarks.test_large_work report [--rows 455024] [--tracks 919] [--threads 2]
+    python -m tests.benchmarks.test_large_work labels [--tracks 919] [--hotspots 880000] [--peaks 45000]
+    python -m tests.benchmarks.test_large_work scan [MODEL_DIR] [--megabases 100] [--stride 2000]
 
 `report`: of random predictions (float32, a third of the tracks with ties) and labels (uint8) of DeepSEA's
 size, 2.1 GB; some tracks are compared with scikit-learn. `labels`: a data set of a whole genome from files of
@@ -39,6 +39,7 @@ from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.scoring.formats import OutputHeader
 from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.scan import Predictor, scan_promoters
+from tests.conftest import REPOSITORY
 from tests.toys import region_splits
 
 FORMATS = ("tsv", "bigwig", "parquet")
@@ -229,8 +230,8 @@ def main() -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("words", ["report --rows 45502", "labels", *map("scan --format {}".format, FORMATS)])
 def test_it_stays_within_its_bounds(words: str) -> None:
-    command = [sys.executable, __file__, *words.split()]
-    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tests.benchmarks.test_large_work", *words.split()]
+    outcome = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
 
