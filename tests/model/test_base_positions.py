@@ -127,7 +127,7 @@ def test_a_score_knows_where_its_bases_are() -> None:
 @pytest.mark.parametrize("positions", [20, 128])
 def test_batch_order_and_padding_change_nothing(positions: int) -> None:
     """With 20 positions the tokens around the TSS are kept: offsets are theirs, not those of all tokens."""
-    config = CONFIG.model_copy(update={"positions": positions})
+    config = CONFIG.model_copy(update={"max_length": positions})
     model = random_model(TOKENIZER, config, SETTINGS, scale=2.0)
     assert isinstance(model, LoadedPromoterModel)
     windows = [*some_windows(10), "N" * 30 + random_dna(WINDOW - 30, 77)]
