@@ -5,8 +5,8 @@ this software and keeps its traceback.
 """
 
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from operator import index
+from pkgutil import resolve_name
 from typing import Any
 
 _LONGEST = 1200
@@ -80,9 +80,8 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 def check_import(name: str, value: str) -> Any:
     """What the value `MODULE:NAME` of an argument names; `UsageError` where it can't be imported."""
-    module, _, own = value.partition(":")
     try:
-        return getattr(import_module(module), own)
+        return resolve_name(value)
     except Exception as error:  # whatever is wrong with a user's own file
         raise UsageError(f"{name} {value!r}: can't be imported: {error_text(error)}") from error
 

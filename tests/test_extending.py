@@ -103,6 +103,6 @@ def test_a_baseline_and_an_experiment(lab: Path, tiny_config: Path) -> None:
 
 
 def test_what_cannot_be_imported_is_named() -> None:
-    for name in ("nothing_of_this_name:Signals", "json:Signals"):
+    for name in ("nothing_of_this_name:Signals", "json:Signals", "json:JSONDecoder"):
         with fails(UsageError, name):
             find_experiment(name)

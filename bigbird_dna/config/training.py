@@ -1,7 +1,7 @@
 """Sections of training: the optimiser, steps and batches, and pretraining; what all tasks' have in common."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -9,7 +9,6 @@ from bigbird_dna.config.section import COMPUTING, UNSAID, WATCHING, Section, fie
 
 MOST_PROCESSES = 1024
 CalibrationMethod = Literal["auto", "platt", "isotonic"]
-CALIBRATION_METHODS: tuple[CalibrationMethod, ...] = get_args(CalibrationMethod)
 
 
 class OptimizerConfig(Section):

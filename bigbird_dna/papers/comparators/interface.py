@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 import numpy as np
@@ -162,7 +163,6 @@ class ComparatorRequest:
 def make_comparator(request: ComparatorRequest) -> Comparator:
     """A comparator that is to be fitted, by its name or by `MODULE:FUNCTION`, which makes a user's own;
     `UsageError` where there is none."""
-    module = _MODULES.get(request.name)
-    name = request.name if module is None else f"bigbird_dna.papers.comparators.{module}:make"
-    made: Comparator = check_import("comparator", name)(request)
-    return made
+    module, own = _MODULES.get(request.name), "bigbird_dna.papers.comparators"
+    make = resolve_name(f"{own}.{module}:make") if module else check_import("comparator", request.name)
+    return make(request)  # type: ignore[no-any-return]
