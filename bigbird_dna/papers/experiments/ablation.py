@@ -27,7 +27,6 @@ from bigbird_dna.papers.experiments.ablation_files import (
     ByMechanism,
     Cost,
     ModelFiles,
-    read_cost,
     read_model_bits,
 )
 from bigbird_dna.papers.experiments.comparing import (
@@ -127,7 +126,7 @@ def _read_costs(section: AblationConfig, costs: Mapping[str, Path]) -> dict[str,
     """Measurements by mechanism; `DataError` where one is of another attention, or by another clock."""
     found: dict[str, Cost] = {}
     for name, path in costs.items():
-        cost = found[name] = read_cost(path)
+        cost = found[name] = Cost.read(path)
         attention, other = section.changes(name)["attention"], next(iter(found))
         if cost.attention != attention:
             raise DataError(f"{path}: is of attention {cost.attention!r:.60}, and not of {attention!r}")
@@ -184,7 +183,7 @@ def length_table(found: AblationResult) -> pd.DataFrame:
                     "mechanism": name,
                     "steps": reached[name].steps,
                     **_bits(reached[name], ""),
-                    **_cost(found, name, tokens),
+                    **found.cost(name, tokens),
                     "published_perplexity": published,
                 }
             )
@@ -220,7 +219,7 @@ def _row(found: AblationResult, name: str) -> dict[str, object]:
         "time_steps": time.steps,
         **_bits(time, "time_"),
         "time_seconds": time.seconds,
-        **_cost(found, name, found.section.tokens),
+        **found.cost(name, found.section.tokens),
     }
     for track, reached in found.tracks.items():
         own = reached.get(name, _NOTHING)
@@ -232,15 +231,6 @@ def _bits(reached: ModelComparison, prefix: str) -> dict[str, float]:
     return {
         **reached.value.columns(f"{prefix}bits_per_base"),
         **reached.difference.columns(f"{prefix}difference"),
-    }
-
-
-def _cost(found: AblationResult, name: str, tokens: int) -> dict[str, float]:
-    cost = found.cost(name, tokens)
-    return {
-        "tokens_per_second": cost.tokens_per_second,
-        "seconds_a_step": cost.seconds,
-        "peak_mib": cost.peak_mib,
     }
 
 

@@ -9,7 +9,7 @@ from bigbird_dna.config import SIMULATED, Config, TrainingConfig, complete
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.papers.experiments.ablation import AblationTracks, ablation_report
-from bigbird_dna.papers.experiments.ablation_files import Cost, ModelFiles, read_cost
+from bigbird_dna.papers.experiments.ablation_files import Cost, ModelFiles
 from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, with_keys
 from bigbird_dna.simulate.truth import TRACKS
 
@@ -209,7 +209,7 @@ def steps_in_time(config: Config, own: Path, *reference: Path, seconds: float | 
     these steps, or was measured otherwise than the reference."""
     settings = complete(config).pretraining
     length, count = settings.sequence_tokens, settings.batch_size
-    cost, encoder = read_cost(own), config.encoder
+    cost, encoder = Cost.read(own), config.encoder
     if cost.attention != encoder.attention:
         raise DataError(
             f"{own}: is of attention {cost.attention!r:.60}, the configuration has {encoder.attention!r}"
@@ -224,7 +224,7 @@ def steps_in_time(config: Config, own: Path, *reference: Path, seconds: float | 
     step = _of_step(cost, own, length, count)
     if seconds is None:
         (path,) = reference
-        other = read_cost(path)
+        other = Cost.read(path)
         for key in ("clock", "device", "threads"):  # times of processors and of a clock can't be compared
             value, expected = getattr(cost, key), getattr(other, key)
             if value != expected:
@@ -240,7 +240,7 @@ def steps_in_time(config: Config, own: Path, *reference: Path, seconds: float | 
 
 
 def _of_step(cost: Cost, path: Path, length: int, count: int) -> float:
-    row = cost.lengths.get(length)
+    row = cost.at(length)
     if row is None:
         raise DataError(f"{path}: has no measurement of inputs of {length:,} tokens")
     if row.sequences != count:

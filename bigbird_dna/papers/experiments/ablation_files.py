@@ -6,47 +6,64 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from bigbird_dna.config import AblationConfig
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.foreign import open_npz
-from bigbird_dna.disk.tables import number, read_object, whole_number
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import Floats
 from bigbird_dna.papers.experiments.comparing import ModelComparison
+from bigbird_dna.papers.experiments.experiment import StoredValues
 
 FORMAT = 1
 # Beyond these a file is damaged: they keep what is made of its figures finite.
 _MOST = 2**31 - 1
-_SECONDS, _RATE, _MIB = (1e-9, 1e9), (1e-9, 1e15), (0.0, 1e12)
+_Count = Annotated[int, Field(ge=1, le=_MOST)]
 _ROUNDING = 1e-3  # of bits, which are 0 at least
 
 # Axes: M models, T hidden tokens.
 
 
-class CostAt(NamedTuple):
+class CostAt(StoredValues):
     """A step of training on inputs of one length."""
 
-    tokens: int  # of an input
-    sequences: int
-    seconds: float  # of a step
-    tokens_per_second: float
-    peak_mib: float  # NaN where it couldn't be measured
+    tokens: _Count  # of an input
+    sequences: _Count
+    seconds: float = Field(ge=1e-9, le=1e9)  # of a step
+    tokens_per_second: float = Field(ge=1e-9, le=1e15)
+    peak_mib: float | None = Field(ge=0, le=1e12)  # None: it couldn't be measured
+
+    @property
+    def peak(self) -> float:
+        return math.nan if self.peak_mib is None else self.peak_mib
 
 
-class Cost(NamedTuple):
+class Cost(StoredValues):
     """What `experiment run --part cost` wrote."""
 
+    format: Literal[1]
     attention: str
     clock: str  # processor, wall
-    lengths: Mapping[int, CostAt]  # by tokens of an input
-    attention_options: Mapping[str, Any]  # all that the mechanism has, with their defaults
+    lengths: tuple[CostAt, ...] = Field(min_length=1)  # each of other inputs
+    attention_options: dict[str, Any]  # all that the mechanism has, with their defaults
     device: str  # as torch calls it
-    threads: int
+    threads: _Count
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        for number, row in enumerate(self.lengths):
+            if any(row.tokens == other.tokens for other in self.lengths[:number]):
+                raise ValueError(f"has two measurements of inputs of {row.tokens:,} tokens")
+        return self
+
+    def at(self, tokens: int) -> CostAt | None:
+        """What a step takes on inputs of so many tokens; None: that wasn't measured."""
+        return next((row for row in self.lengths if row.tokens == tokens), None)
 
     @property
     def has_own_options(self) -> bool:
@@ -74,44 +91,6 @@ class Bits(NamedTuple):
     bits: Floats  # (M, T)
     bases: NDArray[np.int64]  # (T,)
     blocks: NDArray[np.int64]  # (T,)
-
-
-def read_cost(path: Path) -> Cost:
-    """Read a measurement of steps; `DataError` where the file isn't one."""
-    values = read_object(path)
-    rows, options = values.get("lengths"), values.get("attention_options")
-    texts = [values.get(key) for key in ("attention", "clock", "device")]
-    if values.get("format") != FORMAT or not (isinstance(rows, list) and rows):
-        raise DataError(f"{path}: is not what experiment profile-training writes")
-    if not all(isinstance(text, str) for text in texts) or not isinstance(options, dict):
-        raise DataError(f"{path}: doesn't say which attention was measured, and how")
-    lengths: dict[int, CostAt] = {}
-    for row in rows:
-        found = _read_step(row, path)
-        if lengths.setdefault(found.tokens, found) is not found:
-            raise DataError(f"{path}: has two measurements of inputs of {found.tokens:,} tokens")
-    threads = int(_within(values, "threads", path, (1, _MOST), whole=True))
-    attention, clock, device = map(str, texts)
-    return Cost(attention, clock, lengths, options, device, threads)
-
-
-def _read_step(row: Any, path: Path) -> CostAt:
-    tokens, sequences = (
-        int(_within(row, key, path, (1, _MOST), whole=True)) for key in ("tokens", "sequences")
-    )
-    seconds = _within(row, "seconds", path, _SECONDS)
-    rate = _within(row, "tokens_per_second", path, _RATE)
-    # Null says that it couldn't be measured; a row without it is none.
-    unknown = "peak_mib" in row and row["peak_mib"] is None
-    peak = math.nan if unknown else _within(row, "peak_mib", path, _MIB)
-    return CostAt(tokens, sequences, seconds, rate, peak)
-
-
-def _within(values: Any, key: str, path: Path, bounds: tuple[float, float], *, whole: bool = False) -> float:
-    value = (whole_number if whole else number)(values, key, path)
-    if not bounds[0] <= value <= bounds[1]:
-        raise DataError(f"{path}: {key!r} is {value:g}, not from {bounds[0]:g} to {bounds[1]:g}")
-    return value
 
 
 def read_model_bits(files: ModelFiles, tokens: int) -> Bits:
@@ -184,7 +163,8 @@ class AblationResult:
     def names(self) -> list[str]:
         return [one.name for one in self.section.mechanisms]
 
-    def cost(self, name: str, tokens: int) -> CostAt:
+    def cost(self, name: str, tokens: int) -> dict[str, float]:
         """What a step takes at a length; NaN where that wasn't measured."""
-        unknown = CostAt(tokens, 0, math.nan, math.nan, math.nan)
-        return self.costs[name].lengths.get(tokens, unknown)
+        found = self.costs[name].at(tokens)
+        values = (found.tokens_per_second, found.seconds, found.peak) if found else [math.nan] * 3
+        return dict(zip(("tokens_per_second", "seconds_a_step", "peak_mib"), values, strict=True))

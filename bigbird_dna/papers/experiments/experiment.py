@@ -7,16 +7,20 @@ an arm has an attention mechanism whose module does.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bigbird_dna.config import Config, parse_config, stage_text, stage_values
-from bigbird_dna.errors import ConfigError, UsageError, check_choice, check_import
+from bigbird_dna.disk.tables import read_object
+from bigbird_dna.errors import ConfigError, DataError, UsageError, check_choice, check_import, shortened
 
 EXPERIMENTS: Mapping[str, str] = {
     "pretraining_study": "pretraining_study:PretrainingStudy",
@@ -230,6 +234,26 @@ def with_keys(run: Config, stage: str, keys: Keys, source: str) -> Config:
             here = here.setdefault(section, {})
         here[last] = value
     return parse_config(values, source)
+
+
+class StoredValues(BaseModel):
+    """What a job has written as JSON, with the bounds of its numbers; further keys are nothing to it."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file; `DataError` names it, the key at fault and its value."""
+        try:
+            return cls.model_validate_json(json.dumps(read_object(path)))
+        except ValidationError as error:
+            fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        text = fault["msg"].removeprefix("Value error, ")
+        value = (
+            "" if fault["type"] in ("missing", "value_error") else f", not {shortened(repr(fault['input']))}"
+        )
+        raise DataError(f"{path}: {key and repr(key) + ': '}{text}{value}")
 
 
 def require(section: Any, message: str) -> None:

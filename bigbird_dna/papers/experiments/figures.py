@@ -248,7 +248,7 @@ def mechanism_figure(found: AblationResult, path: Path) -> None:
             (axes[1], "tokens_per_second", "tokens a second of training"),
             (axes[2], "peak_mib", "peak memory of a step, MiB"),
         ):
-            values = [getattr(found.cost(name, found.section.tokens), key) for name in names]
+            values = [found.cost(name, found.section.tokens)[key] for name in names]
             axis.barh(range(len(names)), values, height=0.6, color=GREEN)
             axis.set(xlabel=label)
         axes[1].set_title(f"{found.section.tokens:,} tokens an input")
@@ -269,8 +269,9 @@ def length_figure(found: AblationResult, path: Path) -> None:
             reached = [(tokens, of[name].value.value) for tokens, of in lengths.items()]
             axes[0].plot(*zip(*reached, strict=True), label=name, **looks)
             rows = found.costs[name].lengths
-            axes[1].plot([*rows], [1e6 / row.tokens_per_second for row in rows.values()], **looks)
-            axes[2].plot([*rows], [row.peak_mib for row in rows.values()], **looks)
+            measured = [row.tokens for row in rows]
+            axes[1].plot(measured, [1e6 / row.tokens_per_second for row in rows], **looks)
+            axes[2].plot(measured, [row.peak for row in rows], **looks)
         labels = ("bits per base, test", "µs of training a token", "peak memory of a step, MiB")
         for place, (axis, label) in enumerate(zip(axes, labels, strict=True)):
             axis.set(xscale="log", xlabel="tokens of an input", ylabel=label)

@@ -4,14 +4,22 @@ causal model of images or text."""
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from bigbird_dna.config import Config, LongRangeConfig
 from bigbird_dna.disk.directories import atomic_directory, into_directory
-from bigbird_dna.disk.tables import number, read_object, whole_number, write_tsv
-from bigbird_dna.errors import DataError, shortened
+from bigbird_dna.disk.tables import number, read_object, write_tsv
 from bigbird_dna.papers.experiments.comparing import by_arm, check_comparable
-from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, require, with_keys
+from bigbird_dna.papers.experiments.experiment import (
+    Arm,
+    ArmJob,
+    Experiment,
+    StoredValues,
+    require,
+    with_keys,
+)
 
 RESULT = "result.json"
 COLUMNS = (
@@ -21,9 +29,6 @@ COLUMNS = (
 # Published accuracy.
 LONG_RANGE = {"Transformer": 0.5787, "BigBird": 0.5759, "Combiner-Fixed": 0.5834}
 LONG_RANGE_SOURCE = "published (Ren et al. 2021): mean of all five tasks, not comparable with one"
-_TEXTS = ("task", "attention", "baseline_name")
-_SHARES = ("accuracy", "accuracy_low", "accuracy_high", "baseline", "most_frequent")
-_COUNTS = ("seed", "test_sequences", "parameters", "steps")
 
 
 class LongRangeArena(Experiment):
@@ -72,45 +77,41 @@ def _section(run: Config) -> LongRangeConfig:
     return run.long_range_arena or LongRangeConfig()
 
 
-class LongRangeResult(NamedTuple):
+_Printable = Annotated[str, Field(pattern=r"^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$")]
+_Share = Annotated[float, Field(ge=0, le=1)]
+_Count = Annotated[int, Field(ge=0)]
+
+
+class LongRangeResult(StoredValues):
     """What one classifier came to."""
 
-    path: Path
-    values: dict[str, Any]
+    task: _Printable
+    attention: _Printable
+    seed: _Count
+    accuracy: _Share
+    accuracy_low: _Share
+    accuracy_high: _Share
+    baseline: _Share
+    baseline_name: _Printable
+    most_frequent: _Share
+    test_sequences: int = Field(ge=1)
+    parameters: _Count
+    steps: _Count
+    data: dict[str, Any]
 
-    @property
-    def arm(self) -> tuple[str, str]:
-        return self.values["task"], self.values["attention"]
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {key: self.values[key] for key in ("test_sequences", "parameters", "steps", "data")}
-
-
-def read_result(directory: Path) -> LongRangeResult:
-    """Read a classifier's directory; `DataError` names the file and what is wrong with it."""
-    path = directory / RESULT
-    values = read_object(path)
-    for key, kind in (*((key, str) for key in _TEXTS), ("data", dict)):
-        if not isinstance(values.get(key), kind):
-            raise DataError(f"{path}: {key!r} is not there, or not what can stand there")
-    shares = {key: number(values, key, path) for key in _SHARES}
-    counts = {key: whole_number(values, key, path) for key in _COUNTS}
-    wrong = [key for key in _TEXTS if not (values[key] and values[key].isprintable())]
-    wrong += [key for key, value in shares.items() if not 0 <= value <= 1]
-    wrong += [key for key, value in counts.items() if value < (key == "test_sequences")]
-    if wrong:
-        raise DataError(
-            f"{path}: {wrong[0]}: {shortened(repr(values[wrong[0]]))} is not what can stand there"
+def table(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Rows of `COLUMNS` of classifiers' results, by task and falling accuracy, the published averages last;
+    `DataError` where two results of an arm are of one seed, or of other data or trainings."""
+    found = [LongRangeResult.read(path) for path in paths]
+    arms = by_arm((((one.task, one.attention), one.seed) for one in found), paths)
+    rows = []
+    for seeds in arms.values():
+        same = {"test_sequences", "parameters", "steps", "data"}
+        check_comparable(
+            [(paths[number], found[number].model_dump(include=same)) for number in seeds.values()]
         )
-    return LongRangeResult(path, {**values, **shares, **counts})
-
-
-def table(results: Sequence[LongRangeResult]) -> list[dict[str, Any]]:
-    """Rows of `COLUMNS`, by task and falling accuracy, the published averages last; `DataError` where two
-    results of an arm are of one seed, or of other data or trainings."""
-    arms = by_arm(((one.arm, one.values["seed"]) for one in results), [one.path for one in results])
-    rows = [_row([results[number] for number in seeds.values()]) for seeds in arms.values()]
+        rows.append(_row([found[number] for number in seeds.values()]))
     rows.sort(key=lambda row: (row["task"], -row["accuracy"], row["attention"]))
     empty = dict.fromkeys(COLUMNS)
     return rows + [
@@ -120,18 +121,16 @@ def table(results: Sequence[LongRangeResult]) -> list[dict[str, Any]]:
 
 
 def _row(group: Sequence[LongRangeResult]) -> dict[str, Any]:
-    check_comparable([(one.path, one.settings) for one in group])
-    first = group[0]
-    found = [one.values["accuracy"] for one in group]
+    first, found = group[0], [one.accuracy for one in group]
     mean = math.fsum(found) / len(found)
     # Over test sequences, which all seeds share: more seeds don't make it narrower.
     shift = mean - found[0]
     return {
-        **{key: first.values[key] for key in COLUMNS if key in first.values},
+        **first.model_dump(include={*COLUMNS}),
         "seeds": len(group),
         "accuracy": mean,
-        "accuracy_low": max(0.0, first.values["accuracy_low"] + shift),
-        "accuracy_high": min(1.0, first.values["accuracy_high"] + shift),
+        "accuracy_low": max(0.0, first.accuracy_low + shift),
+        "accuracy_high": min(1.0, first.accuracy_high + shift),
         "seed_spread": max(found) - min(found),
         "source": "here",
     }
@@ -139,7 +138,7 @@ def _row(group: Sequence[LongRangeResult]) -> dict[str, Any]:
 
 def write_report(directories: Sequence[Path], output: Path) -> list[str]:
     """Write `long_range.tsv` and `long_range.md`; a sentence for each row of results."""
-    rows = table([read_result(directory) for directory in directories])
+    rows = table([directory / RESULT for directory in directories])
     with into_directory(output, directories) as directory:
         lines = ["\t".join(COLUMNS), *("\t".join(_cell(row[key]) for key in COLUMNS) for row in rows)]
         (directory / "long_range.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import bits_per_base, gain, resampled_aurocs
 from bigbird_dna.papers.experiments.ablation import compare_tracks
-from bigbird_dna.papers.experiments.ablation_files import read_cost, read_model_bits
+from bigbird_dna.papers.experiments.ablation_files import Cost, read_model_bits
 from tests.golden.messages import fails, message
 from tests.papers.experiments.ablations import (
     BASES,
@@ -297,18 +297,18 @@ def test_costs_have_numbers_that_can_be(changes: dict[str, Any], tmp_path: Path)
     row = json.loads(path.read_text())["lengths"][0] | changes
     write_cost(path, 0.5, lengths=[{key: value for key, value in row.items() if value is not ...}])
     with fails(DataError, path, *changes):
-        read_cost(path)
+        Cost.read(path)
 
 
 def test_costs_say_how_they_were_measured(tmp_path: Path) -> None:
     path = write_cost(tmp_path / "cost.json", 0.5, device="cuda", threads=3, attention_options={"a": 1})
-    cost = read_cost(path)
+    cost = Cost.read(path)
     assert (cost.device, cost.threads, cost.attention_options) == ("cuda", 3, {"a": 1})
     row = json.loads(path.read_text())["lengths"][0]
     wrong: list[dict[str, Any]] = [{"lengths": [row, row]}, {"lengths": [3]}, {"lengths": []}, {"device": 3}]
     for changes in (*wrong, {"clock": None}, {"attention_options": []}, {"threads": 0}):
         with fails(DataError, path):
-            read_cost(write_cost(path, 0.5, **changes))
+            Cost.read(write_cost(path, 0.5, **changes))
 
 
 @pytest.mark.parametrize(

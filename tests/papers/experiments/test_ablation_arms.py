@@ -1,6 +1,5 @@
 """What trainings of the ablation have otherwise than the run, and what is refused before the first."""
 
-import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from bigbird_dna.papers.experiments.ablation_arms import (
     pretraining_keys,
     steps_in_time,
 )
-from bigbird_dna.papers.experiments.ablation_files import read_cost, read_model_bits
+from bigbird_dna.papers.experiments.ablation_files import Cost, read_model_bits
 from bigbird_dna.papers.experiments.running import RandomTokens, measure_training, score_masked_tokens
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from tests.cli.command import invoke
@@ -297,12 +296,12 @@ def test_a_step_is_measured_at_each_length(tiny_config: Path, tmp_path: Path, se
     tokenizer = results(tiny_config) / "tokens/tokenizer.model"
     config = load_config(tiny_config, sets)
     measure_training(config, tokenizer, tmp_path / "a.json", tokens=(256, 64), batch_tokens=200)
-    cost = read_cost(tmp_path / "a.json")
+    cost = Cost.read(tmp_path / "a.json")
     assert cost.attention == "bigbird" and cost.clock == "processor"
-    assert {tokens: row.sequences for tokens, row in cost.lengths.items()} == {64: 3, 256: 1}
-    for row in cost.lengths.values():
+    assert {row.tokens: row.sequences for row in cost.lengths} == {64: 3, 256: 1}
+    for row in cost.lengths:
         assert row.tokens_per_second == pytest.approx(row.tokens * row.sequences / row.seconds)
-        assert math.isnan(row.peak_mib) or 0 <= row.peak_mib < 500
+        assert row.peak_mib is None or 0 <= row.peak_mib < 500
 
 
 @pytest.mark.parametrize(("causal", "share"), [(False, 0.15), (True, 1.0)])
