@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.config import AblationConfig
@@ -43,9 +44,6 @@ from bigbird_dna.papers.experiments.comparing import (
 from bigbird_dna.papers.experiments.figures import length_figure, mechanism_figure
 from bigbird_dna.reporting.result import markdown, readable
 from bigbird_dna.reporting.track_evaluation import UNMEASURED, read_slice
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BUILDING_BLOCKS: Mapping[str, str] = {
     "full": "BERT",
@@ -164,15 +162,11 @@ _NOTHING = ModelComparison(UNDEFINED, UNDEFINED, {})
 
 def ablation_table(found: AblationResult) -> pd.DataFrame:
     """A row a mechanism; `difference` is its bits per base minus the reference's, below 0 in its favor."""
-    import pandas as pd
-
     return pd.DataFrame([_row(found, name) for name in found.names])
 
 
 def length_table(found: AblationResult) -> pd.DataFrame:
     """A row a mechanism and length of input, the short ones of the same steps among them."""
-    import pandas as pd
-
     rows = []
     for tokens, reached in found.lengths.items():
         for name in found.names:
@@ -192,8 +186,6 @@ def length_table(found: AblationResult) -> pd.DataFrame:
 
 def seed_table(found: AblationResult) -> pd.DataFrame:
     """A row a mechanism and seed: what a mean over seeds hides, as of two that learnt and one that didn't."""
-    import pandas as pd
-
     parts = {"bits_per_base": found.steps, "time_bits_per_base": found.time}
     parts |= {f"auroc_{track}": reached for track, reached in found.tracks.items()}
     rows: list[dict[str, object]] = []

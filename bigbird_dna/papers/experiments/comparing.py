@@ -4,12 +4,13 @@ and by what was drawn. Intervals of 95 % are over test data and seeds; see `metr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.config import LONGER, PRETRAINED, STUDY_STARTS, STUDY_TASKS, StudyStart
@@ -215,9 +216,11 @@ def track_aurocs(
 
 
 # What models of one study may differ in; all other keys must agree.
-_FREE = ("model.initial", "training.train_fraction", "training.seed", "training.steps")
-_WATCHING = ("training.evaluate_every", "training.checkpoint_every")
-_COMPUTING = ("training.allow_slow_attention", "training.torch_compile")
+_FREE = (
+    *("model.initial", "training.train_fraction", "training.seed", "training.steps"),
+    *("training.evaluate_every", "training.checkpoint_every"),  # which decide no weights
+    *("training.allow_slow_attention", "training.torch_compile"),
+)
 
 
 class StudyRow(NamedTuple):
@@ -325,9 +328,8 @@ def read_model(model: ArmModel) -> FineTunedModel:
     curves = read_training_log(path / "training.jsonl")
     if "auroc" not in curves.evaluation:
         raise DataError(f"{path / 'training.jsonl'}: no AUROC on validation data in it")
-    settings = dict(_leaves(provenance["configuration"]))
-    for key in (*_FREE, *_WATCHING, *_COMPUTING):
-        settings.pop(f"{row.task}.{key}", None)
+    free = {f"{row.task}.{key}" for key in _FREE}
+    (leaves,) = pd.json_normalize(provenance["configuration"]).to_dict("records")
     started = provenance.get("pretrained_sha256")
     made = number(training, "train_fraction", where), whole_number(training, "seed", where), started is None
     if made != (row.share, model.seed, row.start != PRETRAINED):
@@ -339,7 +341,7 @@ def read_model(model: ArmModel) -> FineTunedModel:
         seconds=training_seconds(curves, path / "training.jsonl"),
         valid=curves.evaluation["auroc"],
         pretrained="" if started is None else str(started),
-        settings=settings,
+        settings={str(key): value for key, value in leaves.items() if key not in free},
     )
 
 
@@ -348,11 +350,3 @@ def _object(values: Mapping[str, Any], key: str, where: Path) -> Mapping[str, An
     if not isinstance(value, Mapping):
         raise DataError(f"{where}: {key!r} is not an object but {value!r:.60}")
     return value
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

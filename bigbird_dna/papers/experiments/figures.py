@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM
 from bigbird_dna.data.predictions import SPLIT
@@ -25,7 +26,6 @@ from bigbird_dna.reporting.result import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 from bigbird_dna.papers.experiments.comparing import FINE_TUNED, PROBED, StudyArm, mean_curve
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.baselines.kmers import KmerLogistic, fit_probe
@@ -33,8 +34,6 @@ from bigbird_dna.papers.experiments.figures import LOOKS
 from bigbird_dna.reporting.result import GREY, PALE, interval, panels, save_figure
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from bigbird_dna.papers.comparators.simple import FrozenEncoder
 
 # Axes: N windows, D hidden width.
@@ -165,8 +164,6 @@ class Probed(NamedTuple):
 def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -> pd.DataFrame:
     """Write `probes.tsv` and `probes.svg`; labels (N,) of the test windows. `gain` is the AUROC of a layer of
     the pretrained encoder minus that of the same layer of random weights."""
-    import pandas as pd
-
     random = {probe.layer: probe.scores for probe in probes if probe.weights == RANDOM}
     rows = []
     for weights, layer, penalty, scores in probes:

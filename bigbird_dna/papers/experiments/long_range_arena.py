@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+import pandas as pd
 from pydantic import Field
 
 from bigbird_dna.config import Config, LongRangeConfig
@@ -28,6 +29,7 @@ COLUMNS = (
 )
 # Published accuracy.
 LONG_RANGE = {"Transformer": 0.5787, "BigBird": 0.5759, "Combiner-Fixed": 0.5834}
+_SAME = {"test_sequences", "parameters", "steps", "data"}  # of the seeds of an arm
 LONG_RANGE_SOURCE = "published (Ren et al. 2021): mean of all five tasks, not comparable with one"
 
 
@@ -107,11 +109,9 @@ def table(paths: Sequence[Path]) -> list[dict[str, Any]]:
     arms = by_arm((((one.task, one.attention), one.seed) for one in found), paths)
     rows = []
     for seeds in arms.values():
-        same = {"test_sequences", "parameters", "steps", "data"}
-        check_comparable(
-            [(paths[number], found[number].model_dump(include=same)) for number in seeds.values()]
-        )
-        rows.append(_row([found[number] for number in seeds.values()]))
+        numbers = list(seeds.values())
+        check_comparable([(paths[number], found[number].model_dump(include=_SAME)) for number in numbers])
+        rows.append(_row([found[number] for number in numbers]))
     rows.sort(key=lambda row: (row["task"], -row["accuracy"], row["attention"]))
     empty = dict.fromkeys(COLUMNS)
     return rows + [
@@ -194,8 +194,6 @@ class ByteLm(Experiment):
     def compare(
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
-        import pandas as pd
-
         path = jobs[0].model / RESULT
         result = read_object(path)
         bits, simple, after = (number(result, key, path) for key in _BITS)

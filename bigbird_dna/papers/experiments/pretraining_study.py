@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_TASKS, Config, share_name
 from bigbird_dna.data.predictions import negative_set_of
@@ -33,10 +34,6 @@ from bigbird_dna.papers.experiments.comparing import (
 from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, require
 from bigbird_dna.papers.experiments.figures import share_figure, steps_figure
 from bigbird_dna.reporting.run_page import processor_seconds
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # The task of a benchmark file's own name.
 _PRETRAINING = "pretrain"
@@ -167,8 +164,6 @@ def _evaluate_chromatin(files: Sequence[Path], labels: Path, min_positives: int)
 
 def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> pd.DataFrame:
     """A row a task, share and start; `gain` is the AUROC of the pretrained models minus that of the row's."""
-    import pandas as pd
-
     rows = []
     for arm in arms:
         before = pretraining_seconds if arm.row.start == PRETRAINED else None

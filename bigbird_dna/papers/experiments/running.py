@@ -6,7 +6,6 @@ processors: what else the machine does counts little. On a GPU it is the clock's
 """
 
 import gc
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,15 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bigbird_dna.config import (
-    Config,
-    EncoderConfig,
-    LongRangeConfig,
-    PretrainingConfig,
-    complete,
-    parse_config,
-    stage_text,
-)
+from bigbird_dna.config import Config, EncoderConfig, LongRangeConfig, PretrainingConfig, complete
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, check_writable, write_json
 from bigbird_dna.disk.tables import read_object, whole_number
@@ -43,7 +34,7 @@ from bigbird_dna.papers.experiments.ablation_arms import steps_in_time
 from bigbird_dna.papers.experiments.ablation_files import FORMAT
 from bigbird_dna.papers.experiments.byte_lm_training import BytesTask
 from bigbird_dna.papers.experiments.comparing import pretraining_seconds
-from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan
+from bigbird_dna.papers.experiments.experiment import ArmJob, find_experiment, plan, with_keys
 from bigbird_dna.papers.experiments.long_range_training import SequenceTask
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.pretraining.sampling import HeldOut
@@ -88,7 +79,10 @@ def _task(job: ArmJob) -> Task[Any, Any]:
     arm, paths, config = job.arm, job.run.paths, job.config
     match arm.task:
         case "pretraining":
-            return PretrainingTask(_timed(job) if arm.costs else config, job.data, paths.tokenizer)
+            if arm.costs:  # as many steps as the time of the arm has
+                steps = steps_in_time(config, *arm.costs, seconds=arm.options.get("seconds"))
+                config = with_keys(config, "pretraining", {"pretraining.steps": steps}, arm.name)
+            return PretrainingTask(config, job.data, paths.tokenizer)
         case "promoters":
             read = (job.data, Reference(job.reference), paths.tokenizer, arm.initialization)
             return PromoterTask(config, *read, arm.options["negative_set"], False)
@@ -107,15 +101,6 @@ def _task(job: ArmJob) -> Task[Any, Any]:
         case "bytes":
             assert config.byte_lm is not None
             return BytesTask(config.byte_lm)
-
-
-def _timed(job: ArmJob) -> Config:
-    """The configuration with as many steps as the time of the arm has, by measured costs."""
-    config = job.config
-    steps = steps_in_time(config, *job.arm.costs, seconds=job.arm.options.get("seconds"))
-    values = json.loads(stage_text(config, "pretraining"))
-    values["pretraining"]["steps"] = steps
-    return parse_config(values)
 
 
 def _fit(job: ArmJob, output: Path, checkpoints: Path, device: str) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bigbird_dna.config import PRETRAINED
@@ -32,9 +33,6 @@ from bigbird_dna.papers.experiments.comparing import (
 from bigbird_dna.papers.experiments.figures import bits_figure, promoters_figure, tracks_figure
 from bigbird_dna.reporting.arrays import open_array
 from bigbird_dna.reporting.result import ResultTable, markdown, readable, write_result
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Published figures, for columns of their own.
 # Zaheer et al. (2020), Table 5: bits per base of GRCh37's held-out sequence, by the row that is alike here.
@@ -132,17 +130,10 @@ def _page(name: str, result: ResultTable) -> str:
 
 def _side_by_side(cells: pd.DataFrame, figure: str, sides: Sequence[str]) -> pd.DataFrame:
     """A figure of each predictor in a row, with a column for each value of `sides`; "" where it has none."""
-    import pandas as pd
-
     own = [column for column in _PREDICTOR if column in cells and column not in sides]
-    rows: dict[tuple[str, ...], dict[str, str]] = {}
-    columns: dict[str, None] = {}
-    for row in cells.to_dict("records"):
-        side = ", ".join(row[name] + (" bp" if name == "window" else "") for name in sides)
-        columns[side] = None
-        rows.setdefault(tuple(row[name] for name in own), {})[side] = row[figure]
-    filled = [[*row, *(figures.get(side, "") for side in columns)] for row, figures in rows.items()]
-    return pd.DataFrame(filled, columns=[*own, *columns])
+    first, second = (cells[name] + (" bp" if name == "window" else "") for name in sides)
+    table = cells.assign(side=first + ", " + second).set_index([*own, "side"])
+    return table[figure].unstack("side", fill_value="", sort=False).reset_index()
 
 
 # Axes: S seeds, R resamples, T tracks.
@@ -153,8 +144,6 @@ KNOWN, UNKNOWN, EVERY = "with a known motif", "without one", "all"
 def bits_table(files: Mapping[str, Path]) -> pd.DataFrame:
     """Table 5: bits per base of the split `test`, or of the first one, of the own model and of what it is
     compared with. Of others the model's row alone is taken; `DataError` where these are of another split."""
-    import pandas as pd
-
     (_, bits), *others = files.items()
     columns = [SPLIT, "predictor", "bits_per_base", "low", "high", "note"]
     table = of_split(read_bits(bits), "test")[columns]
@@ -176,8 +165,6 @@ def bits_table(files: Mapping[str, Path]) -> pd.DataFrame:
 
 def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
     """Table 6: AUROC and F1 on test windows, by window size and negative set."""
-    import pandas as pd
-
     groups: dict[tuple[int, str], list[ArmModel]] = {}
     for predictor in models:
         frame = read_predictions(predictor.predictions)
@@ -220,8 +207,6 @@ def chromatin_tables(
     """Table 7: median AUROC over the tracks of a group; all, and those that the comparator `motifs` covers or
     doesn't. Tracks with fewer than `min_positives` positive test bins don't count. Of the `counting` tracks
     of a part a row has the `number` that each of its seeds has an AUROC of."""
-    import pandas as pd
-
     predictors, known = [_with_window(model) for model in models], read_tracks(tracks)
     evaluated, arms = _evaluate(predictors, labels, known), _arms(predictors)
     areas = evaluated.areas
@@ -272,8 +257,6 @@ def _each_track(
     arms: Arms[PredictorRow], evaluated: _Tracks, tracks: Sequence[Track], has_motif: NDArray[np.bool_] | None
 ) -> pd.DataFrame:
     """AUROC of each track and arm, means over seeds, but for tracks of one class or that an arm lacks."""
-    import pandas as pd
-
     rows = []
     for arm, models in arms.items():
         numbers = list(models.values())

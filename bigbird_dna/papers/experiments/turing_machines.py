@@ -16,7 +16,7 @@ that are set:
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import count, islice, product
 from math import isqrt
 from typing import NamedTuple
 
@@ -212,19 +212,15 @@ class TapeDecoder:
         self.input_keys = np.stack([*(_key(place) for place in range(len(tape))), _ANYWHERE])
         self.input_values = _one_hot([*tape, machine.blank], symbols)
 
-    def start(self) -> Floats:
-        """The vector that node 1 gets: the starting state at cell 0, and no symbol."""
-        symbols = np.zeros(len(self.machine.symbols))
-        return np.concatenate([_one_hot([self.machine.states[0]], self.machine.states)[0], [0.0], symbols])
-
     def steps(self) -> Iterator[tuple[Step, TapeAttention]]:
         """Run node after node, without end: the steps that nodes stand for, and layer 3 up to there.
 
         When the machine has halted, each step is one that does nothing.
         """
-        vector, node, layer = self.start(), 0, TapeAttention([], [], [], [])
-        while True:
-            node += 1
+        machine, layer = self.machine, TapeAttention([], [], [], [])
+        # Node 1 gets the starting state at cell 0, and no symbol.
+        vector = np.eye(1, len(machine.states) + 1 + len(machine.symbols))[0]
+        for node in count(1):
             row, place = row_of(node)
             acts = place == row + 1
             read = self._read_input(vector, place == 1)
@@ -235,39 +231,41 @@ class TapeDecoder:
             seen = [other - 1 for other in neighbours(node)]
             keys, values = (np.stack([kept[one] for one in seen]) for kept in (layer.keys, layer.values))
             layer.attended.append(_attend(layer.queries[-1], keys, values))
-            vector = np.concatenate([vector[: len(self.machine.states) + 1], layer.attended[-1]])
+            vector = np.concatenate([vector[: len(machine.states) + 1], layer.attended[-1]])
             if acts:
                 yield self._step(read, vector), layer
 
+    def _parts(self, vector: Floats) -> tuple[Floats, float, Floats]:
+        """State, cell and symbol of a node's vector."""
+        states = len(self.machine.states)
+        return vector[:states], float(vector[states]), vector[states + 1 :]
+
     def _read_input(self, vector: Floats, first: bool) -> Floats:
         """Layer 1: the first node after a step (and node 1) takes the input's symbol at its cell."""
-        cell = vector[len(self.machine.states)]
-        found = _attend(_query(float(cell)), self.input_keys, self.input_values)
-        symbol = _relu(vector[len(self.machine.states) + 1 :] - first) + _relu(found + first - 1)
-        return np.concatenate([vector[: len(self.machine.states) + 1], symbol])
+        state, cell, symbol = self._parts(vector)
+        found = _attend(_query(cell), self.input_keys, self.input_values)
+        return np.concatenate([state, [cell], _relu(symbol - first) + _relu(found + first - 1)])
 
     def _act(self, vector: Floats, acts: bool) -> tuple[Floats, float, Floats]:
         """Layer 2: at a step's node the machine's table. Gives vector, cell before, and symbol after it."""
-        states = len(self.machine.states)
-        state, cell, symbol = vector[:states], float(vector[states]), vector[states + 1 :]
+        state, cell, symbol = self._parts(vector)
         fired = _relu(self.of_state @ state + self.of_symbol @ symbol + acts - 2)  # (S A,)
         state = _relu(state - acts) + fired @ self.to_state
         symbol = _relu(symbol - acts) + fired @ self.to_symbol
-        moved = cell + fired @ self.to_move
-        return np.concatenate([state, [moved], symbol]), cell, symbol
+        return np.concatenate([state, [cell + fired @ self.to_move], symbol]), cell, symbol
 
     def _step(self, before: Floats, after: Floats) -> Step:
         """What vectors before and after a step's node stand for."""
-        states, symbols = self.machine.states, self.machine.symbols
-        (state, cell, read), (new, place, wrote) = (
-            (
-                states[int(vector[: len(states)].argmax())],
-                round(float(vector[len(states)])),
-                symbols[int(vector[len(states) + 1 :].argmax())],
-            )
-            for vector in (before, after)
-        )
+        (state, cell, read), (new, place, wrote) = map(self._named, (before, after))
         return Step(state, cell, read, Action(new, wrote, place - cell))
+
+    def _named(self, vector: Floats) -> tuple[str, int, str]:
+        state, cell, symbol = self._parts(vector)
+        return (
+            self.machine.states[int(state.argmax())],
+            round(cell),
+            self.machine.symbols[int(symbol.argmax())],
+        )
 
 
 def run_on_decoder(machine: Machine, tape: Sequence[str], most_steps: int) -> TapeRun:

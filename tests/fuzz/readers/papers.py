@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 
 from bigbird_dna.papers.experiments.byte_lm_files import read_c4, read_cifar10, read_imagenet64, read_wiki40b
-from bigbird_dna.papers.experiments.long_range_arena import RESULT, table
+from bigbird_dna.papers.experiments.long_range_arena import table
 from bigbird_dna.papers.experiments.long_range_sequences import read_listops, read_pathfinder
 from bigbird_dna.papers.nlp.answers.documents import AnswerReader, LongAnswersSettings
 from bigbird_dna.papers.nlp.answers.public import read_public
@@ -48,7 +48,6 @@ TFRECORD = Container(_parts, lambda data, members: form.tfrecord(members))
 
 
 def _read_result(path: Path) -> None:
-    path.rename(path.with_name(RESULT))
     table([path])
 
 
