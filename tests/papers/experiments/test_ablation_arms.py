@@ -35,7 +35,7 @@ from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from tests.cli.command import invoke
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.papers.experiments.ablations import write_cost
+from tests.papers.experiments.test_ablation import write_cost
 
 # Those that are laid over others, or are of no genome's run.
 CONFIGURATIONS = [

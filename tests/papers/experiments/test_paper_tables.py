@@ -18,7 +18,7 @@ from bigbird_dna.metrics.resampling import gain, resampled_medians
 from bigbird_dna.papers.experiments.comparing import ArmModel
 from bigbird_dna.papers.experiments.tables import PredictorRow, table_report
 from tests.golden.messages import fails, message
-from tests.papers.experiments.studies import toy_labels, write, write_model, write_predictions
+from tests.papers.experiments.test_pretraining_study import toy_labels, write, write_model, write_predictions
 
 TRACKS = [Track(name, group) for name, group in zip("abcd", ["TF", "TF", "TF", "DHS"], strict=True)]
 
