@@ -14,11 +14,12 @@ how far apart the circles are tells the class, which a figure of its own confirm
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,36 +43,28 @@ PAD, FIRST, OFFSET = 0, 1, 2
 """Ids of padding and of the first token, and what is added to symbols."""
 
 
-class Sequences(NamedTuple):
-    """Symbols of all sequences, one after the other, and a class for each."""
+@dataclass(frozen=True)
+class Sequences:
+    """The symbols of each sequence, and its class."""
 
-    symbols: npt.NDArray[np.uint8]
-    ends: npt.NDArray[np.int64]  # (N,)
+    rows: Sequence[npt.NDArray[np.uint8]]
     targets: npt.NDArray[np.int64]  # (N,)
-
-    @classmethod
-    def joined(cls, rows: Sequence[bytes], targets: npt.NDArray[np.int64]) -> Self:
-        ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
-        return cls(np.frombuffer(b"".join(rows), np.uint8), ends, targets)
+    telling: npt.NDArray[
+        Any
+    ]  # (N,) what may tell the class without reading: first symbol, distance of circles
 
     def __len__(self) -> int:
-        return len(self.ends)
+        return len(self.rows)
 
     @property
     def longest(self) -> int:
-        return int(np.diff(self.ends, prepend=0).max())
+        return max(map(len, self.rows))
 
-    def row(self, number: int) -> npt.NDArray[np.uint8]:
-        return self.symbols[self.ends[number - 1] if number else 0 : self.ends[number]]
-
-    def firsts(self) -> npt.NDArray[np.uint8]:
-        found: npt.NDArray[np.uint8] = self.symbols[np.concatenate([[0], self.ends[:-1]])]
-        return found
-
-    def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
+    def batch(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """`ids` (B, L) with the first token in front, padded on the right, `lengths` and `targets` (B,)."""
-        ids, lengths = pad([np.append(FIRST, self.row(row).astype(np.int64) + OFFSET) for row in rows], PAD)
-        targets = torch.from_numpy(self.targets[np.asarray(rows, np.intp)])
+        rows = [np.append(FIRST, self.rows[number].astype(np.int64) + OFFSET) for number in numbers]
+        ids, lengths = pad(rows, PAD)
+        targets = torch.from_numpy(self.targets[np.asarray(numbers, np.intp)])
         return {"ids": ids, "lengths": lengths, "targets": targets}
 
 
@@ -178,7 +171,7 @@ def read_listops(path: Path) -> Sequences:
     """Read a table of expressions and their values, plain or gzip, also without closing brackets'
     parentheses; `DataError` names file, line and value."""
     numbers = {token: number for number, token in enumerate(TOKENS)}
-    found: list[bytes] = []
+    found: list[npt.NDArray[np.uint8]] = []
     targets: list[int] = []
     for line, text in read_lines(path):
         columns = text.split("\t")
@@ -195,18 +188,18 @@ def read_listops(path: Path) -> Sequences:
             raise DataError(f"{path}: line {line}: {error}") from None
         if value != int(columns[1]):
             raise DataError(f"{path}: line {line}: the value is {value}, and not {columns[1]}")
-        found.append(bytes(numbers[token] for token in tokens))
+        found.append(np.array([numbers[token] for token in tokens], np.uint8))
         targets.append(value)
     if not found:
         raise DataError(f"{path}: holds no expressions")
-    return Sequences.joined(found, np.array(targets, np.int64))
+    return Sequences(found, np.array(targets, np.int64), np.array([row[0] for row in found]))
 
 
 def root_baseline(train: Sequences, test: Sequences) -> float:
     """The share of test expressions whose value is the most frequent one of their first operator."""
-    first, values = train.firsts(), train.targets
+    first, values = train.telling, train.targets
     best = {one: np.bincount(values[first == one], minlength=DIGITS).argmax() for one in np.unique(first)}
-    told = np.array([best.get(one, 0) for one in test.firsts()])
+    told = np.array([best.get(one, 0) for one in test.telling])
     return float((told == test.targets).mean())
 
 
@@ -345,15 +338,9 @@ def write_pathfinder(directory: Path, config: PathfinderConfig, seed: int) -> No
             np.savez_compressed(stream, images=images, labels=labels, distances=distances)
 
 
-class Images(NamedTuple):
-    """Images as sequences of pixels, row after row, and what is known of them."""
-
-    pixels: Sequences
-    distances: npt.NDArray[np.float32]
-
-
-def read_pathfinder(path: Path) -> Images:
-    """Read what `write_pathfinder` wrote, or others in that form; `DataError` names the file."""
+def read_pathfinder(path: Path) -> Sequences:
+    """Read what `write_pathfinder` wrote, or others in that form, as pixels row after row; `DataError` names
+    the file."""
     wanted = {"images": (3, np.uint8), "labels": (1, np.uint8), "distances": (1, np.float32)}
     with reading(path, "not readable as .npz", Exception), open_npz(path) as arrays:
         headers = {name: arrays.header(name) for name in wanted if name in arrays.names}
@@ -377,19 +364,18 @@ def read_pathfinder(path: Path) -> Images:
         images, labels, distances = (arrays.read(name) for name in wanted)
     if labels.max() >= CLASSES or not np.isfinite(distances).all():
         raise DataError(f"{path}: labels are not 0 and 1, or a distance is not a number")
-    ends = np.arange(1, count + 1, dtype=np.int64) * side**2
-    return Images(Sequences(images.reshape(-1), ends, labels.astype(np.int64)), distances)
+    return Sequences(list(images.reshape(count, -1)), labels.astype(np.int64), distances)
 
 
-def distance_baseline(train: Images, test: Images) -> float:
+def distance_baseline(train: Sequences, test: Sequences) -> float:
     """The share of test images that the circles' distance tells, by the best limit of the training images."""
-    order = np.argsort(train.distances, kind="stable")
-    labels = train.pixels.targets[order]
+    order = np.argsort(train.telling, kind="stable")
+    labels = train.targets[order]
     below = np.concatenate([[0], np.cumsum(labels)])  # joined ones among the nearest
     right = below + (len(labels) - labels.sum()) - (np.arange(len(labels) + 1) - below)
     best = [int(right.argmax()), int(right.argmin())]
     near = right[best[0]] >= len(labels) - right[best[1]]
     place = best[0] if near else best[1]
-    values = np.concatenate([[-np.inf], np.sort(train.distances)])
-    told = (test.distances <= values[place]) == near
-    return float((told == test.pixels.targets).mean())
+    values = np.concatenate([[-np.inf], np.sort(train.telling)])
+    told = (test.telling <= values[place]) == near
+    return float((told == test.targets).mean())

@@ -1,7 +1,7 @@
 """Long-Range Arena: a classifier of long sequences with one of the attentions that are compared."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,30 +40,25 @@ EVALUATED_SEQUENCES = 2_000
 _TOKENS_AT_ONCE = 1 << 15
 
 
-class Data(NamedTuple):
-    """A task's sequences, its classes and symbols, and what is right without reading them."""
+class SequenceKind(NamedTuple):
+    """The files of a task, its classes and symbols, and what is right without reading."""
 
-    splits: Mapping[str, Sequences]
+    read: Callable[[Path], Sequences]
+    suffix: str
     classes: int
     symbols: int
-    baseline: float
+    baseline: Callable[[Sequences, Sequences], float]
     baseline_name: str
 
 
-def _listops(files: Mapping[str, Path]) -> Data:
-    splits = {split: read_listops(path) for split, path in files.items()}
-    found = root_baseline(splits["train"], splits["test"])
-    return Data(splits, DIGITS, len(TOKENS), found, "first operator alone")
-
-
-def _pathfinder(files: Mapping[str, Path]) -> Data:
-    images = {split: read_pathfinder(path) for split, path in files.items()}
-    found = distance_baseline(images["train"], images["test"])
-    pixels = {split: one.pixels for split, one in images.items()}
-    return Data(pixels, CLASSES, 256, found, "distance of the circles alone")
-
-
-_READERS = {"listops": (_listops, ".tsv.gz"), "pathfinder": (_pathfinder, ".npz")}
+_KINDS: Mapping[str, SequenceKind] = {
+    "listops": SequenceKind(
+        read_listops, ".tsv.gz", DIGITS, len(TOKENS), root_baseline, "first operator alone"
+    ),
+    "pathfinder": SequenceKind(
+        read_pathfinder, ".npz", CLASSES, 256, distance_baseline, "distance of the circles alone"
+    ),
+}
 
 
 class ClassObjective(Objective):
@@ -138,41 +133,41 @@ class SequenceTask(Task[Classifier, Accuracy]):
 
     @property
     def files(self) -> dict[str, Path]:
-        return {split: self.directory / f"{split}{_READERS[self.task][1]}" for split in SPLITS}
+        return {split: self.directory / f"{split}{_KINDS[self.task].suffix}" for split in SPLITS}
 
     @cached_property
-    def data(self) -> Data:
-        return _READERS[self.task][0](self.files)
+    def data(self) -> dict[str, Sequences]:
+        return {split: _KINDS[self.task].read(path) for split, path in self.files.items()}
 
     @cached_property
     def longest(self) -> int:
-        return max(one.longest for one in self.data.splits.values()) + 1
+        return max(one.longest for one in self.data.values()) + 1
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        return self.section.encoder_of(self.attention, self.data.symbols + OFFSET, self.longest)
+        return self.section.encoder_of(self.attention, _KINDS[self.task].symbols + OFFSET, self.longest)
 
     @cached_property
     def checksums(self) -> dict[str, str]:
         return {split: checksum(path) for split, path in self.files.items()}
 
     def identity(self) -> dict[str, Any]:
-        of = {"task": self.task, "pooling": self.section.pooling, "classes": self.data.classes}
+        of = {"task": self.task, "pooling": self.section.pooling, "classes": _KINDS[self.task].classes}
         return {**of, "data": self.checksums}
 
     def build(self) -> Classifier:
-        return Classifier(self.encoder, self.data.classes, self.section.pooling)
+        return Classifier(self.encoder, _KINDS[self.task].classes, self.section.pooling)
 
     def objective(self, network: Classifier, world: World) -> ClassObjective:
-        return ClassObjective(self.data.splits["train"], self.data.splits["valid"], self.config)
+        return ClassObjective(self.data["train"], self.data["valid"], self.config)
 
     def describe(self, network: Classifier) -> str:
         parameters = sum(parameter.numel() for parameter in network.parameters())
-        count = len(self.data.splits["train"])
+        count = len(self.data["train"])
         return f"{self.task} with {self.attention}, {count:,} sequences, {parameters:,} parameters"
 
     def measure(self, trained: TrainingResult[Classifier]) -> Accuracy:
-        test, network, world = self.data.splits["test"], trained.network, trained.world
+        test, network, world = self.data["test"], trained.network, trained.world
 
         def likeliest(rows: Any) -> Any:
             found = [np.zeros(0, np.int64)]
@@ -188,15 +183,15 @@ class SequenceTask(Task[Classifier, Accuracy]):
     def write(
         self, directory: Path, trained: TrainingResult[Classifier], measured: Accuracy
     ) -> dict[str, Any]:
-        (right, count), data = measured, self.data
+        (right, count), data, kind = measured, self.data, _KINDS[self.task]
         accuracy, (low, high) = right / count, wilson_interval(right, count)
-        frequent = np.bincount(data.splits["train"].targets).argmax()
+        frequent = np.bincount(data["train"].targets).argmax()
         result = {
             **{"task": self.task, "attention": self.attention, "seed": self.seed, "accuracy": accuracy},
             **{"accuracy_low": low, "accuracy_high": high, "test_sequences": count},
-            "baseline": data.baseline,
-            "baseline_name": data.baseline_name,
-            "most_frequent": float((data.splits["test"].targets == frequent).mean()),
+            "baseline": kind.baseline(data["train"], data["test"]),
+            "baseline_name": kind.baseline_name,
+            "most_frequent": float((data["test"].targets == frequent).mean()),
             **{"longest": self.longest, "parameters": trained.parameters, "steps": trained.progress.step},
             "data": self.checksums,
         }

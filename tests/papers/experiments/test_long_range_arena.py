@@ -5,6 +5,7 @@ import json
 import math
 import random
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     for split in ("train", "valid", "test"):
         found = read_listops(tmp_path / f"{split}.tsv.gz")
         expected = [(text, told) for one, text, told in generate(SMALL, seed=1) if one == split]
-        texts = [" ".join(TOKENS[token] for token in found.row(number)) for number in range(len(found))]
+        texts = [" ".join(TOKENS[token] for token in row) for row in found.rows]
         assert texts == [text for text, _ in expected]
         assert found.targets.tolist() == [told for _, told in expected]
 
@@ -157,7 +158,7 @@ def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_published_files_have_parentheses_and_their_first_operators_tell(tmp_path: Path) -> None:
     path = tmp_path / "basic_train.tsv"
     path.write_text("Source\tTarget\n( ( ( [MAX 1 ) ( ( ( [SM 9 ) 2 ) ] ) ) ] )\t1\n")
-    assert [TOKENS[token] for token in read_listops(path).row(0)] == ["[MAX", "1", "[SM", "9", "2", "]", "]"]
+    assert [TOKENS[token] for token in read_listops(path).rows[0]] == ["[MAX", "1", "[SM", "9", "2", "]", "]"]
     path.write_text("Source\tTarget\n[MAX 9 2 ]\t9\n[MAX 9 3 ]\t9\n[MIN 0 2 ]\t0\n[MAX 1 2 ]\t2\n")
     assert root_baseline(*[read_listops(path)] * 2) == 0.75
 
@@ -215,14 +216,14 @@ def test_drawings_are_functions_of_seed_split_and_number() -> None:
 def test_neither_distance_nor_what_is_drawn_tells_the_class(tmp_path: Path) -> None:
     write_pathfinder(tmp_path, PICTURES, seed=1)
     train, test = (read_pathfinder(tmp_path / f"{split}.npz") for split in ("train", "test"))
-    assert len(train.pixels) == 400 and train.pixels.longest == 400
-    assert 0.42 < train.pixels.targets.mean() < 0.58
-    brightness = np.array([train.pixels.row(number).mean() for number in range(400)])
-    for values in (train.distances, brightness):
-        assert abs(auroc(train.pixels.targets, values).value - 0.5) < 0.08
+    assert len(train) == train.longest == 400
+    assert 0.42 < train.targets.mean() < 0.58
+    brightness = np.array([row.mean() for row in train.rows])
+    for values in (train.telling, brightness):
+        assert abs(auroc(train.targets, values).value - 0.5) < 0.08
     assert abs(distance_baseline(train, test) - 0.5) < 0.09
     for sign in (1, -1):  # a distance that tells would be noticed
-        telling = train._replace(distances=(sign * train.pixels.targets + 5).astype(np.float32))
+        telling = replace(train, telling=(sign * train.targets + 5).astype(np.float32))
         assert distance_baseline(telling, telling) == 1.0
 
 
@@ -429,12 +430,13 @@ def test_results_of_other_data_are_not_averaged(tmp_path: Path) -> None:
 
 
 def test_batches() -> None:
-    found = Sequences.joined([b"\x05\x00", b"\x07"], np.array([1, 0]))
+    rows = [np.array(row, np.uint8) for row in ([5, 0], [7])]
+    found = Sequences(rows, np.array([1, 0]), np.zeros(2))
     batch = found.batch([1, 0])
     expected = [[FIRST, 7 + OFFSET, PAD], [FIRST, 5 + OFFSET, OFFSET]]
     assert batch["ids"].tolist() == expected
     assert batch["lengths"].tolist() == [2, 3] and batch["targets"].tolist() == [0, 1]
-    assert (found.longest, found.firsts().tolist()) == (2, [5, 7])
+    assert found.longest == 2
 
 
 @pytest.mark.parametrize(("right", "count"), [(0, 5), (3, 10), (700, 1000), (9, 9)])
