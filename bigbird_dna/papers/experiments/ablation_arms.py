@@ -9,7 +9,7 @@ from bigbird_dna.config import SIMULATED, Config, TrainingConfig, complete
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.papers.experiments.ablation import AblationTracks, ablation_report
-from bigbird_dna.papers.experiments.ablation_files import Cost, ModelFiles
+from bigbird_dna.papers.experiments.ablation_files import Cost
 from bigbird_dna.papers.experiments.experiment import Arm, ArmJob, Experiment, with_keys
 from bigbird_dna.simulate.truth import TRACKS
 
@@ -42,25 +42,27 @@ class Ablation(Experiment):
         ablation = run.ablation
         arms = []
         for mechanism in (one.name for one in ablation.mechanisms):
-            for part in ("steps", "time", *map(str, ablation.lengths)):
-                # The reference's training of the same steps is that of the same time too.
-                if self._arm(run, mechanism, part) == f"{mechanism}-{part}":
-                    timed = part == "time"
-                    arms.append(
-                        Arm(
-                            f"{mechanism}-{part}",
-                            "pretraining",
-                            ablation.seeds,
-                            pretraining_keys(run, mechanism, part),
-                            options={
-                                "mechanism": mechanism,
-                                **({"seconds": ablation.time_budget_s} if timed else {}),
-                            },
-                            predictions="npz",
-                            measured=(ablation.tokens, *ablation.lengths) if part == "steps" else (),
-                            costs=self._costs(run, mechanism) if timed else (),
-                        )
+            # The reference's training of the same steps is that of the same time too.
+            one = mechanism == ablation.reference and ablation.time_budget_s is None
+            trainings = ["steps", *([] if one else ["time"]), *map(str, ablation.lengths)]
+            for part in trainings:
+                timed = part == "time"
+                arms.append(
+                    Arm(
+                        f"{mechanism}-{part}",
+                        "pretraining",
+                        ablation.seeds,
+                        pretraining_keys(run, mechanism, part),
+                        options={
+                            "mechanism": mechanism,
+                            **({"seconds": ablation.time_budget_s} if timed else {}),
+                        },
+                        predictions="npz",
+                        measured=(ablation.tokens, *ablation.lengths) if part == "steps" else (),
+                        costs=self._costs(run, mechanism) if timed else (),
+                        row=(part, "time") if one and part == "steps" else (part,),
                     )
+                )
             if ablation.long_range_tracks and run.has_chromatin:
                 arms.append(
                     Arm(
@@ -70,14 +72,10 @@ class Ablation(Experiment):
                         distance_keys(run, mechanism),
                         options={"mechanism": mechanism, "tracks": ablation.long_range_tracks},
                         predictions="npy",
+                        row=("distance",),
                     )
                 )
         return arms
-
-    def _arm(self, run: Config, mechanism: str, part: str) -> str:
-        ablation = run.ablation
-        same = part == "time" and mechanism == ablation.reference and ablation.time_budget_s is None
-        return f"{mechanism}-{'steps' if same else part}"
 
     def _costs(self, run: Config, mechanism: str) -> list[Path]:
         """A mechanism's measurement, and the reference's if it says the time."""
@@ -95,25 +93,22 @@ class Ablation(Experiment):
         self, run: Config, jobs: Sequence[ArmJob], output: Path, *, benchmarks: Path | None, device: str
     ) -> list[str]:
         ablation = run.ablation
-        names = [one.name for one in ablation.mechanisms]
-
-        def files(part: str) -> ModelFiles:
-            arms = {self._arm(run, name, part): name for name in names}
-            own = {(arms[job.arm.name], job.seed): job.predictions for job in jobs if job.arm.name in arms}
-            return {(name, seed): own[name, seed] for name in names for seed in ablation.seeds}
-
+        files: dict[str, dict[tuple[str, int], Path]] = {}
+        for job in jobs:
+            for part in job.arm.row:
+                files.setdefault(part, {})[job.arm.options["mechanism"], job.seed] = job.predictions
         tracks = None
         if of_bins := self.inputs(run):
             labels, bins, known = of_bins
             least = run.chromatin.min_positives_report
             wanted = ablation.long_range_tracks
-            tracks = AblationTracks(files("distance"), labels, bins, known, wanted, least)
+            tracks = AblationTracks(files["distance"], labels, bins, known, wanted, least)
         table = ablation_report(
             ablation,
             output,
-            lengths={ablation.tokens: files("steps"), **{one: files(str(one)) for one in ablation.lengths}},
-            time=files("time"),
-            costs={name: self._costs(run, name)[0] for name in names},
+            lengths={ablation.tokens: files["steps"], **{one: files[str(one)] for one in ablation.lengths}},
+            time=files["time"],
+            costs={name: self._costs(run, name)[0] for name in (one.name for one in ablation.mechanisms)},
             tracks=tracks,
         )
         return [f"ablation: {len(table):,} mechanisms"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
+from bigbird_dna.papers.comparators.simple import LEARNT_FROM, FrozenEncoder
 from bigbird_dna.papers.experiments.experiment import (
     INDEX_ENDINGS,
     Arm,
@@ -32,9 +33,6 @@ from bigbird_dna.papers.experiments.experiment import (
 )
 from bigbird_dna.papers.experiments.figures import LOOKS
 from bigbird_dna.reporting.result import GREY, PALE, interval, panels, save_figure
-
-if TYPE_CHECKING:
-    from bigbird_dna.papers.comparators.simple import FrozenEncoder
 
 # Axes: N windows, D hidden width.
 
@@ -91,8 +89,6 @@ def probe_promoters(
     """Probe every layer of a model's encoder and of fresh weights: a logistic regression on the mean over a
     window's tokens. It learns from at most 8,000 training windows and chooses its penalty on validation
     windows. Vectors are in temporary files, one layer in memory at a time."""
-    from bigbird_dna.papers.comparators.simple import FrozenEncoder
-
     config, windows = with_keys(run, "promoters", {}, LayerProbes.name), run.paths.windows
     settings = config.promoters
     if origin := read_origin(windows):
@@ -114,8 +110,6 @@ def probe_promoters(
 
 
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
-    from bigbird_dna.papers.comparators.simple import LEARNT_FROM
-
     data, training = read_windows(windows, negative_set), config.promoters.training
     split = data.rows["split"].to_numpy()
     learnt = training_windows(data, training.train_fraction, training.seed)
