@@ -21,7 +21,7 @@ from bigbird_dna.papers.comparators.fitting import PromoterData, TrackData, fit_
 from bigbird_dna.papers.comparators.simple import EncoderProbe
 from tests.cli.command import Run, invoke
 from tests.golden.messages import fails
-from tests.papers.comparators.planted import write_language_model
+from tests.papers.comparators.test_known_differences import write_language_model
 from tests.toys import MOTIFS, write_motif_genome
 
 QUICK: dict[str, Any] = {"steps": 4, "step_windows": 8}

@@ -41,7 +41,7 @@ from bigbird_dna.papers.comparators.motifs import (
 from tests.calibration.sources import mixture
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.papers.comparators.planted import planted_motif
+from tests.papers.comparators.test_known_differences import planted_motif
 from tests.toys import random_dna
 
 FILE = """\

@@ -146,14 +146,11 @@ def test_ablations_that_cannot_be(values: dict[str, Any], named: str) -> None:
     with fails(ConfigError, named) as caught:
         Ablation().check(parse_config({**NEEDED, **values}))
     assert "\n" not in str(caught.value)
-    Ablation().check(parse_config(NEEDED))
-
-
-def test_regions_held_out_for_chromatin_are_enough() -> None:
+    # Regions that are held out for chromatin are enough.
     regions = {"valid_regions": ["demo5:1-1,000"], "test_regions": ["demo6:1-1,000"]}
-    chromatin = {"data": {"tracks": "simulated", **regions}}
-    held = {"genome": {"valid": [], "test": []}, "chromatin": chromatin}
-    Ablation().check(parse_config({**held, "ablation": {"mechanisms": ["bigbird"]}}))
+    held = {"genome": {"valid": [], "test": []}, "chromatin": {"data": {"tracks": "simulated", **regions}}}
+    for right in (NEEDED, {**NEEDED, **held}):
+        Ablation().check(parse_config(right))
 
 
 SETTINGS = {"sequence_tokens": 96, "batch_size": 4}
@@ -228,6 +225,9 @@ def test_longer_inputs_come_after_as_many_tokens_as_the_short_training_has() -> 
         made = [training.batch_size * training.sequence_tokens] * training.steps
         assert sum(made[: tokens.count(100)]) == 60 * 400
         assert tokens[tokens.count(100) :] == [int(part)] * 7 if part != "steps" else True
+    # Of as many micro-batches as the run has a step has no more than inputs.
+    made = [ablation.training(part, accumulate=4)["grad_accumulation"] for part in ("steps", "200", "1000")]
+    assert made == [4, 2, 1]
 
 
 @pytest.mark.parametrize("length", [700, 1000, 1500])
@@ -238,12 +238,6 @@ def test_short_inputs_are_counted_as_steps_have_them(length: int) -> None:
     (shorter,) = training["length_curriculum"]
     step = training["batch_size"] * (length // 512) * 512
     assert abs(shorter["steps"] * step - 300 * 8192) <= step / 2
-
-
-def test_a_step_has_no_more_micro_batches_than_inputs() -> None:
-    ablation = AblationConfig(tokens=512, batch_tokens=8192, lengths=(2048, 8192))
-    made = [ablation.training(part, accumulate=4)["grad_accumulation"] for part in ("steps", "2048", "8192")]
-    assert made == [4, 4, 1]
 
 
 def test_an_ablation_is_read_back_as_it_was_written(tmp_path: Path) -> None:

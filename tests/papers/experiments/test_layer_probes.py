@@ -14,7 +14,7 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import layer_means
 from bigbird_dna.papers.experiments.layer_probes import probe_promoters
 from tests.cli.command import Run
-from tests.papers.comparators.planted import write_language_model
+from tests.papers.comparators.test_known_differences import write_language_model
 
 CPU = torch.device("cpu")
 

@@ -1,7 +1,7 @@
 """How far layers reach, the command that shows it, and the farthest vector."""
 
 from functools import partial
-from itertools import accumulate, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -135,15 +135,6 @@ def test_reach_is_what_gradients_find() -> None:
     for token in range(0, 64, 9):
         (slope,) = torch.autograd.grad(y[0, 0, token].sum(), x, retain_graph=True)
         assert (slope[0, 0].abs().sum(-1).numpy() > 0).tolist() == two.graph[token].tolist()
-
-
-def test_reach_is_the_product_of_graphs() -> None:
-    rng = np.random.default_rng(1)
-    graphs = [(rng.random((20, 20)) < 0.08) | np.eye(20, dtype=bool) for _ in range(6)]
-    products = accumulate(graphs, lambda known, graph: graph.astype(int) @ known > 0)
-    for one, expected in zip(reached(graphs.__getitem__, 6), products, strict=False):
-        assert (one.graph == expected).all()
-        assert one.share == expected.mean()
 
 
 ENCODER = "encoder: {vocabulary: 8, layers: 3, hidden: 8, heads: 2, max_length: 160, block_size: 16"
