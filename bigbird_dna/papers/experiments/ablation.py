@@ -94,7 +94,7 @@ def ablation_report(
         notes,
         _read_costs(section, costs),
     )
-    table = ablation_table(found)
+    table = pd.DataFrame([_row(found, name) for name in found.names])
     further = {"seeds": (SEEDS, seed_table(found))} if table["seeds"].max() > 1 else {}
     further |= {"lengths": (LENGTHS, length_table(found))} if len(lengths) > 1 else {}
     bits = [path for files in (*lengths.values(), time) for path in files.values()]
@@ -160,11 +160,6 @@ def _shown(value: float) -> str:
 _NOTHING = ModelComparison(UNDEFINED, UNDEFINED, {})
 
 
-def ablation_table(found: AblationResult) -> pd.DataFrame:
-    """A row a mechanism; `difference` is its bits per base minus the reference's, below 0 in its favor."""
-    return pd.DataFrame([_row(found, name) for name in found.names])
-
-
 def length_table(found: AblationResult) -> pd.DataFrame:
     """A row a mechanism and length of input, the short ones of the same steps among them."""
     rows = []
@@ -198,6 +193,7 @@ def seed_table(found: AblationResult) -> pd.DataFrame:
 
 
 def _row(found: AblationResult, name: str) -> dict[str, object]:
+    """Of a mechanism; `difference` is its bits per base minus the reference's, below 0 in its favor."""
     steps, time = found.steps[name], found.time[name]
     alike = _alike(found, name)
     row: dict[str, object] = {

@@ -147,29 +147,24 @@ def simple_bits(train: ByteStream, test: ByteStream) -> tuple[float, float]:
     return totals[0] / count, totals[1] / count
 
 
-def causal_encoder(config: EncoderConfig) -> Encoder:
-    """An encoder whose hidden states depend on no later token, bit for bit; `ConfigError` where the attention
-    has no causal form, or a key lets tokens look ahead."""
-    for key, without in (("convolution", 0), ("num_global_tokens", 0), ("compatibility", "none")):
-        if getattr(config, key) != without:
-            raise ConfigError(f"encoder.{key} {getattr(config, key)} lets tokens see later ones")
-    causal = config.model_copy(update={"causal": True})  # which validates nothing
-    if not goes_by_pattern(causal) and not find_mechanism(causal.attention).causal:
-        raise ConfigError(
-            f"encoder.attention: {causal.attention} has no causal form: what a token sees depends on later "
-            "ones"
-        )
-    return Encoder(causal)
-
-
 class CausalNetwork(nn.Module):
     """A causal encoder, and logits over all symbols at each place; the last id stands in front of the first
-    symbol."""
+    symbol. Hidden states depend on no later token, bit for bit; `ConfigError` where the attention has no
+    causal form, or a key lets tokens look ahead."""
 
     def __init__(self, config: EncoderConfig, symbols: int) -> None:
         super().__init__()
-        self.first = symbols
-        self.encoder = causal_encoder(config.model_copy(update={"vocabulary": symbols + 1}))
+        for key, without in (("convolution", 0), ("num_global_tokens", 0), ("compatibility", "none")):
+            if getattr(config, key) != without:
+                raise ConfigError(f"encoder.{key} {getattr(config, key)} lets tokens see later ones")
+        # Which validates nothing.
+        causal = config.model_copy(update={"vocabulary": symbols + 1, "causal": True})
+        if not goes_by_pattern(causal) and not find_mechanism(causal.attention).causal:
+            raise ConfigError(
+                f"encoder.attention: {causal.attention} has no causal form: what a token sees depends on "
+                "later ones"
+            )
+        self.first, self.encoder = symbols, Encoder(causal)
         self.output = nn.Linear(config.hidden, symbols)
         initialize(self.output, config.hidden)
 

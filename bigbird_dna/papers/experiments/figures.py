@@ -127,6 +127,7 @@ def bits_figure(table: pd.DataFrame, path: Path) -> None:
 
 def promoters_figure(table: pd.DataFrame, path: Path) -> None:
     """Table 6: AUROC of each predictor, a panel a window size and negative set."""
+    known: Mapping[str, str] = {PRETRAINED: BLUE, RANDOM: VERMILLION}
     groups = list(table.groupby(["window", "negative_set"], sort=False))
     columns = min(_COLUMNS, len(groups))
     rows, most = -(-len(groups) // columns), max(len(group) for _, group in groups)
@@ -135,7 +136,8 @@ def promoters_figure(table: pd.DataFrame, path: Path) -> None:
             axis.set_visible(False)
         for axis, ((window, negative_set), group) in zip(axes, groups, strict=False):
             figures = group[["auroc", "auroc_low", "auroc_high"]]
-            _intervals(axis, [_label(row) for row in group.to_dict("records")], figures, _colours(group))
+            colours = [known.get(weights, GREEN) for weights in group["weights"]]
+            _intervals(axis, [_label(row) for row in group.to_dict("records")], figures, colours)
             axis.set(xlabel="AUROC, test", title=f"{negative_set}, {window:,} bp".replace("_", " "))
         save_figure(figure, path)
 
@@ -203,11 +205,6 @@ def _label(row: Mapping[Any, object]) -> str:
         words.append(str(row["weights"]))
         words += [PROBED] if row["training"] == PROBED else []
     return ", ".join(words)
-
-
-def _colours(rows: pd.DataFrame) -> list[str]:
-    known: dict[str, str] = {PRETRAINED: BLUE, RANDOM: VERMILLION}
-    return [known.get(str(weights), GREEN) for weights in rows["weights"]]
 
 
 def _intervals(axis: Axes, names: Sequence[str], figures: pd.DataFrame, colours: Sequence[str]) -> None:
