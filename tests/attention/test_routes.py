@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import (
     PATTERN_ATTENTIONS,
@@ -105,37 +104,6 @@ def test_each_implementation_equals_the_oracle(problem: Problem) -> None:
     assert_same(value_and_gradients(gathered, made), results(dense_attention, made, *whole), 1e-10)
 
 
-VARIANTS: dict[str, Any] = {
-    **{"itc": {}, "etc": {"num_global_tokens": 70}},
-    **{variant: {variant: True} for variant in ("causal", "huggingface")},
-}
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("lengths", [None, [1024] * 3, [1024, 705, 1000]])
-def test_batches_of_a_models_size(
-    variant: str, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Several sequences of 16 blocks of 64 tokens: chunks of some heads, of one and of all sequences."""
-    pattern = Pattern(64, 2, 3, 3, **VARIANTS[variant])
-    made = inputs(3, 12, 1024, 64, dtype=torch.float32)
-    expected = by_route("dense", made, pattern, lengths=lengths)
-    for chunk in (1 << 14, 1 << 18, 1 << 22):
-        monkeypatch.setattr(chunked, "CHUNK_ELEMENTS", chunk)
-        assert_same(by_route("blocked", made, pattern, lengths=lengths), expected, 1e-5)
-
-
-def test_strided_inputs_as_an_encoder_gives_them() -> None:
-    """(B, L, H, K) transposed, and slices of one fused projection."""
-    fused = torch.randn(2, 40, 3, 2, 4, dtype=torch.float64, requires_grad=True)
-    q, k, v = (x.transpose(1, 2) for x in fused.unbind(2))
-    found = []
-    for route in ("blocked", "dense"):
-        out = bigbird_attention(q, k, v, GENOMICS_SMALL, lengths=[37, 40], route=route)
-        found.append((out, *torch.autograd.grad(out.square().sum(), fused, retain_graph=True)))
-    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("lengths", [None, [20, 7]])
 def test_a_pattern_that_covers_everything_is_full_attention(lengths: list[int] | None) -> None:
     q, k, v, _ = inputs(2, 3, 20, 4)
@@ -149,22 +117,6 @@ def test_a_pattern_that_covers_everything_is_full_attention(lengths: list[int] |
         alone = scaled_dot_product_attention(*(x[row, :, :length] for x in (q, k, v)))
         torch.testing.assert_close(expected[row, :, :length], alone, rtol=0, atol=1e-12)
         assert (expected[row, :, length:] == 0).all()
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_gradient_checkpointing_changes_nothing(dropout: float) -> None:
-    q, k, v, upper = inputs(2, 2, 100, 4)
-
-    def call(*x: Tensor) -> Tensor:
-        scaled = (2 * part for part in x)
-        return bigbird_attention(*scaled, GENOMICS_SMALL, lengths=[100, 60], dropout=dropout)
-
-    results = []
-    for wrapped in (call, lambda *x: checkpoint(call, *x, use_reentrant=False)):
-        torch.manual_seed(3)
-        results.append(value_and_gradients(wrapped, (q, k, v, upper)))
-    for plain, recomputed in zip(*results, strict=True):
-        assert torch.equal(plain, recomputed)
 
 
 @pytest.mark.parametrize("tokens", [30, 60, 200])

@@ -251,6 +251,8 @@ def test_what_compiled_layers_leave_to_the_others(monkeypatch: pytest.MonkeyPatc
             assert not packed.take(x[:1], None)
     for changes in (
         {"activation": "relu"},
+        {"attention": "combiner_fixed"},
+        {"reversible": True},
         {"num_global_tokens": 2},
         {"relative_max_distance": 3},
         {"hidden": 24, "heads": 3},
@@ -340,9 +342,16 @@ def test_unpadded_rows_on_the_blocked_route_are_one_graph(
         torch.testing.assert_close(mine, expected, atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize("route", ["auto", "blocked"])
-def test_padded_rows_of_any_lengths_are_compiled_but_a_few_times(route: str) -> None:
-    encoder = _encoder(attention_backend=route).eval()
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"attention_backend": route} for route in ("auto", "blocked")),
+        pytest.param({"attention": "combiner_axial_vertical"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_padded_rows_of_any_lengths_are_compiled_but_a_few_times(changes: dict[str, str]) -> None:
+    encoder = _encoder(**changes).eval()
     counter = CompileCounterWithBackend("eager")
     compiled = torch.compile(encoder, backend=counter, dynamic=True)
     seen = []
