@@ -8,20 +8,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.base_positions import BaseOffsets, BasePositions
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import build_network, load_promoter_model, make_model, save
 from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_rows
 from bigbird_dna.model.settings import PromoterSettings
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 UPSTREAM, DOWNSTREAM, WIDTH = 70, 30, 16
 WINDOW = UPSTREAM + DOWNSTREAM
 TOKENIZER = small_tokenizer()
-CONFIG = EncoderConfig(
-    vocabulary=TOKENIZER.vocabulary, layers=2, hidden=WIDTH, heads=2, max_length=128, block_size=8
-)
+CONFIG = small_encoder(TOKENIZER.vocabulary, layers=2)
 SETTINGS = PromoterSettings(
     upstream=UPSTREAM, downstream=DOWNSTREAM, pooling="mean", jitter=6, views=3, base_positions=True
 )

@@ -10,18 +10,16 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 from bigbird_dna.attention.call import token_owners
-from bigbird_dna.config import EncoderConfig, known_mechanisms, parse_config
+from bigbird_dna.config import known_mechanisms, parse_config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.kernels import INNER_ELEMENTS
 from tests.attention.reference_implementations import quick
 from tests.golden.messages import fails
-from tests.toys import uneven_loss
+from tests.toys import small_encoder, uneven_loss
 
-SMALL = EncoderConfig(
-    vocabulary=40, layers=2, hidden=16, heads=2, max_length=96, block_size=4, random_blocks=1, dropout=0.0
-)
+SMALL = small_encoder(layers=2, max_length=96, block_size=4, random_blocks=1, dropout=0.0)
 
 
 def rows(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -246,9 +244,12 @@ def test_bfloat16_stays_near_float32(weights: str, position: str) -> None:
     assert (narrow - exact).norm() < 2e-2 * exact.norm()
 
 
-def test_too_many_tokens_are_refused() -> None:
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_too_many_tokens_are_refused(position: str) -> None:
     with fails(ValueError):
-        Encoder(SMALL)(torch.zeros(1, 97, dtype=torch.long))
+        Encoder(SMALL.model_copy(update={"position_encoding": position}))(
+            torch.zeros(1, 97, dtype=torch.long)
+        )
 
 
 def test_pretraining_head_runs_on_masked_positions_only() -> None:
@@ -267,10 +268,8 @@ def test_pretraining_head_runs_on_masked_positions_only() -> None:
 def etc(**changes: object) -> Encoder:
     """With ETC's extra global tokens or relative positions, and one layer of a window otherwise."""
     torch.manual_seed(0)
-    sizes = {"vocabulary": 20, "layers": 1, "hidden": 16, "heads": 2, "max_length": 200, "block_size": 8}
-    return (
-        Encoder(EncoderConfig(**sizes | {"global_blocks": 0, "random_blocks": 0} | changes)).double().eval()
-    )
+    sizes = {"max_length": 200, "global_blocks": 0, "random_blocks": 0}
+    return Encoder(small_encoder(20, **sizes | changes)).double().eval()
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,10 @@ from bigbird_dna.model.kernels import Dropout
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from tests.golden.messages import fails
 from tests.model.test_encoder import SMALL
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 CPU = torch.device("cpu")
-CONFIG = EncoderConfig(
-    vocabulary=40, layers=2, hidden=32, heads=2, max_length=160, block_size=8, position_encoding="rotary"
-)
+CONFIG = small_encoder(layers=2, hidden=32, max_length=160, position_encoding="rotary")
 
 
 @pytest.fixture
@@ -184,7 +182,7 @@ def test_on_another_device_routes_are_said_once(
 # Layers as compiled by torch, exported, and as the compiled kernel runs them in inference
 
 
-SHAPE = EncoderConfig(vocabulary=40, layers=2, hidden=48, heads=3, max_length=700, block_size=16)
+SHAPE = small_encoder(layers=2, hidden=48, heads=3, max_length=700, block_size=16)
 
 needs_kernel = pytest.mark.skipif(
     native.pointwise(torch.zeros(1)) is None, reason="the kernel can't be had here"

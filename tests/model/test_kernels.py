@@ -21,7 +21,7 @@ from bigbird_dna.model.model import layer_means
 from tests.attention.reference_implementations import SMALL as SIZES
 from tests.attention.reference_implementations import quick
 from tests.golden.messages import fails
-from tests.toys import uneven_loss
+from tests.toys import small_encoder, uneven_loss
 
 NAMES = ["bigbird", "full", *sorted(known_mechanisms())]
 IDS, LENGTHS = (
@@ -34,8 +34,7 @@ def config(attention: str = "bigbird", **changes: Any) -> EncoderConfig:
     """A small encoder's, with small sizes for its mechanism."""
     options = {**SIZES, "combiner_routing": SIZES["routing"]}.get(attention, {})
     changes = {"attention": attention, "attention_options": options, **changes}
-    small = {"vocabulary": 40, "layers": 3, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 8}
-    return EncoderConfig(**{**small, "reversible": True, **changes})
+    return small_encoder(**{"layers": 3, "reversible": True, **changes})
 
 
 def stored(layers: Any, x: Tensor, arguments: Any) -> Tensor:
@@ -219,8 +218,8 @@ REDRAWING: dict[str, dict[str, Any]] = {
 
 def trained(name: str, **kind: bool) -> Encoder:
     torch.manual_seed(0)
-    sizes = {"vocabulary": 40, "layers": 2, "hidden": 16, "heads": 2, "max_length": 64, "dropout": 0.0}
-    encoder = Encoder(EncoderConfig(**sizes, attention=name, attention_options=REDRAWING[name], **kind))
+    sizes = {"layers": 2, "max_length": 64, "dropout": 0.0}
+    encoder = Encoder(small_encoder(**sizes, attention=name, attention_options=REDRAWING[name], **kind))
     return encoder.double().train()
 
 

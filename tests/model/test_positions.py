@@ -90,6 +90,7 @@ def test_an_extended_table_is_trained_like_any_other(method: Extension) -> None:
 
 def test_rotary_interpolation_squeezes_positions_into_the_old_range() -> None:
     encoder = _encoder(position_encoding="rotary", rotary_scale=1.5)
+    assert not any("position" in name for name in encoder.state_dict()), "there is no table"
     old = _turns(encoder)
     extend_positions(encoder, 4 * 96, "interpolate")
     assert encoder.config.max_length == 384 and encoder.config.rotary_scale == 6.0
@@ -209,9 +210,6 @@ def test_mistakes_are_named_and_nothing_is_written(
 # Rotary positions, and heads that are initialized to attend to adjacent tokens
 
 
-ROTARY = SMALL.model_copy(update={"position_encoding": "rotary"})
-
-
 def _at(turns: Rotation, position: int) -> Rotation:
     return Rotation(turns.cos[position, None], turns.sin[position, None])
 
@@ -261,14 +259,6 @@ def test_equal_stretches_look_equal_wherever_they_stand(position: str) -> None:
     with torch.inference_mode():
         turned = encoder(block.flip(0)[None])[0].flip(0)
     assert not torch.allclose(states[0], turned, atol=1e-3)
-
-
-def test_there_is_no_table_and_the_limit_stands() -> None:
-    encoder = Encoder(ROTARY)
-    assert encoder.embeddings.position is None
-    assert not any("position" in name for name in encoder.state_dict())
-    with fails(ValueError):
-        encoder(torch.zeros(1, 97, dtype=torch.long))
 
 
 def _apart(joined: torch.Tensor, heads: int, turns: Rotation | None) -> tuple[torch.Tensor, ...]:

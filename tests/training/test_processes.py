@@ -33,6 +33,7 @@ from bigbird_dna.training.task import ModelTask, checkpoint_store
 from tests.cli.command import Run, invoke
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
+from tests.toys import small_encoder
 from tests.training.kinds import KINDS, LAST, STEPS, logged, make_chromatin, task_of, train
 
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -124,8 +125,7 @@ def begun(
 
 
 def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokenizer, tmp_path: Path) -> None:
-    small = {"layers": 1, "hidden": 8, "heads": 2, "max_length": 64, "block_size": 8}
-    encoder = EncoderConfig(**small, vocabulary=tokenizer.vocabulary)
+    encoder = small_encoder(tokenizer.vocabulary)
     place = begun(tokenizer, tmp_path, 1, encoder).directory
     otherwise = encoder.model_copy(update={"attention_backend": "dense", "gradient_checkpointing": True})
     computing: dict[str, Any] = {"grad_accumulation": 4, "precision": "bfloat16", "evaluate_every": 3}
