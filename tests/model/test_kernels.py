@@ -46,6 +46,18 @@ def stored(layers: Any, x: Tensor, arguments: Any) -> Tensor:
     return (x1 + x2) / 2
 
 
+def drops(name: str) -> bool:
+    return name not in known_mechanisms() or known_mechanisms()[name].drops
+
+
+def assert_same(mine: list[Tensor | None], theirs: list[Tensor | None], **tolerance: float) -> None:
+    for one, other in zip(mine, theirs, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            torch.testing.assert_close(one, other, **tolerance)
+    assert sum(one is not None and one.abs().max() > 1e-2 for one in mine) > 10, "a constant has none"
+
+
 def gradients(encoder: Encoder, passes: int = 2) -> list[Tensor | None]:
     """Of all parameters, after some passes in training, and the output in front."""
     torch.manual_seed(3)
@@ -59,20 +71,33 @@ def gradients(encoder: Encoder, passes: int = 2) -> list[Tensor | None]:
 @pytest.mark.parametrize("name", quick(NAMES, "bigbird", "combiner_routing", "longformer", "reformer"))
 def test_gradients_are_those_of_stored_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In training with dropout, where random numbers must be the same again, in double precision."""
-    drops = name not in known_mechanisms() or known_mechanisms()[name].drops
-    of = config(attention=name, dropout=0.1, attention_dropout=0.1 if drops else 0.0)
     results = []
     for kept in (False, True):
         torch.manual_seed(0)
-        encoder = Encoder(of).double().train()
+        encoder = Encoder(config(name, dropout=0.1, attention_dropout=0.1 * drops(name))).double().train()
         if kept:
             monkeypatch.setattr("bigbird_dna.model.encoder.reversible_layers", stored)
         results.append(gradients(encoder))
-    for mine, theirs in zip(*results, strict=True):
-        assert (mine is None) == (theirs is None)
-        if mine is not None and theirs is not None:
-            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
-    assert sum(grad is not None for grad in results[0]) > 40
+    assert_same(*results, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+@pytest.mark.parametrize("name", quick(NAMES, "bigbird", "combiner_routing", "performer", "reformer"))
+def test_gradient_checkpointing_changes_no_gradient(
+    name: str, position: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout draws the same numbers again in a layer that is recomputed; what selects keys may change
+    between the passes, never within one."""
+    if not compiled:
+        monkeypatch.setattr(kernels, "pointwise", lambda *_: None)
+    results = []
+    for again in (False, True):
+        torch.manual_seed(0)
+        own = {"dropout": 0.2, "attention_dropout": 0.1 * drops(name), "position_encoding": position}
+        encoder = Encoder(config(name, reversible=False, gradient_checkpointing=again, **own)).train()
+        results.append([*gradients(encoder), *encoder.buffers()])
+    assert_same(*results)
 
 
 def test_what_the_layers_compute_is_what_the_equations_say() -> None:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigbird_dna
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model import input_embeddings
 from bigbird_dna.model.directory import Extension, extend_positions, extended_table, load, save
@@ -30,7 +29,7 @@ from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import invoke
 from tests.golden.messages import fails
 from tests.model.test_encoder import SMALL
-from tests.toys import random_model, uneven_loss
+from tests.toys import random_model, small_encoder, uneven_loss
 
 IDS = torch.randint(5, 40, (2, 96), generator=torch.Generator().manual_seed(1))
 
@@ -140,9 +139,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory, tokenizer: DnaTokenizer) -> 
     """A pretrained model of 64 positions, with rotary ones beside it."""
     directory = tmp_path_factory.mktemp("models")
     tokenizer.save(directory / "t.model")
-    sizes: dict[str, Any] = {"layers": 1, "hidden": 8, "heads": 2, "max_length": 64, "block_size": 8}
     for position in ("learned", "rotary"):
-        config = EncoderConfig(vocabulary=tokenizer.vocabulary, position_encoding=position, **sizes)
+        config = small_encoder(tokenizer.vocabulary, hidden=8, max_length=64, position_encoding=position)
         model = random_model(tokenizer, config, PretrainingSettings(), seed=4)
         save(directory / position, model, {"contigs": ["I", "II"]}, {"bits_per_base": 1.9}, {})
     return directory
@@ -317,14 +315,9 @@ SHAPES = [(64, 4), (128, 4), (256, 8), (768, 12)]
 
 def made(position: str, hidden: int, heads: int, **changes: object) -> Encoder:
     torch.manual_seed(0)
-    values = {
-        "vocabulary": 256,
-        "layers": 2,
-        "max_length": 256,
-        "position_encoding": position,
-        "dropout": 0.0,
-    }
-    return Encoder(EncoderConfig(**values | {"hidden": hidden, "heads": heads} | changes)).eval()
+    sizes = {"layers": 2, "hidden": hidden, "heads": heads, "max_length": 256, "block_size": 64}
+    own = {"position_encoding": position, "dropout": 0.0, **changes}
+    return Encoder(small_encoder(256, **sizes | own)).eval()
 
 
 def logits(encoder: Encoder, layer: int) -> torch.Tensor:
