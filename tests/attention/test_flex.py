@@ -135,25 +135,6 @@ def test_recipes_fit_a_gpu(size: int, extra: int, dtype: torch.dtype) -> None:
     assert flex.possible_recipes(replace(pattern, num_global_tokens=0), "cpu", False)[0].size == size
 
 
-@pytest.mark.parametrize(
-    ("change", "part"),
-    [
-        ({"dropout": 0.1}, "dropout"),
-        ({"relative": True}, "relative"),
-        ({"gradients": True}, "gradients on a CPU"),
-        ({"q": torch.zeros(1, 1, 8, 4, dtype=torch.float64)}, "float64"),
-        ({"q": torch.zeros(1, 1, 8, 4, device="meta")}, "meta"),
-        ({"q": torch.zeros(()).expand(1, 12, 1 << 20, 1)}, "MiB"),
-        ({"pattern": Pattern(512)}, "512"),
-        ({"pattern": Pattern(64, num_global_tokens=100)}, "whole blocks"),
-    ],
-)
-def test_refusals_name_the_reason(change: dict[str, object], part: str) -> None:
-    request = RouteRequest(torch.zeros(1, 1, 8, 4), GENOMICS)._replace(**change)  # type: ignore[arg-type]
-    reason = flex.unavailable(request)
-    assert reason is not None and part in reason
-
-
 def test_without_a_compiler_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     q = torch.zeros(1, 1, 8, 4)

@@ -250,18 +250,7 @@ def test_every_vector_size_and_small_groups(size: int, tmp_path: Path, threads: 
 # ---- reasons -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"dropout": 0.1}, "dropout"),
-        ({"relative": True}, "relative"),
-        ({"pattern": Pattern(num_global_tokens=3)}, "extra global"),
-        ({"dtype": torch.float64}, "float64"),
-        ({"q": torch.zeros(1, 1, 8, 4, device="meta")}, "meta"),
-    ],
-)
-def test_reasons(change: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert named in why_not(**change)
+def test_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")
     assert why_not() == "BIGBIRD_DNA_NATIVE=0 switches it off"
 

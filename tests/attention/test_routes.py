@@ -19,8 +19,10 @@ from bigbird_dna.attention import (
     bigbird_attention,
     choose_route,
     chunked,
+    flex,
     full_attention,
     label_count,
+    native,
 )
 from bigbird_dna.attention.blocked import (
     attention_mask,
@@ -30,7 +32,7 @@ from bigbird_dna.attention.blocked import (
     make_layout,
     masked_attention,
 )
-from bigbird_dna.attention.call import Call, dense_attention, label_ids
+from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, label_ids
 from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from tests.attention.reference_implementations import (
@@ -308,3 +310,25 @@ def test_a_route_that_cannot_serve_says_why_and_gives_way() -> None:
     assert choice.route == "blocked" and choice.reason.startswith("native: ")
     assert choose_route(q, CAUSAL, 16).route == "full"
     assert choose_route(q, CAUSAL, 60).route == "masked"
+
+
+BEYOND: list[tuple[dict[str, Any], str]] = [
+    *(({"dropout": 0.1}, "dropout"), ({"relative": True}, "relative")),
+    ({"q": torch.zeros(1, 1, 8, 4, dtype=torch.float64)}, "float64"),
+    ({"q": torch.zeros(1, 1, 8, 4, device="meta")}, "meta"),
+]
+
+
+@pytest.mark.parametrize(
+    ("route", "change", "named"),
+    [
+        *((route, *case) for route in (native, flex) for case in BEYOND),
+        (native, {"pattern": Pattern(num_global_tokens=3)}, "extra global"),
+        (flex, {"gradients": True}, "gradients on a CPU"),
+        (flex, {"q": torch.zeros(()).expand(1, 12, 1 << 20, 1)}, "MiB"),
+        (flex, {"pattern": Pattern(512)}, "512"),
+        (flex, {"pattern": Pattern(64, num_global_tokens=100)}, "whole blocks"),
+    ],
+)
+def test_refusals_of_routes_name_the_reason(route: Any, change: dict[str, Any], named: str) -> None:
+    assert named in route.unavailable(RouteRequest(torch.zeros(1, 1, 8, 4), Pattern())._replace(**change))
