@@ -21,6 +21,7 @@ from bigbird_dna.model.model import layer_means
 from tests.attention.reference_implementations import SMALL as SIZES
 from tests.attention.reference_implementations import quick
 from tests.golden.messages import fails
+from tests.model.test_encoder import peak_bytes
 from tests.toys import small_encoder, uneven_loss
 
 NAMES = ["bigbird", "full", *sorted(known_mechanisms())]
@@ -170,18 +171,15 @@ def kept_and_peak(layers: int, **changes: Any) -> tuple[int, int]:
         noted.add(saved)
         return saved
 
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profile:
+    kept: dict[int, int] = {}
+
+    def both_passes() -> None:
         with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved.tensor):
             out = encoder(ids)
-        kept = {saved.tensor.data_ptr(): saved.tensor.untyped_storage().nbytes() for saved in noted}
+        kept.update({saved.tensor.data_ptr(): saved.tensor.untyped_storage().nbytes() for saved in noted})
         uneven_loss(out).backward()
-    held = most = 0
-    for event in profile.profiler.kineto_results.events():  # type: ignore[union-attr]
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            most = max(most, held)
+
+    most = peak_bytes(both_passes)
     return sum(size for place, size in kept.items() if place not in parameters), most
 
 
