@@ -35,7 +35,7 @@ from bigbird_dna.config.reading import (
 )
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
@@ -379,53 +379,22 @@ def test_names_of_a_run_s_files() -> None:
     """Scripts of users rely on them."""
     run = RunPaths(Path("r"))
     named = {name: getattr(run, name) for name in vars(RunPaths) if isinstance(getattr(run, name), Path)}
-    assert {name: str(path) for name, path in named.items()} == {
-        "simulated_reference": "r/simulated/genome.fa.gz",
-        "simulated_promoters": "r/simulated/promoters.sga",
-        "simulated_tracks": "r/simulated/tracks.tsv",
-        "simulated_peaks": "r/simulated/peaks",
-        "simulated_variants": "r/simulated/variants.vcf.gz",
-        "reference": "r/genome/reference.fa.gz",
-        "promoters": "r/genome/promoters.tsv",
-        "promoter_counts": "r/genome/promoters.json",
-        "tokens": "r/tokens",
-        "tokenizer": "r/tokens/tokenizer.model",
-        "token_statistics": "r/tokens/statistics.json",
-        "pretrained": "r/models/pretrained",
-        "pretraining_baselines": "r/pretraining/baselines.npz",
-        "pretraining_bits": "r/pretraining/bits_per_base.tsv",
-        "windows": "r/promoters",
-        "sequences": "r/promoters/sequences.fa.gz",
-        "training_sequences": "r/promoters/training.fa.gz",
-        "test_sequences": "r/promoters/test.fa.gz",
-        "scored_contig": "r/scores/contig.fa.gz",
-        "deepsea_bundle": "r/chromatin/bundle",
-        "labelled_bins": "r/chromatin/labelled",
-        "chromatin_data": "r/chromatin/data",
-        "combined_chromatin": "r/models/chromatin",
-        "calibrated_chromatin": "r/models/chromatin-calibrated",
-        "chromatin_kmers": "r/chromatin/kmers.npy",
-        "held_out_bins": "r/chromatin/held-out",
-        "nearest_bins": "r/chromatin/nearest.tsv",
-        "nearest_bin_predictions": "r/chromatin/nearest.npy",
-        "scored_variants": "r/chromatin/variants.vcf.gz",
-        "report": "r/report",
-        "report_page": "r/report.html",
-        "checkpoints": "r/checkpoints",
+    of_names = {
+        **{"download": run.download("x.gz"), "token_store": run.token_store("valid")},
+        "promoter_model": run.promoter_model("{model}"),
+        **{
+            f"promoter_baseline {kind}": run.promoter_baseline(kind, "genomic")
+            for kind in ("k-mer", "position")
+        },
+        **{"nearest_promoters": run.nearest_promoters("genomic")},
+        **{"nearest_predictions": run.nearest_predictions("genomic")},
+        **{"promoter_scores": run.promoter_scores("tsv"), "chromatin_model": run.chromatin_model(8000, 0)},
+        "chromatin_predictions": run.chromatin_predictions("{window}"),
+        **{"stage": run.stage("tokens"), "log": run.log("pretrain"), "benchmark": run.benchmark("pretrain")},
     }
-    assert str(run.download("x.gz")) == "r/downloads/x.gz"
-    assert str(run.token_store("valid")) == "r/tokens/valid"
-    assert str(run.promoter_model("{model}")) == "r/models/promoter-{model}"
-    assert str(run.promoter_baseline("k-mer", "genomic")) == "r/promoters/kmer-genomic.parquet"
-    assert str(run.promoter_baseline("position", "genomic")) == "r/promoters/position-genomic.parquet"
-    assert str(run.nearest_promoters("genomic")) == "r/promoters/nearest-genomic.tsv"
-    assert str(run.nearest_predictions("genomic")) == "r/promoters/nearest-genomic.parquet"
-    assert str(run.promoter_scores("tsv")) == "r/scores/promoters.tsv"
-    assert str(run.chromatin_model(8000, 0)) == "r/models/chromatin-8000-0"
-    assert str(run.chromatin_predictions("{window}")) == "r/chromatin/predictions-{window}.npy"
-    assert str(run.stage("tokens")) == "r/config/tokens.yaml"
-    assert str(run.log("pretrain")) == "r/logs/pretrain.log"
-    assert str(run.benchmark("pretrain")) == "r/benchmarks/pretrain.tsv"
+    paths = sorted((str(path), name) for name, path in {**named, **of_names}.items())
+    for number in range(0, len(paths), 6):
+        message("\n".join(f"{name}: {path}" for path, name in paths[number : number + 6]))
 
 
 # Promoters as sequences of the user's own.

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import bigbird_dna
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -22,7 +21,7 @@ from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails
-from tests.toys import random_dna, random_model
+from tests.toys import random_dna, random_model, small_encoder
 
 PROMOTER = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=2)
 CHROMATIN = ChromatinSettings(
@@ -40,9 +39,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model directories `promoter`, `chromatin` and `ensemble`, `genome.fa.gz`, `regions.bed`, `x.vcf`."""
     home = tmp_path_factory.mktemp("front-doors")
     tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 32)
-    config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=96, block_size=8
-    )
+    config = small_encoder(tokenizer.vocabulary, max_length=96)
     ensemble = CHROMATIN.model_copy(update={"members": 2})
     for name, settings in (("promoter", PROMOTER), ("chromatin", CHROMATIN), ("ensemble", ensemble)):
         save(home / name, random_model(tokenizer, config, settings, scale=3), {}, {}, {})

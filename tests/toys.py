@@ -50,6 +50,14 @@ def cases(table: Mapping[K, Sequence[object]]) -> list[tuple[K, object]]:
     return [(key, value) for key, values in table.items() for value in values]
 
 
+def small_encoder(vocabulary: int = 40, **sizes: Any) -> "EncoderConfig":
+    """An encoder's configuration: a layer of two heads of 8 for 128 tokens, unless `sizes` say else."""
+    from bigbird_dna.config import EncoderConfig
+
+    small = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 8}
+    return EncoderConfig(vocabulary=vocabulary, **small | sizes)
+
+
 def random_model(
     tokenizer: "Tokenizer",
     config: "EncoderConfig",

@@ -11,7 +11,6 @@ CXX names the compiler.
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from importlib.resources import files
 from threading import Lock
 from typing import NamedTuple
@@ -183,7 +182,7 @@ def _kernel() -> Kernel:
 def forward_op(
     q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int], pattern: Sequence[int], layer: int
 ) -> tuple[Tensor, Tensor]:
-    return _kernel().forward(Call(q, k, v, _pattern(tuple(pattern)), tuple(lengths), layer))
+    return _kernel().forward(Call(q, k, v, Pattern.from_numbers(pattern), tuple(lengths), layer))
 
 
 @torch.library.custom_op("bigbird_dna::native_backward", mutates_args=(), device_types="cpu")
@@ -198,13 +197,8 @@ def backward_op(
     pattern: Sequence[int],
     layer: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    call = Call(q, k, v, _pattern(tuple(pattern)), tuple(lengths), layer)
+    call = Call(q, k, v, Pattern.from_numbers(pattern), tuple(lengths), layer)
     return _kernel().backward(call, upper, out, lse)
-
-
-@lru_cache(maxsize=64)
-def _pattern(numbers: tuple[int, ...]) -> Pattern:
-    return Pattern.from_numbers(numbers)
 
 
 differentiate_by(forward_op, backward_op, lse_dtype=lambda _: torch.float32)

@@ -374,3 +374,36 @@ def patterns(
     counts = st.tuples(st.integers(0, 5), st.sampled_from([0, 1, 3, 5]), st.integers(0, 4))
     extra = draw(st.integers(1, 20)) if variant == "extra" else 0
     return Pattern(size, *draw(counts.filter(any)), seed, causal=variant == "causal", num_global_tokens=extra)
+
+
+class Problem(NamedTuple):
+    """A pattern, the shape (B, H, L, K) of queries, true lengths, and the layer."""
+
+    pattern: Pattern
+    shape: tuple[int, int, int, int]
+    lengths: tuple[int, ...]
+    layer: int
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn,
+    block_sizes: st.SearchStrategy[int],
+    variants: tuple[str, ...] = VARIANTS,
+    *,
+    most: int,
+    widths: tuple[int, ...] = (1, 4, 5),
+    one_graph: bool = False,
+) -> Problem:
+    """Problems of up to `most` tokens, whose rows have one graph or mostly different ones."""
+    pattern = draw(patterns(block_sizes, variants))
+    least = 1 + pattern.num_global_tokens
+    tokens = draw(st.integers(least, most))
+    longest = draw(st.integers(least, tokens))
+    graph = pattern.graph_blocks(longest, tokens)
+    others = [
+        n for n in range(least, longest + 1) if not one_graph or pattern.graph_blocks(n, tokens) == graph
+    ]
+    lengths = (*draw(st.lists(st.sampled_from(others), max_size=2)), longest)
+    shape = (len(lengths), draw(st.integers(1, 3)), tokens, draw(st.sampled_from(widths)))
+    return Problem(pattern, shape, lengths, draw(st.integers(0, 4)))

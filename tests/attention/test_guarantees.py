@@ -3,7 +3,7 @@
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bigbird_dna.attention import Pattern, bigbird_attention, full_attention
 from bigbird_dna.attention import mechanism as shared
 from bigbird_dna.attention.call import effective_matrix
 from bigbird_dna.attention.mechanisms import combiner, performer
@@ -43,13 +44,29 @@ WHOLE: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
 each_case = pytest.mark.parametrize(("name", "causal"), CASES)
 
 
+ROUTES = ("auto", "blocked", "dense", "full")
+PATTERN = Pattern(block_size=4, global_blocks=2, window_blocks=3, random_blocks=3, seed=1)
+
+
+def attention(name: str, causal: bool = False, **options: Any) -> Callable[..., Tensor]:
+    """A small mechanism, or attention of a pattern by a route, called alike."""
+    if name not in ROUTES:
+        return small(name, causal, **options)  # type: ignore[no-any-return]
+
+    def by_route(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, **call: Any) -> Tensor:
+        attend, route = (full_attention, "auto") if name == "full" else (bigbird_attention, name)
+        return attend(q, k, v, PATTERN, layer=2, route=route, **call)  # type: ignore[arg-type]
+
+    return by_route
+
+
 def made_for(name: str, *shape: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
     """q, k, v, the layer's input, which all want gradients, and the output's gradient; k may be q."""
     q, k, v, upper = inputs(*shape, dtype=dtype)
     batch, heads, tokens, width = shape
     generator = torch.Generator().manual_seed(9)
     hidden = torch.randn(batch, tokens, heads * width, generator=generator, dtype=dtype).requires_grad_()
-    return q, q if find_mechanism(name).shares_keys else k, v, hidden, upper
+    return q, q if name not in ROUTES and find_mechanism(name).shares_keys else k, v, hidden, upper
 
 
 def detached(name: str, *shape: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -123,55 +140,61 @@ def test_rows_of_the_matrix_sum_to_one_over_the_keys_of_the_definition(name: str
         assert torch.equal(found[0] > 0, seen)
 
 
-@each_case
-def test_a_row_depends_on_neither_padding_nor_company(name: str, causal: bool) -> None:
-    module = small(name, causal, **({"pooling": "deepsets_max"} if name.startswith("combiner") else {}))
-    *made, upper = made_for(name, 3, HEADS, 60, WIDTH)
+@pytest.mark.parametrize(
+    ("name", "causal", "length"),
+    [*((*case, 30) for case in CASES), *((name, False, n) for name in ROUTES for n in (5, 30, 61, 90))],
+)
+def test_a_row_depends_on_neither_padding_nor_company(name: str, causal: bool, length: int) -> None:
+    """By "auto" 30 tokens have full attention, 61 masked, 90 blocked: 32 tokens are the pattern's size."""
+    options = {"pooling": "deepsets_max"} if name.startswith("combiner") else {}
+    module, exact = attention(name, causal, **options), 1e-12 if name in ROUTES else 1e-9
+    *made, upper = made_for(name, 3, HEADS, 2 * length, WIDTH)
     with torch.no_grad():
         for x in {id(x): x for x in made[:3]}.values():
-            x[1, :, 30:] = 1e3  # finite rubbish
-        made[3][1, 30:] = 1e3
-    cut = [x[1:2, :, :30] if x.dim() == 4 else x[1:2, :30] for x in made]
+            x[1, :, length:] = 1e3  # finite rubbish
+        made[3][1, length:] = 1e3
+    cut = [x[1:2, :, :length] if x.dim() == 4 else x[1:2, :length] for x in made]
     alone = [x.detach().clone().requires_grad_() for x in cut]
     if made[1] is made[0]:
         alone[1] = alone[0]
-    together = module(*made[:3], lengths=torch.tensor([60, 30, 44]), hidden=made[3])
+    together = module(*made[:3], lengths=torch.tensor([2 * length, length, length + 4]), hidden=made[3])
     single = module(*alone[:3], hidden=alone[3])
-    torch.testing.assert_close(together[1:2, :, :30], single, rtol=0, atol=1e-11)
-    assert (together[1, :, 30:] == 0).all()
+    torch.testing.assert_close(together[1:2, :, :length], single, rtol=0, atol=min(exact, 1e-11))
+    assert (together[1, :, length:] == 0).all()
     grads = torch.autograd.grad(together, made, upper, **WHOLE)
-    others = torch.autograd.grad(single, alone, upper[1:2, :, :30], **WHOLE)
+    others = torch.autograd.grad(single, alone, upper[1:2, :, :length], **WHOLE)
     for grad, other in zip(grads, others, strict=True):
         by_token = grad[1].movedim(-2, 0)
-        torch.testing.assert_close(by_token[:30], other[0].movedim(-2, 0), rtol=1e-9, atol=1e-9)
-        assert (by_token[30:] == 0).all()
+        torch.testing.assert_close(by_token[:length], other[0].movedim(-2, 0), rtol=exact, atol=exact)
+        assert (by_token[length:] == 0).all()
 
 
-@pytest.mark.parametrize(
-    "name",
-    quick(
-        (name for name in NAMES if known_mechanisms()[name].drops),
-        *("longformer", "reformer", "combiner_axial_vertical", "combiner_routing"),
-    ),
+DROPPING = quick(
+    (name for name in NAMES if known_mechanisms()[name].drops),
+    *("longformer", "reformer", "combiner_axial_vertical", "combiner_routing"),
 )
+
+
+@pytest.mark.parametrize("name", [*DROPPING, *ROUTES])
 def test_dropout_is_reproducible_and_unbiased_with_exact_gradients(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = small(name)
-    q, k, v, hidden = detached(name, 1, HEADS, 11, WIDTH)
+    """The weights that the forward pass drops are those that the backward pass drops."""
+    module, tokens = attention(name), 60 if name in ROUTES else 11
+    q, k, v, hidden = detached(name, 1, HEADS, tokens, WIDTH)
 
     def dropped(count: int, seed: int) -> Tensor:
         torch.manual_seed(seed)
         many = [x.expand(count, *x.shape[1:]) for x in (q, k, v, hidden)]
-        return module(*many[:3], lengths=torch.tensor([10] * count), dropout=0.3, hidden=many[3])  # type: ignore[no-any-return]
+        return module(*many[:3], lengths=torch.tensor([tokens - 1] * count), dropout=0.3, hidden=many[3])
 
     first = dropped(1, 5)
     assert torch.equal(first, dropped(1, 5)) and not torch.equal(first, dropped(1, 6))
     many = dropped(1000, 7)
-    error = many.mean(0) - module(q, k, v, lengths=torch.tensor([10]), hidden=hidden)[0]
+    error = many.mean(0) - module(q, k, v, lengths=torch.tensor([tokens - 1]), hidden=hidden)[0]
     sigma = many.std(0) / len(many) ** 0.5
-    assert (many[:, :, 10] == 0).all() and (error.abs() < 5.5 * sigma + 1e-12).all()
-    if name.startswith("combiner"):
+    assert (many[:, :, -1] == 0).all() and (error.abs() < 5.5 * sigma + 1e-12).all()
+    if name.startswith("combiner") or name == "blocked":
         monkeypatch.setitem(shared.ELEMENTS, "cpu", 1)
         q, k, v = (x.requires_grad_() for x in (q, k, v))
         assert torch.autograd.gradcheck(lambda *_: dropped(1, 5), (q, k, v), fast_mode=True)

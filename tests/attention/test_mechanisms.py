@@ -4,7 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +15,14 @@ from torch import Tensor, nn
 import bigbird_dna
 from bigbird_dna.attention import mechanisms as folder
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.config import (
-    EncoderConfig,
-    LayerShape,
-    Mechanism,
-    Section,
-    known_mechanisms,
-    load_config,
-    parse_config,
-)
+from bigbird_dna.config import EncoderConfig, LayerShape, Mechanism, Section, known_mechanisms, parse_config
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.huggingface.exchange import export_huggingface
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.inference import cpu_threads, prepared
 from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.pretraining.task import PretrainingObjective
-from bigbird_dna.training.loop import Batch
 from tests.attention.reference_implementations import masked_softmax, quick
 from tests.cli.command import Run, invoke, refused
 from tests.conftest import REPOSITORY
@@ -324,52 +313,3 @@ def test_a_model_is_saved_loaded_and_predicts_the_same(name: str, tmp_path: Path
     with fails(ModelError, name):
         export_huggingface(tmp_path / "model", tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
-
-
-def test_compiled_layers_leave_a_mechanism_to_the_layers() -> None:
-    torch.manual_seed(0)
-    encoder = Encoder(SMALL.model_copy(update={"attention": "combiner_fixed"})).eval()
-    ids = torch.randint(5, 40, (1, 60))
-    with cpu_threads(1), torch.inference_mode():
-        expected = encoder(ids)
-        with prepared(encoder, 4096):
-            assert encoder.packed is None
-            torch.testing.assert_close(encoder(ids), expected)
-
-
-@pytest.mark.slow
-def test_what_torch_compiles_has_a_mechanism_beside_it() -> None:
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    encoder = Encoder(SMALL.model_copy(update={"attention": "combiner_axial_vertical"})).eval()
-    compiled: Callable[..., Tensor] = torch.compile(encoder, backend="eager")
-    ids, lengths = torch.randint(5, 40, (2, 60)), torch.tensor([60, 33])
-    with torch.no_grad():
-        torch.testing.assert_close(compiled(ids, lengths)[1, :33], encoder(ids, lengths)[1, :33])
-    torch.compiler.reset()
-
-
-def test_a_training_that_was_interrupted_ends_with_the_same_weights(
-    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of routing, whose clusters' directions change as it goes."""
-    options = ("encoder.attention=combiner_routing", "encoder.attention_options={decay: 0.5, clusters: 4}")
-    words = ["--checkpoint-dir", tmp_path / "checkpoints", *(w for one in options for w in ("--set", one))]
-    draw = PretrainingObjective.batch
-
-    def interrupted(self: PretrainingObjective, step: int, first: int, count: int) -> Batch:
-        if step == 7:
-            raise RuntimeError("interrupted")
-        return draw(self, step, first, count)
-
-    with monkeypatch.context() as patch, fails(RuntimeError):
-        patch.setattr(PretrainingObjective, "batch", interrupted)
-        invoke("pretrain", tiny_config, "-o", tmp_path / "model", *words)
-    invoke("pretrain", tiny_config, "-o", tmp_path / "model", *words)
-    words[1] = tmp_path / "others"
-    invoke("pretrain", tiny_config, "-o", tmp_path / "whole", *words)
-    resumed, whole = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "whole"))
-    directions = [name for name in whole if name.endswith("directions")]
-    assert directions and all(torch.equal(resumed[name], value) for name, value in whole.items())
-    fresh = load_config(tiny_config, options).encoder
-    assert fresh.attention_options["clusters"] == whole[directions[0]].shape[1]

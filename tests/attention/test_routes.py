@@ -1,16 +1,14 @@
 """Every route against the dense oracle, in value and gradient, and the promises about padding and batches."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
-from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import (
     PATTERN_ATTENTIONS,
@@ -21,8 +19,10 @@ from bigbird_dna.attention import (
     bigbird_attention,
     choose_route,
     chunked,
+    flex,
     full_attention,
     label_count,
+    native,
 )
 from bigbird_dna.attention.blocked import (
     attention_mask,
@@ -32,13 +32,14 @@ from bigbird_dna.attention.blocked import (
     make_layout,
     masked_attention,
 )
-from bigbird_dna.attention.call import Call, dense_attention, label_ids
+from bigbird_dna.attention.call import Call, RouteRequest, dense_attention, label_ids
 from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from tests.attention.reference_implementations import (
     Made,
+    Problem,
     inputs,
-    patterns,
+    problems,
     results,
     value_and_gradients,
     vectors,
@@ -62,21 +63,10 @@ def by_route(route: str, made: Made, pattern: Pattern, **options: Any) -> list[T
     return value_and_gradients(lambda *x: bigbird_attention(*x, pattern, route=route, **options), made)
 
 
-Problem = tuple[Pattern, tuple[int, int, int, int], list[int] | None, int]
+PROBLEMS = problems(st.sampled_from([1, 2, 3, 4, 8]), most=70)
 
 
-@st.composite
-def problems(draw: st.DrawFn) -> Problem:
-    pattern = draw(patterns(st.sampled_from([1, 2, 3, 4, 8])))
-    batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    least = 1 + pattern.num_global_tokens
-    tokens, width = draw(st.integers(least, 70)), draw(st.sampled_from([1, 4, 5]))
-    some_lengths = st.lists(st.integers(least, tokens), min_size=batch, max_size=batch)
-    lengths = draw(st.none() | some_lengths)
-    return pattern, (batch, heads, tokens, width), lengths, draw(st.integers(0, 4))
-
-
-@given(problems(), st.sampled_from([1, 300, 1 << 18]))
+@given(PROBLEMS, st.sampled_from([1, 300, 1 << 18]))
 @settings(max_examples=60, deadline=None)
 def test_routes_equal_the_oracle_in_double(problem: Problem, chunk: int) -> None:
     """Random patterns, lengths no multiple of the block or below the pattern's size, small chunks."""
@@ -90,12 +80,11 @@ def test_routes_equal_the_oracle_in_double(problem: Problem, chunk: int) -> None
             assert_same(by_route(route, made, pattern, lengths=lengths, layer=layer), expected, 1e-10)
 
 
-@given(problems())
+@given(PROBLEMS)
 @settings(max_examples=30, deadline=None)
 def test_each_implementation_equals_the_oracle(problem: Problem) -> None:
     """What `auto` would not choose for so small a problem, and what runs on GPUs, called directly."""
-    pattern, shape, given_lengths, layer = problem
-    lengths = tuple(given_lengths or [shape[2]] * shape[0])
+    pattern, shape, lengths, layer = problem
     made = inputs(*shape, seed=1)
 
     rest = (pattern, lengths, layer)
@@ -114,127 +103,6 @@ def test_each_implementation_equals_the_oracle(problem: Problem) -> None:
 
     whole = (pattern, (shape[2],) * shape[0], layer)
     assert_same(value_and_gradients(gathered, made), results(dense_attention, made, *whole), 1e-10)
-
-
-VARIANTS: dict[str, Any] = {
-    **{"itc": {}, "etc": {"num_global_tokens": 70}},
-    **{variant: {variant: True} for variant in ("causal", "huggingface")},
-}
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("lengths", [None, [1024] * 3, [1024, 705, 1000]])
-def test_batches_of_a_models_size(
-    variant: str, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Several sequences of 16 blocks of 64 tokens: chunks of some heads, of one and of all sequences."""
-    pattern = Pattern(64, 2, 3, 3, **VARIANTS[variant])
-    made = inputs(3, 12, 1024, 64, dtype=torch.float32)
-    expected = by_route("dense", made, pattern, lengths=lengths)
-    for chunk in (1 << 14, 1 << 18, 1 << 22):
-        monkeypatch.setattr(chunked, "CHUNK_ELEMENTS", chunk)
-        assert_same(by_route("blocked", made, pattern, lengths=lengths), expected, 1e-5)
-
-
-def test_strided_inputs_as_an_encoder_gives_them() -> None:
-    """(B, L, H, K) transposed, and slices of one fused projection."""
-    fused = torch.randn(2, 40, 3, 2, 4, dtype=torch.float64, requires_grad=True)
-    q, k, v = (x.transpose(1, 2) for x in fused.unbind(2))
-    found = []
-    for route in ("blocked", "dense"):
-        out = bigbird_attention(q, k, v, GENOMICS_SMALL, lengths=[37, 40], route=route)
-        found.append((out, *torch.autograd.grad(out.square().sum(), fused, retain_graph=True)))
-    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("route", ["auto", "dense", "blocked"])
-@pytest.mark.parametrize("length", [5, 30, 61, 90])
-def test_a_row_depends_on_neither_padding_nor_company(route: str, length: int) -> None:
-    """30 tokens: full attention; 61: masked; 90: blocked (32 tokens are the pattern's size)."""
-    q, k, v, upper = inputs(4, 2, 120, 4)
-    with torch.no_grad():
-        for x in (q, k, v, upper):
-            x[1, :, length:] = 1e3  # finite rubbish
-    made = (q, k, v)
-    alone = [x[1:2, :, :length].detach().clone().requires_grad_() for x in made]
-    kwargs = {"layer": 2, "route": route}
-    together = bigbird_attention(*made, GENOMICS_SMALL, lengths=[120, length, 120, 120], **kwargs)
-    single = bigbird_attention(*alone, GENOMICS_SMALL, **kwargs)
-    torch.testing.assert_close(together[1:2, :, :length], single, rtol=0, atol=1e-12)
-    assert (together[1, :, length:] == 0).all()
-    grads = torch.autograd.grad(together, made, upper)
-    expected = torch.autograd.grad(single, alone, upper[1:2, :, :length])
-    for grad, other in zip(grads, expected, strict=True):
-        torch.testing.assert_close(grad[1:2, :, :length], other, rtol=0, atol=1e-12)
-        assert (grad[1, :, length:] == 0).all()
-
-
-@pytest.mark.parametrize("lengths", [None, [20, 7]])
-def test_a_pattern_that_covers_everything_is_full_attention(lengths: list[int] | None) -> None:
-    q, k, v, _ = inputs(2, 3, 20, 4)
-    pattern = Pattern(block_size=4)
-    assert pattern.is_full(pattern.blocks(20))
-    expected = full_attention(q, k, v, lengths=lengths)
-    for route in ("auto", "dense", "blocked"):
-        out = bigbird_attention(q, k, v, pattern, lengths=lengths, route=route)
-        torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
-    for row, length in enumerate(lengths or [20, 20]):
-        alone = scaled_dot_product_attention(*(x[row, :, :length] for x in (q, k, v)))
-        torch.testing.assert_close(expected[row, :, :length], alone, rtol=0, atol=1e-12)
-        assert (expected[row, :, length:] == 0).all()
-
-
-@pytest.mark.parametrize(("tokens", "route"), [(30, "auto"), (60, "auto"), (96, "blocked"), (96, "dense")])
-def test_dropout_is_reproducible_and_unbiased(tokens: int, route: str) -> None:
-    q, k, v = vectors(1, 2, tokens, 4)
-    lengths = [tokens - 1]
-    kwargs = {"lengths": lengths, "route": route}
-    torch.manual_seed(5)
-    first = bigbird_attention(q, k, v, GENOMICS_SMALL, dropout=0.3, **kwargs)
-    torch.manual_seed(5)
-    again = bigbird_attention(q, k, v, GENOMICS_SMALL, dropout=0.3, **kwargs)
-    assert torch.equal(first, again)
-    draws = 300
-    many = [part.expand(draws, -1, -1, -1) for part in (q, k, v)]
-    kwargs["lengths"] = lengths * draws
-    out = bigbird_attention(*many, GENOMICS_SMALL, dropout=0.3, **kwargs)
-    assert (out[:, :, -1] == 0).all()
-    clean = bigbird_attention(q, k, v, GENOMICS_SMALL, lengths=lengths, route="dense")
-    error = out.mean(dim=0) - clean[0]
-    sigma = out.std(dim=0) / draws**0.5
-    real = sigma > 0
-    assert real[:, :-1].float().mean() > 0.99, "dropout did something"
-    z = (error[real] / sigma[real]).numpy()
-    assert np.abs(z).max() < 6 and abs(z.mean()) < 0.5
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_gradients_agree_with_finite_differences(dropout: float) -> None:
-    """The mask drawn in the forward pass is the one of the backward pass."""
-    q, k, v, _ = inputs(1, 2, 22, 2)
-    pattern = Pattern(block_size=2, global_blocks=2, window_blocks=1, random_blocks=1)
-
-    def call(*x: Tensor) -> Tensor:
-        torch.manual_seed(0)
-        return bigbird_attention(*x, pattern, lengths=[21], dropout=dropout, route="blocked")
-
-    assert torch.autograd.gradcheck(call, (q, k, v))
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_gradient_checkpointing_changes_nothing(dropout: float) -> None:
-    q, k, v, upper = inputs(2, 2, 100, 4)
-
-    def call(*x: Tensor) -> Tensor:
-        scaled = (2 * part for part in x)
-        return bigbird_attention(*scaled, GENOMICS_SMALL, lengths=[100, 60], dropout=dropout)
-
-    results = []
-    for wrapped in (call, lambda *x: checkpoint(call, *x, use_reentrant=False)):
-        torch.manual_seed(3)
-        results.append(value_and_gradients(wrapped, (q, k, v, upper)))
-    for plain, recomputed in zip(*results, strict=True):
-        assert torch.equal(plain, recomputed)
 
 
 @pytest.mark.parametrize("tokens", [30, 60, 200])
@@ -332,22 +200,29 @@ def test_what_inference_caches_serves_training() -> None:
 # Causal patterns and ETC: what the equality of the routes does not show by itself.
 
 
+@pytest.mark.filterwarnings("ignore::bigbird_dna.attention.RouteWarning")  # where there is no compiler
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("route", ["auto", "blocked", "dense"])
-@pytest.mark.parametrize("tokens", [20, 100, 700])
-def test_the_past_is_bitwise_independent_of_the_future(tokens: int, route: str, dtype: torch.dtype) -> None:
-    """20 tokens: full attention; 100: masked; 700: blocked."""
+@pytest.mark.parametrize("route", ["auto", "blocked", "dense", "native"])
+@pytest.mark.parametrize(("tokens", "size"), [(20, 8), (100, 8), (700, 8), (900, 100)])
+def test_the_past_is_bitwise_independent_of_the_future(
+    tokens: int, size: int, route: Route, dtype: torch.dtype
+) -> None:
+    """By "auto", of blocks of 8: full attention of 20 tokens, masked of 100."""
+    pattern = replace(CAUSAL, block_size=size)
     q, k, v = (x.to(dtype) for x in vectors(1, 2, tokens, 16))
     for cut in (1, 8, tokens // 2, tokens - 1):
         changed = [x.clone() for x in (q, k, v)]
         for x in changed:
             x[:, :, cut:] = 1e3 * torch.randn_like(x[:, :, cut:])
         outs = [
-            bigbird_attention(*part, CAUSAL, layer=1, route=route)[:, :, :cut]  # type: ignore[arg-type]
+            bigbird_attention(*part, pattern, layer=1, route=route)[:, :, :cut]
             for part in ((q, k, v), changed)
         ]
         assert torch.equal(*outs)
-        past = bigbird_attention(*(x.requires_grad_() for x in changed), CAUSAL, route=route)[:, :, :cut]  # type: ignore[arg-type]
+        if route == "native" and choose_route(q, pattern, cut, route="native").route == "native":
+            alone = [x[:, :, :cut] for x in (q, k, v)]  # nor does it depend on how many there are
+            assert torch.equal(bigbird_attention(*alone, pattern, layer=1, route=route), outs[0])
+        past = bigbird_attention(*(x.requires_grad_() for x in changed), pattern, route=route)[:, :, :cut]
         for grad in torch.autograd.grad(past.float().square().sum(), changed):
             assert (grad[:, :, cut:] == 0).all() and ((grad[:, :, :cut] != 0).any() or cut == 1)
 
@@ -435,3 +310,25 @@ def test_a_route_that_cannot_serve_says_why_and_gives_way() -> None:
     assert choice.route == "blocked" and choice.reason.startswith("native: ")
     assert choose_route(q, CAUSAL, 16).route == "full"
     assert choose_route(q, CAUSAL, 60).route == "masked"
+
+
+BEYOND: list[tuple[dict[str, Any], str]] = [
+    *(({"dropout": 0.1}, "dropout"), ({"relative": True}, "relative")),
+    ({"q": torch.zeros(1, 1, 8, 4, dtype=torch.float64)}, "float64"),
+    ({"q": torch.zeros(1, 1, 8, 4, device="meta")}, "meta"),
+]
+
+
+@pytest.mark.parametrize(
+    ("route", "change", "named"),
+    [
+        *((route, *case) for route in (native, flex) for case in BEYOND),
+        (native, {"pattern": Pattern(num_global_tokens=3)}, "extra global"),
+        (flex, {"gradients": True}, "gradients on a CPU"),
+        (flex, {"q": torch.zeros(()).expand(1, 12, 1 << 20, 1)}, "MiB"),
+        (flex, {"pattern": Pattern(512)}, "512"),
+        (flex, {"pattern": Pattern(64, num_global_tokens=100)}, "whole blocks"),
+    ],
+)
+def test_refusals_of_routes_name_the_reason(route: Any, change: dict[str, Any], named: str) -> None:
+    assert named in route.unavailable(RouteRequest(torch.zeros(1, 1, 8, 4), Pattern())._replace(**change))

@@ -1,7 +1,6 @@
 """What single mechanisms promise beyond their definitions, and what other packages make of the same."""
 
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -13,17 +12,12 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, scaled_dot_product_attention
 
 from bigbird_dna.attention import Pattern, bigbird_attention
-from bigbird_dna.attention.backends import Route
-from bigbird_dna.attention.call import effective_matrix
 from bigbird_dna.attention.mechanism import make_chunks
-from bigbird_dna.attention.mechanisms.reformer import ITSELF
 from tests.attention.reference_implementations import (
     HEADS,
     WIDTH,
     build,
-    cluster_numbers,
     inputs,
-    small,
     value_and_gradients,
     vectors,
 )
@@ -31,45 +25,7 @@ from tests.attention.reference_implementations import (
 both_forms = pytest.mark.parametrize("causal", [False, True])
 
 
-# Combiner
-
-FULL = [
-    *(("fixed", {"span": size}) for size in (1, 23, 40)),
-    *((plan, {"columns": n}) for plan in ("axial_vertical", "axial_horizontal") for n in (1, 23, 40)),
-    *(("axial_rowmajor", {"columns": size}) for size in (1, 23, 40)),
-    *(("mixture", {"span": size, "columns": size}) for size in (1, 23)),
-    ("routing", {"span": 1}),
-    ("routing", {"span": 23, "clusters": 1}),
-]
-
-
-@pytest.mark.parametrize(("plan", "options"), FULL, ids=str)
-@pytest.mark.parametrize("pooling", ["max", "mean"])
-@both_forms
-def test_at_the_ends_of_its_range_combiner_is_full_attention(
-    plan: str, options: dict[str, int], pooling: str, causal: bool
-) -> None:
-    module = small(f"combiner_{plan}", causal, pooling=pooling, **options)
-    q, k, v = vectors(2, HEADS, 23, WIDTH)
-    full = scaled_dot_product_attention(q, k, v, is_causal=causal)
-    torch.testing.assert_close(module(q, k, v), full, rtol=0, atol=1e-12)
-
-
 # Clusters
-
-
-def test_a_cluster_that_holds_everything_costs_no_more_and_drops_nothing() -> None:
-    """All tokens nearest to one direction: chunks of `span`, each seen by all."""
-    module = build("combiner_routing", heads=1, span=8, clusters=4)
-    q, k, v = vectors(1, 1, 30, WIDTH)
-    module.centroids.directions.zero_()
-    module.centroids.directions[:, 2] = 1
-    q, k = q.abs(), k.abs()
-    assert cluster_numbers(module, q[0], k[0]) == [[2] * 30]
-    chunks = make_chunks(torch.full((1, 1, 30), 2), torch.ones(1, 1, 30, dtype=torch.bool), 4, 8)
-    assert chunks.number.flatten().tolist() == [j // 8 for j in range(30)] and chunks.total == 4 + 3
-    fixed = build("combiner_fixed", heads=1, span=8)
-    torch.testing.assert_close(module(q, k, v), fixed(q, k, v), rtol=0, atol=1e-12)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 9), st.integers(0, 5))
@@ -128,16 +84,6 @@ def test_directions_are_orthogonal_and_as_long_as_normal_vectors() -> None:
     assert not torch.equal(drawn[0], drawn[1])
 
 
-def errors(
-    draws: Callable[[int], list[Any]], counts: tuple[int, ...], full: Tensor, *made: Tensor
-) -> list[float]:
-    """The mean over draws of the relative error of the output, by a number of features or rounds."""
-    return [
-        float(torch.stack([(module(*made) - full).norm() / full.norm() for module in draws(count)]).mean())
-        for count in counts
-    ]
-
-
 @both_forms
 def test_performers_error_falls_with_the_root_of_the_number_of_features(causal: bool) -> None:
     """Queries and keys are half as long as normal vectors: the features' variance grows with exp |q + k|²."""
@@ -145,18 +91,19 @@ def test_performers_error_falls_with_the_root_of_the_number_of_features(causal: 
     q, k = q / 2, k / 2
     full = scaled_dot_product_attention(q, k, v, is_causal=causal)
 
-    def draws(features: int) -> list[Any]:
-        return [build("performer", causal, width=8, features=features, seed=seed) for seed in range(8)]
-
-    found = errors(draws, (16, 64, 256, 1024, 4096), full, q, k, v)
+    found = []
+    for features in (16, 64, 256, 1024, 4096):
+        draws = [build("performer", causal, width=8, features=features, seed=seed) for seed in range(8)]
+        found.append(float(sum((module(q, k, v) - full).norm() for module in draws) / full.norm() / 8))
     assert found == sorted(found, reverse=True) and found[-1] < 0.05, found
     slope = math.log(found[-1] / found[1]) / math.log(4096 / 64)
     assert -0.65 < slope < -0.35, found
 
 
-def test_features_are_drawn_anew_only_in_training_and_when_it_is_time() -> None:
+@pytest.mark.parametrize(("name", "part"), [("performer", "directions"), ("reformer", "rotations")])
+def test_random_numbers_are_drawn_anew_only_in_training_and_when_it_is_time(name: str, part: str) -> None:
     def features(layer: int = 0, **options: int) -> Any:
-        return build("performer", layer=layer, features=16, **options).float().directions
+        return getattr(build(name, layer=layer, **options).float(), part)
 
     module = features(redraw=3)
     seen = [module.drawn.clone()]
@@ -201,53 +148,6 @@ def test_large_vectors_give_numbers(causal: bool) -> None:
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(out, (q, k, v), upper))
 
 
-# Reformer
-
-
-def shared_attention(q: Tensor, v: Tensor) -> Tensor:
-    """Every token sees every other: what Reformer's nears; keys are the queries, of length √K."""
-    scores = q @ (q / q.norm(dim=-1, keepdim=True)).mT
-    return scores.masked_fill(torch.eye(q.shape[2], dtype=torch.bool), ITSELF).softmax(-1) @ v
-
-
-def test_reformer_nears_attention_to_all_as_rounds_grow() -> None:
-    q, _, v = vectors(1, 2, 96, 8)
-
-    def draws(rounds: int) -> list[Any]:
-        options = {"width": 8, "rounds": rounds, "buckets": 4, "chunk": 24}
-        return [build("reformer", **options, seed=seed) for seed in range(4)]
-
-    found = errors(draws, (1, 2, 4, 8, 16), shared_attention(q, v), q, q, v)
-    assert found == sorted(found, reverse=True) and found[-1] < found[0] / 10, found
-
-
-def test_two_buckets_in_one_chunk_and_enough_rounds_are_attention_to_all() -> None:
-    """Of 16 rounds one at least, for these numbers, has each pair of tokens on one side."""
-    q, _, v = vectors(1, 2, 9, 8)
-    module = build("reformer", width=8, rounds=16, buckets=2, chunk=9, seed=3)
-    assert (effective_matrix(module, q, q)[..., ~torch.eye(9, dtype=torch.bool)] > 0).all()
-    torch.testing.assert_close(module(q, q, v), shared_attention(q, v), rtol=0, atol=1e-10)
-
-
-def test_a_token_sees_itself_only_where_it_is_alone() -> None:
-    q, _, v = vectors(1, 2, 40, 8)
-    matrix = effective_matrix(build("reformer", width=8, rounds=1, buckets=16, chunk=40), q, q)[0]
-    own = matrix.diagonal(dim1=1, dim2=2)
-    assert (((own - 1).abs() < 1e-12) | (own == 0)).all() and (own > 0).any() and (own == 0).any()
-    one = build("reformer", width=8)(q[:, :, :1], q[:, :, :1], v[:, :, :1])
-    torch.testing.assert_close(one, v[:, :, :1])
-
-
-@pytest.mark.parametrize(("redraw", "changes"), [(1, True), (0, False)])
-def test_other_hashes_are_drawn_at_each_pass_in_training(redraw: int, changes: bool) -> None:
-    module = build("reformer", width=8, redraw=redraw)
-    q, _, v = vectors(1, 2, 200, 8)
-    first = module(q, q, v)
-    assert torch.equal(module(q, q, v), first)
-    module.rotations.begin_pass()
-    assert torch.equal(module(q, q, v), first) != changes
-
-
 # Other packages
 
 
@@ -285,52 +185,40 @@ def test_longformer_agrees_with_huggingface(globals_: int) -> None:
         torch.testing.assert_close(out[row, :length], expected[row, :length], atol=2e-6, rtol=2e-5)
 
 
-def local(window: int, sides: int, *, causal: bool = False, exact: bool = False) -> Any:
-    """The package local-attention (Phil Wang) over `sides` buckets beside the own one, without positions.
+@both_forms
+@pytest.mark.parametrize(
+    ("tokens", "size", "sides", "exact"),
+    [
+        *((48, 8, 1, False), (45, 8, 2, False), (40, 5, 1, False), (7, 8, 1, False)),
+        *((tokens, size, 1, True) for tokens, size in ((48, 8), (43, 8), (20, 3))),
+    ],
+)
+def test_windows_are_those_of_local_attention(
+    tokens: int, size: int, sides: int, exact: bool, causal: bool
+) -> None:
+    """The package of Phil Wang: buckets beside the own one, or exactly so many tokens on each side.
 
-    With the exact window size, it sees so many tokens on each side.
+    Also where the last block is partial: what they pad with is hidden from all.
     """
-    theirs = pytest.importorskip("local_attention")
-    return theirs.LocalAttention(
-        window_size=window,
+    theirs = pytest.importorskip("local_attention").LocalAttention(
+        window_size=size,
         look_backward=sides,
         look_forward=0 if causal else sides,
         causal=causal,
         exact_windowsize=exact,
         autopad=True,
         use_rotary_pos_emb=False,
-    ).double()
+    )
+    pattern, module = Pattern(size, 0, 1 + 2 * sides, 0, causal=causal), None
+    if exact:
+        module = build("longformer", causal, width=8, window=size, global_tokens=0)
 
+    def ours(*x: Tensor) -> Tensor:
+        if module is not None:
+            return module(*x, hidden=x[0])  # type: ignore[no-any-return]
+        return bigbird_attention(*x, pattern, route="blocked")
 
-@pytest.mark.parametrize("route", ["dense", "blocked"])
-@pytest.mark.parametrize(
-    ("tokens", "block", "sides", "causal"),
-    [
-        *((48, 8, 1, causal) for causal in (False, True)),
-        *((45, 8, 2, causal) for causal in (False, True)),
-        *((40, 5, 1, False), (7, 8, 1, False)),
-    ],
-)
-def test_a_window_of_blocks_is_that_of_local_attention(
-    tokens: int, block: int, sides: int, causal: bool, route: Route
-) -> None:
-    """Also where the last block is partial: what they pad with is hidden from all."""
-    pattern = Pattern(block, 0, 1 + 2 * sides, 0, causal=causal)
-    options = {} if causal else {"mask": torch.ones(2, tokens, dtype=torch.bool)}
-    attend, made = local(block, sides, causal=causal), inputs(2, HEADS, tokens, 8)
-    ours = value_and_gradients(lambda *x: bigbird_attention(*x, pattern, route=route), made)
-    for one, other in zip(ours, value_and_gradients(lambda *x: attend(*x, **options), made), strict=True):
+    made, mask = inputs(2, HEADS, tokens, 8), torch.ones(2, tokens, dtype=torch.bool)
+    expected = value_and_gradients(lambda *x: theirs.double()(*x, mask=mask), made)
+    for one, other in zip(value_and_gradients(ours, made), expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=0)
-
-
-@both_forms
-@pytest.mark.parametrize(("tokens", "window"), [(48, 8), (43, 8), (20, 3)])
-def test_a_window_of_tokens_is_that_of_local_attention(tokens: int, window: int, causal: bool) -> None:
-    """Longformer without global tokens sees `window` tokens on each side."""
-    module = build("longformer", causal, width=8, window=window, global_tokens=0)
-    present = torch.ones(2, tokens, dtype=torch.bool)
-    attend, made = local(window, 1, causal=causal, exact=True), inputs(2, HEADS, tokens, 8)
-    ours = value_and_gradients(lambda *x: module(*x, hidden=x[0]), made)
-    for one, other in zip(ours, value_and_gradients(lambda *x: attend(*x, mask=present), made), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-9, rtol=0)
-    assert not torch.allclose(ours[0], local(window, 2)(*made[:3]), atol=1e-3)

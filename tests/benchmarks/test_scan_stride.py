@@ -12,8 +12,6 @@ import pytest
 
 from benchmarks.scan_stride import (
     Points,
-    average_precision,
-    curve_of,
     draw,
     evaluate,
     find_calls,
@@ -23,7 +21,6 @@ from benchmarks.scan_stride import (
     scan,
     tss_position,
 )
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.promoters import write_loci
@@ -32,18 +29,10 @@ from bigbird_dna.model.directory import load_promoter_model, save
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.scoring.scan import ScoredWindow
 from tests.conftest import REPOSITORY
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 SCRIPT = REPOSITORY / "benchmarks" / "scan_stride.py"
 SEEDS = range(20)
-
-
-def whole(values: Iterable[int]) -> np.ndarray:
-    return np.array([*values], np.int64)
-
-
-def points(scores: dict[int, float]) -> Points:
-    return Points(whole(scores), np.array([*scores.values()], np.float64))
 
 
 def random_points(rng: np.random.Generator) -> Points:
@@ -99,16 +88,6 @@ def test_a_score_belongs_to_the_tss_of_its_window() -> None:
         assert tss_position(window, 300) == 1000
 
 
-def test_calls_silence_their_neighbours() -> None:
-    found = find_calls(points({0: 0.3, 100: 0.5, 200: 0.9, 300: 0.8, 301: 0.7, 500: 0.1}), 100)
-    # 100 and 300 are silenced, and so silence nothing.
-    assert found.positions.tolist() == [200, 301, 0, 500]
-    assert found.scores.tolist() == [0.9, 0.7, 0.3, 0.1]
-    same = find_calls(points({10: 0.5, 50: 0.5, 150: 0.5}), 100)
-    assert same.positions.tolist() == [10, 150]
-    assert not len(find_calls(points({}), 100).scores)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_calls_are_those_of_brute_force(seed: int) -> None:
     windows = random_points(np.random.default_rng(seed))
@@ -118,32 +97,14 @@ def test_calls_are_those_of_brute_force(seed: int) -> None:
         assert all(after - before > suppress for before, after in pairwise(sorted(found.positions)))
 
 
-def test_a_tss_is_taken_once() -> None:
-    sites = whole([100, 120, 400])
-    assert match_calls(whole([105, 110, 95, 350, 390]), sites, 50).tolist() == [5, 10, -1, 50, -1]
-    assert match_calls(whole([110]), sites, 10).tolist() == [10]  # as far from both
-    assert match_calls(whole([111]), sites, 8).tolist() == [-1]
-    assert match_calls(whole([111]), whole([]), 8).tolist() == [-1]
-    assert match_calls(whole([]), sites, 8).tolist() == []
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_matches_are_those_of_brute_force(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    calls, sites = rng.permutation(300)[:40], np.sort(rng.choice(300, 15, replace=False))
+    calls, sites = rng.permutation(300)[:40], np.sort(rng.choice(300, 15 if seed else 0, replace=False))
     for distance in (0, 3, 20):
         found = match_calls(calls, sites, distance).tolist()
         assert found == plain_matches(calls.tolist(), sites.tolist(), distance)
         assert match_calls(calls[:9], sites, distance).tolist() == found[:9]
-
-
-def test_average_precision_by_hand() -> None:
-    scores, correct = np.array([0.9, 0.8, 0.7, 0.7]), np.array([True, False, True, True])
-    curve = curve_of(scores, correct, 4)
-    assert curve.calls.tolist() == [1, 2, 4] and curve.correct.tolist() == [1, 1, 3]  # 0.7 is one step
-    assert average_precision(curve) == pytest.approx(1 / 4 + 2 / 4 * 3 / 4)
-    assert average_precision(curve_of(scores, ~correct & correct, 4)) == 0
-    assert average_precision(curve_of(scores, correct | ~correct, 4)) == 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -189,9 +150,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A promoter model of random weights, a FASTA file of two contigs, and TSS on one of them."""
     directory = tmp_path_factory.mktemp("stride")
     tokenizer = small_tokenizer()
-    config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=64, block_size=8
-    )
+    config = small_encoder(tokenizer.vocabulary, max_length=64)
     settings = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=1)
     save(directory / "model", random_model(tokenizer, config, settings, scale=3.0), {}, {}, {})
     (directory / "genome.fa").write_text(f">a\n{random_dna(300, 1)}\n>b\n{random_dna(1000, 2)}\n")

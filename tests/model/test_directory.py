@@ -15,7 +15,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bigbird_dna
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ModelError
@@ -23,7 +22,7 @@ from bigbird_dna.model.directory import load, load_chromatin_model, read_encoder
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails, message
-from tests.toys import cases, random_model
+from tests.toys import cases, random_model, small_encoder
 
 SETTINGS = PromoterSettings(upstream=30, downstream=10, pooling="mean", jitter=4, views=2)
 CHECKED = ("config.json", "model.safetensors", "tokenizer.model")
@@ -69,9 +68,7 @@ def describe(model: Path, **keys: Any) -> None:
 
 @pytest.fixture
 def saved(tmp_path: Path, tokenizer: DnaTokenizer) -> Path:
-    config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=8, heads=2, max_length=64, block_size=8
-    )
+    config = small_encoder(tokenizer.vocabulary, hidden=8, max_length=64)
     model, log = random_model(tokenizer, config, SETTINGS, seed=4), tmp_path / "log"
     log.write_text("{}\n")
     save(tmp_path / "model", model, {"seed": 4}, {"auroc": 0.5}, {"training.jsonl": log})

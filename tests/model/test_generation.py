@@ -22,7 +22,7 @@ from bigbird_dna.scoring.models import Model
 from tests.attention.reference_implementations import SMALL
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 VOCABULARY = 30
 TOKENS = 75
@@ -43,12 +43,8 @@ def encoder(attention: str, **values: Any) -> EncoderConfig:
     """A small causal encoder; a mechanism's options are for short sequences."""
     if attention not in OF_PATTERNS:
         values = {"attention_options": OPTIONS.get(attention, {}), **values}
-    return EncoderConfig(
-        **{
-            **{"vocabulary": VOCABULARY, "layers": 3, "hidden": 16, "heads": 2, "max_length": 128},
-            **{"attention": attention, "causal": True, "dropout": 0.0, **SIZES, **values},
-        }
-    )
+    causal = {"layers": 3, "attention": attention, "causal": True, "dropout": 0.0}
+    return small_encoder(**{"vocabulary": VOCABULARY, **causal, **SIZES, **values})
 
 
 def network(config: EncoderConfig, dtype: torch.dtype = torch.float32) -> PretrainingNetwork:
@@ -180,18 +176,8 @@ LEFT, RIGHT = random_dna(90, 5), random_dna(70, 6)
 def made(causal: bool, **values: Any) -> Model:
     """A small pretrained model whose scores are far from even."""
     tokenizer = small_tokenizer()
-    config = EncoderConfig(
-        **{
-            **{"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 16, "heads": 2, "max_length": 64},
-            **{
-                "position_encoding": "rotary",
-                "attention": "full",
-                "causal": causal,
-                "dropout": 0.0,
-                **values,
-            },
-        }
-    )
+    own = {"layers": 2, "max_length": 64, "position_encoding": "rotary", "attention": "full"}
+    config = small_encoder(tokenizer.vocabulary, **own | {"causal": causal, "dropout": 0.0} | values)
     learnt: dict[str, Any] = {"context": 40} if causal else {}
     return public(
         random_model(tokenizer, config, PretrainingSettings(next_sentence=False, **learnt), scale=4.0)

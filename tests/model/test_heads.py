@@ -9,15 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.plain_batches import plain_bin_rows, sentencepiece_of
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.batching import bin_rows
 from bigbird_dna.model.heads import BinLayers, ChromatinNetwork, Classifier, pool_bins
 from bigbird_dna.tokens.dna import DnaTokenizer
-from tests.toys import random_dna
+from tests.toys import random_dna, small_encoder
 
-ENCODER = EncoderConfig(
-    vocabulary=20, layers=1, hidden=16, heads=2, max_length=400, dropout=0.0, block_size=4
-)
+ENCODER = small_encoder(20, max_length=400, dropout=0.0, block_size=4)
 LENGTH, BINS = 240, 12
 
 

@@ -24,12 +24,10 @@ from bigbird_dna.model.kernels import Dropout
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from tests.golden.messages import fails
 from tests.model.test_encoder import SMALL
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 CPU = torch.device("cpu")
-CONFIG = EncoderConfig(
-    vocabulary=40, layers=2, hidden=32, heads=2, max_length=160, block_size=8, position_encoding="rotary"
-)
+CONFIG = small_encoder(layers=2, hidden=32, max_length=160, position_encoding="rotary")
 
 
 @pytest.fixture
@@ -184,7 +182,7 @@ def test_on_another_device_routes_are_said_once(
 # Layers as compiled by torch, exported, and as the compiled kernel runs them in inference
 
 
-SHAPE = EncoderConfig(vocabulary=40, layers=2, hidden=48, heads=3, max_length=700, block_size=16)
+SHAPE = small_encoder(layers=2, hidden=48, heads=3, max_length=700, block_size=16)
 
 needs_kernel = pytest.mark.skipif(
     native.pointwise(torch.zeros(1)) is None, reason="the kernel can't be had here"
@@ -251,6 +249,8 @@ def test_what_compiled_layers_leave_to_the_others(monkeypatch: pytest.MonkeyPatc
             assert not packed.take(x[:1], None)
     for changes in (
         {"activation": "relu"},
+        {"attention": "combiner_fixed"},
+        {"reversible": True},
         {"num_global_tokens": 2},
         {"relative_max_distance": 3},
         {"hidden": 24, "heads": 3},
@@ -340,9 +340,16 @@ def test_unpadded_rows_on_the_blocked_route_are_one_graph(
         torch.testing.assert_close(mine, expected, atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize("route", ["auto", "blocked"])
-def test_padded_rows_of_any_lengths_are_compiled_but_a_few_times(route: str) -> None:
-    encoder = _encoder(attention_backend=route).eval()
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"attention_backend": route} for route in ("auto", "blocked")),
+        pytest.param({"attention": "combiner_axial_vertical"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_padded_rows_of_any_lengths_are_compiled_but_a_few_times(changes: dict[str, str]) -> None:
+    encoder = _encoder(**changes).eval()
     counter = CompileCounterWithBackend("eager")
     compiled = torch.compile(encoder, backend=counter, dynamic=True)
     seen = []

@@ -21,7 +21,8 @@ from bigbird_dna.model.model import layer_means
 from tests.attention.reference_implementations import SMALL as SIZES
 from tests.attention.reference_implementations import quick
 from tests.golden.messages import fails
-from tests.toys import uneven_loss
+from tests.model.test_encoder import peak_bytes
+from tests.toys import small_encoder, uneven_loss
 
 NAMES = ["bigbird", "full", *sorted(known_mechanisms())]
 IDS, LENGTHS = (
@@ -34,8 +35,7 @@ def config(attention: str = "bigbird", **changes: Any) -> EncoderConfig:
     """A small encoder's, with small sizes for its mechanism."""
     options = {**SIZES, "combiner_routing": SIZES["routing"]}.get(attention, {})
     changes = {"attention": attention, "attention_options": options, **changes}
-    small = {"vocabulary": 40, "layers": 3, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 8}
-    return EncoderConfig(**{**small, "reversible": True, **changes})
+    return small_encoder(**{"layers": 3, "reversible": True, **changes})
 
 
 def stored(layers: Any, x: Tensor, arguments: Any) -> Tensor:
@@ -45,6 +45,18 @@ def stored(layers: Any, x: Tensor, arguments: Any) -> Tensor:
         for part in kernels.halves(layer, arguments):
             x1, x2 = x2, x1 + part.change(x2)
     return (x1 + x2) / 2
+
+
+def drops(name: str) -> bool:
+    return name not in known_mechanisms() or known_mechanisms()[name].drops
+
+
+def assert_same(mine: list[Tensor | None], theirs: list[Tensor | None], **tolerance: float) -> None:
+    for one, other in zip(mine, theirs, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            torch.testing.assert_close(one, other, **tolerance)
+    assert sum(one is not None and one.abs().max() > 1e-2 for one in mine) > 10, "a constant has none"
 
 
 def gradients(encoder: Encoder, passes: int = 2) -> list[Tensor | None]:
@@ -60,20 +72,33 @@ def gradients(encoder: Encoder, passes: int = 2) -> list[Tensor | None]:
 @pytest.mark.parametrize("name", quick(NAMES, "bigbird", "combiner_routing", "longformer", "reformer"))
 def test_gradients_are_those_of_stored_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In training with dropout, where random numbers must be the same again, in double precision."""
-    drops = name not in known_mechanisms() or known_mechanisms()[name].drops
-    of = config(attention=name, dropout=0.1, attention_dropout=0.1 if drops else 0.0)
     results = []
     for kept in (False, True):
         torch.manual_seed(0)
-        encoder = Encoder(of).double().train()
+        encoder = Encoder(config(name, dropout=0.1, attention_dropout=0.1 * drops(name))).double().train()
         if kept:
             monkeypatch.setattr("bigbird_dna.model.encoder.reversible_layers", stored)
         results.append(gradients(encoder))
-    for mine, theirs in zip(*results, strict=True):
-        assert (mine is None) == (theirs is None)
-        if mine is not None and theirs is not None:
-            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
-    assert sum(grad is not None for grad in results[0]) > 40
+    assert_same(*results, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+@pytest.mark.parametrize("name", quick(NAMES, "bigbird", "combiner_routing", "performer", "reformer"))
+def test_gradient_checkpointing_changes_no_gradient(
+    name: str, position: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout draws the same numbers again in a layer that is recomputed; what selects keys may change
+    between the passes, never within one."""
+    if not compiled:
+        monkeypatch.setattr(kernels, "pointwise", lambda *_: None)
+    results = []
+    for again in (False, True):
+        torch.manual_seed(0)
+        own = {"dropout": 0.2, "attention_dropout": 0.1 * drops(name), "position_encoding": position}
+        encoder = Encoder(config(name, reversible=False, gradient_checkpointing=again, **own)).train()
+        results.append([*gradients(encoder), *encoder.buffers()])
+    assert_same(*results)
 
 
 def test_what_the_layers_compute_is_what_the_equations_say() -> None:
@@ -146,18 +171,15 @@ def kept_and_peak(layers: int, **changes: Any) -> tuple[int, int]:
         noted.add(saved)
         return saved
 
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profile:
+    kept: dict[int, int] = {}
+
+    def both_passes() -> None:
         with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved.tensor):
             out = encoder(ids)
-        kept = {saved.tensor.data_ptr(): saved.tensor.untyped_storage().nbytes() for saved in noted}
+        kept.update({saved.tensor.data_ptr(): saved.tensor.untyped_storage().nbytes() for saved in noted})
         uneven_loss(out).backward()
-    held = most = 0
-    for event in profile.profiler.kineto_results.events():  # type: ignore[union-attr]
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            most = max(most, held)
+
+    most = peak_bytes(both_passes)
     return sum(size for place, size in kept.items() if place not in parameters), most
 
 
@@ -175,11 +197,8 @@ def test_scores_and_preparation_are_the_same_as_in_training() -> None:
     torch.manual_seed(0)
     encoder = Encoder(config(dropout=0.1)).eval()
     out = encoder(IDS, LENGTHS)
-    with torch.inference_mode():
+    with torch.inference_mode(), prepared(encoder, 128):
         torch.testing.assert_close(encoder(IDS, LENGTHS), out)
-        with prepared(encoder, 128):
-            assert encoder.packed is None
-            torch.testing.assert_close(encoder(IDS, LENGTHS), out)
     torch.testing.assert_close(encoder(IDS[1:, :31])[0], out[1, :31], atol=2e-5, rtol=2e-5)
 
 
@@ -222,8 +241,8 @@ REDRAWING: dict[str, dict[str, Any]] = {
 
 def trained(name: str, **kind: bool) -> Encoder:
     torch.manual_seed(0)
-    sizes = {"vocabulary": 40, "layers": 2, "hidden": 16, "heads": 2, "max_length": 64, "dropout": 0.0}
-    encoder = Encoder(EncoderConfig(**sizes, attention=name, attention_options=REDRAWING[name], **kind))
+    sizes = {"layers": 2, "max_length": 64, "dropout": 0.0}
+    encoder = Encoder(small_encoder(**sizes, attention=name, attention_options=REDRAWING[name], **kind))
     return encoder.double().train()
 
 

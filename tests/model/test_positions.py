@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigbird_dna
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model import input_embeddings
 from bigbird_dna.model.directory import Extension, extend_positions, extended_table, load, save
@@ -30,7 +29,7 @@ from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import invoke
 from tests.golden.messages import fails
 from tests.model.test_encoder import SMALL
-from tests.toys import random_model, uneven_loss
+from tests.toys import random_model, small_encoder, uneven_loss
 
 IDS = torch.randint(5, 40, (2, 96), generator=torch.Generator().manual_seed(1))
 
@@ -90,6 +89,7 @@ def test_an_extended_table_is_trained_like_any_other(method: Extension) -> None:
 
 def test_rotary_interpolation_squeezes_positions_into_the_old_range() -> None:
     encoder = _encoder(position_encoding="rotary", rotary_scale=1.5)
+    assert not any("position" in name for name in encoder.state_dict()), "there is no table"
     old = _turns(encoder)
     extend_positions(encoder, 4 * 96, "interpolate")
     assert encoder.config.max_length == 384 and encoder.config.rotary_scale == 6.0
@@ -139,9 +139,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory, tokenizer: DnaTokenizer) -> 
     """A pretrained model of 64 positions, with rotary ones beside it."""
     directory = tmp_path_factory.mktemp("models")
     tokenizer.save(directory / "t.model")
-    sizes: dict[str, Any] = {"layers": 1, "hidden": 8, "heads": 2, "max_length": 64, "block_size": 8}
     for position in ("learned", "rotary"):
-        config = EncoderConfig(vocabulary=tokenizer.vocabulary, position_encoding=position, **sizes)
+        config = small_encoder(tokenizer.vocabulary, hidden=8, max_length=64, position_encoding=position)
         model = random_model(tokenizer, config, PretrainingSettings(), seed=4)
         save(directory / position, model, {"contigs": ["I", "II"]}, {"bits_per_base": 1.9}, {})
     return directory
@@ -209,9 +208,6 @@ def test_mistakes_are_named_and_nothing_is_written(
 # Rotary positions, and heads that are initialized to attend to adjacent tokens
 
 
-ROTARY = SMALL.model_copy(update={"position_encoding": "rotary"})
-
-
 def _at(turns: Rotation, position: int) -> Rotation:
     return Rotation(turns.cos[position, None], turns.sin[position, None])
 
@@ -261,14 +257,6 @@ def test_equal_stretches_look_equal_wherever_they_stand(position: str) -> None:
     with torch.inference_mode():
         turned = encoder(block.flip(0)[None])[0].flip(0)
     assert not torch.allclose(states[0], turned, atol=1e-3)
-
-
-def test_there_is_no_table_and_the_limit_stands() -> None:
-    encoder = Encoder(ROTARY)
-    assert encoder.embeddings.position is None
-    assert not any("position" in name for name in encoder.state_dict())
-    with fails(ValueError):
-        encoder(torch.zeros(1, 97, dtype=torch.long))
 
 
 def _apart(joined: torch.Tensor, heads: int, turns: Rotation | None) -> tuple[torch.Tensor, ...]:
@@ -327,14 +315,9 @@ SHAPES = [(64, 4), (128, 4), (256, 8), (768, 12)]
 
 def made(position: str, hidden: int, heads: int, **changes: object) -> Encoder:
     torch.manual_seed(0)
-    values = {
-        "vocabulary": 256,
-        "layers": 2,
-        "max_length": 256,
-        "position_encoding": position,
-        "dropout": 0.0,
-    }
-    return Encoder(EncoderConfig(**values | {"hidden": hidden, "heads": heads} | changes)).eval()
+    sizes = {"layers": 2, "hidden": hidden, "heads": heads, "max_length": 256, "block_size": 64}
+    own = {"position_encoding": position, "dropout": 0.0, **changes}
+    return Encoder(small_encoder(256, **sizes | own)).eval()
 
 
 def logits(encoder: Encoder, layer: int) -> torch.Tensor:

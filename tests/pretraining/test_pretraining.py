@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.baselines.language import PREDICTORS
-from bigbird_dna.config import EncoderConfig, PretrainingConfig, load_config, parse_config
+from bigbird_dna.config import PretrainingConfig, load_config, parse_config
 from bigbird_dna.data.predictions import ONE_AT_A_TIME, read_bits
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.reference import Reference, prepare_reference
@@ -42,6 +42,7 @@ from bigbird_dna.training.task import train
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
 from tests.pretraining.test_sampling import Numbered
+from tests.toys import small_encoder
 from tests.training.curve import ALONE
 
 
@@ -418,9 +419,8 @@ def store(documents: list[list[int]]) -> Numbered:
 
 def network(vocabulary: int, position: str = "rotary", hidden: int = 128) -> PretrainingNetwork:
     torch.manual_seed(0)
-    config = EncoderConfig(
-        vocabulary=vocabulary, layers=2, hidden=hidden, heads=4, max_length=64, position_encoding=position
-    )
+    sizes = {"layers": 2, "hidden": hidden, "heads": 4, "max_length": 64, "block_size": 64}
+    config = small_encoder(vocabulary, **sizes, position_encoding=position)
     return PretrainingNetwork(config, next_sentence=False)
 
 

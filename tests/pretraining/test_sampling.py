@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from bigbird_dna.config import EncoderConfig, PretrainingConfig
+from bigbird_dna.config import PretrainingConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.heads import PretrainingNetwork
@@ -18,6 +18,7 @@ from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import World
 from tests.golden.messages import fails
+from tests.toys import small_encoder
 from tests.training.curve import ALONE
 
 TOKENS = 64  # of an input: 61 for A and B
@@ -226,8 +227,7 @@ def test_a_store_of_n_alone_is_refused_before_the_training(
 @pytest.fixture
 def network(tokenizer: DnaTokenizer) -> nn.Module:
     torch.manual_seed(0)
-    sizes = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 32, "block_size": 8, "random_blocks": 0}
-    encoder = EncoderConfig(**sizes, vocabulary=tokenizer.vocabulary)
+    encoder = small_encoder(tokenizer.vocabulary, max_length=32, random_blocks=0)
     return PretrainingNetwork(encoder, next_sentence=False).eval()
 
 

@@ -27,7 +27,7 @@ from bigbird_dna.tokens.text import TextTokenizer
 from tests.baselines.sources import Source
 from tests.cli.command import Run, refused
 from tests.tokens.text_model import text_model
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 CPU = torch.device("cpu")
 SETTINGS = PretrainingSettings(next_sentence=False)
@@ -40,9 +40,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> DnaTokenizer:
 
 
 def config_for(tokenizer: Tokenizer) -> EncoderConfig:
-    return EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=128, block_size=8
-    )
+    return small_encoder(tokenizer.vocabulary)
 
 
 def toy(tokenizer: Tokenizer, scale: float = 3.0) -> LoadedModel:

@@ -38,6 +38,8 @@ from bigbird_dna.training.log import (
 )
 from bigbird_dna.training.loop import Batch, take_rows, train_network
 from tests.golden.messages import fails, message
+from tests.model.test_encoder import SMALL as ENCODER
+from tests.toys import small_encoder
 from tests.training.curve import ALONE, Curve, fresh
 
 
@@ -148,9 +150,6 @@ def test_a_damaged_line_of_the_log_is_left_out(tmp_path: Path, capsys: pytest.Ca
 # Kernels of a training: said once, refused where slow, compiled if asked for; and memory that is kept
 
 
-ENCODER = EncoderConfig(
-    vocabulary=40, layers=2, hidden=16, heads=2, max_length=96, block_size=4, random_blocks=1, dropout=0.0
-)
 # torch's own, while it traces.
 REMARKS = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch")
 
@@ -308,9 +307,7 @@ def test_freed_memory_is_kept_in_the_block() -> None:
 
 AWAY = World(0, 1, torch.device("meta"))
 LENGTHS = (96, 61, 90, 33, 70)
-CONFIG = EncoderConfig(
-    vocabulary=40, layers=1, hidden=16, heads=2, max_length=96, block_size=4, random_blocks=1, convolution=3
-)
+CONFIG = small_encoder(max_length=96, block_size=4, random_blocks=1, convolution=3)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ L √L.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -240,8 +241,31 @@ class AxialOptions(Section):
     columns: int = Field(default=64, ge=1, description="tokens of a row")
 
 
-class LogsparseOptions(Section):
-    """There are none."""
+def _fixed(options: SparseFixedOptions) -> PlannedAttention:
+    def scores(blocks: int, size: int) -> int:
+        return size + min(options.last, size) * blocks
+
+    return plan_of_blocks(partial(last_tokens_attention, last=options.last), options.span, scores)
+
+
+_PLANS: dict[str, tuple[type[Section], Callable[[Any], PlannedAttention], str]] = {
+    "sparse_fixed": (SparseFixedOptions, _fixed, "L · (K + span + last · L / span)"),
+    "axial": (
+        AxialOptions,
+        lambda of: plan_of_blocks(row_and_column_attention, of.columns, lambda rows, row: row + rows),
+        "L · (K + columns + L / columns)",
+    ),
+    "logsparse": (Section, lambda _: plan_of_levels(nearest_tokens), "L · K · log L"),
+    "logsparse_powers": (
+        Section,
+        lambda _: PlannedAttention(power_attention, lambda tokens: 2 * tokens.bit_length()),
+        "L · K · log L",
+    ),
+}
+
+
+def _build(part: str, shape: LayerShape, options: Any) -> nn.Module:
+    return PlannedLayer(shape, _PLANS[part][1](options))
 
 
 def _routing(shape: LayerShape, options: ClusterOptions) -> nn.Module:
@@ -249,33 +273,8 @@ def _routing(shape: LayerShape, options: ClusterOptions) -> nn.Module:
     return PlannedLayer(shape, plan, Centroids(shape, options.clusters, options.decay))
 
 
-def _fixed(shape: LayerShape, options: SparseFixedOptions) -> nn.Module:
-    def attend(blocks: Heads) -> Tensor:
-        return last_tokens_attention(blocks, options.last)
-
-    def scores(blocks: int, size: int) -> int:
-        return size + min(options.last, size) * blocks
-
-    return PlannedLayer(shape, plan_of_blocks(attend, options.span, scores))
-
-
-def _axial(shape: LayerShape, options: AxialOptions) -> nn.Module:
-    plan = plan_of_blocks(row_and_column_attention, options.columns, lambda rows, row: row + rows)
-    return PlannedLayer(shape, plan)
-
-
-def _logsparse(shape: LayerShape, options: Any) -> nn.Module:
-    return PlannedLayer(shape, plan_of_levels(nearest_tokens))
-
-
-def _powers(shape: LayerShape, options: Any) -> nn.Module:
-    return PlannedLayer(shape, PlannedAttention(power_attention, lambda tokens: 2 * tokens.bit_length()))
-
-
+_ROUTING_COST = "(L + clusters · span) · (K + span) + L · clusters"
 MECHANISMS = (
-    Mechanism("sparse_fixed", SparseFixedOptions, _fixed, "L · (K + span + last · L / span)"),
-    Mechanism("axial", AxialOptions, _axial, "L · (K + columns + L / columns)"),
-    Mechanism("logsparse", LogsparseOptions, _logsparse, "L · K · log L"),
-    Mechanism("logsparse_powers", LogsparseOptions, _powers, "L · K · log L"),
-    Mechanism("routing", ClusterOptions, _routing, "(L + clusters · span) · (K + span) + L · clusters"),
+    *(Mechanism(one, of, partial(_build, one), cost) for one, (of, _, cost) in _PLANS.items()),
+    Mechanism("routing", ClusterOptions, _routing, _ROUTING_COST),
 )
