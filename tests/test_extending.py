@@ -44,6 +44,20 @@ def python(lab: Path, *words: object) -> str:
     return done.stdout
 
 
+def test_a_mechanism(lab: Path) -> None:
+    """In a copy of the package, as its folder is what finds it."""
+    copy = lab / "bigbird_dna"
+    subprocess.run(["cp", "-r", REPOSITORY / "bigbird_dna", copy], check=True)
+    (block,) = blocks("docs/attention.md", "py")
+    (copy / "attention/mechanisms/lab.py").write_text(block.text)
+    (lab / "run.yaml").write_text(
+        "encoder: {attention: decaying, attention_options: {reach: 20}, layers: 2}\n"
+    )
+    command = words_of_command("experiment receptive-field", "run.yaml", "--tokens", 64, "-o", "reach.tsv")
+    python(lab, *COMMAND, *command)
+    assert (lab / "reach.tsv").read_text().splitlines()[1:] == ["1\t1\tyes"]
+
+
 def test_a_format(lab: Path, home: Path) -> None:
     source = blocks(PAGE, "python")[0].text
     for name in ("regions.bed", "genome.fa.gz"):
