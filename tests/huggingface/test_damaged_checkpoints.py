@@ -78,7 +78,7 @@ LIES: dict[str, list[object]] = {
     "architectures": [[["BigBirdModel"]], "BigBirdModel", {"a": 1}, ["BigBirdForTokenClassification"], None],
     "id2label": [["a"], {"0": {}}, {"0": "a", "1": "b"}],
     "anything": [float("nan"), "\ud800", json.loads("[" * 50 + "]" * 50)],
-    "bigbird_dna": [exported(2**70), exported(1.5)],
+    "bigbird_dna": [exported(2**70), exported(1.5), exported(0)],
 }
 
 
