@@ -287,19 +287,20 @@ def check_sizes(
 
 def read_weights(
     tensors: Mapping[str, StoredTensor],
-    shapes: Mapping[str, tuple[int, ...]],
+    network: Mapping[str, Tensor],
     named: Callable[[str], str],
     optional: Callable[[str], bool],
     owner: str,
     directory: Path,
     unused: Mapping[str, tuple[int, ...]] | None = None,
 ) -> dict[str, Tensor]:
-    """The weights of a network of these `shapes`, by their names here; `named` gives those there.
+    """Weights of the shapes of a `network`'s, by their names here; `named` gives those there.
 
     `ModelError` for a tensor that is missing, unexpected, of another shape, not floating point or not finite.
     `optional` ones (names there) may be missing, and are zero then; further ones may be there if `unused`.
     """
-    names, unused = {name: named(name) for name in shapes}, unused or {}
+    names, unused = {name: named(name) for name in network}, unused or {}
+    shapes = {name: tuple(like.shape) for name, like in network.items()}
     for name, theirs in names.items():
         if theirs in tensors or not optional(theirs):
             check_tensor(tensors, theirs, shapes[name], directory)

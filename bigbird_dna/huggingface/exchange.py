@@ -82,37 +82,33 @@ def import_huggingface(
     # Nothing is built on the word of config.json: its sizes are compared with the tensors' first.
     check_sizes(tensors, config, architecture, directory)
     settings, config = _head(architecture, values, config, pieces, tensors, path)
-    biases = bool(values.get("use_bias", True))
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         network = build_network(config, settings)
     weights = read_weights(
         tensors,
-        {name: tuple(like.shape) for name, like in network.state_dict().items()},
+        network.state_dict(),
         partial(their_name, architecture=architecture),
-        lambda theirs: not biases and is_attention_bias(theirs),
+        lambda theirs: not values.get("use_bias", True) and is_attention_bias(theirs),
         architecture.name,
         directory,
         pooler_shapes(architecture, config.hidden),
     )
     network.to_empty(device="cpu").load_state_dict(weights)
     kinds = {str(t.dtype).removeprefix("torch.") for t in tensors.values()}
-    read = {their_name(name, architecture) for name in weights}
-    unused = {name: tensors[name].read() for name in sorted(tensors.keys() - read)}
+    further = tensors.keys() - {their_name(name, architecture) for name in weights}
+    unused = {name: tensors[name].read() for name in sorted(further)}
     remembered = {
-        "architecture": architecture.name,
-        "config": values,
-        "tied": tied,
-        "unused": sorted(unused),
-        "dtype": kinds.pop() if len(kinds) == 1 else "float32",
+        "huggingface": {
+            **{"architecture": architecture.name, "config": values, "tied": tied, "unused": [*unused]},
+            "dtype": kinds.pop() if len(kinds) == 1 else "float32",
+        }
     }
-    settings = settings.model_copy(update={"huggingface": remembered})
-    model = make_model(network.eval(), pieces, config, settings, output)
-    provenance = {"imported_from": directory.name, "compatibility": config.compatibility}
+    model = make_model(network.eval(), pieces, config, settings.model_copy(update=remembered), output)
     with scratch_directory() as spool, full_disk_reported(spool, spool):
-        extra = {}
-        if unused:
-            extra[UNUSED_FILE] = Path(spool, UNUSED_FILE)
-            save_file({name: t.contiguous() for name, t in unused.items()}, extra[UNUSED_FILE])
+        extra = {UNUSED_FILE: Path(spool, UNUSED_FILE)} if unused else {}
+        for file in extra.values():
+            save_file({name: t.contiguous() for name, t in unused.items()}, file)
+        provenance = {"imported_from": directory.name, "compatibility": config.compatibility}
         save(output, model, provenance, {}, extra)
     return model
 

@@ -250,7 +250,7 @@ def assert_same_checkpoint(tmp_path: Path, path: Path, file: str = "model.safete
     configs = [json.loads((d / "config.json").read_text()) for d in (path, tmp_path / "back")]
     assert configs[0] == configs[1]
     model = load(tmp_path / "ours")
-    again = import_huggingface(tmp_path / "back", tmp_path / "again", model.config.compatibility)  # type: ignore[arg-type]
+    again = import_huggingface(tmp_path / "back", tmp_path / "again", model.config.compatibility)
     own, its = model.network.state_dict(), again.network.state_dict()
     assert own.keys() == its.keys() and all(torch.equal(its[key], value) for key, value in own.items())
     assert (again.config, again.settings) == (model.config, model.settings)

@@ -120,15 +120,15 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
             check_tensor(tensors, f"{own}.layers.{index}.fc2.bias", (config.hidden,), directory)
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         network = PegasusSummarizer(config, shape)
-    shapes = {name: tuple(like.shape) for name, like in network.state_dict().items()}
-    shapes["logits_bias"] = (1, config.vocabulary)
+    wanted = network.state_dict()
+    wanted["logits_bias"] = wanted["logits_bias"][None]
 
     def optional(theirs: str) -> bool:
         """Biases of the logits, and of attention unless `use_bias` says that there are some."""
         of_attention = "attn" in theirs and "layer_norm" not in theirs and theirs.endswith(".bias")
         return theirs == "final_logits_bias" or (of_attention and not values.get("use_bias"))
 
-    weights = read_weights(tensors, shapes, pegasus_name, optional, ARCHITECTURE, directory)
+    weights = read_weights(tensors, wanted, pegasus_name, optional, ARCHITECTURE, directory)
     network.load_state_dict({**weights, "logits_bias": weights["logits_bias"][0]}, assign=True)
     return ImportedPegasus(network.requires_grad_().eval(), config, shape, special, search)
 
