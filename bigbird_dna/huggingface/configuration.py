@@ -5,18 +5,19 @@ extra global tokens; its block-sparse attention has two global and three window 
 attention probabilities. What it does in evaluation is `compatibility: huggingface`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.tensors import StoredTensor
-from bigbird_dna.model.directory import build_network
-from bigbird_dna.model.settings import Settings, Task
+from bigbird_dna.model.settings import Task
+from bigbird_dna.model.weights import check_finite
 
 Compatibility = Literal["huggingface", "none"]
 MODEL_TYPE = "big_bird"
@@ -284,33 +285,36 @@ def check_sizes(
         check_tensor(tensors, theirs, (config.hidden, config.hidden), directory)
 
 
-def check_tensors(
+def read_weights(
     tensors: Mapping[str, StoredTensor],
-    config: EncoderConfig,
-    settings: Settings,
-    architecture: Architecture,
+    network: Mapping[str, Tensor],
+    named: Callable[[str], str],
+    optional: Callable[[str], bool],
+    owner: str,
     directory: Path,
-    *,
-    biases: bool,
-) -> set[str]:
-    """The names there of a network's tensors; the network is not built for it.
+    unused: Mapping[str, tuple[int, ...]] | None = None,
+) -> dict[str, Tensor]:
+    """Weights of the shapes of a `network`'s, by their names here; `named` gives those there.
 
-    `ModelError` for a tensor that is missing, unexpected, of another shape or not floating point. Without
-    `biases` those of attention may be missing.
+    `ModelError` for a tensor that is missing, unexpected, of another shape, not floating point or not finite.
+    `optional` ones (names there) may be missing, and are zero then; further ones may be there if `unused`.
     """
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        weights = build_network(config, settings).state_dict()
-    expected = {their_name(name, architecture): tuple(like.shape) for name, like in weights.items()}
-    for name, shape in expected.items():
-        if biases or name in tensors or not is_attention_bias(name):
-            check_tensor(tensors, name, shape, directory)
-    unused = pooler_shapes(architecture, config.hidden)
-    for name in sorted(tensors.keys() - expected.keys()):
+    names, unused = {name: named(name) for name in network}, unused or {}
+    shapes = {name: tuple(like.shape) for name, like in network.items()}
+    for name, theirs in names.items():
+        if theirs in tensors or not optional(theirs):
+            check_tensor(tensors, theirs, shapes[name], directory)
+    for name in sorted(tensors.keys() - {*names.values()}):
         if name not in unused:
             found = shortened(repr(name))
-            raise ModelError(f"{directory}: unexpected tensor {found}: {architecture.name} has no such part")
+            raise ModelError(f"{directory}: unexpected tensor {found}: {owner} has no such part")
         check_tensor(tensors, name, unused[name], directory)
-    return {*expected}
+    weights = {}
+    for name, theirs in names.items():
+        there = tensors.get(theirs)
+        weights[name] = torch.zeros(shapes[name]) if there is None else there.read().float()
+        check_finite(weights[name], theirs, directory)
+    return weights
 
 
 def their_name(name: str, architecture: Architecture) -> str:

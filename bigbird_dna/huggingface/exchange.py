@@ -8,6 +8,7 @@ Buffers that follow from the configuration (position ids in old checkpoints) are
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,13 +31,13 @@ from bigbird_dna.huggingface.configuration import (
     Architecture,
     Compatibility,
     check_sizes,
-    check_tensors,
     encoder_config,
     huggingface_config,
     huggingface_name,
     is_attention_bias,
     is_buffer,
     pooler_shapes,
+    read_weights,
     their_name,
 )
 from bigbird_dna.huggingface.tensors import StoredTensor, read_tensor_file, read_tensors
@@ -51,7 +52,6 @@ from bigbird_dna.model.settings import (
     PromoterSettings,
     Settings,
 )
-from bigbird_dna.model.weights import check_finite
 from bigbird_dna.tokens.interface import Tokenizer
 
 
@@ -82,28 +82,33 @@ def import_huggingface(
     # Nothing is built on the word of config.json: its sizes are compared with the tensors' first.
     check_sizes(tensors, config, architecture, directory)
     settings, config = _head(architecture, values, config, pieces, tensors, path)
-    biases = bool(values.get("use_bias", True))
-    expected = check_tensors(tensors, config, settings, architecture, directory, biases=biases)
-    kinds = {str(t.dtype).removeprefix("torch.") for t in tensors.values()}
-    unused = {name: tensors[name].read() for name in sorted(tensors.keys() - expected)}
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
         network = build_network(config, settings)
-    network.load_state_dict(_weights(tensors, network.state_dict(), architecture, directory))
+    weights = read_weights(
+        tensors,
+        network.state_dict(),
+        partial(their_name, architecture=architecture),
+        lambda theirs: not values.get("use_bias", True) and is_attention_bias(theirs),
+        architecture.name,
+        directory,
+        pooler_shapes(architecture, config.hidden),
+    )
+    network.to_empty(device="cpu").load_state_dict(weights)
+    kinds = {str(t.dtype).removeprefix("torch.") for t in tensors.values()}
+    further = tensors.keys() - {their_name(name, architecture) for name in weights}
+    unused = {name: tensors[name].read() for name in sorted(further)}
     remembered = {
-        "architecture": architecture.name,
-        "config": values,
-        "tied": tied,
-        "unused": sorted(unused),
-        "dtype": kinds.pop() if len(kinds) == 1 else "float32",
+        "huggingface": {
+            **{"architecture": architecture.name, "config": values, "tied": tied, "unused": [*unused]},
+            "dtype": kinds.pop() if len(kinds) == 1 else "float32",
+        }
     }
-    settings = settings.model_copy(update={"huggingface": remembered})
-    model = make_model(network.eval(), pieces, config, settings, output)
-    provenance = {"imported_from": directory.name, "compatibility": config.compatibility}
+    model = make_model(network.eval(), pieces, config, settings.model_copy(update=remembered), output)
     with scratch_directory() as spool, full_disk_reported(spool, spool):
-        extra = {}
-        if unused:
-            extra[UNUSED_FILE] = Path(spool, UNUSED_FILE)
-            save_file({name: t.contiguous() for name, t in unused.items()}, extra[UNUSED_FILE])
+        extra = {UNUSED_FILE: Path(spool, UNUSED_FILE)} if unused else {}
+        for file in extra.values():
+            save_file({name: t.contiguous() for name, t in unused.items()}, file)
+        provenance = {"imported_from": directory.name, "compatibility": config.compatibility}
         save(output, model, provenance, {}, extra)
     return model
 
@@ -192,21 +197,6 @@ def join_tied(
         tensors[group[0]] = tensor
         stored[group[0]] = names
     return stored
-
-
-def _weights(
-    tensors: Mapping[str, StoredTensor],
-    network: Mapping[str, Tensor],
-    architecture: Architecture,
-    directory: Path,
-) -> dict[str, Tensor]:
-    """The checked tensors by their names here; biases that are missing are zero."""
-    weights = {}
-    for name, like in network.items():
-        theirs = their_name(name, architecture)
-        weights[name] = tensors[theirs].read().float() if theirs in tensors else torch.zeros_like(like)
-        check_finite(weights[name], theirs, directory)
-    return weights
 
 
 _NUMBERS = {

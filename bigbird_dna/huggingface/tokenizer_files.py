@@ -28,9 +28,9 @@ def find_tokenizer(directory: Path, vocabulary: int, file: Path | None = None) -
     if there is none, or its ids go beyond the model's.
     """
     names = special_names(directory)
+    own = directory / OWN_FILE
     if file is not None:
         return _open(file, vocabulary, names)
-    own = directory / OWN_FILE
     if own.is_file():
         return _fitting(DnaTokenizer.load(own), vocabulary, own)
     for found in (directory / "tokenizer.json", directory / _TEXT_FILE):
@@ -96,10 +96,7 @@ def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
             {
                 "id": ids[piece],
                 "content": piece,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
+                **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
                 "special": special,
             }
             for piece, special in added
@@ -119,11 +116,8 @@ def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
             "type": "BPE",
             "dropout": None,
             "unk_token": "[UNK]",
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
+            **dict.fromkeys(("continuing_subword_prefix", "end_of_word_suffix")),
+            **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False),
             "vocab": ids,
             "merges": [list(pair) for pair in merges(tokenizer.pieces)],
         },

@@ -29,11 +29,11 @@ from bigbird_dna.model.directory import CONFIG, WEIGHTS, encoder_for, extend_pos
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.weights import RECORD
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 from bigbird_dna.training.task import M, ModelTask
 
-PROVENANCE = "provenance.json"
 # What may differ between a checkpoint's encoder and the one that takes its weights: it isn't the network.
 FREE = {
     *("dropout", "attention_dropout", "attention_backend", "gradient_checkpointing"),
@@ -182,7 +182,7 @@ def read_provenance(model: Path) -> dict[str, Any]:
     If they are there, "contigs" is a list of names, and "stretches" one of named regions: all that was read
     of those contigs that were divided.
     """
-    path = model / PROVENANCE
+    path = model / RECORD
     if not path.is_file():
         return {}
     values = read_mapping(path)

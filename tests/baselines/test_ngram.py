@@ -74,13 +74,21 @@ class SlowKneserNey:
 
 @settings(max_examples=60, deadline=None)
 @given(DOCUMENTS, st.integers(1, 4), st.lists(st.integers(0, VOCABULARY - 1), max_size=8))
-def test_agrees_with_the_formulas(documents, order, sequence):
-    model = KneserNey(order, VOCABULARY).fit(np.array(d, dtype=np.int32) for d in documents)
-    oracle = SlowKneserNey(order, documents)
-    found = model.log2_probabilities(np.array(sequence, dtype=np.int32))
-    text = ("<s>", *sequence)
-    expected = [oracle.probability(word, text[: i + 1]) for i, word in enumerate(sequence)]
-    np.testing.assert_allclose(2.0**found, expected, rtol=1e-12)
+def test_all_orders_agree_with_the_formulas(documents, order, sequence):
+    """Of the tokens of a sequence, and of all tokens in the contexts of several."""
+    arrays = [np.array(d, dtype=np.int32) for d in documents]
+    models = [*KneserNey(order, VOCABULARY).fitted_orders(arrays)]
+    assert [model.order for model in models] == [*range(1, order + 1)]
+    text, asked, places = ("<s>", *sequence), np.array(sequence, np.int32), np.arange(len(sequence))
+    for model in [*models, KneserNey(order, VOCABULARY).fit(arrays)]:
+        oracle = SlowKneserNey(model.order, documents)
+        rows = [[oracle.probability(w, text[: i + 1]) for w in range(VOCABULARY)] for i in places]
+        expected = np.array(rows).reshape(-1, VOCABULARY)
+        found = model.log2_probabilities(asked)
+        np.testing.assert_allclose(2.0**found, expected[places, asked], rtol=1e-12)
+        contexts = model.contexts(asked, places)
+        found = model.chances(np.concatenate([contexts, contexts[:, ::-1]], axis=1))
+        np.testing.assert_allclose(found, np.concatenate([expected, expected[::-1]]), rtol=1e-12)
 
 
 @pytest.mark.parametrize("vocabulary", [256, 32_000])
@@ -93,31 +101,6 @@ def test_sums_to_one_over_a_large_vocabulary(vocabulary):
         asked = [(*context, word) for word in range(vocabulary)]
         bits = model.log2_probabilities(np.array(asked).ravel()).reshape(vocabulary, -1)[:, -1]
         np.testing.assert_allclose((2.0**bits).sum(), 1, rtol=1e-9)
-
-
-@settings(max_examples=60, deadline=None)
-@given(DOCUMENTS, st.integers(1, 4), st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=8))
-def test_chances_of_all_tokens_agree_with_those_of_each(documents, order, sequence):
-    model = KneserNey(order, VOCABULARY).fit(np.array(d, dtype=np.int32) for d in documents)
-    oracle = SlowKneserNey(order, documents)
-    places = np.arange(len(sequence))
-    contexts = model.contexts(np.array(sequence), places)
-    found = model.chances(np.concatenate([contexts, contexts[:, ::-1]], axis=1))
-    text = ("<s>", *sequence)
-    expected = [[oracle.probability(w, text[: i + 1]) for w in range(VOCABULARY)] for i in places]
-    np.testing.assert_allclose(found, [*expected, *expected[::-1]], rtol=1e-12)
-
-
-@settings(max_examples=40, deadline=None)
-@given(DOCUMENTS, st.integers(1, 4), st.lists(st.integers(0, VOCABULARY - 1), max_size=8))
-def test_orders_fitted_together_are_those_fitted_alone(documents, order, sequence):
-    arrays = [np.array(d, dtype=np.int32) for d in documents]
-    models = [*KneserNey(order, VOCABULARY).fitted_orders(arrays)]
-    assert [model.order for model in models] == [*range(1, order + 1)]
-    for model in models:
-        alone = KneserNey(model.order, VOCABULARY).fit(arrays)
-        tokens = np.array(sequence, dtype=np.int64)
-        np.testing.assert_array_equal(model.log2_probabilities(tokens), alone.log2_probabilities(tokens))
 
 
 def test_memory_stays_within_what_is_promised():

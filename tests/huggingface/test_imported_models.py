@@ -10,17 +10,15 @@ import pytest
 import torch
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.errors import ModelError
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.huggingface.tokenizer_files import bpe_description, find_tokenizer, write_tokenizer
 from bigbird_dna.model.batching import pad
-from bigbird_dna.model.directory import load, load_promoter_model, make_model
+from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter import PromoterRows, promoter_probabilities, promoter_rows
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import invoke
-from tests.golden.messages import fails
 from tests.tokens.test_tokenizer import content
 
 transformers = pytest.importorskip(
@@ -158,22 +156,6 @@ def test_genome_commands_take_its_tokenizer(checkpoint: Path, tiny_config: Path,
     model = load(tmp_path / "model")
     assert model.settings.next_sentence is False and model.tokenizer.vocabulary == 120
     assert not any(name.startswith("next_sentence") for name in model.network.state_dict())
-
-
-def test_a_model_of_text_has_no_promoters(checkpoint: Path, promoter: Path, tmp_path: Path) -> None:
-    words = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", *(f"▁word{i}" for i in range(50))]
-    values = {
-        "added_tokens": [],
-        "model": {"type": "Unigram", "unk_id": 0, "vocab": [[word, -1.0] for word in words]},
-    }
-    file = tmp_path / "tokenizer.json"
-    file.write_text(json.dumps(values))
-    model = import_huggingface(checkpoint, tmp_path / "text", tokenizer=file)
-    assert not model.tokenizer.is_dna
-    own = load(promoter)
-    scoring = make_model(own.network, model.tokenizer, model.config, own.settings)
-    with fails(ModelError):
-        scoring.predict(["ACGT" * 25], device="cpu")
 
 
 # `tokenizer.json` of a DnaTokenizer gives the same ids as its SentencePiece model

@@ -198,11 +198,6 @@ def span_loss(start: Tensor, end: Tensor, spans: Tensor, allowed: Tensor) -> Ten
     return -each.masked_fill(spans < 0, float("-inf")).logsumexp(1).sum()
 
 
-def type_loss(scores: Tensor, types: Tensor) -> Tensor:
-    """Cross-entropy of the answers' types (B,); -1: not known."""
-    return F.cross_entropy(scores.float(), types, ignore_index=-1, reduction="sum")
-
-
 def facts_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Binary cross-entropy of sentences (B, A) against whether they support the answer; -1: none there."""
     loss = F.binary_cross_entropy_with_logits(scores.float(), labels.clamp(min=0).float(), reduction="none")
@@ -267,7 +262,8 @@ class AnswersObjective(RecordsObjective["QuestionAnswering"]):
         if long:
             total = total + span_loss(long[0], long[1], batch["long_spans"], allowed)
         if output.types is not None:
-            total = total + type_loss(output.types, batch["types"])
+            types = output.types.float()
+            total = total + F.cross_entropy(types, batch["types"], ignore_index=-1, reduction="sum")
         if output.anchors is not None:
             total = total + self.task.section.facts_weight * facts_loss(
                 output.anchors, batch["anchor_labels"]

@@ -10,18 +10,16 @@ from typing import Any, NamedTuple
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, shortened
-from bigbird_dna.huggingface.configuration import Compatibility, check_tensor, encoder_config
+from bigbird_dna.huggingface.configuration import Compatibility, check_tensor, encoder_config, read_weights
 from bigbird_dna.huggingface.exchange import join_tied
-from bigbird_dna.huggingface.tensors import StoredTensor, read_tensors
+from bigbird_dna.huggingface.tensors import read_tensors
 from bigbird_dna.huggingface.tokenizer_files import special_names
 from bigbird_dna.model.directory import make_model
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.model.weights import check_finite
 from bigbird_dna.papers.nlp.config import DecoderShape, SearchConfig, SpecialIds
 from bigbird_dna.papers.nlp.initialization import open_tokenizer
 from bigbird_dna.papers.nlp.summaries.network import PegasusSummarizer, SummariesSettings
@@ -122,8 +120,16 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
             check_tensor(tensors, f"{own}.layers.{index}.fc2.bias", (config.hidden,), directory)
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         network = PegasusSummarizer(config, shape)
-    weights = _weights(tensors, network.state_dict(), bool(values.get("use_bias", False)), directory)
-    network.load_state_dict(weights, assign=True)
+    wanted = network.state_dict()
+    wanted["logits_bias"] = wanted["logits_bias"][None]
+
+    def optional(theirs: str) -> bool:
+        """Biases of the logits, and of attention unless `use_bias` says that there are some."""
+        of_attention = "attn" in theirs and "layer_norm" not in theirs and theirs.endswith(".bias")
+        return theirs == "final_logits_bias" or (of_attention and not values.get("use_bias"))
+
+    weights = read_weights(tensors, wanted, pegasus_name, optional, ARCHITECTURE, directory)
+    network.load_state_dict({**weights, "logits_bias": weights["logits_bias"][0]}, assign=True)
     return ImportedPegasus(network.requires_grad_().eval(), config, shape, special, search)
 
 
@@ -214,27 +220,6 @@ def pegasus_name(name: str) -> str:
         return f"model.{half}.{'embed_positions' if rest == 'position' else 'layernorm_embedding'}.{kind}"
     _, index, rest = rest.split(".", 2)
     return f"model.{half}.layers.{index}.{_PARTS[half][rest]}.{kind}"
-
-
-def _weights(
-    tensors: Mapping[str, StoredTensor], network: Mapping[str, Tensor], biases: bool, directory: Path
-) -> dict[str, Tensor]:
-    """The tensors by their names here; those of attention's biases and of the logits' may be missing."""
-    weights, names = {}, {name: pegasus_name(name) for name in network}
-    for name, theirs in names.items():
-        shape = tuple(network[name].shape)
-        optional = name == "logits_bias" or (not biases and "attn" in theirs and theirs.endswith(".bias"))
-        optional = optional and "layer_norm" not in theirs
-        if theirs not in tensors and optional:
-            weights[name] = torch.zeros(shape)
-            continue
-        check_tensor(tensors, theirs, (1, *shape) if name == "logits_bias" else shape, directory)
-        weights[name] = tensors[theirs].read().float().reshape(shape)
-        check_finite(weights[name], theirs, directory)
-    if further := sorted(tensors.keys() - set(names.values())):
-        found = shortened(repr(further[0]))
-        raise ModelError(f"{directory}: unexpected tensor {found}: {ARCHITECTURE} has no such part")
-    return weights
 
 
 _PEGASUS_OFFSET = 103  # of ids above those of its SentencePiece file, unless its settings say otherwise
