@@ -23,9 +23,9 @@ from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
 from bigbird_dna.model.chromatin import share_windows
 from bigbird_dna.scoring.formats import OutputHeader, write_bigwig
 from bigbird_dna.scoring.promoters import WRITERS
-from bigbird_dna.scoring.region_scores import predict_regions
 from bigbird_dna.scoring.regions import Region
 from bigbird_dna.scoring.scan import ScoredWindow, SignalSpan, count_windows, scan_promoters, signal_spans
+from bigbird_dna.scoring.tracks import predict_regions
 from tests.golden.messages import fails
 
 
