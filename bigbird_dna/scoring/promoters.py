@@ -311,10 +311,9 @@ def score_regions(
 ) -> Iterator[RegionScore]:
     """The highest promoter score of each region, in their order; one with a `fault` has none.
 
-    Without a strand both are scored. `predict` gives probabilities (N,) of N windows in transcription order,
-    which have `upstream` bp before the TSS and `downstream` from it on; `stride` bp are between the windows,
-    or the TSS positions, of a region. Windows with a larger fraction of N than `max_n`, what is beyond the
-    contig included, don't count.
+    A region as long as the window is that window, a longer one is tiled with windows, and a shorter one says
+    where a TSS is looked for; without a strand both are scored. Windows with a larger fraction of N than
+    `max_n`, beyond the contig included, don't count.
     """
 
     def windows(region: Region) -> list[Interval]:

@@ -73,13 +73,9 @@ def predict_regions(
 ) -> Iterator[PredictedRegion]:
     """Probabilities of every region: of its bin, or the largest or mean one where it has several.
 
-    A bin's window may reach beyond the contig, where it is filled with N and noted. Bins whose window has a
-    larger fraction of N than `max_n` are left out; a region of such bins only isn't scored, and neither is
-    one with a `fault`, which becomes its note.
-
-    `predict` makes of windows (W) the probabilities (W, K, T) of the K = `together` bins in the middle of
-    each. Bins on the same grid share windows, those of several regions too (see `share_windows`). About
-    `bins_at_once` bins at most are predicted together; the first are fewer, so that they come soon.
+    Bins whose window has a larger fraction of N than `max_n`, beyond the contig included, are left out; a
+    region of such bins only isn't scored, nor one with a `fault`, which becomes its note. `predict` gives
+    (W, K, T), of K = `together` bins, and windows are shared as of `share_windows`.
     """
     reduce, initial = (np.maximum, -np.inf) if summary == "max" else (np.add, 0.0)
     binned = ((region, [] if region.fault else bins_of(region, bin_size)) for region in regions)

@@ -148,10 +148,6 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
             return (NO_SITE,), None
         return (edge, found) if found else ((Note.TOO_MANY_N, *edge), None)
 
-    def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
-        assert predicted.ndim == 1, f"{predicted.shape} scores of sequences"
-        return predicted
-
     def effect(
         self, notes: tuple[str, ...], rows: SiteRows | None, values: NDArray[np.float32]
     ) -> PromoterEffect:
@@ -162,9 +158,6 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
         ]
         largest = min(sites, key=lambda site: (-abs(site.delta), site.position, site.strand), default=None)
         return PromoterEffect(notes, largest)
-
-    def info(self, effect: PromoterEffect) -> Sequence[str]:
-        return self.row(effect, ".")
 
     def row(self, effect: PromoterEffect, missing: str = "NA") -> Sequence[str]:
         largest = effect.largest
