@@ -15,7 +15,7 @@ from bigbird_dna.model.decoding import Sampling
 from bigbird_dna.model.directory import Extension
 from bigbird_dna.model.generation import Flanks, generate
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.scoring.region_scores import Summary, predict_regions, score_regions
+from bigbird_dna.scoring.promoters import score_regions
 from bigbird_dna.scoring.regions import (
     Genome,
     Regions,
@@ -29,6 +29,7 @@ from bigbird_dna.scoring.regions import (
     with_tracks,
 )
 from bigbird_dna.scoring.scorer import calibrated_predictor
+from bigbird_dna.scoring.tracks import Summary, predict_regions
 from bigbird_dna.scoring.variant_effects import score_records, track_effects
 from bigbird_dna.scoring.variant_sites import STRIDE, SiteEffects
 

@@ -14,7 +14,17 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.errors import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
 from bigbird_dna.genome.intervals import Places, contig_names, find_places
-from bigbird_dna.genome.sequence import Intervals, Strand
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import (
+    Interval,
+    Intervals,
+    Locus,
+    Strand,
+    centred_tiles,
+    fraction_n,
+    inside,
+    window_around,
+)
 from bigbird_dna.model.chromatin import Predictor
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.model import LoadedModel, check_calibrated
@@ -29,7 +39,16 @@ from bigbird_dna.scoring.formats import (
     write_bedgraph,
     write_bigwig,
 )
-from bigbird_dna.scoring.scan import ScoredWindow, SignalSpan, count_windows, scan_promoters, signal_spans
+from bigbird_dna.scoring.regions import Region
+from bigbird_dna.scoring.scan import (
+    BOTH_STRANDS,
+    ScoredWindow,
+    SignalSpan,
+    count_windows,
+    growing_batches,
+    scan_promoters,
+    signal_spans,
+)
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, write_scores
 
 ROW_GROUP = 65_536
@@ -261,3 +280,86 @@ def _stored(places: Places | None) -> dict[str, list[list[int]] | None] | None:
         contig: None if found is None else [found.starts.tolist(), found.ends.tolist()]
         for contig, found in places.regions.items()
     }
+
+
+# The highest score of each region
+
+
+class RegionScore(NamedTuple):
+    """The highest score of a region's windows; all three are None where no window was scored.
+
+    `site` is the TSS position of that window, 0-based. `note` is ".", or says what was special, as the table
+    of `predict-tracks` does.
+    """
+
+    score: float | None
+    site: int | None
+    strand: Strand | None
+    note: str
+
+
+def score_regions(
+    regions: Iterable[Region],
+    reference: Reference,
+    predict: Predictor,
+    *,
+    upstream: int,
+    downstream: int,
+    stride: int,
+    max_n: float = 0.25,
+    windows_at_once: int = 2048,
+) -> Iterator[RegionScore]:
+    """The highest promoter score of each region, in their order; one with a `fault` has none.
+
+    A region as long as the window is that window, a longer one is tiled with windows, and a shorter one says
+    where a TSS is looked for; without a strand both are scored. Windows with a larger fraction of N than
+    `max_n`, beyond the contig included, don't count.
+    """
+
+    def windows(region: Region) -> list[Interval]:
+        strands = BOTH_STRANDS if region.strand is None else (region.strand,)
+        parts = [Interval(region.contig, region.start, region.end, strand) for strand in strands]
+        return [window for part in parts for window in _tss_windows(part, upstream, downstream, stride)]
+
+    tiled = ((region, [] if region.fault else windows(region)) for region in regions)
+    for batch in growing_batches(tiled, lambda one: len(one[1]), windows_at_once, windows_at_once):
+        yield from _best_windows(batch, reference, predict, upstream, max_n)
+
+
+def _tss_windows(region: Interval, upstream: int, downstream: int, stride: int) -> Iterator[Interval]:
+    length, size = len(region), upstream + downstream
+    if length >= size:
+        for tile in centred_tiles(length, size, stride):
+            start = region.start + tile
+            yield Interval(region.contig, start, start + size, region.strand)
+        return
+    for tile in centred_tiles(length, 1, stride):
+        locus = Locus(region.contig, region.start + tile, region.strand, "")
+        yield window_around(locus, upstream, downstream)
+
+
+def _best_windows(
+    batch: Sequence[tuple[Region, list[Interval]]],
+    reference: Reference,
+    predict: Predictor,
+    upstream: int,
+    max_n: float,
+) -> Iterator[RegionScore]:
+    texts = {window: reference.fetch(window) for _, windows in batch for window in windows}
+    kept = [window for window, text in texts.items() if fraction_n(text) <= max_n]
+    different = list(dict.fromkeys(texts[window] for window in kept))
+    scores = dict(zip(different, predict(different).tolist(), strict=True)) if different else {}
+    for region, windows in batch:
+        scored = {window: scores[text] for window in windows if (text := texts[window]) in scores}
+        notes = [region.fault] if region.fault else []
+        if not all(inside(window, reference.contigs) for window in windows):
+            notes.append("contig_edge")
+        if left_out := len(windows) - len(scored):
+            notes.append(f"too_many_n={left_out}windows" if scored else "too_many_n")
+        note = ";".join(notes) or "."
+        if not scored:
+            yield RegionScore(None, None, None, note)
+            continue
+        best = max(scored, key=lambda window: scored[window])  # the first of equals
+        site = best.start + upstream if best.strand == "+" else best.end - 1 - upstream
+        yield RegionScore(scored[best], site, best.strand, note)

@@ -32,8 +32,8 @@ KEPT_BASES = 1 << 24
 
 
 T = TypeVar("T")
-_Asked = tuple[str, int, int, Strand, str, str]
 _Segment = tuple[int, int, float | None]  # of one strand; without a score where the window has none
+_Asked = tuple[str, int, int, Strand, str, str]
 """A window of one strand: contig, start, end, strand, note, and sequence, "" if it isn't scored."""
 
 
@@ -81,21 +81,11 @@ def scan_promoters(
 ) -> Iterator[ScoredWindow]:
     """Score the windows of every record, in the file's order, one strand after the other.
 
-    `predict` gets the window's sequence for "+" and its reverse complement for "-". A record shorter than
-    the window is scored once, in the middle of a window that is filled up with N, as many on the left as on
-    the right (so that the window is a base smaller where the missing bases are odd in number).
-
-    `contigs` are the lengths of all records in bp, as of `scan_fasta`, or `LengthsAhead`. Windows with a
-    larger fraction of N than `max_n` stay unscored and say so; `beyond_is_n`: what they lack in a short
-    record counts as N. `places`: only the windows that share a base with them, where those of a whole scan
-    are. `numbers`: only these of the windows, counted from 0 along the scan (see `count_windows`). The first
-    calls of `predict` have fewer than `batch_sequences`, so that the first scores come soon. A window that
-    comes again soon is not predicted again: its score is a function of the window alone; those of windows of
-    `kept_bases` are remembered. `DataError` if the file can't be read, or is no longer the one of `contigs`;
-    `ValueError` if a number is out of its range.
+    A record shorter than the window is scored once, as `filled` fills it up, and `beyond_is_n` counts what it
+    lacks as N. Only the windows that share a base with `places` are scored, of these only the `numbers` (see
+    `count_windows`), and none again that comes within `kept_bases`. `DataError` if the file can't be read, or
+    is no longer the one of `contigs`, the lengths of its records.
     """
-    if window < 1 or stride < 1 or not 0 <= max_n <= 1:
-        raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of its range")
 
     def asked() -> Iterator[_Asked]:
         grid = _Grid(window, stride, places)
@@ -250,17 +240,11 @@ def signal_spans(
     stride: int,
     strands: Sequence[Strand] = BOTH_STRANDS,
 ) -> Iterator[SignalSpan]:
-    """Turn scored windows into spans that don't overlap, in the windows' order of contigs.
+    """Turn scored windows, ascending on each of `contigs` (bp), into spans that don't overlap.
 
-    On each strand, a window's span is `stride` wide around its TSS position: it reaches half-way to the TSS
-    positions of the neighbouring windows (which are nearer in the middle of a record, where the tilings from
-    both ends meet). Where both strands have a span, the larger score counts, and neighbours of the same score
-    become one. The span of a record shorter than the window is the whole record. Windows without a score
-    have none.
-
-    Rows of a contig come together, ascending by start, one for each of `strands`; `contigs` are lengths in
-    bp. Bounds between two bases are rounded away from a record's middle, so that the reverse complement of a
-    record has the mirrored signal (to 1 bp where a bound is the very middle).
+    On each strand, a window's span reaches half-way to the TSS positions of the neighbouring windows, that of
+    a short record is the whole record; where both strands have one, the larger score counts. Bounds between
+    two bases are rounded away from a record's middle, so that its reverse complement has the mirrored signal.
     """
     centre = {"+": 2 * upstream + 1, "-": 2 * downstream - 1}
     for contig, rows in groupby(windows, key=attrgetter("contig")):

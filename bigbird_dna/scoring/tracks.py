@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
 from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, UsageError, check_choice, check_fraction
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
+from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor, share_windows
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.scoring.formats import (
@@ -29,11 +30,80 @@ from bigbird_dna.scoring.formats import (
     table_writers,
     write_bigwig,
 )
-from bigbird_dna.scoring.region_scores import PredictedRegion, Summary, bins_of, predict_regions
 from bigbird_dna.scoring.regions import Region, bed_regions
+from bigbird_dna.scoring.scan import growing_batches
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, open_source, write_scores
 
+Summary = Literal["max", "mean"]
+
+_FIRST_WINDOWS, _MOST_WINDOWS = 16, 256  # of the bins that are predicted together
 _GROUP_VALUES = 1 << 22  # of a Parquet row group, the part of the result that its writer holds
+
+
+class PredictedRegion(NamedTuple):
+    """Probabilities (T,) of a region, None where it was not scored; `note` says what was special."""
+
+    region: Region
+    probabilities: NDArray[np.float32] | None
+    note: str
+
+
+def bins_of(region: Region, size: int) -> list[int]:
+    """Starts of the bins of a region: as many as cover it, side by side around its middle.
+
+    A region no longer than a bin has one, with the same middle.
+    """
+    length = region.end - region.start
+    count = max(1, -(-length // size))
+    first = region.start + (length - count * size) // 2
+    return [first + number * size for number in range(count)]
+
+
+def predict_regions(
+    regions: Iterable[Region],
+    reference: Reference,
+    predict: Predictor,
+    *,
+    window: int,
+    bin_size: int,
+    together: int = 1,
+    summary: Summary = "max",
+    max_n: float = 0.25,
+    bins_at_once: int = 4096,
+) -> Iterator[PredictedRegion]:
+    """Probabilities of every region: of its bin, or the largest or mean one where it has several.
+
+    Bins whose window has a larger fraction of N than `max_n`, beyond the contig included, are left out; a
+    region of such bins only isn't scored, nor one with a `fault`, which becomes its note. `predict` gives
+    (W, K, T), of K = `together` bins, and windows are shared as of `share_windows`.
+    """
+    reduce, initial = (np.maximum, -np.inf) if summary == "max" else (np.add, 0.0)
+    binned = ((region, [] if region.fault else bins_of(region, bin_size)) for region in regions)
+    most = min(_MOST_WINDOWS * together, bins_at_once)
+    first = _FIRST_WINDOWS * together
+    for batch in growing_batches(binned, lambda one: len(one[1]), first, most, bins_at_once):
+        owner = np.repeat(np.arange(len(batch)), [len(starts) for _, starts in batch])
+        contigs = [region.contig for region, starts in batch for _ in starts]
+        all_starts = np.array([start for _, starts in batch for start in starts], np.int64)
+        shared = share_windows(contigs, all_starts, bin_size, window, together)
+        at_edge = set(owner[shared.reach_beyond(reference)[shared.owner]].tolist())
+        scored = np.zeros(len(batch), np.int64)
+        found: NDArray[np.float64] | None = None
+        for numbers, values in shared.predicted(reference, predict, max_n):
+            if found is None:
+                found = np.full((len(batch), values.shape[1]), initial)
+            reduce.at(found, owner[numbers], values)
+            scored += np.bincount(owner[numbers], minlength=len(batch))
+        for number, (region, starts) in enumerate(batch):
+            left_out = len(starts) - int(scored[number])
+            notes = ["contig_edge"] if number in at_edge else [region.fault] if region.fault else []
+            if left_out:
+                notes.append(f"too_many_n={left_out}bins" if scored[number] else "too_many_n")
+            row = None
+            if found is not None and scored[number]:
+                row = found[number] / (scored[number] if summary == "mean" else 1)
+                row = row.astype(np.float32)
+            yield PredictedRegion(region, row, ";".join(notes) or ".")
 
 
 class PredictionCounts(NamedTuple):

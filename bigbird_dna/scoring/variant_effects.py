@@ -29,6 +29,7 @@ from bigbird_dna.genome.variants import (
     PREFIX,
     Change,
     Note,
+    VcfFile,
     VcfRecord,
     allele_windows,
     find_change,
@@ -82,34 +83,29 @@ class EffectKind(Protocol[R, E]):
     @property
     def columns(self) -> Sequence[str]:
         """Of a table, after those that say which allele a row is of."""
-        ...
 
     @property
     def keys(self) -> Sequence[InfoKey]:
         """What a VCF's header describes, beside the notes."""
-        ...
 
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place
     ) -> tuple[tuple[str, ...], R | None]:
         """Notes of an allele, and what `effect` needs of its rows; None: it stays unscored."""
-        ...
 
     def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
         """What is kept of predictions of sequences."""
-        ...
+        return predicted
 
     def effect(self, notes: tuple[str, ...], rows: R | None, values: NDArray[np.float32]) -> E:
         """The allele's effect."""
-        ...
 
-    def row(self, effect: E) -> Iterable[str]:
-        """The fields of `columns`; NA where the allele was not scored."""
-        ...
+    def row(self, effect: E, missing: str = "NA") -> Iterable[str]:
+        """The fields of `columns`; `missing` where the allele was not scored."""
 
     def info(self, effect: E) -> Iterable[str]:
         """The values of `keys` in INFO; `.` where the allele was not scored."""
-        ...
+        return self.row(effect, ".")
 
 
 def score_records(
@@ -123,13 +119,9 @@ def score_records(
 ) -> Iterator[ScoredRecord[E]]:
     """Effects of every alternative allele of every record, in the records' order; none is left out.
 
-    An effect depends on the allele and the reference alone: exchanging REF and ALT, with a reference that has
-    ALT in place, gives the negative one. A window that reaches beyond its contig is filled up with N and
-    noted; one with a larger fraction of N than `max_n` is not scored. A call of `predict` has at most
-    `batch_sequences`, of which none is there twice. `ModelError` if a prediction is no probability.
+    Windows with a larger fraction of N than `max_n`, beyond the contig included, are not scored. A call of
+    `predict` has at most `batch_sequences`, none twice; `ModelError` if a prediction is no probability.
     """
-    if not 0 <= max_n <= 1 or (batch_sequences is not None and batch_sequences < 1):
-        raise ValueError(f"max_n {max_n} or batch_sequences {batch_sequences} is out of its range")
     first, most = kind.batches
     most = batch_sequences or most
     find_contig = contig_finder(reference.contigs, reference.names)
@@ -205,10 +197,6 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
     outputs: Sequence[int] | None = None
     finish: Finish | None = None
 
-    def __post_init__(self) -> None:
-        if self.window < 1 or not self.offsets:
-            raise ValueError(f"window {self.window} or offsets {self.offsets} is out of its range")
-
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place
     ) -> tuple[tuple[str, ...], tuple[list[int], list[int]] | None]:
@@ -255,9 +243,9 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
             keys += [InfoKey("DELTA", ".", "Float", change), InfoKey("LOGODDS", ".", "Float", log_odds)]
         return keys
 
-    def row(self, effect: AlleleEffect) -> Iterator[str]:
+    def row(self, effect: AlleleEffect, missing: str = "NA") -> Iterator[str]:
         if effect.delta is None or effect.log_odds is None:
-            yield from ["NA"] * len(self.columns)
+            yield from [missing] * len(self.columns)
             return
         yield from (decimal(float(effect.delta[effect.largest])), self.names[effect.largest])
         if self.per_track:
@@ -316,20 +304,14 @@ def escape(name: str) -> str:
     return _RESERVED.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name)
 
 
-class VcfHead(NamedTuple):
-    """The input's header (`meta`, `column_line`), the effects' origin, and `##contig` lines it lacks."""
-
-    meta: Sequence[str]
-    column_line: str
-    origin: Mapping[str, str]
-    contigs: Sequence[str] = ()
-
-
-def _vcf_header(head: VcfHead, kind: EffectKind[Any, Any]) -> Iterator[str]:
+def _vcf_header(
+    kind: EffectKind[Any, Any], origin: Mapping[str, str], vcf: VcfFile, contigs: Sequence[str]
+) -> Iterator[str]:
+    """That of the input, with the `##contig` lines that it lacks."""
     own = (_META, f"##INFO=<ID={PREFIX}")
-    yield from (line for line in head.meta if not line.startswith(own))
-    yield from head.contigs
-    version, model, command = head.origin.values()
+    yield from (line for line in vcf.meta if not line.startswith(own))
+    yield from contigs
+    version, model, command = origin.values()
     yield from (f"{_META}version={version}", f"{_META}model={model}", f"{_META}command={command}")
     meanings = [(str(note), note.meaning) for note in Note] + [*kind.notes.items()]
     notes = "; ".join(map(" ".join, meanings))
@@ -339,7 +321,7 @@ def _vcf_header(head: VcfHead, kind: EffectKind[Any, Any]) -> Iterator[str]:
             f'##INFO=<ID={PREFIX}{key},Number={count},Type={value},Description="{text}",'
             f'Source="bigbird-dna",Version="{version}">'
         )
-    yield head.column_line
+    yield vcf.column_line
 
 
 def _vcf_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequence[str]:
@@ -361,9 +343,9 @@ def _vcf_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequenc
     return ("\t".join([*line, record.rest] if record.rest else line),)
 
 
-def _tsv_header(head: VcfHead, kind: EffectKind[Any, Any]) -> Iterator[str]:
+def _tsv_header(kind: EffectKind[Any, Any], origin: Mapping[str, str], *_: object) -> Iterator[str]:
     columns = ["#contig", "position", "ref", "alt", "id", "note", *kind.columns]
-    yield from (*provenance_lines(head.origin), "\t".join(columns))
+    yield from (*provenance_lines(origin), "\t".join(columns))
 
 
 def _tsv_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequence[str]:
@@ -375,5 +357,7 @@ def _tsv_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequenc
     ]
 
 
-LAYOUTS = {"vcf": (_vcf_header, _vcf_lines), "tsv": (_tsv_header, _tsv_lines)}
+Layout = tuple[Callable[..., Iterator[str]], Callable[[ScoredRecord[Any], Any], Sequence[str]]]
+
+LAYOUTS: Mapping[str, Layout] = {"vcf": (_vcf_header, _vcf_lines), "tsv": (_tsv_header, _tsv_lines)}
 """Of each format the lines, without their ends, of the header and of a record."""

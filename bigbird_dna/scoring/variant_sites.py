@@ -110,10 +110,6 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
     stride: int = STRIDE
     sites: TssSites | None = None
 
-    def __post_init__(self) -> None:
-        if self.upstream < 0 or self.downstream < 1 or self.stride < 1:
-            raise ValueError(f"{self.upstream}, {self.downstream} or {self.stride} bp is out of its range")
-
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place
     ) -> tuple[tuple[str, ...], SiteRows | None]:
@@ -148,10 +144,6 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
             return (NO_SITE,), None
         return (edge, found) if found else ((Note.TOO_MANY_N, *edge), None)
 
-    def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
-        assert predicted.ndim == 1, f"{predicted.shape} scores of sequences"
-        return predicted
-
     def effect(
         self, notes: tuple[str, ...], rows: SiteRows | None, values: NDArray[np.float32]
     ) -> PromoterEffect:
@@ -162,9 +154,6 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
         ]
         largest = min(sites, key=lambda site: (-abs(site.delta), site.position, site.strand), default=None)
         return PromoterEffect(notes, largest)
-
-    def info(self, effect: PromoterEffect) -> Sequence[str]:
-        return self.row(effect, ".")
 
     def row(self, effect: PromoterEffect, missing: str = "NA") -> Sequence[str]:
         largest = effect.largest

@@ -28,7 +28,6 @@ from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor
 from bigbird_dna.scoring.variant_effects import (
     LAYOUTS,
     EffectKind,
-    VcfHead,
     check_offsets,
     score_records,
     track_effects,
@@ -226,8 +225,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
 
                 def head(used: Iterable[str]) -> list[str]:
                     declared = contig_lines(opened.meta, reference.contigs, used, fit.finder)
-                    head = VcfHead(opened.meta, opened.column_line, origin, declared)
-                    return list(header_lines(head, kind))
+                    return list(header_lines(kind, origin, opened, declared))
 
                 # That of a stream has the names of the records that the first row waited for.
                 lines = head(summary.contigs) if summary else []

@@ -23,9 +23,9 @@ from bigbird_dna.model.batching import centered_bins, middle_bins, whole_bins
 from bigbird_dna.model.chromatin import share_windows
 from bigbird_dna.scoring.formats import OutputHeader, write_bigwig
 from bigbird_dna.scoring.promoters import WRITERS
-from bigbird_dna.scoring.region_scores import predict_regions
 from bigbird_dna.scoring.regions import Region
 from bigbird_dna.scoring.scan import ScoredWindow, SignalSpan, count_windows, scan_promoters, signal_spans
+from bigbird_dna.scoring.tracks import predict_regions
 from tests.golden.messages import fails
 
 
@@ -147,12 +147,6 @@ def test_a_file_that_changed_since_its_scan_is_refused(tmp_path: Path, contigs: 
     path = write(tmp_path / "x.fa", {"c": "ACGTACGTACGT"})
     with fails(DataError):
         list(scan_promoters(path, contigs, window=13, stride=1, predict=toy))
-
-
-@pytest.mark.parametrize("wrong", [{"window": 0}, {"stride": 0}, {"max_n": 1.5}])
-def test_arguments_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with fails(ValueError):
-        scan({"c": "ACGT"}, **wrong)
 
 
 def spans(rows: list[ScoredWindow], lengths: dict[str, int], **options: Any) -> list[SignalSpan]:
