@@ -12,7 +12,7 @@ from importlib import import_module
 from inspect import Parameter, Signature, signature
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -33,25 +33,32 @@ TRACK_TABLE = ("--track-table", "--tracks")
 
 
 def option(
-    metavar: str | None, help: str, default: str | Path = "", *names: str, least: int | None = None
+    default: Any,
+    metavar: str | None,
+    help: str,
+    usual: str | Path = "",
+    *names: str,
+    least: int | None = None,
 ) -> Any:
-    """An option; `default` says in the help what holds without it, where its value doesn't.
+    """An option, `default` is `...` where it must be given; `usual` says in the help what holds without it.
 
     One in RESULTS is a file of the run (`run_path`), under its own directory.
     """
-    made = typer.Option(*names, metavar=metavar, help=help, show_default=str(default) or True, min=least)
-    made.run_path = default.relative_to(RESULTS.results) if isinstance(default, Path) else None
+    made = typer.Option(
+        default, *names, metavar=metavar, help=help, show_default=str(usual) or True, min=least
+    )
+    made.run_path = usual.relative_to(RESULTS.results) if isinstance(usual, Path) else None
     return made
 
 
-def output(metavar: str, help: str, default: str | Path = "") -> Any:
+def output(default: Any, metavar: str, help: str, usual: str | Path = "") -> Any:
     """The option `-o`: where a result goes."""
-    return option(metavar, help, default, "-o", "--output")
+    return option(default, metavar, help, usual, "-o", "--output")
 
 
-def argument(help: str, metavar: str | None = None) -> Any:
-    """A word that the command can't do without."""
-    return typer.Argument(metavar=metavar, help=help)
+def argument(help: str, metavar: str | None = None, default: Any = ...) -> Any:
+    """A word of the command, which can't do without it where it has no default."""
+    return typer.Argument(default, metavar=metavar, help=help)
 
 
 def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
@@ -78,141 +85,106 @@ def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig,
     return settings, settings.paths
 
 
-Device = Annotated[str, option("auto|cpu|cuda", "Where the model runs.")]
-Threads = Annotated[int | None, option(None, "CPU cores; they change speed only.", "all", "--threads")]
-BatchSize = Annotated[int, option(None, "Windows run together; changes speed and memory only.")]
-Precision = Annotated[
-    str,
-    option(
-        "float32|bfloat16|float16",
-        "What the model computes in; float16 on GPUs. The last two are faster there, and less exact.",
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    option("KEY=VALUE", "Override a key of CONFIG, as encoder.layers=4; repeatable.", "", "--set"),
-]
-Config = Annotated[
-    Path,
-    argument(
-        "Configuration (YAML), as workflow/config/demo.yaml. RESULTS below is its key `results`.", "CONFIG"
-    ),
-]
-Tracks = Annotated[
-    str | None, option("PATTERN", "Tracks, groups or shell patterns, comma-separated.", "all", "--tracks")
-]
-Reference = Annotated[Path, option("FASTA", "Indexed reference, plain or bgzip.")]
-MaxN = Annotated[
-    float, option("FRACTION", "What has a larger share of N in its window is listed, but not scored.")
-]
-Assembly = Annotated[
-    str,
-    option(
-        None,
-        "Whose contigs hold: GRCh37 (hg19), GRCh38 (hg38), sacCer3 (R64-1-1), or custom and demo, where no "
-        "length is checked, and names stand for themselves and for those that --aliases gives them.",
-    ),
-]
-Aliases = Annotated[
-    Path | None,
-    option(
-        "FILE",
-        "Contigs' other names: all names of one on a line, tabs between them, or NCBI's assembly report.",
-        "none",
-        "--aliases",
-    ),
-]
-ResultFile = Annotated[Path | None, output("FILE", "File to write, whole or not at all.", "standard output")]
-Contigs = Annotated[
-    list[str] | None,
-    option("NAME", "Only this contig, by any name that its assembly knows; repeatable.", "all", "--contig"),
-]
-Regions = Annotated[
-    Path | None, option("BED", "Only what lies in these regions, with --contig only on that contig.", "all")
-]
-Calibrated = Annotated[
-    bool,
-    option(
-        None,
-        "Give the model's probabilities as its calibration corrects them, which it must have.",
-        "",
-        "--calibrated",
-    ),
-]
-Prior = Annotated[
-    float | None,
-    option(
-        "SHARE",
-        "Share of the windows that are promoters, which calibrated probabilities are shifted to; with "
-        "--calibrated.",
-        "as among the validation windows",
-        "--prior",
-    ),
-]
-PieceOption = Annotated[
-    str | None,
-    option(
-        "K/N",
-        "Only piece K of N, into a file that merge-shards reads; -o names it, whatever its ending.",
-        "the whole",
-        "--shard",
-    ),
-]
-Directory = Annotated[Path, output("DIR", "Directory for the tables and figures.")]
-NegativeSet = Annotated[
-    str,
-    option(
-        None,
-        "substituted, permuted, dinucleotide_shuffled, genomic, upstream or given.",
-        "",
-        "--negative-set",
-    ),
-]
-ModelDirectory = Annotated[Path, argument("Model directory.", "MODEL_DIR")]
-NewModel = Annotated[Path, output("MODEL_DIR", "Model directory to write.")]
-ModelPredictions = Annotated[
-    Path | None,
-    option(
-        "FILE",
-        "The model's predictions of held-out windows (Parquet).",
-        "predictions.parquet of MODEL_DIR",
-        "--predictions",
-    ),
-]
-CalibratedModel = Annotated[
-    Path | None,
-    output(
-        "MODEL_DIR",
-        "Write a copy of the model with its calibration.",
-        "MODEL_DIR itself gets calibration.json",
-    ),
-]
-NewModelArgument = Annotated[Path, argument("Model directory to write.", "MODEL_DIR")]
-RunReference = Annotated[
-    Path | None, option("FASTA", "Indexed reference, plain or bgzip.", RESULTS.reference, "--reference")
-]
-RunTokenizer = Annotated[Path | None, option("FILE", "Tokenizer of DNA.", RESULTS.tokenizer, "--tokenizer")]
-Pretrained = Annotated[
-    Path | None, option("MODEL_DIR", "What fine-tuning starts from.", RESULTS.pretrained, "--pretrained")
-]
-Checkpoints = Annotated[
-    Path | None, option("DIR", "Of the running training.", RESULTS.checkpoints, "--checkpoint-dir")
-]
-TimeLimit = Annotated[
-    str | None,
-    option(
-        "[D-]HH:MM:SS",
-        "Save a checkpoint and stop, with exit code 75, before so much time has passed.",
-        "the end of the Slurm job",
-        "--time-limit",
-    ),
-]
-Windows = Annotated[
-    Path | None, option("DIR", "Data set of prepare promoter-windows.", RESULTS.windows, "--windows")
-]
-ChromatinData = Annotated[
-    Path | None, option("DIR", "Data set of prepare chromatin.", RESULTS.chromatin_data, "--data")
-]
+DEVICE = option("auto", "auto|cpu|cuda", "Where the model runs.")
+THREADS = option(None, None, "CPU cores; they change speed only.", "all", "--threads")
+
+
+def batch_size(default: int) -> Any:
+    """The option of commands whose models need different memory."""
+    return option(default, None, "Windows run together; changes speed and memory only.")
+
+
+PRECISION = option(
+    "float32",
+    "float32|bfloat16|float16",
+    "What the model computes in; float16 on GPUs. The last two are faster there, and less exact.",
+)
+OVERRIDES = option(
+    None, "KEY=VALUE", "Override a key of CONFIG, as encoder.layers=4; repeatable.", "", "--set"
+)
+CONFIG = argument(
+    "Configuration (YAML), as workflow/config/demo.yaml. RESULTS below is its key `results`.", "CONFIG"
+)
+TRACKS = option(None, "PATTERN", "Tracks, groups or shell patterns, comma-separated.", "all", "--tracks")
+REFERENCE = option(..., "FASTA", "Indexed reference, plain or bgzip.")
+MAX_N = option(0.25, "FRACTION", "What has a larger share of N in its window is listed, but not scored.")
+ASSEMBLY = option(
+    "custom",
+    None,
+    "Whose contigs hold: GRCh37 (hg19), GRCh38 (hg38), sacCer3 (R64-1-1), or custom and demo, where no "
+    "length is checked, and names stand for themselves and for those that --aliases gives them.",
+)
+ALIASES = option(
+    None,
+    "FILE",
+    "Contigs' other names: all names of one on a line, tabs between them, or NCBI's assembly report.",
+    "none",
+    "--aliases",
+)
+RESULT_FILE = output(None, "FILE", "File to write, whole or not at all.", "standard output")
+CONTIGS = option(
+    None, "NAME", "Only this contig, by any name that its assembly knows; repeatable.", "all", "--contig"
+)
+REGIONS = option(None, "BED", "Only what lies in these regions, with --contig only on that contig.", "all")
+CALIBRATED = option(
+    False,
+    None,
+    "Give the model's probabilities as its calibration corrects them, which it must have.",
+    "",
+    "--calibrated",
+)
+PRIOR = option(
+    None,
+    "SHARE",
+    "Share of the windows that are promoters, which calibrated probabilities are shifted to; with "
+    "--calibrated.",
+    "as among the validation windows",
+    "--prior",
+)
+PIECE = option(
+    None,
+    "K/N",
+    "Only piece K of N, into a file that merge-shards reads; -o names it, whatever its ending.",
+    "the whole",
+    "--shard",
+)
+DIRECTORY = output(..., "DIR", "Directory for the tables and figures.")
+NEGATIVE_SET = option(
+    ...,
+    None,
+    "substituted, permuted, dinucleotide_shuffled, genomic, upstream or given.",
+    "",
+    "--negative-set",
+)
+MODEL_DIRECTORY = argument("Model directory.", "MODEL_DIR")
+NEW_MODEL = output(..., "MODEL_DIR", "Model directory to write.")
+MODEL_PREDICTIONS = option(
+    None,
+    "FILE",
+    "The model's predictions of held-out windows (Parquet).",
+    "predictions.parquet of MODEL_DIR",
+    "--predictions",
+)
+CALIBRATED_MODEL = output(
+    None,
+    "MODEL_DIR",
+    "Write a copy of the model with its calibration.",
+    "MODEL_DIR itself gets calibration.json",
+)
+NEW_MODEL_ARGUMENT = argument("Model directory to write.", "MODEL_DIR")
+RUN_REFERENCE = option(None, "FASTA", "Indexed reference, plain or bgzip.", RESULTS.reference, "--reference")
+RUN_TOKENIZER = option(None, "FILE", "Tokenizer of DNA.", RESULTS.tokenizer, "--tokenizer")
+PRETRAINED = option(None, "MODEL_DIR", "What fine-tuning starts from.", RESULTS.pretrained, "--pretrained")
+CHECKPOINTS = option(None, "DIR", "Of the running training.", RESULTS.checkpoints, "--checkpoint-dir")
+TIME_LIMIT = option(
+    None,
+    "[D-]HH:MM:SS",
+    "Save a checkpoint and stop, with exit code 75, before so much time has passed.",
+    "the end of the Slurm job",
+    "--time-limit",
+)
+WINDOWS = option(None, "DIR", "Data set of prepare promoter-windows.", RESULTS.windows, "--windows")
+CHROMATIN_DATA = option(None, "DIR", "Data set of prepare chromatin.", RESULTS.chromatin_data, "--data")
 
 
 def check_benchmarks(directory: Path | None) -> None:
@@ -226,20 +198,24 @@ def promoter_reference(config: "RunConfig") -> Path:
     return config.paths.sequences if config.has_sequences else config.paths.reference
 
 
-def scoring(batch_size: int, *without: str) -> list[Parameter]:
+def scoring(windows: int, *without: str) -> list[Parameter]:
     """The last options of every command that scores, `without` those that it doesn't have."""
-    shared: list[tuple[str, Any, object]] = [
-        ("max_n", MaxN, 0.25),
-        ("calibrated", Calibrated, False),
-        ("prior", Prior, None),
-        ("piece", PieceOption, None),
-        ("precision", Precision, "float32"),
-        ("batch_size", BatchSize, batch_size),
-        ("device", Device, "auto"),
-        ("threads", Threads, None),
-    ]
+    shared: dict[str, tuple[Any, Any]] = {
+        "max_n": (float, MAX_N),
+        "calibrated": (bool, CALIBRATED),
+        "prior": (float | None, PRIOR),
+        "piece": (str | None, PIECE),
+        "precision": (str, PRECISION),
+        "batch_size": (int, batch_size(windows)),
+        "device": (str, DEVICE),
+        "threads": (int | None, THREADS),
+    }
     kind = Parameter.POSITIONAL_OR_KEYWORD
-    return [Parameter(key, kind, default=x, annotation=t) for key, t, x in shared if key not in without]
+    return [
+        Parameter(key, kind, default=made, annotation=of)
+        for key, (of, made) in shared.items()
+        if key not in without
+    ]
 
 
 Command = Callable[..., None]
@@ -270,15 +246,15 @@ def runs(
     module, _, name = f"bigbird_dna.{work}".rpartition(".")
 
     def declare(declaration: Command) -> Command:
-        hints = get_type_hints(declaration, include_extras=True) | {one.name: one.annotation for one in also}
-        extras: dict[str, Any] = {key: getattr(hint, "__metadata__", [0])[0] for key, hint in hints.items()}
+        parameters = [*signature(declaration).parameters.values(), *also]
+        declared = {one.name: one.default for one in parameters}
 
         @wraps(declaration)
         def command(**given: Any) -> None:
             for key in choices:
-                check_choice(key, given[key], extras[key].metavar.split("|"))
+                check_choice(key, given[key], declared[key].metavar.split("|"))
             if "config" in given:
-                settings = _run_files(given, extras, usual)
+                settings = _run_files(given, declared, usual)
                 given["config"] = attrgetter(part)(settings) if part else settings
             if inputs:
                 check_output(given["output"], [path for key in inputs for path in _listed(given[key])])
@@ -296,21 +272,20 @@ def runs(
             for line in report(result, given) if report is not None else ():
                 say(line)
 
-        whole = Signature([*signature(declaration).parameters.values(), *also])
-        vars(command).update(work=(module, name), __signature__=whole)
-        command.__annotations__ = hints
+        command.__annotations__ |= {one.name: one.annotation for one in also}
+        vars(command).update(work=(module, name), __signature__=Signature(parameters))
         return command
 
     return declare
 
 
 def _run_files(
-    given: dict[str, Any], extras: dict[str, Any], usual: "dict[str, Callable[[RunConfig], object]]"
+    given: dict[str, Any], declared: dict[str, Any], usual: "dict[str, Callable[[RunConfig], object]]"
 ) -> "RunConfig":
     """The settings of a command; arguments that were not given become what its run has."""
     settings, paths = read_run(given["config"], given.pop("overrides", None))
     for key in (key for key, value in given.items() if value is None):
-        place: Any = getattr(extras[key], "run_path", None)
+        place: Any = getattr(declared[key], "run_path", None)
         if key in usual or place is not None:
             given[key] = usual[key](settings) if key in usual else paths.results / place
     return settings
