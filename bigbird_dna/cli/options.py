@@ -5,8 +5,8 @@ have the function's names. Help texts need nothing of the function, which is imp
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -23,7 +23,6 @@ from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
 
 if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
-    from bigbird_dna.training.distributed import World
 
 RESULTS = RunPaths(Path("RESULTS"))
 """A run's files as help texts show them."""
@@ -193,7 +192,7 @@ def check_benchmarks(directory: Path | None) -> None:
         raise UsageError(f"--benchmarks {directory}: is not a directory")
 
 
-def promoter_reference(config: "RunConfig") -> Path:
+def promoter_reference(config: "RunConfig", _: "Given") -> Path:
     """Where the windows of promoters are read from: a genome, or sequences."""
     return config.paths.sequences if config.has_sequences else config.paths.reference
 
@@ -210,16 +209,30 @@ def scoring(windows: int, *without: str) -> list[Parameter]:
         "device": (str, DEVICE),
         "threads": (int | None, THREADS),
     }
-    kind = Parameter.POSITIONAL_OR_KEYWORD
-    return [
-        Parameter(key, kind, default=made, annotation=of)
-        for key, (of, made) in shared.items()
-        if key not in without
-    ]
+    return [_parameter(key, *of) for key, of in shared.items() if key not in without]
+
+
+def _parameter(key: str, of: Any, default: Any) -> Parameter:
+    return Parameter(key, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=of)
+
+
+TRAINING = [
+    _parameter("checkpoints", Path | None, CHECKPOINTS),
+    _parameter("time_limit", str | None, TIME_LIMIT),
+    _parameter("device", str, DEVICE),
+    _parameter("threads", int | None, THREADS),
+]
+"""The last options of every command that trains a model of a run."""
 
 
 Command = Callable[..., None]
-Report = Callable[[Any, dict[str, Any]], Iterable[str]]
+Given = dict[str, Any]
+"""The arguments of a command by their names."""
+
+Usual = Callable[["RunConfig", Given], object]
+"""What a run has for an argument that was not given; those before it are."""
+
+Report = Callable[[Any, Given], Iterable[str]]
 """The lines about what a function returned, and what it was given."""
 
 
@@ -232,7 +245,7 @@ def runs(
     also: Sequence[Parameter] = (),
     report: Report | None = None,
     say: Callable[[str], None] = log,
-    **usual: "Callable[[RunConfig], object]",
+    **usual: Usual,
 ) -> Callable[[Command], Command]:
     """Make a command of its declaration: it calls `work`, a function by its module and name.
 
@@ -272,22 +285,60 @@ def runs(
             for line in report(result, given) if report is not None else ():
                 say(line)
 
-        command.__annotations__ |= {one.name: one.annotation for one in also}
-        vars(command).update(work=(module, name), __signature__=Signature(parameters))
-        return command
+        vars(command).update(work=(module, name))
+        return _with_signature(command, parameters)
 
     return declare
 
 
-def _run_files(
-    given: dict[str, Any], declared: dict[str, Any], usual: "dict[str, Callable[[RunConfig], object]]"
-) -> "RunConfig":
+def trains(work: str, **usual: Usual) -> Callable[[Command], Command]:
+    """Make a command of its declaration: it trains `work`, a task by its module and name.
+
+    The task gets the run's settings as `run`, and the other arguments by their names; what was not given is
+    as of `runs`. `TRAINING` comes last in the signature.
+    """
+    module, _, name = f"bigbird_dna.{work}".rpartition(".")
+
+    def declare(declaration: Command) -> Command:
+        parameters = [*signature(declaration).parameters.values(), *TRAINING]
+        declared = {one.name: one.default for one in parameters}
+
+        @wraps(declaration)
+        def command(**given: Any) -> None:
+            from bigbird_dna.genome.reference import Reference
+            from bigbird_dna.model.inference import cpu_threads
+            from bigbird_dna.training.distributed import time_of_end, world
+            from bigbird_dna.training.task import train
+
+            ends = time_of_end(given.pop("time_limit"))
+            run = _run_files(given, declared, usual)
+            del given["config"]
+            output, checkpoints, device, threads = (
+                given.pop(key) for key in ("output", "checkpoints", "device", "threads")
+            )
+            with cpu_threads(threads), world(device, ends) as here:
+                if "reference" in given:
+                    given["reference"] = Reference(given["reference"])
+                train(getattr(import_module(module), name)(run=run, **given), output, checkpoints, here)
+
+        return _with_signature(command, parameters)
+
+    return declare
+
+
+def _with_signature(command: Command, parameters: Sequence[Parameter]) -> Command:
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    vars(command).update(__signature__=Signature(parameters))
+    return command
+
+
+def _run_files(given: Given, declared: Given, usual: Mapping[str, Usual]) -> "RunConfig":
     """The settings of a command; arguments that were not given become what its run has."""
     settings, paths = read_run(given["config"], given.pop("overrides", None))
     for key in (key for key, value in given.items() if value is None):
         place: Any = getattr(declared[key], "run_path", None)
         if key in usual or place is not None:
-            given[key] = usual[key](settings) if key in usual else paths.results / place
+            given[key] = usual[key](settings, given) if key in usual else paths.results / place
     return settings
 
 
@@ -299,17 +350,3 @@ def cores(threads: int | None) -> int:
     """How many CPU cores to use: those asked for, or all that this process may have."""
     check_at_least_one({"threads": threads})
     return threads or len(os.sched_getaffinity(0))
-
-
-@contextmanager
-def training(
-    config: Path, overrides: Sequence[str] | None, device: str, threads: int | None, time_limit: str | None
-) -> "Iterator[tuple[RunConfig, RunPaths, World]]":
-    """The settings of a training, the names of the run's files, and the processes that train together."""
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.training.distributed import time_of_end, world
-
-    ends = time_of_end(time_limit)
-    settings, paths = read_run(config, overrides)
-    with cpu_threads(threads), world(device, ends) as here:
-        yield settings, paths, here

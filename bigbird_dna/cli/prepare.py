@@ -181,7 +181,7 @@ def extract(
     extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, exclude)
 
 
-def _annotation(settings: "RunConfig") -> Path | None:
+def _annotation(settings: "RunConfig", _: opt.Given) -> Path | None:
     from bigbird_dna.genome.sources.inputs import annotation_file
 
     return annotation_file(settings)
@@ -207,7 +207,7 @@ def prepare_windows(
     """Build the promoter data set: windows around every TSS and their named negative sets."""
 
 
-def _corpus(settings: "RunConfig") -> Path:
+def _corpus(settings: "RunConfig", _: opt.Given) -> Path:
     return settings.paths.reference if settings.has_genome else settings.paths.training_sequences
 
 
@@ -243,7 +243,7 @@ def tokenize(
     """
 
 
-def _known_promoters(settings: "RunConfig") -> Path | None:
+def _known_promoters(settings: "RunConfig", _: opt.Given) -> Path | None:
     if settings.paths.promoters.exists():
         return settings.paths.promoters
     log(f"no promoters ({settings.paths.promoters} is missing): statistics without that region")

@@ -1,24 +1,30 @@
 """Commands that train, calibrate and evaluate: pretraining, promoters, chromatin, and their baselines."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bigbird_dna.cli import options as opt
-from bigbird_dna.cli.options import argument, option, output, runs, training
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.cli.options import argument, option, output, runs, trains
+
+if TYPE_CHECKING:
+    from bigbird_dna.config import Config as RunConfig
 
 TOKEN_STORES = option(None, "DIR", "Directory of the token stores.", opt.RESULTS.tokens, "--tokens")
 
 
+def _tokenizer_of(settings: "RunConfig", given: opt.Given) -> Path:
+    """The tokenizer lies with the tokens that it has made."""
+    tokens: Path = given["tokens"]
+    return tokens / settings.paths.tokenizer.name
+
+
+@trains("pretraining.task.PretrainingTask", tokenizer_path=_tokenizer_of)
 def pretrain(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
     tokens: Path | None = TOKEN_STORES,
-    tokenizer: Path | None = opt.RUN_TOKENIZER,
+    tokenizer_path: Path | None = opt.RUN_TOKENIZER,
     output: Path | None = output(None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.pretrained),
-    checkpoints: Path | None = opt.CHECKPOINTS,
-    time_limit: str | None = opt.TIME_LIMIT,
-    device: str = opt.DEVICE,
-    threads: int | None = opt.THREADS,
 ) -> None:
     """Pretrain the encoder on masked tokens, and on next sentences if the configuration asks for them.
 
@@ -28,20 +34,14 @@ def pretrain(
     it saves one first and exits with 75. Under `torchrun --nproc-per-node N -m bigbird_dna.cli.main
     pretrain …` N processes train together.
     """
-    from bigbird_dna.pretraining.task import PretrainingTask
-    from bigbird_dna.training.task import train
-
-    with training(config, overrides, device, threads, time_limit) as (settings, paths, here):
-        tokens = tokens or paths.tokens
-        task = PretrainingTask(settings, tokens, tokenizer or tokens / paths.tokenizer.name)
-        train(task, output or paths.pretrained, checkpoints or paths.checkpoints, here)
 
 
+@runs("pretraining.evaluation.fit_baselines", inputs=("tokens",), tokenizer_path=_tokenizer_of)
 def fit_pretraining_baseline(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
     tokens: Path | None = TOKEN_STORES,
-    tokenizer: Path | None = opt.RUN_TOKENIZER,
+    tokenizer_path: Path | None = opt.RUN_TOKENIZER,
     sequences: int = option(1000, "N", "Inputs of each split that are judged, at most.", least=1),
     output: Path | None = output(None, "FILE", "File to write (.npz).", opt.RESULTS.pretraining_baselines),
 ) -> None:
@@ -50,20 +50,6 @@ def fit_pretraining_baseline(
     evaluate pretraining does the same by itself, but takes hours for it on large genomes, in which a GPU
     would have nothing to do.
     """
-    from bigbird_dna.disk.outputs import check_output
-    from bigbird_dna.pretraining.evaluation import fit_baselines
-
-    settings, paths = opt.read_run(config, overrides)
-    tokens, output = tokens or paths.tokens, output or paths.pretraining_baselines
-    check_output(output, [tokens])
-    fit_baselines(
-        settings.pretraining,
-        tokens,
-        tokenizer or tokens / paths.tokenizer.name,
-        output,
-        sequences=sequences,
-        causal=settings.encoder.causal,
-    )
 
 
 @runs("pretraining.evaluation.evaluate_pretraining", inputs=("path", "tokens", "baselines"))
@@ -125,40 +111,25 @@ def compare_pretraining(
     """
 
 
+def _promoter_model(settings: "RunConfig", given: opt.Given) -> Path:
+    return settings.paths.promoter_model("control" if given["shuffle_labels"] else given["negative_set"])
+
+
+@trains("finetuning.promoters.PromoterTask", reference=opt.promoter_reference, output=_promoter_model)
 def finetune_promoter(
     config: Path = opt.CONFIG,
     negative_set: str = opt.NEGATIVE_SET,
     overrides: list[str] | None = opt.OVERRIDES,
     shuffle_labels: bool = option(False, None, "The control: labels at random.", "", "--shuffle-labels"),
-    windows: Path | None = opt.WINDOWS,
+    data: Path | None = opt.WINDOWS,
     reference: Path | None = opt.RUN_REFERENCE,
-    tokenizer: Path | None = opt.RUN_TOKENIZER,
+    tokenizer_path: Path | None = opt.RUN_TOKENIZER,
     pretrained: Path | None = opt.PRETRAINED,
     output: Path | None = output(
         None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.promoter_model("SET")
     ),
-    checkpoints: Path | None = opt.CHECKPOINTS,
-    time_limit: str | None = opt.TIME_LIMIT,
-    device: str = opt.DEVICE,
-    threads: int | None = opt.THREADS,
 ) -> None:
     """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does."""
-    from bigbird_dna.finetuning.promoters import PromoterTask
-    from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.training.task import train
-
-    with training(config, overrides, device, threads, time_limit) as (settings, paths, here):
-        task = PromoterTask(
-            settings,
-            windows or paths.windows,
-            Reference(reference or opt.promoter_reference(settings)),
-            tokenizer or paths.tokenizer,
-            pretrained or paths.pretrained,
-            negative_set,
-            shuffle_labels,
-        )
-        usual = paths.promoter_model("control" if shuffle_labels else negative_set)
-        train(task, output or usual, checkpoints or paths.checkpoints, here)
 
 
 @runs("finetuning.calibrate.calibrate_promoter", choices=("method",))
@@ -180,6 +151,16 @@ def calibrate_promoter(
     """
 
 
+def _promoter_baseline(settings: "RunConfig", given: opt.Given) -> Path:
+    return settings.paths.promoter_baseline(given["baseline"], given["negative_set"])
+
+
+@runs(
+    "finetuning.evaluation.promoter_baseline",
+    choices=("baseline",),
+    reference=opt.promoter_reference,
+    output=_promoter_baseline,
+)
 def fit_promoter_baseline(
     config: Path = opt.CONFIG,
     negative_set: str = opt.NEGATIVE_SET,
@@ -200,63 +181,29 @@ def fit_promoter_baseline(
     ),
 ) -> None:
     """Fit a logistic regression, the baseline of promoter models, and predict the same held-out windows."""
-    from bigbird_dna.errors import check_choice
-    from bigbird_dna.finetuning.evaluation import BASELINES, promoter_baseline
-    from bigbird_dna.genome.reference import Reference
-
-    check_choice("baseline", baseline, BASELINES)
-    settings, paths = opt.read_run(config, overrides)
-    promoter_baseline(
-        settings,
-        negative_set,
-        baseline=baseline,
-        windows=windows or paths.windows,
-        reference=Reference(reference or opt.promoter_reference(settings)),
-        output=output or paths.promoter_baseline(baseline, negative_set),
-    )
 
 
 ARRAY = output(..., "FILE", "Probabilities to write, bins × tracks (.npy).")
 HELD_OUT = option(None, "DIR", "Also write the bins and their labels to this directory.", "", "--labels")
 
 
+@trains("finetuning.chromatin.ChromatinTask", window=lambda settings, _: settings.chromatin.data.window)
 def finetune_chromatin(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
     window: int | None = option(None, "BP", "Sequence that the model sees.", "chromatin.data.window"),
-    ensemble_index: int = option(0, None, "Number in an ensemble: another seed for each.", least=0),
+    member: int = option(
+        0, None, "Number in an ensemble: another seed for each.", "", "--ensemble-index", least=0
+    ),
     data: Path | None = opt.CHROMATIN_DATA,
     reference: Path | None = opt.RUN_REFERENCE,
-    tokenizer: Path | None = opt.RUN_TOKENIZER,
+    tokenizer_path: Path | None = opt.RUN_TOKENIZER,
     pretrained: Path | None = opt.PRETRAINED,
     output: Path | None = output(
         None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.combined_chromatin
     ),
-    checkpoints: Path | None = opt.CHECKPOINTS,
-    time_limit: str | None = opt.TIME_LIMIT,
-    device: str = opt.DEVICE,
-    threads: int | None = opt.THREADS,
 ) -> None:
     """Train a chromatin model; resumes and stops as pretrain does."""
-    from bigbird_dna.finetuning.chromatin import ChromatinTask
-    from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.training.task import train
-
-    with training(config, overrides, device, threads, time_limit) as (settings, paths, here):
-        bin_size = settings.chromatin.data.bin
-        size = settings.chromatin.data.window if window is None else window
-        if size < bin_size or (size - bin_size) % 2:
-            raise ConfigError(f"--window {size}: doesn't hold the bin of {bin_size} bp in its middle")
-        task = ChromatinTask(
-            settings,
-            data or paths.chromatin_data,
-            Reference(reference or paths.reference),
-            tokenizer or paths.tokenizer,
-            pretrained or paths.pretrained,
-            size,
-            ensemble_index,
-        )
-        train(task, output or paths.combined_chromatin, checkpoints or paths.checkpoints, here)
 
 
 @runs("finetuning.calibrate.calibrate_chromatin", part="chromatin")

@@ -47,13 +47,7 @@ BASELINES = (KMER, POSITION)
 
 
 def promoter_baseline(
-    config: Config,
-    negative_set: str,
-    *,
-    baseline: str = KMER,
-    windows: Path,
-    reference: Reference,
-    output: Path,
+    config: Config, negative_set: str, *, baseline: str = KMER, windows: Path, reference: Path, output: Path
 ) -> None:
     """Fit one of `BASELINES` to the training windows and write its predictions as those of models are.
 
@@ -62,7 +56,7 @@ def promoter_baseline(
     if baseline == POSITION:
         check_aligned(windows)
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
-    sequences = window_sequences(reference, data.rows, config.seed)
+    sequences = window_sequences(Reference(reference), data.rows, config.seed)
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     kmers = baseline == KMER
     model: LogisticBaseline = (
