@@ -2,62 +2,66 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 import bigbird_dna
-from bigbird_dna.cli.options import Device, Threads, option, output
+from bigbird_dna.cli.options import DEVICE, THREADS, option, output
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import check_writable, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import UsageError
 
 # The options that several commands have. What their values may be is known to `benchmarks.options`.
-Lengths = Annotated[str, option(None, "Tokens, with commas.")]
-Batch = Annotated[int, option(None, "Sequences at once.", least=1)]
-Heads = Annotated[int, option(None, "Attention heads.", least=1)]
-Sizes = Annotated[
-    tuple[int, int, int, int],
-    option("SIZE G W R", "Tokens a block; global, window, random blocks.", "", "--pattern"),
-]
-Reference = Annotated[str | None, option(None, "Contender that ratios refer to.", "the first that is there")]
-Repeats = Annotated[int, option(None, "Turns that every contender gets.", least=1)]
-MaxSeconds = Annotated[
-    float, option(None, "A contender whose call would take longer at a length is left out there.")
-]
-Memory = Annotated[bool, option(None, "Measure peak memory; on a CPU each time in a new process.")]
-Output = Annotated[
-    Path | None, output("DIR", "Directory for benchmark.json, benchmark.md and benchmark.svg.")
-]
+
+
+def lengths(default: str) -> Any:
+    return option(default, None, "Tokens, with commas.")
+
+
+BATCH = option(1, None, "Sequences at once.", least=1)
+HEADS = option(12, None, "Attention heads.", least=1)
+SIZES = option((64, 2, 3, 3), "SIZE G W R", "Tokens a block; global, window, random blocks.", "", "--pattern")
+REFERENCE = option(None, None, "Contender that ratios refer to.", "the first that is there")
+
+
+def repeats(default: int) -> Any:
+    return option(default, None, "Turns that every contender gets.", least=1)
+
+
+def max_seconds(default: float) -> Any:
+    return option(default, None, "A contender whose call would take longer at a length is left out there.")
+
+
+MEMORY = option(True, None, "Measure peak memory; on a CPU each time in a new process.")
+OUTPUT = output(None, "DIR", "Directory for benchmark.json, benchmark.md and benchmark.svg.")
 
 
 def attention(
     context: typer.Context,
-    lengths: Lengths = "1024,4096,8192",
-    batch: Batch = 1,
-    heads: Heads = 12,
-    width: Annotated[int, option(None, "Of a head.", least=1)] = 64,
-    pattern: Sizes = (64, 2, 3, 3),
-    dtype: Annotated[str, option(None, "float32 or bfloat16.")] = "float32",
-    device: Device = "auto",
-    passes: Annotated[str, option(None, "forward; training: and backward.")] = "forward,training",
-    contenders: Annotated[
-        str,
-        option(
-            None,
-            "Our routes (also auto), torch's full attention without and with the pattern as a mask, "
-            "HuggingFace's BigBird; and attention mechanisms by their names, their sizes √tokens: "
-            "mechanisms stands for all of them.",
-        ),
-    ] = "native,blocked,flex,dense,sdpa,sdpa-mask,huggingface",
-    reference: Reference = None,
-    repeats: Repeats = 7,
-    threads: Threads = None,
-    max_seconds: MaxSeconds = 30.0,
-    memory: Memory = True,
-    growth_from: Annotated[int, option(None, "Tokens that growth is fitted from.", least=1)] = 4096,
-    output: Output = None,
+    lengths: str = lengths("1024,4096,8192"),
+    batch: int = BATCH,
+    heads: int = HEADS,
+    width: int = option(64, None, "Of a head.", least=1),
+    pattern: tuple[int, int, int, int] = SIZES,
+    dtype: str = option("float32", None, "float32 or bfloat16."),
+    device: str = DEVICE,
+    passes: str = option("forward,training", None, "forward; training: and backward."),
+    contenders: str = option(
+        "native,blocked,flex,dense,sdpa,sdpa-mask,huggingface",
+        None,
+        "Our routes (also auto), torch's full attention without and with the pattern as a mask, "
+        "HuggingFace's BigBird; and attention mechanisms by their names, their sizes √tokens: "
+        "mechanisms stands for all of them.",
+    ),
+    reference: str | None = REFERENCE,
+    repeats: int = repeats(7),
+    threads: int | None = THREADS,
+    max_seconds: float = max_seconds(30.0),
+    memory: bool = MEMORY,
+    growth_from: int = option(4096, None, "Tokens that growth is fitted from.", least=1),
+    output: Path | None = OUTPUT,
 ) -> None:
     """Time attention alone, on random queries, keys and values.
 
@@ -69,33 +73,31 @@ def attention(
 
 def encoder(
     context: typer.Context,
-    lengths: Lengths = "4096",
-    batch: Batch = 1,
-    layers: Annotated[int, option(None, "Of the encoder.", least=1)] = 12,
-    hidden: Annotated[int, option(None, "Width of the hidden states.", least=1)] = 768,
-    heads: Heads = 12,
-    vocabulary: Annotated[int, option(None, "Pieces of the tokenizer.", least=16)] = 32_000,
-    pattern: Sizes = (64, 2, 3, 3),
-    route: Annotated[str, option(None, "How our sparse attention is computed.")] = "auto",
-    device: Device = "auto",
-    passes: Annotated[
-        str,
-        option(
-            None,
-            "Of inference, training (a step: forward, backward, AdamW), each also with "
-            "-bfloat16 (weights) or -autocast; auto: inference and training, and in bfloat16 where the "
-            "machine has it.",
-        ),
-    ] = "auto",
-    contenders: Annotated[
-        str, option(None, "Ours with sparse and with full attention; HuggingFace's.")
-    ] = "bigbird,full,huggingface",
-    reference: Reference = None,
-    repeats: Repeats = 5,
-    threads: Threads = None,
-    max_seconds: MaxSeconds = 180.0,
-    memory: Memory = True,
-    output: Output = None,
+    lengths: str = lengths("4096"),
+    batch: int = BATCH,
+    layers: int = option(12, None, "Of the encoder.", least=1),
+    hidden: int = option(768, None, "Width of the hidden states.", least=1),
+    heads: int = HEADS,
+    vocabulary: int = option(32_000, None, "Pieces of the tokenizer.", least=16),
+    pattern: tuple[int, int, int, int] = SIZES,
+    route: str = option("auto", None, "How our sparse attention is computed."),
+    device: str = DEVICE,
+    passes: str = option(
+        "auto",
+        None,
+        "Of inference, training (a step: forward, backward, AdamW), each also with "
+        "-bfloat16 (weights) or -autocast; auto: inference and training, and in bfloat16 where the "
+        "machine has it.",
+    ),
+    contenders: str = option(
+        "bigbird,full,huggingface", None, "Ours with sparse and with full attention; HuggingFace's."
+    ),
+    reference: str | None = REFERENCE,
+    repeats: int = repeats(5),
+    threads: int | None = THREADS,
+    max_seconds: float = max_seconds(180.0),
+    memory: bool = MEMORY,
+    output: Path | None = OUTPUT,
 ) -> None:
     """Time whole encoders with a masked-token head: inference and training steps, tokens a second.
 
@@ -107,13 +109,11 @@ def encoder(
 
 def models(
     context: typer.Context,
-    shapes: Annotated[str, option(None, "Layers x width of models, with commas.")] = "2x128,4x256,12x768",
-    repeats: Repeats = 5,
-    threads: Threads = None,
-    max_seconds: Annotated[
-        float, option(None, "A training step that would take longer gets fewer sequences.")
-    ] = 10.0,
-    output: Annotated[Path | None, output("DIR", "Directory for benchmark.json and benchmark.md.")] = None,
+    shapes: str = option("2x128,4x256,12x768", None, "Layers x width of models, with commas."),
+    repeats: int = repeats(5),
+    threads: int | None = THREADS,
+    max_seconds: float = option(10.0, None, "A training step that would take longer gets fewer sequences."),
+    output: Path | None = output(None, "DIR", "Directory for benchmark.json and benchmark.md."),
 ) -> None:
     """Time training steps and the scoring of 400-bp windows on this CPU, by whole models of random weights.
 
@@ -124,19 +124,18 @@ def models(
 
 def batches(
     context: typer.Context,
-    windows: Annotated[str, option(None, "Lengths of windows in bp, with commas.")] = "8000,1000",
-    reference: Annotated[
-        Path | None,
-        option("FASTA", "Genome.", "the piece of chromosome 22 in $BIGBIRD_DNA_DATA, else a simulated one"),
-    ] = None,
-    tokenizer: Annotated[Path | None, option("FILE", "Tokenizer of DNA.", "learnt from the genome")] = None,
-    vocabulary: Annotated[int, option(None, "Pieces of one that is learnt.", least=11)] = 4096,
-    training_batch_size: Annotated[int, option(None, "Windows per training step.", least=1)] = 16,
-    shift: Annotated[int, option("BP", "How far a window is moved, at random.", least=0)] = 100,
-    steps: Annotated[int, option(None, "Steps in all.", least=1)] = 1000,
-    repeats: Repeats = 5,
-    threads: Threads = None,
-    output: Annotated[Path | None, output("DIR", "Directory for benchmark.json and benchmark.md.")] = None,
+    windows: str = option("8000,1000", None, "Lengths of windows in bp, with commas."),
+    reference: Path | None = option(
+        None, "FASTA", "Genome.", "the piece of chromosome 22 in $BIGBIRD_DNA_DATA, else a simulated one"
+    ),
+    tokenizer: Path | None = option(None, "FILE", "Tokenizer of DNA.", "learnt from the genome"),
+    vocabulary: int = option(4096, None, "Pieces of one that is learnt.", least=11),
+    training_batch_size: int = option(16, None, "Windows per training step.", least=1),
+    shift: int = option(100, "BP", "How far a window is moved, at random.", least=0),
+    steps: int = option(1000, None, "Steps in all.", least=1),
+    repeats: int = repeats(5),
+    threads: int | None = THREADS,
+    output: Path | None = output(None, "DIR", "Directory for benchmark.json and benchmark.md."),
 ) -> None:
     """Time the batches of chromatin training, beside the plain way to make the same.
 

@@ -6,7 +6,7 @@ Commands that make models small, publish them, and fetch published ones.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -26,17 +26,16 @@ def _imported(model: "LoadedModel", given: dict[str, Any]) -> list[str]:
 
 @runs("huggingface.exchange.import_huggingface", choices=("compatibility",), report=_imported)
 def import_hf(
-    directory: Annotated[Path, argument("Checkpoint directory of a HuggingFace BigBird.")],
-    output: opt.NewModelArgument,
-    compatibility: Annotated[
-        str,
-        option(
-            "huggingface|none", "Attention as HuggingFace evaluates it, or the paper's with random blocks."
-        ),
-    ] = "huggingface",
-    tokenizer: Annotated[
-        Path | None, option("FILE", "tokenizer.json or SentencePiece model instead of DIRECTORY's.")
-    ] = None,
+    directory: Path = argument("Checkpoint directory of a HuggingFace BigBird."),
+    output: Path = opt.NEW_MODEL_ARGUMENT,
+    compatibility: str = option(
+        "huggingface",
+        "huggingface|none",
+        "Attention as HuggingFace evaluates it, or the paper's with random blocks.",
+    ),
+    tokenizer: Path | None = option(
+        None, "FILE", "tokenizer.json or SentencePiece model instead of DIRECTORY's."
+    ),
 ) -> None:
     """Turn a HuggingFace BigBird checkpoint into a model directory.
 
@@ -48,7 +47,7 @@ def import_hf(
 
 @runs("huggingface.exchange.export_huggingface", report=lambda said, given: [f"{given['output']}: {said}"])
 def export_hf(
-    path: opt.ModelDirectory, output: Annotated[Path, argument("Checkpoint directory to write.")]
+    path: Path = opt.MODEL_DIRECTORY, output: Path = argument("Checkpoint directory to write.")
 ) -> None:
     """Turn a model directory into a checkpoint that HuggingFace's from_pretrained loads.
 
@@ -64,16 +63,14 @@ def export_hf(
     ],
 )
 def extend_positions(
-    path: opt.ModelDirectory,
-    output: opt.NewModelArgument,
-    positions: Annotated[int, option(None, "Longest input of the new model, tokens.", least=1)],
-    method: Annotated[
-        str,
-        option(
-            "tile|interpolate|ntk",
-            "tile or interpolate for learnt positions, interpolate or ntk for rotary ones.",
-        ),
-    ] = "tile",
+    path: Path = opt.MODEL_DIRECTORY,
+    output: Path = opt.NEW_MODEL_ARGUMENT,
+    positions: int = option(..., None, "Longest input of the new model, tokens.", least=1),
+    method: str = option(
+        "tile",
+        "tile|interpolate|ntk",
+        "tile or interpolate for learnt positions, interpolate or ntk for rotary ones.",
+    ),
 ) -> None:
     """Write a model for longer inputs than MODEL_DIR takes; nothing is trained or measured.
 
@@ -83,23 +80,22 @@ def extend_positions(
 
 @runs("registry.change.combine_models")
 def combine_models(
-    paths: Annotated[list[Path], argument("Two or more chromatin models.", "MODEL_DIR...")],
-    output: opt.NewModel,
+    paths: list[Path] = argument("Two or more chromatin models.", "MODEL_DIR..."),
+    output: Path = opt.NEW_MODEL,
 ) -> None:
     """Make one model of several that were trained independently: it predicts their mean probability."""
 
 
-Catalogue = Annotated[
-    Path | None,
-    option("FILE", "List of models in the form of the package's; docs/formats.md has it.", "the package's"),
-]
+CATALOGUE = option(
+    None, "FILE", "List of models in the form of the package's; docs/formats.md has it.", "the package's"
+)
 
 
 def fetch_model(
-    name: Annotated[str | None, argument("Name of a published model; not with --list.", "NAME")] = None,
-    output: Annotated[Path | None, output("MODEL_DIR", "Model directory to write.", "models/NAME")] = None,
-    list_models: Annotated[bool, typer.Option("--list", help="Say which models there are.")] = False,
-    catalogue: Catalogue = None,
+    name: str | None = argument("Name of a published model; not with --list.", "NAME", default=None),
+    output: Path | None = output(None, "MODEL_DIR", "Model directory to write.", "models/NAME"),
+    list_models: bool = option(False, None, "Say which models there are.", "", "--list"),
+    catalogue: Path | None = CATALOGUE,
 ) -> None:
     """Write the directory of a published model: bundled ones are copied, others downloaded and checked.
 
@@ -127,7 +123,7 @@ def _compacted(made: "Compacted", given: dict[str, Any]) -> list[str]:
 
 
 @runs("registry.change.compact_model", report=_compacted)
-def compact_model(path: opt.ModelDirectory, output: opt.NewModel) -> None:
+def compact_model(path: Path = opt.MODEL_DIRECTORY, output: Path = opt.NEW_MODEL) -> None:
     """Write a model in half the room: matrices in float16, where they lose little by it.
 
     It is computed with in float32 as before. The log and provenance.json say how much its outputs change on
@@ -136,14 +132,14 @@ def compact_model(path: opt.ModelDirectory, output: opt.NewModel) -> None:
 
 
 def publish_model(
-    model_dir: opt.ModelDirectory,
-    output: Annotated[Path, output("FILE", "Archive to write, as NAME.tar.")],
-    licence: Annotated[str, option("TEXT", "Licence of the weights.")],
-    description: Annotated[str, option("TEXT", "What the model is, in one line.")],
-    name: Annotated[str | None, option("NAME", "Name to publish it by.", "the directory's")] = None,
-    command: Annotated[
-        list[str] | None, option("TEXT", "For the card: a command that gives its figures again; repeatable.")
-    ] = None,
+    model_dir: Path = opt.MODEL_DIRECTORY,
+    output: Path = output(..., "FILE", "Archive to write, as NAME.tar."),
+    licence: str = option(..., "TEXT", "Licence of the weights."),
+    description: str = option(..., "TEXT", "What the model is, in one line."),
+    name: str | None = option(None, "NAME", "Name to publish it by.", "the directory's"),
+    command: list[str] | None = option(
+        None, "TEXT", "For the card: a command that gives its figures again; repeatable."
+    ),
 ) -> None:
     """Pack a model directory with its card into an archive; its entry for a list of models is printed.
 

@@ -1,28 +1,24 @@
 """Commands that say how like held-out windows are to the training, and figures by that."""
 
 from pathlib import Path
-from typing import Annotated
 
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
-BinWindow = Annotated[
-    int | None,
-    option("BP", "Sequence around a bin that is compared.", "1000, or the bin if larger", "--window"),
-]
-Bounds = Annotated[
-    str, option("S,S,…", "Between the strata of similarity, rising.", "0.3,0.5,0.8", "--similarity-bins")
-]
-Table = Annotated[Path, output("FILE", "Table to write (TSV).")]
+BIN_WINDOW = option(
+    None, "BP", "Sequence around a bin that is compared.", "1000, or the bin if larger", "--window"
+)
+BOUNDS = option("", "S,S,…", "Between the strata of similarity, rising.", "0.3,0.5,0.8", "--similarity-bins")
+TABLE = output(..., "FILE", "Table to write (TSV).")
 
 
 @runs("finetuning.similar.find_nearest")
 def find_nearest(
-    held_out: Annotated[Path, argument("FASTA of windows: plain, gzip or bgzip.", "HELD_OUT")],
-    training: Annotated[Path, argument("FASTA of the windows that they are compared with.", "TRAINING")],
-    output: Table,
+    held_out: Path = argument("FASTA of windows: plain, gzip or bgzip.", "HELD_OUT"),
+    training: Path = argument("FASTA of the windows that they are compared with.", "TRAINING"),
+    output: Path = TABLE,
 ) -> None:
     """Find the most similar training window of each held-out one, on either strand.
 
@@ -34,18 +30,15 @@ def find_nearest(
 
 @runs("finetuning.similar.find_nearest_promoters", reference=opt.promoter_reference)
 def find_nearest_promoters(
-    config: opt.Config,
-    negative_set: opt.NegativeSet,
-    output: Table,
-    overrides: opt.Set = None,
-    windows: opt.Windows = None,
-    reference: opt.RunReference = None,
-    predictions: Annotated[
-        Path | None,
-        option(
-            "FILE", "Also write predictions that go by the nearest window (Parquet).", "", "--predictions"
-        ),
-    ] = None,
+    config: Path = opt.CONFIG,
+    negative_set: str = opt.NEGATIVE_SET,
+    output: Path = TABLE,
+    overrides: list[str] | None = opt.OVERRIDES,
+    windows: Path | None = opt.WINDOWS,
+    reference: Path | None = opt.RUN_REFERENCE,
+    predictions: Path | None = option(
+        None, "FILE", "Also write predictions that go by the nearest window (Parquet).", "", "--predictions"
+    ),
 ) -> None:
     """Find the most similar training window of each promoter window of validation and test.
 
@@ -57,16 +50,15 @@ def find_nearest_promoters(
 
 @runs("finetuning.similar.find_nearest_bins")
 def find_nearest_bins(
-    config: opt.Config,
-    output: Table,
-    overrides: opt.Set = None,
-    data: opt.ChromatinData = None,
-    reference: opt.RunReference = None,
-    window: BinWindow = None,
-    predictions: Annotated[
-        Path | None,
-        option("FILE", "Also write predictions that go by the nearest window (.npy).", "", "--predictions"),
-    ] = None,
+    config: Path = opt.CONFIG,
+    output: Path = TABLE,
+    overrides: list[str] | None = opt.OVERRIDES,
+    data: Path | None = opt.CHROMATIN_DATA,
+    reference: Path | None = opt.RUN_REFERENCE,
+    window: int | None = BIN_WINDOW,
+    predictions: Path | None = option(
+        None, "FILE", "Also write predictions that go by the nearest window (.npy).", "", "--predictions"
+    ),
 ) -> None:
     """Find the most similar training window of the window around each test bin.
 
@@ -77,13 +69,13 @@ def find_nearest_bins(
 
 @runs("finetuning.similar.drop_similar_bins")
 def drop_similar_bins(
-    data: Annotated[Path, argument("Data set of prepare chromatin.", "DATA")],
-    reference: opt.Reference,
-    similarity: Annotated[
-        float, option("FRACTION", "Training bins to which a held-out one is so similar are left out.")
-    ],
-    output: Annotated[Path, output("DIR", "Data set to write.")],
-    window: BinWindow = None,
+    data: Path = argument("Data set of prepare chromatin.", "DATA"),
+    reference: Path = opt.REFERENCE,
+    similarity: float = option(
+        ..., "FRACTION", "Training bins to which a held-out one is so similar are left out."
+    ),
+    output: Path = output(..., "DIR", "Data set to write."),
+    window: int | None = BIN_WINDOW,
 ) -> None:
     """Write a chromatin data set without the training bins that are like a held-out one.
 
@@ -93,15 +85,14 @@ def drop_similar_bins(
 
 
 def report_promoter_similarity(
-    output: opt.Directory,
-    predictions: Annotated[
-        list[str],
-        option("SET/NAME=FILE", "Predictions (Parquet) of a predictor on a negative set; repeatable."),
-    ],
-    nearest: Annotated[
-        list[str], option("SET=FILE", "What evaluate nearest-promoters wrote of the set; repeatable.")
-    ],
-    bounds: Bounds = "",
+    output: Path = opt.DIRECTORY,
+    predictions: list[str] = option(
+        ..., "SET/NAME=FILE", "Predictions (Parquet) of a predictor on a negative set; repeatable."
+    ),
+    nearest: list[str] = option(
+        ..., "SET=FILE", "What evaluate nearest-promoters wrote of the set; repeatable."
+    ),
+    bounds: str = BOUNDS,
 ) -> None:
     """Judge promoter models on the test windows by how similar these are to a training window.
 
@@ -125,18 +116,18 @@ def report_promoter_similarity(
 
 
 def report_bin_similarity(
-    nearest: Annotated[Path, argument("What evaluate nearest-bins wrote.", "NEAREST")],
-    labels: Annotated[Path, option("FILE", "Labels of the same bins.", "", "--labels")],
-    predictions: Annotated[
-        list[str], option("NAME=FILE", "A predictor's array of the same bins, bins × tracks; repeatable.")
-    ],
-    tracks: Annotated[Path, option("FILE", "Table of tracks: track, group.", "", *opt.TRACK_TABLE)],
-    output: Table,
-    min_positives: Annotated[
-        int, option(None, "Tracks with fewer in a stratum take no part in its figures.", least=1)
-    ] = 1,
-    bounds: Bounds = "",
-    threads: opt.Threads = None,
+    nearest: Path = argument("What evaluate nearest-bins wrote.", "NEAREST"),
+    labels: Path = option(..., "FILE", "Labels of the same bins.", "", "--labels"),
+    predictions: list[str] = option(
+        ..., "NAME=FILE", "A predictor's array of the same bins, bins × tracks; repeatable."
+    ),
+    tracks: Path = option(..., "FILE", "Table of tracks: track, group.", "", *opt.TRACK_TABLE),
+    output: Path = TABLE,
+    min_positives: int = option(
+        1, None, "Tracks with fewer in a stratum take no part in its figures.", least=1
+    ),
+    bounds: str = BOUNDS,
+    threads: int | None = opt.THREADS,
 ) -> None:
     """Judge chromatin models on the test bins by how similar these are to the training.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.cli import options as opt
 from bigbird_dna.cli.options import argument, option, runs
@@ -26,16 +26,16 @@ def _scanned(counts: "ScanCounts", given: dict[str, Any]) -> Iterator[str]:
 
 @runs("scoring.promoters.score_promoters", report=_scanned, also=opt.scoring(32))
 def score_promoters(
-    model: opt.ModelDirectory,
-    fasta: Annotated[Path, argument("FASTA, plain, gzip or bgzip; - reads standard input.")],
-    output: opt.ResultFile = None,
-    format: Annotated[
-        str | None, option("|".join(SCORE_FORMATS), "What to write.", "by the ending of -o, or tsv")
-    ] = None,
-    stride: Annotated[int, option("BP", "Distance between windows.")] = 10,
-    strand: Annotated[str, option("|".join(STRANDS), "Strands to score.")] = "both",
-    contigs: opt.Contigs = None,
-    regions: opt.Regions = None,
+    model: Path = opt.MODEL_DIRECTORY,
+    fasta: Path = argument("FASTA, plain, gzip or bgzip; - reads standard input."),
+    output: Path | None = opt.RESULT_FILE,
+    format: str | None = option(
+        None, "|".join(SCORE_FORMATS), "What to write.", "by the ending of -o, or tsv"
+    ),
+    stride: int = option(10, "BP", "Distance between windows."),
+    strand: str = option("both", "|".join(STRANDS), "Strands to score."),
+    contigs: list[str] | None = opt.CONTIGS,
+    regions: Path | None = opt.REGIONS,
 ) -> None:
     """Score windows of the model's size along every record of a FASTA file, on both strands.
 
@@ -54,30 +54,25 @@ def _predicted(counts: "PredictionCounts", _: dict[str, Any]) -> Iterator[str]:
 
 @runs("scoring.tracks.predict_tracks", report=_predicted, also=opt.scoring(16, "prior"))
 def predict_tracks(
-    model: opt.ModelDirectory,
-    regions: Annotated[Path, argument("Regions: BED, plain or compressed; - reads standard input.")],
-    reference: opt.Reference,
-    aliases: opt.Aliases = None,
-    tracks: opt.Tracks = None,
-    contigs: opt.Contigs = None,
-    output: opt.ResultFile = None,
-    format: Annotated[
-        str | None,
-        option("|".join(TRACK_FORMATS), "What to write; bigWig of one track.", "by the ending of -o, or tsv"),
-    ] = None,
-    summary: Annotated[
-        str, option("max|mean", "Of the bins of a region longer than the model's bin.")
-    ] = "max",
-    middle: Annotated[
-        float,
-        option(
-            "FRACTION",
-            "Predict all bins in this central fraction of a window at once: many times as fast where regions "
-            "are close, but bins see less on one side.",
-            "each in the center of its own window",
-            "--center-fraction",
-        ),
-    ] = 0.0,
+    model: Path = opt.MODEL_DIRECTORY,
+    regions: Path = argument("Regions: BED, plain or compressed; - reads standard input."),
+    reference: Path = opt.REFERENCE,
+    aliases: Path | None = opt.ALIASES,
+    tracks: str | None = opt.TRACKS,
+    contigs: list[str] | None = opt.CONTIGS,
+    output: Path | None = opt.RESULT_FILE,
+    format: str | None = option(
+        None, "|".join(TRACK_FORMATS), "What to write; bigWig of one track.", "by the ending of -o, or tsv"
+    ),
+    summary: str = option("max", "max|mean", "Of the bins of a region longer than the model's bin."),
+    middle: float = option(
+        0.0,
+        "FRACTION",
+        "Predict all bins in this central fraction of a window at once: many times as fast where regions "
+        "are close, but bins see less on one side.",
+        "each in the center of its own window",
+        "--center-fraction",
+    ),
 ) -> None:
     """Predict the probability that each region is in a peak of each track, mean of both strands.
 
@@ -106,30 +101,26 @@ def _with_effects(counts: "VariantCounts", given: dict[str, Any]) -> Iterator[st
 
 @runs("scoring.variants.score_variants", report=_with_effects, also=opt.scoring(32))
 def score_variants(
-    model: opt.ModelDirectory,
-    vcf: Annotated[Path, argument("VCF, plain, gzip or bgzip; - reads standard input.")],
-    reference: opt.Reference,
-    aliases: opt.Aliases = None,
-    tracks: opt.Tracks = None,
-    contigs: opt.Contigs = None,
-    regions: opt.Regions = None,
-    output: opt.ResultFile = None,
-    format: Annotated[
-        str | None, option("|".join(VARIANT_FORMATS), "What to write.", "by the ending of -o, or vcf")
-    ] = None,
-    offsets: Annotated[
-        int | None,
-        option("N", "Window offsets to average over, spread over the length of a few tokens.", "4"),
-    ] = None,
-    stride: Annotated[
-        int | None, option("BP", "Promoter models: distance between the TSS positions looked at.", "20")
-    ] = None,
-    sites: Annotated[
-        Path | None,
-        option(
-            "BED", "Promoter models: TSS positions to look at instead, 5' ends of the lines.", "", "--tss"
-        ),
-    ] = None,
+    model: Path = opt.MODEL_DIRECTORY,
+    vcf: Path = argument("VCF, plain, gzip or bgzip; - reads standard input."),
+    reference: Path = opt.REFERENCE,
+    aliases: Path | None = opt.ALIASES,
+    tracks: str | None = opt.TRACKS,
+    contigs: list[str] | None = opt.CONTIGS,
+    regions: Path | None = opt.REGIONS,
+    output: Path | None = opt.RESULT_FILE,
+    format: str | None = option(
+        None, "|".join(VARIANT_FORMATS), "What to write.", "by the ending of -o, or vcf"
+    ),
+    offsets: int | None = option(
+        None, "N", "Window offsets to average over, spread over the length of a few tokens.", "4"
+    ),
+    stride: int | None = option(
+        None, "BP", "Promoter models: distance between the TSS positions looked at.", "20"
+    ),
+    sites: Path | None = option(
+        None, "BED", "Promoter models: TSS positions to look at instead, 5' ends of the lines.", "", "--tss"
+    ),
 ) -> None:
     """Score how the variants of a VCF change the probabilities of chromatin tracks, or of promoters.
 
@@ -147,21 +138,18 @@ def score_variants(
 
 @runs("finetuning.calibrate.choose_threshold")
 def choose_threshold(
-    path: opt.ModelDirectory,
-    rates: Annotated[
-        list[float] | None,
-        option("SHARE", "Wanted share of false calls; repeatable.", "0.01, 0.05, 0.1, 0.2 and 0.5", "--fdr"),
-    ] = None,
-    prior: Annotated[
-        float | None,
-        option(
-            "SHARE",
-            "Share of promoters among all windows, as of score-promoters.",
-            "as among validation windows",
-        ),
-    ] = None,
-    predictions: opt.ModelPredictions = None,
-    output: opt.ResultFile = None,
+    path: Path = opt.MODEL_DIRECTORY,
+    rates: list[float] | None = option(
+        None, "SHARE", "Wanted share of false calls; repeatable.", "0.01, 0.05, 0.1, 0.2 and 0.5", "--fdr"
+    ),
+    prior: float | None = option(
+        None,
+        "SHARE",
+        "Share of promoters among all windows, as of score-promoters.",
+        "as among validation windows",
+    ),
+    predictions: Path | None = opt.MODEL_PREDICTIONS,
+    output: Path | None = opt.RESULT_FILE,
 ) -> None:
     """Say from which calibrated score on to call promoters, for a wanted false-discovery rate.
 
@@ -178,10 +166,8 @@ def choose_threshold(
     report=lambda counts, _: [f"{counts.shards:,} pieces, {counts.rows:,} {counts.kind}"],
 )
 def merge_shards(
-    shards: Annotated[list[Path], argument("All pieces of a job, in any order.", "PIECE...")],
-    output: Annotated[
-        Path | None, result("FILE|DIR", "What the job would have written.", "standard output")
-    ] = None,
+    shards: list[Path] = argument("All pieces of a job, in any order.", "PIECE..."),
+    output: Path | None = result(None, "FILE|DIR", "What the job would have written.", "standard output"),
 ) -> None:
     """Put together what score-promoters, predict-tracks, score-variants, evaluate test-bins or prepare
     chromatin wrote with --shard, to the bytes that the whole job would have written.
@@ -196,40 +182,35 @@ def merge_shards(
     report=lambda count, given: [f"{count:,} samples of {given['length']:,} bp"],
 )
 def generate(
-    model: opt.ModelDirectory,
-    output: opt.ResultFile = None,
-    number: Annotated[
-        int, option("N", "Samples, of each flank if there are several.", "", "--num-samples", least=1)
-    ] = 10,
-    length: Annotated[int, option("BP", "Of a sample.", least=1)] = 1000,
-    left: Annotated[
-        Path | None,
-        option("FASTA", "What stands before samples, each record by itself.", "nothing", "--left-flank"),
-    ] = None,
-    right: Annotated[
-        Path | None,
-        option(
-            "FASTA",
-            "What stands behind, with --left-flank record by record; not of a causal model.",
-            "nothing",
-            "--right-flank",
-        ),
-    ] = None,
-    temperature: Annotated[
-        float, option("T", "Below 1 likely pieces are drawn still more often, above 1 less often.")
-    ] = 1.0,
-    top_k: Annotated[int | None, option("K", "Draw from the K likeliest pieces only.", "all")] = None,
-    top_p: Annotated[
-        float | None,
-        option("SHARE", "Draw from the fewest likeliest pieces that have this share together.", "all"),
-    ] = None,
-    rounds: Annotated[
-        int,
-        option("N", "Rounds in which a gap is filled; not of a causal model.", "", "--iterations", least=1),
-    ] = 30,
-    seed: Annotated[int, option("N", "Of the samples: the same one, the same bytes.", least=0)] = 1,
-    device: opt.Device = "auto",
-    threads: opt.Threads = None,
+    model: Path = opt.MODEL_DIRECTORY,
+    output: Path | None = opt.RESULT_FILE,
+    number: int = option(
+        10, "N", "Samples, of each flank if there are several.", "", "--num-samples", least=1
+    ),
+    length: int = option(1000, "BP", "Of a sample.", least=1),
+    left: Path | None = option(
+        None, "FASTA", "What stands before samples, each record by itself.", "nothing", "--left-flank"
+    ),
+    right: Path | None = option(
+        None,
+        "FASTA",
+        "What stands behind, with --left-flank record by record; not of a causal model.",
+        "nothing",
+        "--right-flank",
+    ),
+    temperature: float = option(
+        1.0, "T", "Below 1 likely pieces are drawn still more often, above 1 less often."
+    ),
+    top_k: int | None = option(None, "K", "Draw from the K likeliest pieces only.", "all"),
+    top_p: float | None = option(
+        None, "SHARE", "Draw from the fewest likeliest pieces that have this share together.", "all"
+    ),
+    rounds: int = option(
+        30, "N", "Rounds in which a gap is filled; not of a causal model.", "", "--iterations", least=1
+    ),
+    seed: int = option(1, "N", "Of the samples: the same one, the same bytes.", least=0),
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
 ) -> None:
     """Write new DNA, drawn from what a pretrained model says, as FASTA.
 
@@ -242,20 +223,21 @@ def generate(
 
 @runs("reporting.samples.report_samples")
 def report_samples(
-    samples: Annotated[Path, argument("Samples (FASTA), as generate writes them.")],
-    reference: opt.Reference,
-    contigs: Annotated[
-        list[str],
-        option(
-            "NAME", "Contig to compare with, which the model has not learnt from; repeatable.", "", "--contig"
-        ),
-    ],
-    output: opt.Directory,
-    exclude: Annotated[
-        list[str], option("NAME", "Contig that Markov chains don't learn from either; repeatable.", "none")
-    ] = [],  # noqa: B006
-    longest: Annotated[int, option("K", "Of k-mers, from 1 on.", "", "--max-k", least=1)] = 6,
-    seed: Annotated[int, option("N", "Of drawn sequence and of Markov chains.", least=0)] = 1,
+    samples: Path = argument("Samples (FASTA), as generate writes them."),
+    reference: Path = opt.REFERENCE,
+    contigs: list[str] = option(
+        ...,
+        "NAME",
+        "Contig to compare with, which the model has not learnt from; repeatable.",
+        "",
+        "--contig",
+    ),
+    output: Path = opt.DIRECTORY,
+    exclude: list[str] = option(
+        [], "NAME", "Contig that Markov chains don't learn from either; repeatable.", "none"
+    ),
+    longest: int = option(6, "K", "Of k-mers, from 1 on.", "", "--max-k", least=1),
+    seed: int = option(1, "N", "Of drawn sequence and of Markov chains.", least=0),
 ) -> None:
     """Compare samples with held-out contigs: how often each k-mer stands there, and GC.
 

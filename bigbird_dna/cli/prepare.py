@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,16 +16,13 @@ if TYPE_CHECKING:
 
 
 def check_config(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FILE...", help="Configuration (YAML); of several, later ones override earlier ones."
-        ),
-    ] = None,
-    overrides: opt.Set = None,
-    schema: Annotated[
-        bool, option(None, "Print the JSON Schema of configurations, for editors, instead.", "", "--schema")
-    ] = False,
+    files: list[Path] | None = argument(
+        "Configuration (YAML); of several, later ones override earlier ones.", "FILE...", default=None
+    ),
+    overrides: list[str] | None = opt.OVERRIDES,
+    schema: bool = option(
+        False, None, "Print the JSON Schema of configurations, for editors, instead.", "", "--schema"
+    ),
 ) -> None:
     """Check a configuration: its keys, its values, and whether they fit together.
 
@@ -48,9 +45,9 @@ def check_config(
 
 @runs("simulate.writing.simulate")
 def simulate(
-    out_dir: Annotated[Path, argument("Directory for the files; made if missing.", "OUT_DIR")],
-    seed: Annotated[int, option(None, "The same seed gives the same bytes.")] = 1,
-    megabases: Annotated[float, option(None, "Size of the genome, Mb (0.1 to 1000).")] = 4.0,
+    out_dir: Path = argument("Directory for the files; made if missing.", "OUT_DIR"),
+    seed: int = option(1, None, "The same seed gives the same bytes."),
+    megabases: float = option(4.0, None, "Size of the genome, Mb (0.1 to 1000)."),
 ) -> None:
     """Write a demo genome with known truth.
 
@@ -62,21 +59,20 @@ def simulate(
 
 @runs("genome.sources.fetching.fetch")
 def fetch(
-    key: Annotated[str, argument("Key of a public file, such as GRCh37.reference.")],
-    output: Annotated[Path, output("FILE", "File to write.")],
-    data_dir: Annotated[
-        Path | None,
-        option("DIR", "Looked in, with its subdirectories, before downloading.", "", "--local-data"),
-    ] = None,
+    key: str = argument("Key of a public file, such as GRCh37.reference."),
+    output: Path = output(..., "FILE", "File to write."),
+    data_dir: Path | None = option(
+        None, "DIR", "Looked in, with its subdirectories, before downloading.", "", "--local-data"
+    ),
 ) -> None:
     """Fetch a public file: resumed when cut, from a mirror where needed, checked before it is used."""
 
 
 def prepare_reference(
-    genome: Annotated[Path, argument("FASTA, GenBank or EMBL: plain, gzip or bgzip.")],
-    output: Annotated[Path, output("FILE", "bgzip FASTA to write, with its indices.")],
-    assembly: opt.Assembly = "custom",
-    aliases: opt.Aliases = None,
+    genome: Path = argument("FASTA, GenBank or EMBL: plain, gzip or bgzip."),
+    output: Path = output(..., "FILE", "bgzip FASTA to write, with its indices."),
+    assembly: str = opt.ASSEMBLY,
+    aliases: Path | None = opt.ALIASES,
 ) -> None:
     """Check a genome and write it as bgzip FASTA with .fai and .gzi: upper-case, A C G T N.
 
@@ -94,15 +90,13 @@ def prepare_reference(
 
 
 def prepare_promoters(
-    promoters: Annotated[
-        Path, argument("EPDnew's .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz.")
-    ],
-    reference: opt.Reference,
-    output: Annotated[Path, output("FILE", "TSV to write; the counts go into a .json beside it.")],
-    assembly: opt.Assembly = "custom",
-    aliases: opt.Aliases = None,
-    chain: Annotated[Path | None, option(None, "liftOver chain onto the reference's assembly.")] = None,
-    from_assembly: Annotated[str | None, option(None, "Assembly the chain starts from.")] = None,
+    promoters: Path = argument("EPDnew's .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz."),
+    reference: Path = opt.REFERENCE,
+    output: Path = output(..., "FILE", "TSV to write; the counts go into a .json beside it."),
+    assembly: str = opt.ASSEMBLY,
+    aliases: Path | None = opt.ALIASES,
+    chain: Path | None = option(None, None, "liftOver chain onto the reference's assembly."),
+    from_assembly: str | None = option(None, None, "Assembly the chain starts from."),
 ) -> None:
     """Put promoters on a reference: lift, rename contigs, drop what is off it or there twice.
 
@@ -123,35 +117,28 @@ def prepare_promoters(
 
 
 def prepare_sequences(
-    positives: Annotated[Path, argument("FASTA of promoters, all of one length: plain, gzip or bgzip.")],
-    output: Annotated[Path, output("DIR", "Data set to write.")],
-    negatives: Annotated[
-        Path | None, option("FASTA", "Sequences of the negative set 'user'.", "none")
-    ] = None,
-    splits: Annotated[
-        Path | None,
-        option(
-            "TSV", "Record and split (train, valid, test).", "similar sequences share one; 80, 10 and 10 %"
-        ),
-    ] = None,
-    negative_set: Annotated[
-        list[str] | None,
-        option("NAME", "given, substituted or permuted; repeatable.", "given, or else the other two"),
-    ] = None,
-    negatives_per_positive: Annotated[
-        int, option("N", "Negatives a training promoter has of substituted and permuted each.", least=1)
-    ] = 1,
-    length: Annotated[
-        int | None, option("BP", "Trim all to this length, around their middle.", "not trimmed", least=20)
-    ] = None,
-    upstream: Annotated[
-        int | None, option("BP", "Bases of a sequence before the TSS, after trimming.", "half", least=0)
-    ] = None,
-    similarity: Annotated[
-        float,
-        option("FRACTION", "Sequences are similar that share so much of their 16-mers, on either strand."),
-    ] = 0.2,
-    seed: Annotated[int, option(None, "Of the splits.")] = 1,
+    positives: Path = argument("FASTA of promoters, all of one length: plain, gzip or bgzip."),
+    output: Path = output(..., "DIR", "Data set to write."),
+    negatives: Path | None = option(None, "FASTA", "Sequences of the negative set 'user'.", "none"),
+    splits: Path | None = option(
+        None, "TSV", "Record and split (train, valid, test).", "similar sequences share one; 80, 10 and 10 %"
+    ),
+    negative_set: list[str] | None = option(
+        None, "NAME", "given, substituted or permuted; repeatable.", "given, or else the other two"
+    ),
+    negatives_per_positive: int = option(
+        1, "N", "Negatives a training promoter has of substituted and permuted each.", least=1
+    ),
+    length: int | None = option(
+        None, "BP", "Trim all to this length, around their middle.", "not trimmed", least=20
+    ),
+    upstream: int | None = option(
+        None, "BP", "Bases of a sequence before the TSS, after trimming.", "half", least=0
+    ),
+    similarity: float = option(
+        0.2, "FRACTION", "Sequences are similar that share so much of their 16-mers, on either strand."
+    ),
+    seed: int = option(1, None, "Of the splits."),
 ) -> None:
     """Build the promoter data set from sequences of one's own; no genome is needed.
 
@@ -169,19 +156,19 @@ def prepare_sequences(
 
 
 def extract(
-    reference: Annotated[Path, argument("Prepared reference (FASTA with its index).")],
-    contig: Annotated[
-        str, argument("Contig, by any name that the assembly knows, or a region of one, or a shell pattern.")
-    ],
-    output: Annotated[Path, output("FILE", "bgzip FASTA to write.")],
-    megabases: Annotated[
-        float | None, option("F", "Only the contig's start, up to F Mb after the N that it may begin with.")
-    ] = None,
-    exclude: Annotated[
-        list[str], option("NAME", "Contig, or pattern of contigs, that is passed over; repeatable.", "none")
-    ] = [],  # noqa: B006
-    assembly: opt.Assembly = "custom",
-    aliases: opt.Aliases = None,
+    reference: Path = argument("Prepared reference (FASTA with its index)."),
+    contig: str = argument(
+        "Contig, by any name that the assembly knows, or a region of one, or a shell pattern."
+    ),
+    output: Path = output(..., "FILE", "bgzip FASTA to write."),
+    megabases: float | None = option(
+        None, "F", "Only the contig's start, up to F Mb after the N that it may begin with."
+    ),
+    exclude: list[str] = option(
+        [], "NAME", "Contig, or pattern of contigs, that is passed over; repeatable.", "none"
+    ),
+    assembly: str = opt.ASSEMBLY,
+    aliases: Path | None = opt.ALIASES,
 ) -> None:
     """Write one contig of a reference, or a part of it, as a FASTA file: coordinates stay the same.
 
@@ -194,7 +181,7 @@ def extract(
     extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, exclude)
 
 
-def _annotation(settings: "RunConfig") -> Path | None:
+def _annotation(settings: "RunConfig", _: opt.Given) -> Path | None:
     from bigbird_dna.genome.sources.inputs import annotation_file
 
     return annotation_file(settings)
@@ -202,37 +189,34 @@ def _annotation(settings: "RunConfig") -> Path | None:
 
 @runs("data.promoter_windows.prepare_windows", annotation=_annotation)
 def prepare_windows(
-    config: opt.Config,
-    overrides: opt.Set = None,
-    reference: opt.RunReference = None,
-    promoters: Annotated[
-        Path | None,
-        option("TSV", "Start sites, as prepare promoters writes them.", opt.RESULTS.promoters, "--promoters"),
-    ] = None,
-    annotation: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "GFF3 or GTF, also .gz; its CDS give the fraction of coding bases of each window. Negative set "
-            "intergenic needs it.",
-            "the file of promoters.annotation, or none",
-        ),
-    ] = None,
-    output: Annotated[Path | None, output("DIR", "Data set to write.", opt.RESULTS.windows)] = None,
+    config: Path = opt.CONFIG,
+    overrides: list[str] | None = opt.OVERRIDES,
+    reference: Path | None = opt.RUN_REFERENCE,
+    promoters: Path | None = option(
+        None, "TSV", "Start sites, as prepare promoters writes them.", opt.RESULTS.promoters, "--promoters"
+    ),
+    annotation: Path | None = option(
+        None,
+        "FILE",
+        "GFF3 or GTF, also .gz; its CDS give the fraction of coding bases of each window. Negative set "
+        "intergenic needs it.",
+        "the file of promoters.annotation, or none",
+    ),
+    output: Path | None = output(None, "DIR", "Data set to write.", opt.RESULTS.windows),
 ) -> None:
     """Build the promoter data set: windows around every TSS and their named negative sets."""
 
 
-def _corpus(settings: "RunConfig") -> Path:
+def _corpus(settings: "RunConfig", _: opt.Given) -> Path:
     return settings.paths.reference if settings.has_genome else settings.paths.training_sequences
 
 
 @runs("tokens.encode.train_tokenizer", reference=_corpus)
 def train_tokenizer(
-    config: opt.Config,
-    reference: opt.RunReference = None,
-    output: Annotated[Path | None, output("FILE", "Tokenizer to write.", opt.RESULTS.tokenizer)] = None,
-    overrides: opt.Set = None,
+    config: Path = opt.CONFIG,
+    reference: Path | None = opt.RUN_REFERENCE,
+    output: Path | None = output(None, "FILE", "Tokenizer to write.", opt.RESULTS.tokenizer),
+    overrides: list[str] | None = opt.OVERRIDES,
 ) -> None:
     """Learn a BPE vocabulary from the training contigs, or without a genome from the training sequences.
 
@@ -244,12 +228,12 @@ def train_tokenizer(
 
 @runs("tokens.encode.tokenize")
 def tokenize(
-    config: opt.Config,
-    reference: opt.RunReference = None,
-    tokenizer: opt.RunTokenizer = None,
-    output: Annotated[Path | None, output("DIR", "Directory of the stores.", opt.RESULTS.tokens)] = None,
-    workers: opt.Threads = None,
-    overrides: opt.Set = None,
+    config: Path = opt.CONFIG,
+    reference: Path | None = opt.RUN_REFERENCE,
+    tokenizer: Path | None = opt.RUN_TOKENIZER,
+    output: Path | None = output(None, "DIR", "Directory of the stores.", opt.RESULTS.tokens),
+    workers: int | None = opt.THREADS,
+    overrides: list[str] | None = opt.OVERRIDES,
 ) -> None:
     """Cut the genome into documents and write the token stores train, valid and test.
 
@@ -259,7 +243,7 @@ def tokenize(
     """
 
 
-def _known_promoters(settings: "RunConfig") -> Path | None:
+def _known_promoters(settings: "RunConfig", _: opt.Given) -> Path | None:
     if settings.paths.promoters.exists():
         return settings.paths.promoters
     log(f"no promoters ({settings.paths.promoters} is missing): statistics without that region")
@@ -268,21 +252,19 @@ def _known_promoters(settings: "RunConfig") -> Path | None:
 
 @runs("tokens.encode.write_token_statistics", promoters=_known_promoters)
 def describe_tokens(
-    config: opt.Config,
-    reference: opt.RunReference = None,
-    tokenizer: opt.RunTokenizer = None,
-    promoters: Annotated[
-        Path | None,
-        option(
-            "TSV",
-            "Start sites, as prepare promoters writes them; without a file no such region.",
-            opt.RESULTS.promoters,
-            "--promoters",
-        ),
-    ] = None,
-    output: Annotated[Path | None, output("FILE", "JSON to write.", opt.RESULTS.token_statistics)] = None,
-    workers: opt.Threads = None,
-    overrides: opt.Set = None,
+    config: Path = opt.CONFIG,
+    reference: Path | None = opt.RUN_REFERENCE,
+    tokenizer: Path | None = opt.RUN_TOKENIZER,
+    promoters: Path | None = option(
+        None,
+        "TSV",
+        "Start sites, as prepare promoters writes them; without a file no such region.",
+        opt.RESULTS.promoters,
+        "--promoters",
+    ),
+    output: Path | None = output(None, "FILE", "JSON to write.", opt.RESULTS.token_statistics),
+    workers: int | None = opt.THREADS,
+    overrides: list[str] | None = opt.OVERRIDES,
 ) -> None:
     """Write bases a token of the genome, each split, contig and the promoters, as JSON.
 
@@ -293,43 +275,38 @@ def describe_tokens(
 
 @runs("genome.chromatin.deepsea.unpack_bundle")
 def unpack_deepsea(
-    archive: Annotated[Path, argument("DeepSEA's training bundle (.tar.gz).", "bundle")],
-    directory: Annotated[Path, output("DIR", "For the three files.")],
+    archive: Path = argument("DeepSEA's training bundle (.tar.gz).", "bundle"),
+    directory: Path = output(..., "DIR", "For the three files."),
 ) -> None:
     """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; prepare chromatin reads them."""
 
 
 def prepare_chromatin(
-    config: opt.Config,
-    overrides: opt.Set = None,
-    tracks: Annotated[
-        Path | None,
-        option("FILE|DIR", "Track table or folder of peak files.", "chromatin.data.tracks", *opt.TRACK_TABLE),
-    ] = None,
-    bundle: Annotated[
-        Path | None,
-        option(
-            "FILE|DIR",
-            "DeepSEA's training bundle, the archive or unpacked: bins and labels are taken from it.",
-            opt.RESULTS.download("deepsea_train_bundle.v0.9.tar.gz"),
-            "--deepsea-bundle",
-        ),
-    ] = None,
-    bins: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "The bundle's bins, also compressed.",
-            opt.RESULTS.download("allTFs.pos.bed.tar.gz"),
-            "--deepsea-bins",
-        ),
-    ] = None,
-    blacklist: Annotated[
-        Path | None, option("BED", "Regions whose bins are left out.", "chromatin.data.blacklist")
-    ] = None,
-    reference: opt.RunReference = None,
-    piece: opt.PieceOption = None,
-    output: Annotated[Path | None, output("DIR", "Data set to write.", opt.RESULTS.chromatin_data)] = None,
+    config: Path = opt.CONFIG,
+    overrides: list[str] | None = opt.OVERRIDES,
+    tracks: Path | None = option(
+        None, "FILE|DIR", "Track table or folder of peak files.", "chromatin.data.tracks", *opt.TRACK_TABLE
+    ),
+    bundle: Path | None = option(
+        None,
+        "FILE|DIR",
+        "DeepSEA's training bundle, the archive or unpacked: bins and labels are taken from it.",
+        opt.RESULTS.download("deepsea_train_bundle.v0.9.tar.gz"),
+        "--deepsea-bundle",
+    ),
+    bins: Path | None = option(
+        None,
+        "FILE",
+        "The bundle's bins, also compressed.",
+        opt.RESULTS.download("allTFs.pos.bed.tar.gz"),
+        "--deepsea-bins",
+    ),
+    blacklist: Path | None = option(
+        None, "BED", "Regions whose bins are left out.", "chromatin.data.blacklist"
+    ),
+    reference: Path | None = opt.RUN_REFERENCE,
+    piece: str | None = opt.PIECE,
+    output: Path | None = output(None, "DIR", "Data set to write.", opt.RESULTS.chromatin_data),
 ) -> None:
     """Label the bins of the reference with the peaks of every track, and divide them into splits.
 

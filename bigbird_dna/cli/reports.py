@@ -6,7 +6,7 @@ The latter give single figures, the summary and the page; they read a run's file
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,51 +20,39 @@ from bigbird_dna.errors import UsageError
 if TYPE_CHECKING:
     from bigbird_dna.reporting.variants import VariantReport
 
-Arrays = Annotated[
-    str,
-    argument(
-        "Scores of any range, rows × tracks: .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz], also of "
-        "predict-tracks; FILE::NAME for one array of several. They may be missing where nothing was measured."
-    ),
-]
-Labels = Annotated[
-    str,
-    argument(
-        "The same rows and tracks; 0 or 1, -1 or NaN where not measured. Also labels.npz of a data set."
-    ),
-]
-Published = Annotated[
-    Path | None,
-    option("FILE", "Table with AUROCs to compare with, by track or in order.", "published_auroc of --tracks"),
-]
+ARRAYS = argument(
+    "Scores of any range, rows × tracks: .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz], also of "
+    "predict-tracks; FILE::NAME for one array of several. They may be missing where nothing was measured."
+)
+LABELS = argument(
+    "The same rows and tracks; 0 or 1, -1 or NaN where not measured. Also labels.npz of a data set."
+)
+PUBLISHED = option(
+    None, "FILE", "Table with AUROCs to compare with, by track or in order.", "published_auroc of --tracks"
+)
 
 
 def auc_report(
-    predictions: Arrays,
-    labels: Labels,
-    output: Annotated[Path, output("DIR", "A directory of its own: it gets replaced.")],
-    tracks: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "Table of tracks in the columns' order: track, group, and more.",
-            "the columns' names, one group",
-            *opt.TRACK_TABLE,
-        ),
-    ] = None,
-    published: Published = None,
-    compare: Annotated[
-        list[str] | None, option("NAME=FILE", "Another predictor's array, such as a baseline's; repeatable.")
-    ] = None,
-    min_positives: Annotated[
-        int, option(None, "Tracks with fewer take no part in their group's figures.", least=1)
-    ] = 1,
-    title: Annotated[str, option(None, "Of the page.")] = "AUROC by track",
-    calibration: Annotated[
-        Path | None,
-        option("FILE", "calibration.json of the model: also judge its probabilities, before and after it."),
-    ] = None,
-    threads: opt.Threads = None,
+    predictions: str = ARRAYS,
+    labels: str = LABELS,
+    output: Path = output(..., "DIR", "A directory of its own: it gets replaced."),
+    tracks: Path | None = option(
+        None,
+        "FILE",
+        "Table of tracks in the columns' order: track, group, and more.",
+        "the columns' names, one group",
+        *opt.TRACK_TABLE,
+    ),
+    published: Path | None = PUBLISHED,
+    compare: list[str] | None = option(
+        None, "NAME=FILE", "Another predictor's array, such as a baseline's; repeatable."
+    ),
+    min_positives: int = option(1, None, "Tracks with fewer take no part in their group's figures.", least=1),
+    title: str = option("AUROC by track", None, "Of the page."),
+    calibration: Path | None = option(
+        None, "FILE", "calibration.json of the model: also judge its probabilities, before and after it."
+    ),
+    threads: int | None = opt.THREADS,
 ) -> None:
     """AUROC with DeLong's interval and AUPRC of each track, medians by group, and a page to look at.
 
@@ -101,21 +89,19 @@ def _medians(row: dict[Hashable, Any]) -> str:
 
 
 def report_promoters(
-    output: opt.Directory,
-    predictions: Annotated[
-        list[str] | None,
-        option("NAME=FILE", "Negative set and the model's predictions (Parquet); repeatable."),
-    ] = None,
-    baselines: Annotated[
-        list[str] | None, option("NAME=FILE", "The k-mer baseline's predictions for a set.", "", "--baseline")
-    ] = None,
-    positions: Annotated[
-        list[str] | None,
-        option("NAME=FILE", "Predictions of the baseline position for a set.", "", "--position"),
-    ] = None,
-    control: Annotated[
-        Path | None, option("FILE", "Predictions of the model that was trained on shuffled labels.")
-    ] = None,
+    output: Path = opt.DIRECTORY,
+    predictions: list[str] | None = option(
+        None, "NAME=FILE", "Negative set and the model's predictions (Parquet); repeatable."
+    ),
+    baselines: list[str] | None = option(
+        None, "NAME=FILE", "The k-mer baseline's predictions for a set.", "", "--baseline"
+    ),
+    positions: list[str] | None = option(
+        None, "NAME=FILE", "Predictions of the baseline position for a set.", "", "--position"
+    ),
+    control: Path | None = option(
+        None, "FILE", "Predictions of the model that was trained on shuffled labels."
+    ),
 ) -> None:
     """Compare promoter models with their baselines on the test windows.
 
@@ -148,30 +134,19 @@ def report_promoters(
 
 
 def report_variants(
-    scored: Annotated[
-        Path, argument("VCF or table that score-variants wrote, with --tracks '*'; FILTER doesn't count.")
-    ],
-    output: opt.Directory,
-    truth: Annotated[
-        Path | None, option("VCF", "VCF with the known effects.", "INFO of the scored VCF")
-    ] = None,
-    effect_field: Annotated[
-        str, option("KEY", "INFO key of the effect: gain, loss, none, or another word.")
-    ] = "EFFECT",
-    track_field: Annotated[str, option("KEY", "INFO key of the track that the effect is on.")] = "TRACK",
-    category_field: Annotated[
-        str, option("KEY", "INFO key of the kind of variant; may be missing.")
-    ] = "PLACE",
-    track: Annotated[
-        str | None, option("NAME", "The track that all effects are on, in place of --track-field.")
-    ] = None,
-    no_effect: Annotated[
-        str, option("WORD", "What the effect's key says of variants without effect.")
-    ] = "none",
-    held_out: Annotated[
-        list[str] | None,
-        option("CONTIG", "Contig that the model has not seen; repeatable. Adds rows for these alone."),
-    ] = None,
+    scored: Path = argument(
+        "VCF or table that score-variants wrote, with --tracks '*'; FILTER doesn't count."
+    ),
+    output: Path = opt.DIRECTORY,
+    truth: Path | None = option(None, "VCF", "VCF with the known effects.", "INFO of the scored VCF"),
+    effect_field: str = option("EFFECT", "KEY", "INFO key of the effect: gain, loss, none, or another word."),
+    track_field: str = option("TRACK", "KEY", "INFO key of the track that the effect is on."),
+    category_field: str = option("PLACE", "KEY", "INFO key of the kind of variant; may be missing."),
+    track: str | None = option(None, "NAME", "The track that all effects are on, in place of --track-field."),
+    no_effect: str = option("none", "WORD", "What the effect's key says of variants without effect."),
+    held_out: list[str] | None = option(
+        None, "CONTIG", "Contig that the model has not seen; repeatable. Adds rows for these alone."
+    ),
 ) -> None:
     """Judge predicted effects of variants by known ones: how well their size tells who has one.
 
@@ -215,9 +190,9 @@ def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
 
 @runs("reporting.training.pretraining_report")
 def report_pretraining(
-    model_dir: Annotated[Path, argument("Pretrained model: training.jsonl is read.")],
-    bits: Annotated[Path, option("TSV", "Table of evaluate pretraining.", "", "--bits-per-base")],
-    output: opt.Directory,
+    model_dir: Path = argument("Pretrained model: training.jsonl is read."),
+    bits: Path = option(..., "TSV", "Table of evaluate pretraining.", "", "--bits-per-base"),
+    output: Path = opt.DIRECTORY,
 ) -> None:
     """Draw a pretraining: its loss, and its bits per base beside those of simpler predictors.
 
@@ -225,11 +200,11 @@ def report_pretraining(
     """
 
 
-Figure = Annotated[Path, output("FILE", "Figure: .svg, .png or .pdf.")]
+FIGURE = output(..., "FILE", "Figure: .svg, .png or .pdf.")
 
 
 def draw_loss(
-    logs: Annotated[list[str], argument("Logs (training.jsonl).", "LABEL=FILE...")], output: Figure
+    logs: list[str] = argument("Logs (training.jsonl).", "LABEL=FILE..."), output: Path = FIGURE
 ) -> None:
     """Draw the loss of one or more runs over their steps, with what was measured on held-out data."""
     from bigbird_dna.reporting.training import loss_figure, read_training_log
@@ -239,18 +214,15 @@ def draw_loss(
 
 
 def draw_scores(
-    scores: Annotated[Path, argument("Table of score-promoters.")],
-    output: Figure,
-    promoters: Annotated[
-        Path | None, option(None, "Known TSSs to mark: the TSV of prepare promoters.")
-    ] = None,
-    contig: Annotated[str | None, option(None, "What is drawn.", "the table's first")] = None,
-    start: Annotated[int | None, option(None, "First base, 0-based.", "all", least=0)] = None,
-    end: Annotated[int | None, option(None, "Base after the last.", "all", least=1)] = None,
-    upstream: Annotated[
-        int | None,
-        option("BP", "Bases before the TSS in the model's window: where a score is drawn.", "half", least=0),
-    ] = None,
+    scores: Path = argument("Table of score-promoters."),
+    output: Path = FIGURE,
+    promoters: Path | None = option(None, None, "Known TSSs to mark: the TSV of prepare promoters."),
+    contig: str | None = option(None, None, "What is drawn.", "the table's first"),
+    start: int | None = option(None, None, "First base, 0-based.", "all", least=0),
+    end: int | None = option(None, None, "Base after the last.", "all", least=1),
+    upstream: int | None = option(
+        None, "BP", "Bases before the TSS in the model's window: where a score is drawn.", "half", least=0
+    ),
 ) -> None:
     """Draw scores along a contig, both strands, with known transcription start sites."""
     from bigbird_dna.genome.promoters import read_loci
@@ -263,24 +235,19 @@ def draw_scores(
 
 
 def draw_attention(
-    source: Annotated[
-        Path, argument("Configuration (YAML) or model directory that is drawn.", "CONFIG|MODEL_DIR")
-    ],
-    output: Figure,
-    layer: Annotated[int, option(None, "Random blocks differ by layer and head.", least=0)] = 0,
-    heads: Annotated[int, option(None, "Draw this many heads.", least=1)] = 3,
-    tokens: Annotated[
-        int | None,
-        option(None, "Length of the input.", "the encoder's longest, of weights at most 256", least=1),
-    ] = None,
-    matrix: Annotated[
-        Path | None,
-        option(
-            "FILE.npy",
-            "Also write what is drawn, of all heads: (heads, blocks, blocks) of 0 not seen, 1 global, "
-            "2 window, 3 random; or (heads, tokens, tokens) of weights.",
-        ),
-    ] = None,
+    source: Path = argument("Configuration (YAML) or model directory that is drawn.", "CONFIG|MODEL_DIR"),
+    output: Path = FIGURE,
+    layer: int = option(0, None, "Random blocks differ by layer and head.", least=0),
+    heads: int = option(3, None, "Draw this many heads.", least=1),
+    tokens: int | None = option(
+        None, None, "Length of the input.", "the encoder's longest, of weights at most 256", least=1
+    ),
+    matrix: Path | None = option(
+        None,
+        "FILE.npy",
+        "Also write what is drawn, of all heads: (heads, blocks, blocks) of 0 not seen, 1 global, "
+        "2 window, 3 random; or (heads, tokens, tokens) of weights.",
+    ),
 ) -> None:
     """Draw which key blocks each query block attends to; of other mechanisms the weights, token by token.
 
@@ -313,40 +280,32 @@ def draw_attention(
 
 @runs("reporting.summary.summarize", report=lambda text, _: [text], say=typer.echo)
 def summarize(
-    pretraining: Annotated[Path | None, option(None, "metrics.json of the pretrained model.")] = None,
-    bits: Annotated[
-        Path | None, option("TSV", "Table of evaluate pretraining.", "", "--bits-per-base")
-    ] = None,
-    promoters: Annotated[Path | None, option(None, "promoters.tsv of evaluate promoters.")] = None,
-    loci: Annotated[
-        Path | None, option(None, "promoters.json of prepare promoters.", "", "--promoter-counts")
-    ] = None,
-    statistics: Annotated[Path | None, option(None, "statistics.json of prepare token-stats.")] = None,
-    groups: Annotated[Path | None, option(None, "groups.tsv of auc-report.")] = None,
-    tracks: Annotated[Path | None, option(None, "tracks.tsv of auc-report.", "", *opt.TRACK_TABLE)] = None,
-    variants: Annotated[Path | None, option(None, "variants.tsv of evaluate variants.")] = None,
-    calibration: Annotated[
-        Path | None, option(None, "calibration.tsv of evaluate promoters.", "", "--calibration")
-    ] = None,
-    report: Annotated[Path | None, option(None, "Where the report is; named in the last line.")] = None,
-    output: Annotated[Path | None, output("FILE", "TSV of the same figures.")] = None,
+    pretraining: Path | None = option(None, None, "metrics.json of the pretrained model."),
+    bits: Path | None = option(None, "TSV", "Table of evaluate pretraining.", "", "--bits-per-base"),
+    promoters: Path | None = option(None, None, "promoters.tsv of evaluate promoters."),
+    loci: Path | None = option(None, None, "promoters.json of prepare promoters.", "", "--promoter-counts"),
+    statistics: Path | None = option(None, None, "statistics.json of prepare token-stats."),
+    groups: Path | None = option(None, None, "groups.tsv of auc-report."),
+    tracks: Path | None = option(None, None, "tracks.tsv of auc-report.", "", *opt.TRACK_TABLE),
+    variants: Path | None = option(None, None, "variants.tsv of evaluate variants."),
+    calibration: Path | None = option(
+        None, None, "calibration.tsv of evaluate promoters.", "", "--calibration"
+    ),
+    report: Path | None = option(None, None, "Where the report is; named in the last line."),
+    output: Path | None = output(None, "FILE", "TSV of the same figures."),
 ) -> None:
     """Print the run's figures with their intervals as one table."""
 
 
 def report_run(
-    config: opt.Config,
-    files: Annotated[
-        list[Path],
-        argument(
-            "Tables and figures of the other reports, known by their names: summary.tsv, roc.svg, …",
-            "FILE...",
-        ),
-    ],
-    output: Annotated[Path, output("FILE", "HTML page to write.")],
-    benchmarks: Annotated[
-        Path | None, option("DIR", "Snakemake's benchmark files: what each step took.", "not shown")
-    ] = None,
+    config: Path = opt.CONFIG,
+    files: list[Path] = argument(
+        "Tables and figures of the other reports, known by their names: summary.tsv, roc.svg, …", "FILE..."
+    ),
+    output: Path = output(..., "FILE", "HTML page to write."),
+    benchmarks: Path | None = option(
+        None, "DIR", "Snakemake's benchmark files: what each step took.", "not shown"
+    ),
 ) -> None:
     """Write the page of a whole run: one HTML file with its figures and tables."""
     from bigbird_dna.config import load_config

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import ChromatinConfig, stage_values
-from bigbird_dna.data.chromatin import sample, training_bins
+from bigbird_dna.data.chromatin import checked_window, sample, training_bins
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
@@ -184,6 +184,9 @@ class ChromatinTask(FinetuningTask[dict[str, float]]):
     name: ClassVar = "chromatin"
     window: int
     member: int
+
+    def __post_init__(self) -> None:
+        checked_window(self.window, self.run.chromatin.data.bin)
 
     @cached_property
     def section(self) -> ChromatinConfig:

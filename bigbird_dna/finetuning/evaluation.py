@@ -42,27 +42,20 @@ KIND = "predicted bins"
 BINS_AT_ONCE = 512
 BASELINE_WINDOW = 1000  # bp, the wider of the two windows whose k-mers the baseline sees
 BASELINE_BINS = 60_000  # most training bins the baseline is fitted to
-BASELINES = (KMER, POSITION)
-"""Of promoters: logistic regressions on the frequencies of k-mers, and on the base at each position."""
 
 
 def promoter_baseline(
-    config: Config,
-    negative_set: str,
-    *,
-    baseline: str = KMER,
-    windows: Path,
-    reference: Reference,
-    output: Path,
+    config: Config, negative_set: str, *, baseline: str = KMER, windows: Path, reference: Path, output: Path
 ) -> None:
-    """Fit one of `BASELINES` to the training windows and write its predictions as those of models are.
+    """Fit a logistic regression to the training windows and write its predictions as those of models are.
 
-    `DataError` where windows are not aligned or differ in length, which the baseline `position` needs.
+    It sees the frequencies of k-mers, or the base at each position (`baseline`), for which a `DataError` says
+    that windows are not aligned or differ in length.
     """
     if baseline == POSITION:
         check_aligned(windows)
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
-    sequences = window_sequences(reference, data.rows, config.seed)
+    sequences = window_sequences(Reference(reference), data.rows, config.seed)
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     kmers = baseline == KMER
     model: LogisticBaseline = (

@@ -2,25 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
-from bigbird_dna.cli.options import (
-    RESULTS,
-    BatchSize,
-    Checkpoints,
-    Config,
-    Device,
-    ResultFile,
-    Set,
-    Threads,
-    TimeLimit,
-    argument,
-    check_benchmarks,
-    option,
-    output,
-    read_run,
-    runs,
-)
+from bigbird_dna.cli import options as opt
+from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
 from bigbird_dna.disk.outputs import check_output, named_output, open_text, text_destination
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
@@ -28,11 +13,14 @@ from bigbird_dna.papers.experiments.experiment import EXPERIMENTS
 
 Part = Literal["model", "predictions", "cost", "data"]
 PARTS: tuple[Part, ...] = get_args(Part)
-Name = Annotated[str, argument(f"One of {', '.join(EXPERIMENTS)}; or your own, MODULE:CLASS.", "EXPERIMENT")]
+NAME = argument(f"One of {', '.join(EXPERIMENTS)}; or your own, MODULE:CLASS.", "EXPERIMENT")
 
 
 def plan_experiment(
-    config: Config, experiment: Name, output: ResultFile = None, overrides: Set = None
+    config: Path = opt.CONFIG,
+    experiment: str = NAME,
+    output: Path | None = opt.RESULT_FILE,
+    overrides: list[str] | None = opt.OVERRIDES,
 ) -> None:
     """List the jobs of an experiment: each arm and seed, its files, and the keys that differ from CONFIG.
 
@@ -44,7 +32,7 @@ def plan_experiment(
 
     destination = named_output(output)
     check_output(destination, [config])
-    run, _ = read_run(config, overrides)
+    run, _ = opt.read_run(config, overrides)
     jobs = plan(find_experiment(experiment), run)
     with text_destination(destination) as target, open_text(target) as stream:
         stream.write("#arm\tseed\ttask\tpredictor\tdirectory\tset\n")
@@ -55,29 +43,24 @@ def plan_experiment(
 
 
 def run_experiment(
-    config: Config,
-    experiment: Name,
-    arm: Annotated[str, argument("An arm, as experiment plan lists them.", "ARM")],
-    seed: Annotated[
-        int | None, option("N", "One of the arm's seeds.", "the arm's first", "--seed", least=0)
-    ] = None,
-    part: Annotated[
-        str,
-        option(
-            "|".join(PARTS),
-            "The trained model, or what a comparator predicts; the model's predictions of held-out data; the "
-            "time and memory of a training step; or the data set of the arm, where it is not the run's.",
-        ),
-    ] = "model",
-    output: Annotated[
-        Path | None,
-        output("PATH", "Directory or file to write.", RESULTS.experiment("EXPERIMENT/ARM/SEED/model")),
-    ] = None,
-    overrides: Set = None,
-    checkpoints: Checkpoints = None,
-    time_limit: TimeLimit = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    config: Path = opt.CONFIG,
+    experiment: str = NAME,
+    arm: str = argument("An arm, as experiment plan lists them.", "ARM"),
+    seed: int | None = option(None, "N", "One of the arm's seeds.", "the arm's first", "--seed", least=0),
+    part: str = option(
+        "model",
+        "|".join(PARTS),
+        "The trained model, or what a comparator predicts; the model's predictions of held-out data; the "
+        "time and memory of a training step; or the data set of the arm, where it is not the run's.",
+    ),
+    output: Path | None = output(
+        None, "PATH", "Directory or file to write.", opt.RESULTS.experiment("EXPERIMENT/ARM/SEED/model")
+    ),
+    overrides: list[str] | None = opt.OVERRIDES,
+    checkpoints: Path | None = opt.CHECKPOINTS,
+    time_limit: str | None = opt.TIME_LIMIT,
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
 ) -> None:
     """Run one arm of an experiment with one seed: train its model, or fit its comparator.
 
@@ -91,7 +74,7 @@ def run_experiment(
 
     check_choice("part", part, PARTS)
     ends = time_of_end(time_limit)
-    run, _ = read_run(config, overrides)
+    run, _ = opt.read_run(config, overrides)
     job = find_job(run, experiment, arm, seed)
     with cpu_threads(threads):
         if part == "model":
@@ -109,17 +92,15 @@ def run_experiment(
 
 
 def compare_experiment(
-    config: Config,
-    experiment: Name,
-    output: Annotated[
-        Path | None, output("DIR", "Directory for the tables and figures.", RESULTS.report)
-    ] = None,
-    overrides: Set = None,
-    benchmarks: Annotated[
-        Path | None, option("DIR", "Snakemake's benchmark files: what the jobs took.", "not said")
-    ] = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    config: Path = opt.CONFIG,
+    experiment: str = NAME,
+    output: Path | None = output(None, "DIR", "Directory for the tables and figures.", opt.RESULTS.report),
+    overrides: list[str] | None = opt.OVERRIDES,
+    benchmarks: Path | None = option(
+        None, "DIR", "Snakemake's benchmark files: what the jobs took.", "not said"
+    ),
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
 ) -> None:
     """Compare the arms of an experiment, all of which have been run, in tables and figures.
 
@@ -129,8 +110,8 @@ def compare_experiment(
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.experiments.experiment import find_experiment, plan
 
-    check_benchmarks(benchmarks)
-    run, paths = read_run(config, overrides)
+    opt.check_benchmarks(benchmarks)
+    run, paths = opt.read_run(config, overrides)
     found = find_experiment(experiment)
     jobs = plan(found, run)
     usual = (paths.report / found.files[0]).parent
@@ -140,14 +121,14 @@ def compare_experiment(
 
 
 def show_reach(
-    source: Annotated[
-        Path, argument("Configuration (YAML) or model directory whose encoder it is.", "CONFIG|MODEL_DIR")
-    ],
-    output: ResultFile = None,
-    tokens: Annotated[
-        int | None, option("N", "Length of the input.", "the encoder's longest, at most 1024", least=1)
-    ] = None,
-    layers: Annotated[int | None, option("N", "At most so many.", "the encoder's", least=1)] = None,
+    source: Path = argument(
+        "Configuration (YAML) or model directory whose encoder it is.", "CONFIG|MODEL_DIR"
+    ),
+    output: Path | None = opt.RESULT_FILE,
+    tokens: int | None = option(
+        None, "N", "Length of the input.", "the encoder's longest, at most 1024", least=1
+    ),
+    layers: int | None = option(None, "N", "At most so many.", "the encoder's", least=1),
 ) -> None:
     """Show how many layers it takes until every token can know of every other.
 
@@ -168,25 +149,21 @@ def show_reach(
             stream.write(f"{one.layers}\t{one.share:.6g}\t{'yes' if one.complete else 'no'}\n")
 
 
-TextConfig = Annotated[
-    Path, argument("Configuration of tasks on text (YAML), as workflow/config/nlp.yaml.", "CONFIG")
-]
-TaskName = Annotated[str, option("NAME", "Name of a task of CONFIG, as imdb.", "", "--task")]
-Records = Annotated[
-    Path | None, option("FILE", "Records (JSON lines).", "the task's test records", "--records")
-]
-TrainedModel = Annotated[Path | None, output("MODEL_DIR", "Model directory to write.", "RESULTS/NAME/model")]
-TextCheckpoints = Annotated[
-    Path | None, option("DIR", "Of the running training.", "RESULTS/NAME/checkpoints", "--checkpoint-dir")
-]
-TextModel = Annotated[Path | None, option("MODEL_DIR", "The task's model.", "RESULTS/NAME/model", "--model")]
+TEXT_CONFIG = argument("Configuration of tasks on text (YAML), as workflow/config/nlp.yaml.", "CONFIG")
+TASK_NAME = option(..., "NAME", "Name of a task of CONFIG, as imdb.", "", "--task")
+RECORDS = option(None, "FILE", "Records (JSON lines).", "the task's test records", "--records")
+TRAINED_MODEL = output(None, "MODEL_DIR", "Model directory to write.", "RESULTS/NAME/model")
+TEXT_CHECKPOINTS = option(
+    None, "DIR", "Of the running training.", "RESULTS/NAME/checkpoints", "--checkpoint-dir"
+)
+TEXT_MODEL = option(None, "MODEL_DIR", "The task's model.", "RESULTS/NAME/model", "--model")
 
 
 def prepare(
-    config: TextConfig,
-    task: TaskName,
-    overrides: Set = None,
-    output: Annotated[Path | None, output("DIR", "Directory for the records.", "RESULTS/NAME/data")] = None,
+    config: Path = TEXT_CONFIG,
+    task: str = TASK_NAME,
+    overrides: list[str] | None = opt.OVERRIDES,
+    output: Path | None = output(None, "DIR", "Directory for the records.", "RESULTS/NAME/data"),
 ) -> None:
     """Write a task's records: train.jsonl, valid.jsonl and test.jsonl.
 
@@ -202,14 +179,14 @@ def _trainer(name: str, other: str, purpose: str) -> Callable[..., None]:
     """The command `name`, which trains a task's model; `UsageError` if the task is one for the `other`."""
 
     def command(
-        config: TextConfig,
-        task: TaskName,
-        overrides: Set = None,
-        output: TrainedModel = None,
-        checkpoints: TextCheckpoints = None,
-        time_limit: TimeLimit = None,
-        device: Device = "auto",
-        threads: Threads = None,
+        config: Path = TEXT_CONFIG,
+        task: str = TASK_NAME,
+        overrides: list[str] | None = opt.OVERRIDES,
+        output: Path | None = TRAINED_MODEL,
+        checkpoints: Path | None = TEXT_CHECKPOINTS,
+        time_limit: str | None = opt.TIME_LIMIT,
+        device: str = opt.DEVICE,
+        threads: int | None = opt.THREADS,
     ) -> None:
         from bigbird_dna.model.inference import cpu_threads
         from bigbird_dna.papers.nlp.task import open_task
@@ -233,17 +210,17 @@ finetune = _trainer("finetune", "pretrain", "Fine-tune for a task of kind classi
 
 
 def predict(
-    config: TextConfig,
-    task: TaskName,
-    overrides: Set = None,
-    model: TextModel = None,
-    records: Records = None,
-    output: Annotated[
-        Path | None, output("FILE", "Predictions to write (JSON lines).", "RESULTS/NAME/predictions.jsonl")
-    ] = None,
-    batch_size: BatchSize = 8,
-    device: Device = "auto",
-    threads: Threads = None,
+    config: Path = TEXT_CONFIG,
+    task: str = TASK_NAME,
+    overrides: list[str] | None = opt.OVERRIDES,
+    model: Path | None = TEXT_MODEL,
+    records: Path | None = RECORDS,
+    output: Path | None = output(
+        None, "FILE", "Predictions to write (JSON lines).", "RESULTS/NAME/predictions.jsonl"
+    ),
+    batch_size: int = opt.batch_size(8),
+    device: str = opt.DEVICE,
+    threads: int | None = opt.THREADS,
 ) -> None:
     """Predict records with a task's model."""
     from bigbird_dna.model.inference import cpu_threads
@@ -259,19 +236,16 @@ def predict(
 
 
 def evaluate(
-    config: TextConfig,
-    task: TaskName,
-    overrides: Set = None,
-    model: TextModel = None,
-    records: Records = None,
-    predictions: Annotated[
-        Path | None,
-        option("FILE", "Predictions of these records.", "RESULTS/NAME/predictions.jsonl", "--predictions"),
-    ] = None,
-    output: Annotated[
-        Path | None, output("FILE", "Figures to write (JSON).", "RESULTS/NAME/evaluation.json")
-    ] = None,
-    threads: Threads = None,
+    config: Path = TEXT_CONFIG,
+    task: str = TASK_NAME,
+    overrides: list[str] | None = opt.OVERRIDES,
+    model: Path | None = TEXT_MODEL,
+    records: Path | None = RECORDS,
+    predictions: Path | None = option(
+        None, "FILE", "Predictions of these records.", "RESULTS/NAME/predictions.jsonl", "--predictions"
+    ),
+    output: Path | None = output(None, "FILE", "Figures to write (JSON).", "RESULTS/NAME/evaluation.json"),
+    threads: int | None = opt.THREADS,
 ) -> None:
     """Judge predictions by the task's official measures, or a pretrained model on held-out documents."""
     from bigbird_dna.disk.atomic import write_json
@@ -296,7 +270,7 @@ def evaluate(
 
 @runs("papers.nlp.report.report_tasks", inputs=("evaluations",))
 def report(
-    evaluations: Annotated[list[Path], argument("What evaluate wrote, of one task each.", "EVALUATION...")],
-    output: Annotated[Path, output("FILE", "Page to write (HTML).")],
+    evaluations: list[Path] = argument("What evaluate wrote, of one task each.", "EVALUATION..."),
+    output: Path = output(..., "FILE", "Page to write (HTML)."),
 ) -> None:
     """Write one page of tasks: what was measured beside what was published."""

@@ -18,7 +18,7 @@ from bigbird_dna.baselines.language import (
     fit_language_baselines,
 )
 from bigbird_dna.baselines.tokens import MaskedTokens as Documents
-from bigbird_dna.config import PretrainingConfig
+from bigbird_dna.config import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import BITS, MODEL, ONE_AT_A_TIME, SPLIT, language_model_table
 from bigbird_dna.disk.atomic import atomic_path, reading
@@ -113,23 +113,18 @@ class EvaluatedTokens:
 
 
 def fit_baselines(
-    config: PretrainingConfig,
-    tokens: Path,
-    tokenizer_path: Path,
-    output: Path,
-    *,
-    sequences: int = 1000,
-    causal: bool = False,
+    config: Config, tokens: Path, tokenizer_path: Path, output: Path, *, sequences: int = 1000
 ) -> None:
     """Write what simple predictors make of the hidden tokens that `evaluate_pretraining` looks at.
 
     The file (.npz) has `predictors` and their `notes`, and for each split `SPLIT.tokens`, the places of the
     hidden tokens in its store, and `SPLIT.bits`, predictors × tokens. `DataError` as of `EvaluatedTokens`.
     """
-    pairs, length = config.next_sentence, config.sequence_tokens
+    settings, causal = config.pretraining, config.encoder.causal
+    pairs, length = settings.next_sentence, settings.sequence_tokens
     tokenizer = load_tokenizer(tokenizer_path)
     evaluated = EvaluatedTokens.open(tokens, tokenizer, length, sequences, pairs=pairs, causal=causal)
-    baselines, names = evaluated.fit_baselines(config.ngram_order), evaluated.predictors
+    baselines, names = evaluated.fit_baselines(settings.ngram_order), evaluated.predictors
     arrays: dict[str, NDArray[np.generic]] = {
         "predictors": np.array(names),
         "notes": np.array([baselines[CHOSEN_ON].notes[name] for name in names]),

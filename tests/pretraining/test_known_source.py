@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, PREDICTORS, TOKENS_LEFT, UNIGRAM
-from bigbird_dna.config import PretrainingConfig, parse_config
+from bigbird_dna.config import parse_config
 from bigbird_dna.data.predictions import MODEL, MODELS, ONE_AT_A_TIME, SPLIT, UNIFORM
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import stream_fasta
@@ -243,8 +243,9 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_needs_the_bits_that_the_source_has_and_no_fewer(causal: Path, tmp_path: Path) -> None:
     model, tokens, left = causal / "model", causal / "tokens", tmp_path / "left.npz"
     with evaluating(SOURCE.order + 2) as given:
-        settings = PretrainingConfig(sequence_tokens=TOKENS, ngram_order=4)
-        evaluation.fit_baselines(settings, tokens, tokens / "tokenizer.model", left, causal=True)
+        settings = {"sequence_tokens": TOKENS, "ngram_order": 4}
+        config = parse_config({"encoder": {"causal": True}, "pretraining": settings})
+        evaluation.fit_baselines(config, tokens, tokens / "tokenizer.model", left)
         table = evaluation.evaluate_pretraining(
             model, tokens, tmp_path / "bits.tsv", sequence_tokens=TOKENS, baselines=left
         )
