@@ -88,8 +88,7 @@ class PromoterWindowsConfig(Section):
         return self.upstream is not None and self.downstream is not None
 
     def _faults(self) -> Iterator[str]:
-        if len(set(self.negative_sets)) < len(self.negative_sets):
-            yield "negative_sets names one twice"
+        yield from self._repeats("negative_sets")
         if self.has_sides and self.length < 20 and {*self.negative_sets} & {*PARTED_SETS}:
             yield "a window below 20 bp can't be cut into the 20 parts of derived negatives"
 

@@ -280,16 +280,8 @@ def test_proxies_are_used_and_their_passwords_kept(
     assert proxy_of("http://nowhere.invalid/x") == ""
     with fails(DataError):
         fetch("one", tmp_path / "other", limits=LIMITS)
-
-
-def test_a_proxy_that_wants_a_login(
-    source: Source,
-    server: FaultyServer,
-    catalogue: dict[str, Source],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.setenv("no_proxy", "")
+    # One that wants a login.
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.server_address[1]}")
     server.sites["tunnel"] = Site(b"", scripts=[[lambda x: x.head(407, b"Content-Length: 0")]])
     catalogue["one"] = replace(source, urls=("https://nowhere.invalid/file",))
