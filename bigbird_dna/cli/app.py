@@ -1,10 +1,11 @@
 """The application: every command under its name and group.
 
 `TOP` and `BELOW` are the one list of them. A command is a function: its signature is the command's arguments
-and options, its docstring the help. It is imported when it is asked for: `--help` then imports no libraries,
-and of the papers the core imports nothing.
+and options, its docstring the help, whose last paragraph is an example. It is imported when it is asked for:
+`--help` then imports no libraries, and of the papers the core imports nothing.
 """
 
+import inspect
 from collections.abc import Mapping
 from functools import cached_property
 from importlib import import_module
@@ -156,7 +157,11 @@ def _made(name: str, place: str, panel: str | None) -> Any:
     """The command of a function; Typer makes it of an application that has no other."""
     module, _, function = place.rpartition(".")
     alone = typer.Typer(add_completion=False)
-    alone.command(name, rich_help_panel=panel)(getattr(import_module(f"bigbird_dna.{module}"), function))
+    command = getattr(import_module(f"bigbird_dna.{module}"), function)
+    text, _, example = inspect.cleandoc(command.__doc__).rpartition("\n\nExample: ")
+    alone.command(name, help=text, epilog=" ".join(("Example:", *example.split())), rich_help_panel=panel)(
+        command
+    )
     return get_command(alone)
 
 

@@ -67,6 +67,8 @@ def attention(
 
     Contenders take turns, so that whatever else the machine does hits all alike. Memory is the peak above
     queries, keys and values, on a CPU of a process that does nothing else.
+
+    Example: bigbird-dna benchmark attention --lengths 1024,4096 -o attention.json
     """
     _benchmark("attention", context.params, output)
 
@@ -103,6 +105,8 @@ def encoder(
 
     All contenders have the same weights. In training ours computes the head on masked positions only (15 %),
     HuggingFace's on all of them, as shipped.
+
+    Example: bigbird-dna benchmark encoder --lengths 1024,4096 -o encoder.json
     """
     _benchmark("encoder", context.params, output)
 
@@ -118,6 +122,8 @@ def models(
     """Time training steps and the scoring of 400-bp windows on this CPU, by whole models of random weights.
 
     Tokens and windows a second, beside the rate of matrix products measured in the same turns.
+
+    Example: bigbird-dna benchmark models -o models.json
     """
     _benchmark("models", context.params, output)
 
@@ -141,6 +147,8 @@ def batches(
 
     Windows a second. The plain way reads each window from the compressed reference and lets SentencePiece
     encode it, on one thread; both take turns, and every batch must be the same in both.
+
+    Example: bigbird-dna benchmark batches -o batches.json
     """
     _benchmark("batches", context.params, output)
 

@@ -42,6 +42,8 @@ def import_hf(
     Read are BigBirdForPreTraining, BigBirdForMaskedLM, BigBirdForSequenceClassification,
     BigBirdForQuestionAnswering and BigBirdModel, from safetensors or PyTorch files. No code of the checkpoint
     is run.
+
+    Example: bigbird-dna import-hf bigbird-roberta-base models/bigbird
     """
 
 
@@ -52,6 +54,8 @@ def export_hf(
     """Turn a model directory into a checkpoint that HuggingFace's from_pretrained loads.
 
     A promoter model becomes a BigBirdForSequenceClassification with one output, the logit of a promoter.
+
+    Example: bigbird-dna export-hf results/demo/models/pretrained huggingface
     """
 
 
@@ -64,7 +68,7 @@ def export_hf(
 )
 def extend_positions(
     path: Path = opt.MODEL_DIRECTORY,
-    output: Path = opt.NEW_MODEL_ARGUMENT,
+    output: Path = opt.NEW_MODEL,
     positions: int = option(..., None, "Longest input of the new model, tokens.", least=1),
     method: str = option(
         "tile",
@@ -75,6 +79,8 @@ def extend_positions(
     """Write a model for longer inputs than MODEL_DIR takes; nothing is trained or measured.
 
     Fine-tune and evaluate the new model at the length that it is meant for.
+
+    Example: bigbird-dna model extend-context models/imported --positions 8192 -o models/long
     """
 
 
@@ -83,7 +89,10 @@ def combine_models(
     paths: list[Path] = argument("Two or more chromatin models.", "MODEL_DIR..."),
     output: Path = opt.NEW_MODEL,
 ) -> None:
-    """Make one model of several that were trained independently: it predicts their mean probability."""
+    """Make one model of several that were trained independently: it predicts their mean probability.
+
+    Example: bigbird-dna model ensemble models/chromatin-8000-0 models/chromatin-8000-1 -o models/chromatin
+    """
 
 
 CATALOGUE = option(
@@ -101,6 +110,8 @@ def fetch_model(
 
     A download that was cut goes on where it was. Commands that read a MODEL_DIR also take the name of a
     bundled model, which needn't be fetched.
+
+    Example: bigbird-dna fetch-model yeast-promoters -o models/yeast-promoters
     """
     from bigbird_dna.model.catalogue import open_published
 
@@ -128,6 +139,8 @@ def compact_model(path: Path = opt.MODEL_DIRECTORY, output: Path = opt.NEW_MODEL
 
     It is computed with in float32 as before. The log and provenance.json say how much its outputs change on
     random sequences.
+
+    Example: bigbird-dna model to-float16 results/demo/models/promoter-genomic -o promoters-half
     """
 
 
@@ -145,6 +158,9 @@ def publish_model(
 
     The archive unpacks into a directory NAME. MODEL_CARD.md is the directory's own, or else made from its
     config.json, provenance.json and metrics.json.
+
+    Example: bigbird-dna model package results/demo/models/promoter-genomic --licence CC-BY-4.0 --description
+    'Promoters of the demo genome' -o demo-promoters.tar.gz
     """
     from bigbird_dna.registry.card import Publication
     from bigbird_dna.registry.publishing import publish_model as publish

@@ -25,6 +25,8 @@ def find_nearest(
     Writes name, similarity, nearest and orientation. Similarity is the score of the best local alignment
     (equal bases +1, others -1, a base without a partner -2) as a share of the held-out window: 1 for a copy,
     0.5 where half of it is one, or where three quarters of its bases are the same.
+
+    Example: bigbird-dna evaluate nearest-fasta test.fa train.fa -o nearest.tsv
     """
 
 
@@ -45,6 +47,9 @@ def find_nearest_promoters(
     Compared with are the training promoters and their negatives of the set; similarity is as of
     evaluate nearest-fasta. The predictions are a baseline: the label of the nearest window, as surely as that
     is similar.
+
+    Example: bigbird-dna evaluate nearest-promoters workflow/config/demo.yaml --negative-set genomic -o
+    nearest.tsv
     """
 
 
@@ -64,6 +69,8 @@ def find_nearest_bins(
 
     The test bins are those of evaluate test-bins, in their order; similarity is as of evaluate nearest-fasta.
     The predictions are a baseline: the labels of the nearest window, as surely as that is similar.
+
+    Example: bigbird-dna evaluate nearest-bins workflow/config/demo.yaml -o nearest.tsv
     """
 
 
@@ -81,6 +88,9 @@ def drop_similar_bins(
 
     Similarity is as of evaluate nearest-bins. Tracks and held-out bins stay as they are, so that figures can
     be compared. In the workflow the key splits.max_train_test_similarity does this.
+
+    Example: bigbird-dna prepare filter-bins results/demo/chromatin/data --reference
+    results/demo/genome/reference.fa.gz --similarity 0.5 -o filtered
     """
 
 
@@ -98,6 +108,9 @@ def report_promoter_similarity(
 
     Writes similarity.tsv (AUROC with DeLong's interval and AUPRC of each predictor on all windows and in
     each stratum) and similarity.svg.
+
+    Example: bigbird-dna evaluate promoters-by-similarity --predictions genomic/model=predictions.parquet
+    --nearest genomic=nearest.tsv -o report
     """
     from bigbird_dna.reporting.similarity import promoter_similarity_report
 
@@ -132,6 +145,9 @@ def report_bin_similarity(
     """Judge chromatin models on the test bins by how similar these are to the training.
 
     Writes median AUROC and AUPRC over the tracks of each group, of all bins and of each stratum.
+
+    Example: bigbird-dna evaluate bins-by-similarity nearest.tsv --labels labels.npz --predictions
+    model=predictions.npy --track-table tracks.tsv -o report
     """
     from bigbird_dna.reporting.similarity import bin_similarity_report
 

@@ -44,6 +44,8 @@ def score_promoters(
     bigWig show the larger score of both strands at that place, and leave out records so short that more than
     --max-n of their window is N or lies beyond them; tables note them as short. With --regions these are the
     windows that share a base with a region; of bedGraph and bigWig what lies in the regions.
+
+    Example: bigbird-dna score-promoters yeast-promoters genome.fa.gz -o scores.bed
     """
 
 
@@ -80,6 +82,9 @@ def predict_tracks(
     score of BED is 1000 times the largest probability. Tracks that are called as one of the other columns are
     refused. A region that can't be predicted (its contig is not
     in the reference, or it ends beyond it) has no figures, and a note that says why.
+
+    Example: bigbird-dna predict-tracks results/demo/models/chromatin-8000-0 regions.bed --reference
+    genome.fa.gz -o tracks.tsv
     """
 
 
@@ -133,6 +138,9 @@ def score_variants(
     strand. An allele that can't be scored has the reason in BBD_NOTE or the note. ##contig lines that the
     header lacks are added: of a stream, from standard input to standard output, by the names that its first
     records have. A name in .gz is written as bgzip, with an index if the input is sorted.
+
+    Example: bigbird-dna score-variants results/demo/models/chromatin-8000-0 variants.vcf.gz --reference
+    genome.fa.gz -o effects.vcf.gz
     """
 
 
@@ -158,6 +166,9 @@ def choose_threshold(
     Expected is what the calibrated probabilities say; empirical is counted on the validation windows, with
     its 95 % interval; promoters and negatives are the validation windows at or above the threshold. Rates are
     of windows: neighbouring windows of a scan may be called for one promoter.
+
+    Example: bigbird-dna evaluate promoter-threshold results/demo/models/promoter-genomic --fdr 0.1 --prior
+    0.002
     """
 
 
@@ -174,6 +185,8 @@ def merge_shards(
 
     The format is the one that the pieces were made for (--format there). Refused are pieces of different
     jobs (another model, reference, option or number of pieces), and sets that lack one or have one twice.
+
+    Example: bigbird-dna merge-shards scores-1-of-2 scores-2-of-2 -o scores.bed
     """
 
 
@@ -218,6 +231,8 @@ def generate(
     model of masked tokens fills a gap of that length between --left-flank and --right-flank. Flanks are not
     part of samples. Every sample has exactly that many bases: the last piece is cut. On a CPU a sample is the
     same however many are asked for, and with any --threads.
+
+    Example: bigbird-dna generate yeast --num-samples 10 --length 1000 -o samples.fa
     """
 
 
@@ -244,4 +259,6 @@ def report_samples(
     Writes samples.tsv (the Jensen-Shannon divergence of k-mers from the contigs', in bits), samples.json and
     samples.svg. Two rulers stand beside the samples: as much sequence of the contigs themselves, and Markov
     chains of order 0 to 5 that have learnt from the reference's other contigs.
+
+    Example: bigbird-dna evaluate samples samples.fa --reference genome.fa.gz --contig VII -o report
     """

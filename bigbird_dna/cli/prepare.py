@@ -54,6 +54,8 @@ def simulate(
     OUT_DIR gets genome.fa.gz, promoters.sga, peaks/*.narrowPeak.gz, tracks.tsv, variants.vcf.gz (true effects
     in INFO), loci.bed.gz and truth.json. Of the contigs demo1 to demo6, demo5 is meant for validation and
     demo6 for the test.
+
+    Example: bigbird-dna simulate simulated --seed 1 --megabases 4
     """
 
 
@@ -65,7 +67,10 @@ def fetch(
         None, "DIR", "Looked in, with its subdirectories, before downloading.", "", "--local-data"
     ),
 ) -> None:
-    """Fetch a public file: resumed when cut, from a mirror where needed, checked before it is used."""
+    """Fetch a public file: resumed when cut, from a mirror where needed, checked before it is used.
+
+    Example: bigbird-dna prepare fetch sacCer3.reference -o sacCer3.fa.gz
+    """
 
 
 def prepare_reference(
@@ -78,6 +83,8 @@ def prepare_reference(
 
     Contigs of GenBank and EMBL files are called by accession and version. A record that is a piece of a
     contig by its name, as chr20:1000001-2000000, is put at its place in that contig, with N before it.
+
+    Example: bigbird-dna prepare reference hg19.fa.gz --assembly GRCh37 -o reference.fa.gz
     """
     from bigbird_dna.genome.assembly import open_assembly
     from bigbird_dna.genome.reference import prepare_reference
@@ -102,6 +109,8 @@ def prepare_promoters(
 
     The start site is the 5' end of a BED interval (of EPDnew's, the thick part), and of each transcript of
     an annotation, or of each gene if it has no mRNA or transcript.
+
+    Example: bigbird-dna prepare promoters promoters.bed --reference reference.fa.gz -o promoters.tsv
     """
     from bigbird_dna.genome.assembly import open_assembly
     from bigbird_dna.genome.promoters import prepare_promoters
@@ -145,6 +154,8 @@ def prepare_sequences(
     DIR gets what prepare promoter-windows writes, for --windows of finetune-promoter and train
     baseline-promoter; sequences.fa.gz for their --reference; training.fa.gz and test.fa.gz with the sequences
     of one split; and splits.tsv with each record's split and group of similar ones.
+
+    Example: bigbird-dna prepare sequences promoters.fa --negatives others.fa -o promoter-data
     """
     from bigbird_dna.data.custom_sequences import SequenceOptions
     from bigbird_dna.data.custom_sequences import prepare_sequences as build
@@ -174,6 +185,8 @@ def extract(
 
     Of a region (as 22:1,001-2,000) the bases before it become N. Of a pattern the first contig that fits is
     written.
+
+    Example: bigbird-dna prepare contig reference.fa.gz 22 --megabases 1 -o chr22.fa.gz
     """
     from bigbird_dna.genome.assembly import open_assembly
     from bigbird_dna.genome.reference import extract_contig
@@ -204,7 +217,10 @@ def prepare_windows(
     ),
     output: Path | None = output(None, "DIR", "Data set to write.", opt.RESULTS.windows),
 ) -> None:
-    """Build the promoter data set: windows around every TSS and their named negative sets."""
+    """Build the promoter data set: windows around every TSS and their named negative sets.
+
+    Example: bigbird-dna prepare promoter-windows workflow/config/demo.yaml
+    """
 
 
 def _corpus(settings: "RunConfig", _: opt.Given) -> Path:
@@ -223,6 +239,8 @@ def train_tokenizer(
     The corpus is a random sample of sentences (tokens.sentence_bases long) with
     tokens.corpus_megabases in all. Training holds it in memory: about 80 MB a megabase. Sentences
     of which more than half is N are left out. The seed is the configuration's.
+
+    Example: bigbird-dna prepare tokenizer workflow/config/demo.yaml
     """
 
 
@@ -240,6 +258,8 @@ def tokenize(
     Training contigs are read in tokens.genome_passes passes with different starts, the others in one.
     Sentences of which more than half is N are left out; store.json counts them. Each store
     appears whole or not at all.
+
+    Example: bigbird-dna prepare tokens workflow/config/demo.yaml
     """
 
 
@@ -270,6 +290,8 @@ def describe_tokens(
 
     Promoters are 500 bp before to 500 bp after each start site. The file also has the rate of unknown
     tokens and how much the pieces of the vocabulary are used.
+
+    Example: bigbird-dna prepare token-stats workflow/config/demo.yaml -o statistics.json
     """
 
 
@@ -278,7 +300,10 @@ def unpack_deepsea(
     archive: Path = argument("DeepSEA's training bundle (.tar.gz).", "bundle"),
     directory: Path = output(..., "DIR", "For the three files."),
 ) -> None:
-    """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; prepare chromatin reads them."""
+    """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; prepare chromatin reads them.
+
+    Example: bigbird-dna prepare deepsea deepsea_train_bundle.v0.9.tar.gz -o bundle
+    """
 
 
 def prepare_chromatin(
@@ -312,6 +337,8 @@ def prepare_chromatin(
 
     With chromatin.data.tracks deepsea, or --deepsea-bundle, bins, labels and splits are those that DeepSEA
     published; sampled windows of the bundle are compared with the reference.
+
+    Example: bigbird-dna prepare chromatin workflow/config/demo.yaml
     """
     from bigbird_dna.config import DEEPSEA
     from bigbird_dna.data.chromatin import prepare_data

@@ -58,6 +58,9 @@ def auc_report(
 
     Writes tracks.tsv, groups.tsv and report.html, with --calibration also track_calibration.tsv and .svg.
     Tracks with one class only are left out and listed.
+
+    Example: bigbird-dna auc-report results/demo/chromatin/predictions-8000.npy
+    results/demo/chromatin/held-out/labels.npz -o report
     """
     from bigbird_dna.reporting import tracks as report
 
@@ -111,6 +114,9 @@ def report_promoters(
     predictions corrects them. Where the predictions have the column `coding`, the fraction of a window's
     bases in protein-coding sequence, promoters.tsv also has rows of the pairs in which the promoter and its
     negative are both less than half coding.
+
+    Example: bigbird-dna evaluate promoters --predictions
+    genomic=results/demo/models/promoter-genomic/predictions.parquet -o report
     """
     from bigbird_dna.data.predictions import ALL
     from bigbird_dna.reporting.promoters import promoter_report
@@ -153,6 +159,8 @@ def report_variants(
     Writes variants.svg and variants.tsv: AUROC of the size of the change of probability on the variant's own
     track, with DeLong's interval, and of log-odds, and the share of right signs; for all variants, by place
     and by track. Alleles that were not scored, or whose effect is unknown, are counted and left out.
+
+    Example: bigbird-dna evaluate variants results/demo/chromatin/variants.vcf.gz -o report
     """
     from bigbird_dna.reporting.variants import Fields, variant_report
 
@@ -197,6 +205,9 @@ def report_pretraining(
     """Draw a pretraining: its loss, and its bits per base beside those of simpler predictors.
 
     Writes loss.svg, bits_per_base.svg and .tsv, and held_out.svg, the bits per base over training.
+
+    Example: bigbird-dna report pretraining results/demo/models/pretrained --bits-per-base
+    results/demo/pretraining/bits_per_base.tsv -o report
     """
 
 
@@ -206,7 +217,10 @@ FIGURE = output(..., "FILE", "Figure: .svg, .png or .pdf.")
 def draw_loss(
     logs: list[str] = argument("Logs (training.jsonl).", "LABEL=FILE..."), output: Path = FIGURE
 ) -> None:
-    """Draw the loss of one or more runs over their steps, with what was measured on held-out data."""
+    """Draw the loss of one or more runs over their steps, with what was measured on held-out data.
+
+    Example: bigbird-dna report plot-loss pretrained=results/demo/models/pretrained/training.jsonl -o loss.svg
+    """
     from bigbird_dna.reporting.training import loss_figure, read_training_log
 
     named = opt.named_files("LABEL=FILE", logs)
@@ -224,7 +238,10 @@ def draw_scores(
         None, "BP", "Bases before the TSS in the model's window: where a score is drawn.", "half", least=0
     ),
 ) -> None:
-    """Draw scores along a contig, both strands, with known transcription start sites."""
+    """Draw scores along a contig, both strands, with known transcription start sites.
+
+    Example: bigbird-dna report plot-scores scores.tsv --promoters promoters.tsv -o scores.svg
+    """
     from bigbird_dna.genome.promoters import read_loci
     from bigbird_dna.reporting.promoters import read_score_track, score_figure
 
@@ -252,6 +269,8 @@ def draw_attention(
     """Draw which key blocks each query block attends to; of other mechanisms the weights, token by token.
 
     These are of random queries and keys, and of weights as before training.
+
+    Example: bigbird-dna report plot-attention results/demo/models/pretrained -o attention.svg
     """
     from bigbird_dna.config import load_config
     from bigbird_dna.config.mechanisms import OF_PATTERNS
@@ -294,7 +313,10 @@ def summarize(
     report: Path | None = option(None, None, "Where the report is; named in the last line."),
     output: Path | None = output(None, "FILE", "TSV of the same figures."),
 ) -> None:
-    """Print the run's figures with their intervals as one table."""
+    """Print the run's figures with their intervals as one table.
+
+    Example: bigbird-dna report summary --promoters results/demo/report/promoters.tsv
+    """
 
 
 def report_run(
@@ -307,7 +329,11 @@ def report_run(
         None, "DIR", "Snakemake's benchmark files: what each step took.", "not shown"
     ),
 ) -> None:
-    """Write the page of a whole run: one HTML file with its figures and tables."""
+    """Write the page of a whole run: one HTML file with its figures and tables.
+
+    Example: bigbird-dna report run workflow/config/demo.yaml results/demo/report/summary.tsv
+    results/demo/report/roc.svg -o report.html
+    """
     from bigbird_dna.config import load_config
     from bigbird_dna.reporting.run_page import run_report
 

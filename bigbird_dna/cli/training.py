@@ -33,6 +33,8 @@ def pretrain(
     A killed run goes on from its last checkpoint when started again with the same configuration; on SIGTERM
     it saves one first and exits with 75. Under `torchrun --nproc-per-node N -m bigbird_dna.cli.main
     pretrain …` N processes train together.
+
+    Example: bigbird-dna pretrain workflow/config/demo.yaml
     """
 
 
@@ -49,6 +51,8 @@ def fit_pretraining_baseline(
 
     evaluate pretraining does the same by itself, but takes hours for it on large genomes, in which a GPU
     would have nothing to do.
+
+    Example: bigbird-dna train baseline-language workflow/config/demo.yaml
     """
 
 
@@ -79,6 +83,9 @@ def evaluate_pretraining(
     n-grams over tokens and Markov models over bases, from the left and from both sides, fitted to the
     training tokens and chosen on the validation contigs. A causal model is judged on the tokens of the second
     half of each input, beside predictors from the left.
+
+    Example: bigbird-dna evaluate pretraining results/demo/models/pretrained --tokens results/demo/tokens -o
+    bits_per_base.npz
     """
 
 
@@ -108,6 +115,9 @@ def compare_pretraining(
     A model's probability of a span given both sides is its share among all spans of that length. Beside the
     models stand Markov models over bases, from the left and from both sides, which learn from the
     reference's other contigs and are chosen there. What evaluate pretraining hides depends on the tokenizer.
+
+    Example: bigbird-dna evaluate across-tokenizers model-1 model-2 --reference genome.fa.gz --contig VII -o
+    compared
     """
 
 
@@ -129,7 +139,10 @@ def finetune_promoter(
         None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.promoter_model("SET")
     ),
 ) -> None:
-    """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does."""
+    """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does.
+
+    Example: bigbird-dna finetune-promoter workflow/config/demo.yaml --negative-set genomic
+    """
 
 
 @runs("finetuning.calibrate.calibrate_promoter", choices=("method",))
@@ -148,6 +161,8 @@ def calibrate_promoter(
 
     finetune-promoter does the same by itself; this is for models of before, or another method. Commands that
     score give the corrected probabilities with --calibrated.
+
+    Example: bigbird-dna model calibrate-promoter results/demo/models/promoter-genomic
     """
 
 
@@ -180,7 +195,11 @@ def fit_promoter_baseline(
         "base at each position relative to the transcription start site.",
     ),
 ) -> None:
-    """Fit a logistic regression, the baseline of promoter models, and predict the same held-out windows."""
+    """Fit a logistic regression, the baseline of promoter models, and predict the same held-out windows.
+
+    Example: bigbird-dna train baseline-promoter workflow/config/demo.yaml --negative-set genomic --baseline
+    position
+    """
 
 
 ARRAY = output(..., "FILE", "Probabilities to write, bins × tracks (.npy).")
@@ -203,7 +222,10 @@ def finetune_chromatin(
         None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.combined_chromatin
     ),
 ) -> None:
-    """Train a chromatin model; resumes and stops as pretrain does."""
+    """Train a chromatin model; resumes and stops as pretrain does.
+
+    Example: bigbird-dna finetune-chromatin workflow/config/demo.yaml --window 8000
+    """
 
 
 @runs("finetuning.calibrate.calibrate_chromatin", part="chromatin")
@@ -222,6 +244,9 @@ def calibrate_chromatin(
 
     Commands that predict give the corrected probabilities with --calibrated. chromatin.calibration says how
     many bins, and how; chromatin.evaluation.middle whether neighbours share a window.
+
+    Example: bigbird-dna model calibrate-chromatin workflow/config/demo.yaml
+    results/demo/models/chromatin-8000-0
     """
 
 
@@ -239,7 +264,11 @@ def predict_bins(
     reference: Path | None = opt.RUN_REFERENCE,
     labels: Path | None = HELD_OUT,
 ) -> None:
-    """Predict the test bins of the data set: what auc-report compares with their labels."""
+    """Predict the test bins of the data set: what auc-report compares with their labels.
+
+    Example: bigbird-dna evaluate test-bins workflow/config/demo.yaml results/demo/models/chromatin-8000-0 -o
+    predictions.npy
+    """
 
 
 @runs("finetuning.evaluation.evaluate_baseline", part="chromatin.evaluation")
@@ -252,4 +281,7 @@ def fit_chromatin_baseline(
     labels: Path | None = HELD_OUT,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Fit a logistic regression on k-mers to every track and predict the same test bins."""
+    """Fit a logistic regression on k-mers to every track and predict the same test bins.
+
+    Example: bigbird-dna train baseline-chromatin workflow/config/demo.yaml -o kmers.npy
+    """

@@ -277,6 +277,14 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that must hold an object."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: holds no JSON object")
+    return value
+
+
 def checksum(path: Path, algorithm: str = "sha256") -> str:
     """Hexadecimal digest of a file's bytes."""
     with Path(path).open("rb") as stream:

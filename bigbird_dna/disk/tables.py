@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from bigbird_dna.disk.atomic import atomic_path, read_json, reading
+from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError, shortened
 
@@ -232,14 +232,6 @@ def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows fit for JSON, which has no NaN."""
     rows = table.to_dict("records")
     return [{str(key): None if value != value else value for key, value in row.items()} for row in rows]
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that must hold an object."""
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: holds no JSON object")
-    return value
 
 
 def number(values: Any, key: str, where: object) -> float:

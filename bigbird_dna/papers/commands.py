@@ -25,6 +25,8 @@ def plan_experiment(
     """List the jobs of an experiment: each arm and seed, its files, and the keys that differ from CONFIG.
 
     An experiment that CONFIG can't have is an error, as it is before the workflow's first job.
+
+    Example: bigbird-dna experiment plan workflow/config/demo.yaml table6
     """
     import json
 
@@ -67,6 +69,8 @@ def run_experiment(
     Other parts are jobs of their own: --part data comes before, --part cost before trainings that are given
     as much time as others, and --part predictions after. A killed training goes on from its last checkpoint
     when it is started again, and stops as pretrain does.
+
+    Example: bigbird-dna experiment run workflow/config/demo.yaml table6 k-mer --seed 1
     """
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.experiments.running import find_job, make_data, measure_cost, predict, run_job
@@ -106,6 +110,8 @@ def compare_experiment(
 
     Values are means over seeds with 95 % intervals, differences are paired by seed and test data, and
     published values have columns of their own.
+
+    Example: bigbird-dna experiment compare workflow/config/demo.yaml table6
     """
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.experiments.experiment import find_experiment, plan
@@ -134,6 +140,8 @@ def show_reach(
 
     A table of layers and the share of pairs of tokens that they reach, up to the layer that reaches all. Of a
     mechanism in which vectors decide who sees whom it is that of random ones.
+
+    Example: bigbird-dna experiment receptive-field workflow/config/demo.yaml --tokens 4096
     """
     from bigbird_dna.config import load_config
     from bigbird_dna.model.directory import read_encoder_config
@@ -168,6 +176,8 @@ def prepare(
     """Write a task's records: train.jsonl, valid.jsonl and test.jsonl.
 
     They come from files, from a public data set, which needs a network, or are made.
+
+    Example: bigbird-dna nlp prepare workflow/config/nlp.yaml --task imdb
     """
     from bigbird_dna.papers.nlp.task import open_task
 
@@ -175,7 +185,7 @@ def prepare(
     opened.prepare(output or opened.paths.data)
 
 
-def _trainer(name: str, other: str, purpose: str) -> Callable[..., None]:
+def _trainer(name: str, other: str, example: str, purpose: str) -> Callable[..., None]:
     """The command `name`, which trains a task's model; `UsageError` if the task is one for the `other`."""
 
     def command(
@@ -201,12 +211,15 @@ def _trainer(name: str, other: str, purpose: str) -> Callable[..., None]:
             train(opened, output or opened.paths.model, checkpoints or opened.paths.checkpoints, here)
 
     command.__name__ = name
-    command.__doc__ = f"{purpose}; resumes and stops as pretrain does."
+    words = f"bigbird-dna nlp {name} workflow/config/nlp.yaml --task {example}"
+    command.__doc__ = f"{purpose}; resumes and stops as pretrain does.\n\nExample: {words}"
     return command
 
 
-pretrain = _trainer("pretrain", "finetune", "Pretrain on the documents of a task of kind pretraining")
-finetune = _trainer("finetune", "pretrain", "Fine-tune for a task of kind classification, qa or summaries")
+pretrain = _trainer("pretrain", "finetune", "text", "Pretrain on the documents of a task of kind pretraining")
+finetune = _trainer(
+    "finetune", "pretrain", "imdb", "Fine-tune for a task of kind classification, qa or summaries"
+)
 
 
 def predict(
@@ -222,7 +235,10 @@ def predict(
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Predict records with a task's model."""
+    """Predict records with a task's model.
+
+    Example: bigbird-dna nlp predict workflow/config/nlp.yaml --task imdb
+    """
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.nlp.task import open_task
 
@@ -247,7 +263,10 @@ def evaluate(
     output: Path | None = output(None, "FILE", "Figures to write (JSON).", "RESULTS/NAME/evaluation.json"),
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Judge predictions by the task's official measures, or a pretrained model on held-out documents."""
+    """Judge predictions by the task's official measures, or a pretrained model on held-out documents.
+
+    Example: bigbird-dna nlp evaluate workflow/config/nlp.yaml --task imdb
+    """
     from bigbird_dna.disk.atomic import write_json
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.nlp.task import open_task
@@ -273,4 +292,7 @@ def report(
     evaluations: list[Path] = argument("What evaluate wrote, of one task each.", "EVALUATION..."),
     output: Path = output(..., "FILE", "Page to write (HTML)."),
 ) -> None:
-    """Write one page of tasks: what was measured beside what was published."""
+    """Write one page of tasks: what was measured beside what was published.
+
+    Example: bigbird-dna nlp report imdb/evaluation.json -o report.html
+    """

@@ -22,16 +22,8 @@ from bigbird_dna.data.predictions import (
     of_split,
     read_bits,
 )
-from bigbird_dna.disk.tables import (
-    Schema,
-    columns,
-    number,
-    read_object,
-    read_table,
-    whole_number,
-    with_types,
-    write_table,
-)
+from bigbird_dna.disk.atomic import read_object
+from bigbird_dna.disk.tables import Schema, columns, number, read_table, whole_number, with_types, write_table
 from bigbird_dna.errors import DataError, UsageError, printable
 from bigbird_dna.metrics.auroc import ENDS, Estimate
 from bigbird_dna.reporting.calibration import PROMOTER_CALIBRATION

@@ -58,6 +58,7 @@ def _section(name: str, command: Any) -> str:
     rows += [[_names(option), escaped(option.help or ""), _default(option)] for option in options]
     if rows:
         parts.append(table(["argument or option", "what it means", "default"], rows))
+    parts.append(f"```console\n$ {' '.join(command.epilog.removeprefix('Example: ').split())}\n```")
     return "\n\n".join(parts)
 
 

@@ -156,7 +156,7 @@ def test_commands_take_the_name_of_a_bundled_model(run: Run, shelf: Path) -> Non
     assert tables[0] == tables[1] and len(tables[0]) > 5
     for words in (["model to-float16", "toy", "-o", "a"], ["export-hf", "toy", "b"]):
         assert run(*words).code == 0
-    assert run("model extend-context", "toy", "c", "--positions", 128).code == 0
+    assert run("model extend-context", "toy", "-o", "c", "--positions", 128).code == 0
     assert json.loads(Path("c/provenance.json").read_text())["contigs"] == ["chrI", "chr_II"]
 
 
@@ -165,7 +165,7 @@ def test_a_named_model_is_an_input_that_is_not_replaced(run: Run, shelf: Path) -
     for words in (
         ["model to-float16", "toy", "-o", bundled],
         ["export-hf", "toy", bundled],
-        ["model extend-context", "toy", bundled, "--positions", 128],
+        ["model extend-context", "toy", "-o", bundled, "--positions", 128],
         ["fetch-model", "toy", "-o", bundled],
     ):
         refused(run(*words), 2, bundled)

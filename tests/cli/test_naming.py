@@ -68,6 +68,18 @@ def test_every_option_says_what_it_does_and_nothing_is_swallowed(
             assert "[default" not in text, (name, parameter.name, text)
 
 
+def test_every_help_ends_with_an_example_of_the_command(run: Run) -> None:
+    """One that has all that the command needs, and nothing that it doesn't know."""
+    groups = [("", [pair for pair in COMMANDS.items() if pair[0] not in GROUPS]), *GROUPS.items()]
+    for group, commands in groups:
+        for name, command in commands:
+            words = [*group.split(), name]
+            shown = " ".join(run(*words, "--help").out.rpartition("╯")[2].split())
+            assert shown.startswith(f"Example: bigbird-dna {' '.join(words)}"), words
+            arguments = shlex.split(shown)[2 + len(words) :]
+            command.make_context(name, arguments)
+
+
 @pytest.mark.parametrize("command", [one for _, one in ALL if hasattr(one.callback, "work")])
 def test_a_command_declares_arguments_of_its_function(command: click.Command) -> None:
     """All that it needs, and no others; what both say holds without a word is the same."""

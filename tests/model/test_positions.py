@@ -165,7 +165,14 @@ def test_the_command_writes_what_loading_gives(
     saved: Path, tmp_path: Path, position: str, method: Extension
 ) -> None:
     invoke(
-        "model extend-context", saved / position, tmp_path / "long", "--positions", 200, "--method", method
+        "model extend-context",
+        saved / position,
+        "-o",
+        tmp_path / "long",
+        "--positions",
+        200,
+        "--method",
+        method,
     )
     written = load(tmp_path / "long")
     expected = load(saved / position, positions=200, extend=method)
@@ -200,7 +207,7 @@ def test_mistakes_are_named_and_nothing_is_written(
 ) -> None:
     before = sorted(saved.rglob("*"))
     with fails(error):
-        invoke("model extend-context", saved / model, saved / out, *words)
+        invoke("model extend-context", saved / model, "-o", saved / out, *words)
     assert sorted(saved.rglob("*")) == before
     assert load(saved / "learned").config.max_length == 64
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from bigbird_dna.config import LONGER, PRETRAINED, STUDY_STARTS, STUDY_TASKS, StudyStart
 from bigbird_dna.data.predictions import compare
-from bigbird_dna.disk.tables import number, read_object, whole_number
+from bigbird_dna.disk.atomic import read_object
+from bigbird_dna.disk.tables import number, whole_number
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, Floats, auroc
 from bigbird_dna.metrics.resampling import (

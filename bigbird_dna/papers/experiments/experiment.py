@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bigbird_dna.config import Config, parse_config, stage_text, stage_values
-from bigbird_dna.disk.tables import read_object
+from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.errors import ConfigError, DataError, UsageError, check_choice, check_import, shortened
 
 EXPERIMENTS: Mapping[str, str] = {

@@ -10,8 +10,9 @@ import pandas as pd
 from pydantic import Field
 
 from bigbird_dna.config import Config, LongRangeConfig
+from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.directories import atomic_directory, into_directory
-from bigbird_dna.disk.tables import number, read_object, write_tsv
+from bigbird_dna.disk.tables import number, write_tsv
 from bigbird_dna.papers.experiments.comparing import by_arm, check_comparable
 from bigbird_dna.papers.experiments.experiment import (
     Arm,

@@ -18,8 +18,8 @@ from torch import nn
 
 from bigbird_dna.config import Config, EncoderConfig, LongRangeConfig, PretrainingConfig, complete
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import atomic_path, check_writable, write_json
-from bigbird_dna.disk.tables import read_object, whole_number
+from bigbird_dna.disk.atomic import atomic_path, check_writable, read_object, write_json
+from bigbird_dna.disk.tables import whole_number
 from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.evaluation import evaluate_models

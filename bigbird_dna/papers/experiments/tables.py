@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from bigbird_dna.config import PRETRAINED
 from bigbird_dna.data.predictions import MODEL, SPLIT, negative_set_of, of_split, read_bits, read_predictions
+from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Column, Schema, read_object, whole_number, write_tsv
+from bigbird_dna.disk.tables import Column, Schema, whole_number, write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.metrics.auroc import Floats
