@@ -72,7 +72,7 @@ def batches(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _length(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < BIN or int(text) % 2:
-        raise UsageError(f"--windows: {text!r} is not an even number of bp, {BIN} or more")
+        raise UsageError(f"--window-bp: {text!r} is not an even number of bp, {BIN} or more")
     return int(text)
 
 

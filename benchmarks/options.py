@@ -93,7 +93,7 @@ class Options(BaseModel, frozen=True):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.reference not in (None, *self.contenders):
-            raise ValueError(f"--reference {self.reference}: is not one of --contenders")
+            raise ValueError(f"--relative-to {self.reference}: is not one of --contenders")
         try:
             _ = self.pattern
         except ValueError as error:

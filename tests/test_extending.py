@@ -53,7 +53,7 @@ def test_a_mechanism(lab: Path) -> None:
     (lab / "run.yaml").write_text(
         "encoder: {attention: decaying, attention_options: {reach: 20}, layers: 2}\n"
     )
-    command = words_of_command("experiment receptive-field", "run.yaml", "--tokens", 64, "-o", "reach.tsv")
+    command = words_of_command("experiment receptive-field", "run.yaml", "--seq-len", 64, "-o", "reach.tsv")
     python(lab, *COMMAND, *command)
     assert (lab / "reach.tsv").read_text().splitlines()[1:] == ["1\t1\tyes"]
 

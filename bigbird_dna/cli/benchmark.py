@@ -23,7 +23,9 @@ def lengths(default: str) -> Any:
 BATCH = option(1, None, "Sequences at once.", least=1)
 HEADS = option(12, None, "Attention heads.", least=1)
 SIZES = option((64, 2, 3, 3), "SIZE G W R", "Tokens a block; global, window, random blocks.", "", "--pattern")
-REFERENCE = option(None, None, "Contender that ratios refer to.", "the first that is there")
+RELATIVE_TO = option(
+    None, "NAME", "Contender that ratios refer to.", "the first that is there", "--relative-to"
+)
 
 
 def repeats(default: int) -> Any:
@@ -55,7 +57,7 @@ def attention(
         "HuggingFace's BigBird; and attention mechanisms by their names, their sizes √tokens: "
         "mechanisms stands for all of them.",
     ),
-    reference: str | None = REFERENCE,
+    reference: str | None = RELATIVE_TO,
     repeats: int = repeats(7),
     threads: int | None = THREADS,
     max_seconds: float = max_seconds(30.0),
@@ -68,7 +70,7 @@ def attention(
     Contenders take turns, so that whatever else the machine does hits all alike. Memory is the peak above
     queries, keys and values, on a CPU of a process that does nothing else.
 
-    Example: bigbird-dna benchmark attention --lengths 1024,4096 -o attention.json
+    Example: bigbird-dna benchmark attention --lengths 1024,4096 -o benchmark-attention
     """
     _benchmark("attention", context.params, output)
 
@@ -94,7 +96,7 @@ def encoder(
     contenders: str = option(
         "bigbird,full,huggingface", None, "Ours with sparse and with full attention; HuggingFace's."
     ),
-    reference: str | None = REFERENCE,
+    reference: str | None = RELATIVE_TO,
     repeats: int = repeats(5),
     threads: int | None = THREADS,
     max_seconds: float = max_seconds(180.0),
@@ -106,7 +108,7 @@ def encoder(
     All contenders have the same weights. In training ours computes the head on masked positions only (15 %),
     HuggingFace's on all of them, as shipped.
 
-    Example: bigbird-dna benchmark encoder --lengths 1024,4096 -o encoder.json
+    Example: bigbird-dna benchmark encoder --lengths 1024,4096 -o benchmark-encoder
     """
     _benchmark("encoder", context.params, output)
 
@@ -123,14 +125,14 @@ def models(
 
     Tokens and windows a second, beside the rate of matrix products measured in the same turns.
 
-    Example: bigbird-dna benchmark models -o models.json
+    Example: bigbird-dna benchmark models -o benchmark-models
     """
     _benchmark("models", context.params, output)
 
 
 def batches(
     context: typer.Context,
-    windows: str = option("8000,1000", None, "Lengths of windows in bp, with commas."),
+    windows: str = option("8000,1000", "BP,...", "Lengths of windows.", "", "--window-bp"),
     reference: Path | None = option(
         None, "FASTA", "Genome.", "the piece of chromosome 22 in $BIGBIRD_DNA_DATA, else a simulated one"
     ),
@@ -148,7 +150,7 @@ def batches(
     Windows a second. The plain way reads each window from the compressed reference and lets SentencePiece
     encode it, on one thread; both take turns, and every batch must be the same in both.
 
-    Example: bigbird-dna benchmark batches -o batches.json
+    Example: bigbird-dna benchmark batches -o benchmark-batches
     """
     _benchmark("batches", context.params, output)
 

@@ -39,7 +39,11 @@ def find_nearest_promoters(
     windows: Path | None = opt.WINDOWS,
     reference: Path | None = opt.RUN_REFERENCE,
     predictions: Path | None = option(
-        None, "FILE", "Also write predictions that go by the nearest window (Parquet).", "", "--predictions"
+        None,
+        "FILE",
+        "Also write predictions that go by the nearest window (Parquet).",
+        "",
+        "--write-predictions",
     ),
 ) -> None:
     """Find the most similar training window of each promoter window of validation and test.
@@ -62,7 +66,11 @@ def find_nearest_bins(
     reference: Path | None = opt.RUN_REFERENCE,
     window: int | None = BIN_WINDOW,
     predictions: Path | None = option(
-        None, "FILE", "Also write predictions that go by the nearest window (.npy).", "", "--predictions"
+        None,
+        "FILE",
+        "Also write predictions that go by the nearest window (.npy).",
+        "",
+        "--write-predictions",
     ),
 ) -> None:
     """Find the most similar training window of the window around each test bin.
@@ -134,7 +142,7 @@ def report_bin_similarity(
     predictions: list[str] = option(
         ..., "NAME=FILE", "A predictor's array of the same bins, bins × tracks; repeatable."
     ),
-    tracks: Path = option(..., "FILE", "Table of tracks: track, group.", "", *opt.TRACK_TABLE),
+    tracks: Path = option(..., "FILE", "Table of tracks: track, group.", "", "--track-table"),
     output: Path = TABLE,
     min_positives: int = option(
         1, None, "Tracks with fewer in a stratum take no part in its figures.", least=1

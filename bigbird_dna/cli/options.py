@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 RESULTS = RunPaths(Path("RESULTS"))
 """A run's files as help texts show them."""
 
-TRACK_TABLE = ("--track-table", "--tracks")
-"""Of commands that read a table of tracks; where tracks are chosen by name, `--tracks` is `Tracks`."""
-
 
 def option(
     default: Any,

@@ -310,7 +310,7 @@ def prepare_chromatin(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
     tracks: Path | None = option(
-        None, "FILE|DIR", "Track table or folder of peak files.", "chromatin.data.tracks", *opt.TRACK_TABLE
+        None, "FILE|DIR", "Track table or folder of peak files.", "chromatin.data.tracks", "--track-table"
     ),
     bundle: Path | None = option(
         None,

@@ -41,7 +41,8 @@ def auc_report(
         "FILE",
         "Table of tracks in the columns' order: track, group, and more.",
         "the columns' names, one group",
-        *opt.TRACK_TABLE,
+        "--track-table",
+        "--tracks",
     ),
     published: Path | None = PUBLISHED,
     compare: list[str] | None = option(
@@ -97,7 +98,7 @@ def report_promoters(
         None, "NAME=FILE", "Negative set and the model's predictions (Parquet); repeatable."
     ),
     baselines: list[str] | None = option(
-        None, "NAME=FILE", "The k-mer baseline's predictions for a set.", "", "--baseline"
+        None, "NAME=FILE", "The k-mer baseline's predictions for a set.", "", "--promoter-baseline"
     ),
     positions: list[str] | None = option(
         None, "NAME=FILE", "Predictions of the baseline position for a set.", "", "--position"
@@ -126,13 +127,17 @@ def report_promoters(
     files = opt.named_files("--predictions", predictions)
     others = {
         name: opt.named_files(name, values or ())
-        for name, values in (("--baseline", baselines), ("--position", positions))
+        for name, values in (("--promoter-baseline", baselines), ("--position", positions))
     }
-    missing = [name for name in others["--baseline"] if name not in others["--position"]]
+    missing = [name for name in others["--promoter-baseline"] if name not in others["--position"]]
     if missing:
         log(f"{', '.join(missing)}: compared without the baseline position (--position)")
     table = promoter_report(
-        files, output, baselines=others["--baseline"], positions=others["--position"], control=control
+        files,
+        output,
+        baselines=others["--promoter-baseline"],
+        positions=others["--position"],
+        control=control,
     )
     for row in table.itertuples():
         part = "" if row.stratum == ALL else f" that are {row.stratum}"
@@ -257,7 +262,12 @@ def draw_attention(
     layer: int = option(0, None, "Random blocks differ by layer and head.", least=0),
     heads: int = option(3, None, "Draw this many heads.", least=1),
     tokens: int | None = option(
-        None, None, "Length of the input.", "the encoder's longest, of weights at most 256", least=1
+        None,
+        "N",
+        "Length of the input.",
+        "the encoder's longest, of weights at most 256",
+        "--seq-len",
+        least=1,
     ),
     matrix: Path | None = option(
         None,
@@ -301,21 +311,23 @@ def draw_attention(
 def summarize(
     pretraining: Path | None = option(None, None, "metrics.json of the pretrained model."),
     bits: Path | None = option(None, "TSV", "Table of evaluate pretraining.", "", "--bits-per-base"),
-    promoters: Path | None = option(None, None, "promoters.tsv of evaluate promoters."),
+    promoters: Path | None = option(
+        None, None, "promoters.tsv of evaluate promoters.", "", "--promoter-table"
+    ),
     loci: Path | None = option(None, None, "promoters.json of prepare promoters.", "", "--promoter-counts"),
     statistics: Path | None = option(None, None, "statistics.json of prepare token-stats."),
     groups: Path | None = option(None, None, "groups.tsv of auc-report."),
-    tracks: Path | None = option(None, None, "tracks.tsv of auc-report.", "", *opt.TRACK_TABLE),
+    tracks: Path | None = option(None, None, "tracks.tsv of auc-report.", "", "--auc-tracks"),
     variants: Path | None = option(None, None, "variants.tsv of evaluate variants."),
     calibration: Path | None = option(
-        None, None, "calibration.tsv of evaluate promoters.", "", "--calibration"
+        None, None, "calibration.tsv of evaluate promoters.", "", "--calibration-table"
     ),
     report: Path | None = option(None, None, "Where the report is; named in the last line."),
     output: Path | None = output(None, "FILE", "TSV of the same figures."),
 ) -> None:
     """Print the run's figures with their intervals as one table.
 
-    Example: bigbird-dna report summary --promoters results/demo/report/promoters.tsv
+    Example: bigbird-dna report summary --promoter-table results/demo/report/promoters.tsv
     """
 
 

@@ -203,7 +203,9 @@ def fit_promoter_baseline(
 
 
 ARRAY = output(..., "FILE", "Probabilities to write, bins × tracks (.npy).")
-HELD_OUT = option(None, "DIR", "Also write the bins and their labels to this directory.", "", "--labels")
+HELD_OUT = option(
+    None, "DIR", "Also write the bins and their labels to this directory.", "", "--write-labels"
+)
 
 
 @trains("finetuning.chromatin.ChromatinTask", window=lambda settings, _: settings.chromatin.data.window)

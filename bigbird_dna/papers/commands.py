@@ -132,7 +132,7 @@ def show_reach(
     ),
     output: Path | None = opt.RESULT_FILE,
     tokens: int | None = option(
-        None, "N", "Length of the input.", "the encoder's longest, at most 1024", least=1
+        None, "N", "Length of the input.", "the encoder's longest, at most 1024", "--seq-len", least=1
     ),
     layers: int | None = option(None, "N", "At most so many.", "the encoder's", least=1),
 ) -> None:
@@ -141,7 +141,7 @@ def show_reach(
     A table of layers and the share of pairs of tokens that they reach, up to the layer that reaches all. Of a
     mechanism in which vectors decide who sees whom it is that of random ones.
 
-    Example: bigbird-dna experiment receptive-field workflow/config/demo.yaml --tokens 4096
+    Example: bigbird-dna experiment receptive-field workflow/config/demo.yaml --seq-len 4096
     """
     from bigbird_dna.config import load_config
     from bigbird_dna.model.directory import read_encoder_config

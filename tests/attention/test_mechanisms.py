@@ -186,7 +186,7 @@ def test_a_file_of_ones_own_is_pretrained_saved_and_loaded(
     assert (model.config.attention, model.config.attention_options) == ("decaying", {"reach": 3.0})
     assert model.embed([random_dna(200, 1)]).shape == (1, 16)
     files = ("-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
-    invoke("report plot-attention", output, *files, "--tokens", 30)
+    invoke("report plot-attention", output, *files, "--seq-len", 30)
 
 
 def test_a_file_of_ones_own_takes_part_in_the_ablation(own: Path, tiny_config: Path, tmp_path: Path) -> None:

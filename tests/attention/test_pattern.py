@@ -299,7 +299,7 @@ def test_every_mechanism_has_a_picture(tmp_path: Path, name: str) -> None:
         "pretraining: {sequence_tokens: 64}\n"
     )
     files = ("-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
-    invoke("report plot-attention", config, "--tokens", 40, "--heads", 1, *files)
+    invoke("report plot-attention", config, "--seq-len", 40, "--heads", 1, *files)
     weights = np.load(tmp_path / "a.npy")
     assert weights.shape == (2, 40, 40) and (weights >= 0).all()
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)

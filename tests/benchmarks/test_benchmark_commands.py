@@ -119,7 +119,7 @@ def genome(reference: Reference, tokenizer: DnaTokenizer, tmp_path: Path) -> lis
 
 
 def test_batches_of_both_ways(tmp_path: Path, reference: Reference, genome: list[str]) -> None:
-    options = [*genome, "--windows", "1000,400", "--steps", "4", "--training-batch-size", "3"]
+    options = [*genome, "--window-bp", "1000,400", "--steps", "4", "--training-batch-size", "3"]
     text = run("batches", *options, "--repeats", "2", "-o", str(tmp_path / "out"))
     result = json.loads((tmp_path / "out/benchmark.json").read_text())
     assert (tmp_path / "out/benchmark.md").read_text() == text
@@ -134,20 +134,20 @@ def test_batches_of_both_ways(tmp_path: Path, reference: Reference, genome: list
 
 def test_batches_that_differ_are_no_result(genome: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigbird_dna.finetuning.chromatin.turn", lambda letters: letters)
-    options = [*genome, "--windows", "400", "--steps", "1", "--training-batch-size", "16", "--repeats", "1"]
+    options = [*genome, "--window-bp", "400", "--steps", "1", "--training-batch-size", "16", "--repeats", "1"]
     with fails(RuntimeError):
         run("batches", *options)
 
 
 MISTAKES = {
     "models --shapes": ["2-128", "2x100"],
-    "batches --windows": ["8k", "1000,100"],
+    "batches --window-bp": ["8k", "1000,100"],
     "attention --lengths": ["4k", "0", "64,64"],
     "attention --contenders": ["xformers"],
     "attention --passes": ["forward,inference"],
     "attention --dtype": ["float16"],
     "attention --device": ["tpu"],
-    "attention --contenders blocked --reference": ["sdpa"],
+    "attention --contenders blocked --relative-to": ["sdpa"],
     "attention --max-seconds": ["0"],
     "attention --pattern": ["16 2 4 3"],
     "encoder --hidden": ["15"],

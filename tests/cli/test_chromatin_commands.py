@@ -152,7 +152,7 @@ def test_data_set_again_and_of_a_folder(run: Run, home: Path, tmp_path: Path) ->
     out = tmp_path / "sub/data"
     assert run(*data_words(home, out)).code == 0
     assert {**contents(out)} == contents(home / "data")
-    again = data_words(home, out, "--tracks", home / "peaks", "--set", "chromatin.data.group=X")
+    again = data_words(home, out, "--track-table", home / "peaks", "--set", "chromatin.data.group=X")
     (out / "notes").write_text("x")
     refused(run(*again), 2)
     (out / "notes").unlink()
@@ -184,7 +184,7 @@ def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
     before = contents(out)
     table, peaks = tmp_path / "tracks.tsv", tmp_path / "x.bed"
     table.write_text("track\tgroup\tfile\nx\tTF\tx.bed\n")
-    given = ("--tracks", table)
+    given = ("--track-table", table)
     refused(run(*data_words(home, out, *given)), 1, "'x'")
     peaks.write_text("chr77\t10\t50\n")
     unknown = ("x.bed: no contig of the peaks is known", "chr77", "a, b, c")
@@ -193,7 +193,7 @@ def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
     refused(run(*data_words(home, out, *given)), 1)
     peaks.write_text("a\t10\t50\n")
     refused(run(*data_words(home, out, *given)), 1)
-    refused(run(*data_words(home, out, "--tracks", tmp_path / "no.tsv")), 1)
+    refused(run(*data_words(home, out, "--track-table", tmp_path / "no.tsv")), 1)
     none = ("--set", "chromatin.data.tracks=null")
     refused(run(*data_words(home, out, *none)), 2)
     refused(run(*data_words(home, out, "--set", "chromatin.data.bins=9")), 2, "'chromatin.data.bins'")
@@ -210,7 +210,7 @@ def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
 def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
     out, held_out = tmp_path / "p.npy", tmp_path / "held-out"
     words = words_of(home, "evaluate test-bins", home / "first", home / "second")
-    result = run(*words, "-o", out, "--labels", held_out)
+    result = run(*words, "-o", out, "--write-labels", held_out)
     assert (result.code, result.out) == (0, ""), result.err
     values = np.load(out)
     assert values.shape == (50, 2) and values.dtype == np.float32
@@ -236,7 +236,7 @@ def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
 
 def test_baseline(run: Run, home: Path, tmp_path: Path) -> None:
     out, held_out = tmp_path / "kmers.npy", tmp_path / "held-out"
-    words = (*words_of(home, "train baseline-chromatin"), "-o", out, "--labels", held_out)
+    words = (*words_of(home, "train baseline-chromatin"), "-o", out, "--write-labels", held_out)
     result = run(*words)
     assert (result.code, result.out) == (0, ""), result.err
     values = np.load(out)
@@ -254,7 +254,7 @@ def test_models_that_do_not_fit(run: Run, home: Path, tmp_path: Path, model: str
     out = tmp_path / "p.npy"
     out.write_text("former")
     words = words_of(home, "evaluate test-bins", home / "first", home / model)
-    refused(run(*words, "-o", out, "--labels", tmp_path / "x"), 1)
+    refused(run(*words, "-o", out, "--write-labels", tmp_path / "x"), 1)
     assert out.read_text() == "former" and list(tmp_path.iterdir()) == [out]
 
 
@@ -481,7 +481,7 @@ FILES = {
     "DeepSEA.bins": "allTFs.pos.bed.tar.gz",
     "DeepSEA.tracks": "deepsea_metadata.tsv",
 }
-OPTIONS = {"deepsea-bundle": "bundle", "deepsea-bins": "bins", "tracks": "tracks"}
+OPTIONS = {"deepsea-bundle": "bundle", "deepsea-bins": "bins", "track-table": "tracks"}
 
 
 @pytest.fixture(scope="module")
@@ -561,7 +561,14 @@ def test_files_of_any_place(run: Run, world: World, public: Path, config: Path, 
     lines = [f"t{number}\t{group}" for number, group in enumerate(groups)]
     table.write_text("\n".join(["track\tgroup", *lines]))
     arguments = (
-        *("--deepsea-bundle", unpacked, "--deepsea-bins", public / FILES["DeepSEA.bins"], "--tracks", table),
+        *(
+            "--deepsea-bundle",
+            unpacked,
+            "--deepsea-bins",
+            public / FILES["DeepSEA.bins"],
+            "--track-table",
+            table,
+        ),
         *("--reference", public.parent / "reference.fa.gz", "-o", tmp_path / "out"),
     )
     assert run("prepare chromatin", config, *arguments).code == 0
@@ -577,8 +584,8 @@ def test_files_of_any_place(run: Run, world: World, public: Path, config: Path, 
         (("--deepsea-bundle", "none"), 1),
         (("--deepsea-bundle", "{bundle}", "--deepsea-bins", "none"), 1),
         (("--deepsea-bundle", "{bundle}", "--deepsea-bins", "{bins}"), 1),
-        (("{all}", "--tracks", "{public}"), 1),
-        (("{all}", "--tracks", "{short}"), 1),
+        (("{all}", "--track-table", "{public}"), 1),
+        (("{all}", "--track-table", "{short}"), 1),
         (("{all}", "--deepsea-bundle", "{cut}"), 1),
         (("{all}", "--deepsea-bundle", "{public}"), 1),
         (("{all}", "--deepsea-bins", "{tracks}"), 1),

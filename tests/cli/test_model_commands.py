@@ -68,7 +68,7 @@ def test_outputs_that_will_not_do(run: Run, fasta: tuple[Path, Path], tmp_path: 
 
 def test_nearest_promoters(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     words = ["evaluate nearest-promoters", tiny_config, "--negative-set"]
-    files = ["-o", tmp_path / "n.tsv", "--predictions", tmp_path / "n.parquet"]
+    files = ["-o", tmp_path / "n.tsv", "--write-predictions", tmp_path / "n.parquet"]
     result = run(*words, "permuted", *files)
     assert (result.code, result.out) == (0, "") and "test windows (permuted); similarity of" in result.err
     table, made = pd.read_csv(tmp_path / "n.tsv", sep="\t"), pd.read_parquet(tmp_path / "n.parquet")

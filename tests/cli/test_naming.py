@@ -98,19 +98,34 @@ def test_a_genome_of_no_named_assembly_is_ones_own() -> None:
 
 
 def test_options_of_one_name_mean_one_thing() -> None:
-    """The same text wherever they are; `--tracks` chooses tracks, or is short for `--track-table`."""
+    """What is given is of one kind wherever they are, and of some the text is the same.
+
+    `--tracks` chooses tracks; of `auc-report` it is short for `--track-table`.
+    """
     shared = {"--device": set(), "--threads": set(), "--max-n": set(), "--batch-size": set()}
+    kinds: dict[str, set[str]] = {}
     for name, command in ALL:
         for parameter in command.params:
             for option in parameter.opts:
                 if option in shared:
                     shared[option].add((parameter.metavar, parameter.help))
+                if option not in ("-o", "--output", "--tracks"):
+                    kinds.setdefault(option, set()).add(kind(parameter))
             if "--set" in parameter.opts and not getattr(parameter, "hidden", False):
                 assert parameter.metavar == "KEY=VALUE", name
             if "--tracks" in parameter.opts:
                 assert "--track-table" in parameter.opts or parameter.metavar == "PATTERN", name
             assert ("-o" in parameter.opts) == ("--output" in parameter.opts), name
     assert all(len(meanings) == 1 for meanings in shared.values()), shared
+    assert {option: found for option, found in kinds.items() if len(found) > 1} == {}
+
+
+def kind(parameter: Any) -> str:
+    """Of a file or directory, which a value may have a name in front of; else of what type a value is."""
+    value = str(parameter.bare_type()).removeprefix("list[").removesuffix("]")
+    if value == "Path" or "=FILE" in (parameter.metavar or ""):
+        return "writes" if (parameter.help or "").startswith("Also write") else "reads"
+    return value
 
 
 # The command that several processes are started by, on one node and on more

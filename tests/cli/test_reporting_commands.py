@@ -71,7 +71,7 @@ def promoter_report(files: dict[str, Path], output: Path) -> pd.DataFrame:
         "evaluate promoters",
         *("--predictions", f"genomic={files['genomic']}"),
         *("--predictions", f"permuted={files['permuted']}"),
-        *("--baseline", f"genomic={files['kmer']}"),
+        *("--promoter-baseline", f"genomic={files['kmer']}"),
         *("--control", files["control"]),
         *("-o", output),
     )
@@ -219,7 +219,7 @@ def test_the_attention_graph_of_a_model_as_a_matrix(tmp_path):
     described = stored_encoder(EncoderConfig(**encoder, num_global_tokens=20))
     description = {"format": 1, "task": "pretraining", "encoder": described, "settings": {}}
     (model / "config.json").write_text(json.dumps(description))
-    figure = ("-o", tmp_path / "b.svg", "--matrix", tmp_path / "b.npy", "--tokens", 150)
+    figure = ("-o", tmp_path / "b.svg", "--matrix", tmp_path / "b.npy", "--seq-len", 150)
     run("report plot-attention", model, *figure)
     graph = np.load(tmp_path / "b.npy")
     np.testing.assert_array_equal(graph[:, 2:, 2:], expected)
@@ -234,7 +234,7 @@ def test_summary(files, model_dir, tmp_path):
     text = run(
         "report summary",
         *("--pretraining", model_dir / "metrics.json"),
-        *("--promoters", tmp_path / "report/promoters.tsv"),
+        *("--promoter-table", tmp_path / "report/promoters.tsv"),
         *("--statistics", tmp_path / "statistics.json"),
         *("--report", "results/demo/report.html"),
         *("-o", tmp_path / "summary.tsv"),
@@ -316,7 +316,7 @@ def summary(tmp_path: Path) -> Summary:
 
 
 def test_summary_of_tracks_and_variants(report: Path, summary: Summary) -> None:
-    words = ("--groups", report / "chromatin/groups.tsv", "--tracks", report / "chromatin/tracks.tsv")
+    words = ("--groups", report / "chromatin/groups.tsv", "--auc-tracks", report / "chromatin/tracks.tsv")
     text, table = summary(*words, "--variants", report / "variants.tsv")
     sections = list(dict.fromkeys(table.index.get_level_values(0)))
     above = "chromatin, AUROC above window 1000"
@@ -357,7 +357,7 @@ def test_summary_of_tracks_without_comparison(report: Path, summary: Summary, tm
     groups, tracks = tmp_path / "groups.tsv", tmp_path / "tracks.tsv"
     groups.write_text("group\ttracks\tmedian_auroc\tmedian_auroc_published\n1\t1\t0.9\t0.8\n")
     tracks.write_text("track\tauroc\tnote\tpublished_auroc\tdelta_published\n1\t0.9\t\t0.8\t0.1\n")
-    _, table = summary("--groups", groups, "--tracks", tracks)
+    _, table = summary("--groups", groups, "--auc-tracks", tracks)
     assert table.index.tolist() == [
         ("chromatin, 1", "median AUROC, model"),
         ("chromatin, 1", "median AUROC, published"),
@@ -369,7 +369,7 @@ def test_summary_of_tracks_without_comparison(report: Path, summary: Summary, tm
     [
         ("evaluate promoters --predictions genomic", UsageError, ""),
         ("evaluate promoters --predictions g={genomic} --predictions g={genomic}", UsageError, ""),
-        ("evaluate promoters --predictions genomic={genomic} --baseline x={kmer}", UsageError, ""),
+        ("evaluate promoters --predictions genomic={genomic} --promoter-baseline x={kmer}", UsageError, ""),
         ("evaluate promoters --predictions permuted={permuted} --control {control}", UsageError, ""),
         ("evaluate promoters --predictions permuted={genomic}", DataError, ""),
         ("evaluate promoters --predictions genomic={none}", DataError, ""),
@@ -388,11 +388,11 @@ def test_summary_of_tracks_without_comparison(report: Path, summary: Summary, tm
                 ("--pretraining", "{"),
                 ("--pretraining", "{}"),
                 ("--bits-per-base", "split\tpredictor\n"),
-                ("--promoters", "negative_set\tstratum\tmodel\n"),
-                ("--promoters", ""),
+                ("--promoter-table", "negative_set\tstratum\tmodel\n"),
+                ("--promoter-table", ""),
                 ("--groups", "group\ttracks\n"),
                 ("--groups", "group\ttracks\tmedian_auroc\nTF\t2\thigh\n"),
-                ("--tracks", "track\tauroc\tnote\tdelta_a\nX\t1\t\t0\n"),
+                ("--auc-tracks", "track\tauroc\tnote\tdelta_a\nX\t1\t\t0\n"),
                 ("--variants", "subset\tvariants\n"),
                 ("--variants", ""),
             )

@@ -93,12 +93,18 @@ def test_the_planted_motif_is_learned_and_reported(own: Path, model: Path, tmp_p
     invoke("train baseline-promoter", own, "--negative-set", "user", "-o", tmp_path / "kmer.parquet")
     invoke(
         *("evaluate promoters", f"--predictions=user={model / 'predictions.parquet'}"),
-        *(f"--baseline=user={tmp_path / 'kmer.parquet'}", "-o", tmp_path / "report"),
+        *(f"--promoter-baseline=user={tmp_path / 'kmer.parquet'}", "-o", tmp_path / "report"),
     )
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
     assert list(table["model"]) == ["model", "k-mer"]
     assert list(table["n"]) == [60, 60] and list(table["positives"]) == [24, 24]
-    invoke("report summary", "--promoters", tmp_path / "report/promoters.tsv", "-o", tmp_path / "summary.tsv")
+    invoke(
+        "report summary",
+        "--promoter-table",
+        tmp_path / "report/promoters.tsv",
+        "-o",
+        tmp_path / "summary.tsv",
+    )
     assert "60 test windows, 40% positive" in (tmp_path / "summary.tsv").read_text()
     # The model knows its window and where it comes from.
     assert load_promoter_model(model).settings.window == LENGTH

@@ -55,7 +55,13 @@ def make_world(home: Path) -> World:
     run(world, "finetune-chromatin")
     write_predictions(world / "predicted.parquet", n=40)  # its own are of two windows
     run(world, "model calibrate-promoter")
-    run(world, "evaluate test-bins --labels", "score-promoters", "score-variants", "score-promoters --shard")
+    run(
+        world,
+        "evaluate test-bins --write-labels",
+        "score-promoters",
+        "score-variants",
+        "score-promoters --shard",
+    )
     run(world, "train baseline-promoter", "export-hf", "evaluate pretraining", "report pretraining")
     run(world, "generate")
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:

@@ -313,7 +313,7 @@ def test_a_calibration_of_other_weights_is_no_model_s(model: Path, tmp_path: Pat
 def test_the_summary_has_the_errors_beside_the_other_figures(run: Run, model: Path, tmp_path: Path) -> None:
     promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "report")
     files = {name: tmp_path / f"report/{name}.tsv" for name in ("promoters", "calibration")}
-    words = [f"--{name}={path}" for name, path in files.items()]
+    words = [f"--promoter-table={files['promoters']}", f"--calibration-table={files['calibration']}"]
     assert run("report summary", *words, "-o", tmp_path / "summary.tsv").code == 0
     found = pd.read_csv(tmp_path / "summary.tsv", sep="\t")
     assert (found["section"] == "promoters, genomic").all()

@@ -157,7 +157,7 @@ def test_strata_of_bins_have_the_medians_of_their_tracks(bins: dict[str, Path], 
 
 def test_bins_that_do_not_belong_together(run: Run, bins: dict[str, Path], tmp_path: Path) -> None:
     np.save(tmp_path / "short.npy", np.zeros((199, 3), np.float32))
-    files = ("--labels", bins["labels"], "--tracks", bins["tracks"])
+    files = ("--labels", bins["labels"], "--track-table", bins["tracks"])
     command = ["evaluate bins-by-similarity", bins["nearest"], *files]
     out = ("-o", tmp_path / "out.tsv")
     result = run(*command, *out, f"--predictions=model={bins['model']}")

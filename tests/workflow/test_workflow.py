@@ -230,7 +230,7 @@ def test_chromatin_of_the_simulation(demo_run: str) -> None:
     assert "evaluate variants results/demo/chromatin/variants.vcf.gz -o results/demo/report" in demo_run
     report = "results/demo/report"
     assert (
-        f"--groups={report}/chromatin/groups.tsv --track-table={report}/chromatin/tracks.tsv"
+        f"--groups={report}/chromatin/groups.tsv --auc-tracks={report}/chromatin/tracks.tsv"
         f" --variants={report}/variants.tsv"
     ) in demo_run
 
@@ -241,7 +241,7 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     data = {"tracks": "peaks", "compare_window": None, "blacklist": "black.bed"}
     changes = {"data_dir": str(tmp_path), "chromatin": {"models": 2, "data": data}}
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
-    assert f"--tracks {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
+    assert f"--track-table {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
     expected = {**CHROMATIN, "evaluate_test_bins": 1, "finetune_chromatin": 2, "model_ensemble": 1}
     assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 11}
     assert "--compare window" not in text
@@ -252,7 +252,7 @@ def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1}
     local = f"'{tmp_path}/local data"
     assert f"prepare reference {local}/chr22_1-22000000.fa.gz' -o " in text
-    assert f"--tracks {local}/peaks'" in text
+    assert f"--track-table {local}/peaks'" in text
     assert f"{local}/chr22_17442913-17680545.1000G_sites.vcf.gz'  --reference" in text
     # Not the promoters of a run in the default directory.
     assert """--set 'results="results/chr22"' -o results/chr22/tokens/statistics.json""" in text
@@ -287,7 +287,7 @@ def test_chromatin_of_deepseas_bundle(tmp_path: Path) -> None:
     }.items():
         assert f"bigbird-dna prepare fetch DeepSEA.{key} -o {downloads}/{file}" in text
     assert (
-        f"--tracks {downloads}/deepsea_metadata.tsv --deepsea-bundle results/grch37/chromatin/bundle"
+        f"--track-table {downloads}/deepsea_metadata.tsv --deepsea-bundle results/grch37/chromatin/bundle"
         f" --deepsea-bins {downloads}/allTFs.pos.bed.tar.gz"
     ) in text
     assert "results/grch37/chromatin/bundle" in re.findall(r"temporary output (\S+)", text)

@@ -106,7 +106,7 @@ rule prepare_chromatin:
         shard=shard_args(LABEL_SHARDS),
         aliases=SET_ALIASES,
     shell:
-        "bigbird-dna prepare chromatin {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
+        "bigbird-dna prepare chromatin {input.config:q} --track-table {input.tracks:q} {params.bundle:q}"
         " {params.blacklist:q} {params.aliases:q} {params.shard:q}"
         " --reference {input.reference:q} -o {params.target:q} > {log:q} 2>&1"
 

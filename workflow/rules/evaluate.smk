@@ -76,7 +76,7 @@ rule evaluate_nearest_promoters:
     shell:
         "bigbird-dna evaluate nearest-promoters {input.config:q} --negative-set {wildcards.negative_set:q}"
         " --windows {params.windows:q} --reference {input.reference:q} -o {output.table:q}"
-        " --predictions {output.predictions:q} > {log:q} 2>&1"
+        " --write-predictions {output.predictions:q} > {log:q} 2>&1"
 
 
 rule evaluate_promoters_by_similarity:
@@ -131,7 +131,7 @@ rule evaluate_nearest_bins:
         version=VERSION,
     shell:
         "bigbird-dna evaluate nearest-bins {input.config:q} --data {params.data:q}"
-        " --reference {input.reference:q} -o {output.table:q} --predictions {output.predictions:q}"
+        " --reference {input.reference:q} -o {output.table:q} --write-predictions {output.predictions:q}"
         " > {log:q} 2>&1"
 
 
@@ -158,7 +158,7 @@ rule evaluate_bins_by_similarity:
     shell:
         "bigbird-dna evaluate bins-by-similarity {input.nearest:q} --labels {input.labels:q}"
         " --predictions model={input.model:q} --predictions k-mer={input.kmers:q}"
-        " --predictions nearest={input.predictions:q} --tracks {input.tracks:q}"
+        " --predictions nearest={input.predictions:q} --track-table {input.tracks:q}"
         " --min-positives {params.least:q} {params.strata:q} -o {output:q} > {log:q} 2>&1"
 
 

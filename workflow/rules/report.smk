@@ -53,7 +53,7 @@ rule evaluate_promoters:
                 f"--predictions={name}={PATHS.promoter_model(name)}/predictions.parquet"
                 for name in SETS
             ),
-            *map("--baseline={}={}".format, SETS, input.baselines),
+            *map("--promoter-baseline={}={}".format, SETS, input.baselines),
             *map("--position={}={}".format, POSITION_SETS, input.positions),
             *(f"--control={model}/predictions.parquet" for model in input.control),
         ],
@@ -126,12 +126,12 @@ rule report_summary:
         bits_per_base=PATHS.pretraining_bits if CONFIG.has_pretraining else [],
         statistics=PATHS.token_statistics if CONFIG.has_genome else [],
         promoter_counts=PATHS.promoter_counts if CONFIG.has_promoters and not SEQUENCES else [],
-        promoters=rules.evaluate_promoters.output.table if CONFIG.has_promoters else [],
-        calibration=(
+        promoter_table=rules.evaluate_promoters.output.table if CONFIG.has_promoters else [],
+        calibration_table=(
             rules.evaluate_promoters.output.calibration_table if CONFIG.has_promoters else []
         ),
         groups=rules.auc_report.output.groups if CONFIG.has_chromatin else [],
-        track_table=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
+        auc_tracks=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
         variants=rules.evaluate_variants.output.table if KNOWN_EFFECTS else [],
     output:
         table=report_item(PATHS.report / "summary.tsv"),
@@ -149,7 +149,8 @@ rule report_summary:
         bits=given("bits_per_base", joined=True),
         statistics=given("statistics"),
         tables=given(
-            *("promoter_counts", "promoters", "calibration", "groups", "track_table", "variants"),
+            *("promoter_counts", "promoter_table", "calibration_table"),
+            *("groups", "auc_tracks", "variants"),
             joined=True,
         ),
         report=str(PATHS.report_page),

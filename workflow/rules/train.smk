@@ -153,7 +153,7 @@ rule train_baseline_chromatin:
     shell:
         "bigbird-dna train baseline-chromatin {input.config:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output.predictions:q}"
-        " --labels {params.held_out:q} --threads {threads} > {log:q} 2>&1"
+        " --write-labels {params.held_out:q} --threads {threads} > {log:q} 2>&1"
 
 
 MEMBERS = [

@@ -429,7 +429,7 @@ def test_predictions_of_test_bins(run: Run, label: Any, home: Path, tmp_path: Pa
         assert (tmp_path / "merged.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes(), of
     assert run(*words, tmp_path / "empty", "--shard", "1/60").code == 0  # of fewer bins
     refused(run("merge-shards", *shards), 2)
-    refused(run(*words, shards[0], "--shard", "1/7", "--labels", tmp_path / "x"), 2)
+    refused(run(*words, shards[0], "--shard", "1/7", "--write-labels", tmp_path / "x"), 2)
     for key, *other in (
         ("seed", "--set", "chromatin.evaluation.seed=3"),
         ("precision", "--precision", "bfloat16"),

@@ -137,8 +137,12 @@ def test_a_probe_reads_a_model_that_stays_as_it_is(tiny_config: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "window", "command"),
     [
-        ("k-mers", None, ["train baseline-chromatin", "--labels", "held-out", "-o", "old.npy"]),
-        ("nearest", 40, ["evaluate nearest-bins", "--window", 40, "--predictions", "old.npy", "-o", "a.tsv"]),
+        ("k-mers", None, ["train baseline-chromatin", "--write-labels", "held-out", "-o", "old.npy"]),
+        (
+            "nearest",
+            40,
+            ["evaluate nearest-bins", "--window", 40, "--write-predictions", "old.npy", "-o", "a.tsv"],
+        ),
     ],
 )
 def test_comparators_of_bins_are_what_other_commands_give(
