@@ -84,18 +84,18 @@ class NearestWindow:
         self._learned: LabeledWindows | None = None
         self._shares: NDArray[np.float64] = np.zeros(0)
 
-    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows | None = None) -> Self:
+    def fit(self, learned: LabeledWindows, held_out: LabeledWindows | None = None) -> Self:
         """Memorize windows; nothing is chosen, so that those held out aren't looked at.
 
         `DataError` where there are no windows to learn.
         """
-        count, labels = learnt.shape
+        count, labels = learned.shape
         if not count:
             raise DataError("nearest: there are no training windows")
         total = np.zeros(labels)
         for rows in blocks(count, _AT_ONCE):
-            total += learnt.labels(rows).sum(axis=0)
-        self._learned = learnt
+            total += learned.labels(rows).sum(axis=0)
+        self._learned = learned
         self._shares = np.full(labels, 0.5) if self.balanced else total / count
         return self
 

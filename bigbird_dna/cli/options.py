@@ -137,7 +137,7 @@ PRIOR = option(
     "as among the validation windows",
     "--prior",
 )
-PIECE = option(
+SHARD = option(
     None,
     "K/N",
     "Only piece K of N, into a file that merge-shards reads; -o names it, whatever its ending.",
@@ -200,7 +200,7 @@ def scoring(windows: int, *without: str) -> list[Parameter]:
         "max_n": (float, MAX_N),
         "calibrated": (bool, CALIBRATED),
         "prior": (float | None, PRIOR),
-        "piece": (str | None, PIECE),
+        "shard": (str | None, SHARD),
         "precision": (str, PRECISION),
         "batch_size": (int, batch_size(windows)),
         "device": (str, DEVICE),

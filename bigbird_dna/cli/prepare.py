@@ -330,7 +330,7 @@ def prepare_chromatin(
         None, "BED", "Regions whose bins are left out.", "chromatin.data.blacklist"
     ),
     reference: Path | None = opt.RUN_REFERENCE,
-    piece: str | None = opt.PIECE,
+    shard: str | None = opt.SHARD,
     output: Path | None = output(None, "DIR", "Data set to write.", opt.RESULTS.chromatin_data),
 ) -> None:
     """Label the bins of the reference with the peaks of every track, and divide them into splits.
@@ -345,7 +345,7 @@ def prepare_chromatin(
 
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
     settings, paths = opt.read_run(config, [*(overrides or ()), *published])
-    if piece is not None and output is None:
+    if shard is not None and output is None:
         raise UsageError("--shard: name a file for it with -o")
     prepare_data(
         settings,
@@ -355,5 +355,5 @@ def prepare_chromatin(
         blacklist=blacklist,
         bundle=bundle,
         bins=bins,
-        piece=piece,
+        shard=shard,
     )

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from bigbird_dna.config.section import LONGEST_WINDOW, WATCHING, ContigName, FileName, Section, field
+from bigbird_dna.config.section import LONGEST_WINDOW, MONITORING, ContigName, FileName, Section, field
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     CalibrationConfig,
@@ -106,7 +106,7 @@ class ChromatinTrainingConfig(FinetuningConfig):
 
     positive_weight: float = field(8.0, "of a positive label in the loss", gt=0)
     bins_per_window: int = field(1, "odd; bins learnt from in each training window", ge=1)
-    evaluation_bins: Annotated[int, WATCHING] = field(1000, "validation bins, while training", ge=1)
+    evaluation_bins: Annotated[int, MONITORING] = field(1000, "validation bins, while training", ge=1)
 
     def _faults(self) -> Iterator[str]:
         if self.bins_per_window % 2 == 0:
@@ -128,7 +128,7 @@ class ChromatinCalibrationConfig(CalibrationConfig):
     bins: int = field(4000, "a sample of the validation bins; 0: all", ge=0)
 
 
-class ChromatinPiecesConfig(Section):
+class ChromatinShardsConfig(Section):
     """Jobs that long work is divided into; the results are the same bytes for every number."""
 
     data: int = field(1, "of labelling the bins of the data set", ge=1, le=10_000)
@@ -147,7 +147,7 @@ class ChromatinConfig(Section):
         1, "test positives a track needs to count in the report's medians", ge=1
     )
     num_gpus: int = field(1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES)
-    shards: ChromatinPiecesConfig = ChromatinPiecesConfig()
+    shards: ChromatinShardsConfig = ChromatinShardsConfig()
     data: ChromatinDataConfig = ChromatinDataConfig()
     model: ChromatinModelConfig = ChromatinModelConfig()
     training: ChromatinTrainingConfig = ChromatinTrainingConfig()

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validato
 
 from bigbird_dna.config.mechanisms import Option
 from bigbird_dna.config.promoters import NegativeSet
-from bigbird_dna.config.section import UNSAID, FileName, Section, field
+from bigbird_dna.config.section import DEFAULT_OMITTED, FileName, Section, field
 
 # At most: a wrong list would start thousands of trainings.
 _MOST, _MOST_MECHANISMS = 20, 100
@@ -67,7 +67,7 @@ class StudyConfig(Section):
     evaluate_every: int | None = field(
         None, "steps between two points of a curve; none: the task's own", ge=1
     )
-    min_positives_report: Annotated[int, UNSAID] = field(
+    min_positives_report: Annotated[int, DEFAULT_OMITTED] = field(
         1, "tracks with fewer positive test bins have no part in the medians", ge=1
     )
 
@@ -160,16 +160,16 @@ class TablesConfig(Section):
         None, "of the pretraining of `models`; none: pretraining.steps", ge=1
     )
     taxon: Taxon = field("vertebrates", "whose matrices of JASPAR the comparator motifs has")
-    motifs: Annotated[FileName | None, UNSAID] = field(
+    motifs: Annotated[FileName | None, DEFAULT_OMITTED] = field(
         None, "its matrices, a file in JASPAR's format; none: JASPAR's of `taxon`"
     )
-    network_batch_size: Annotated[int | None, UNSAID] = field(
+    network_batch_size: Annotated[int | None, DEFAULT_OMITTED] = field(
         None, "windows per step of comparators that are networks; none: 64", ge=1
     )
-    network_learning_rate: Annotated[float | None, UNSAID] = field(
+    network_learning_rate: Annotated[float | None, DEFAULT_OMITTED] = field(
         None, "of these, after warm-up; none: 0.001", gt=0, le=1
     )
-    comparator_window: Annotated[int | None, UNSAID] = field(
+    comparator_window: Annotated[int | None, DEFAULT_OMITTED] = field(
         None,
         "bp around a bin that comparators of Table 7 see; none: 1,000, the bin for motifs and gkm-svm",
         ge=20,

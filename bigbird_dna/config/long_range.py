@@ -11,15 +11,15 @@ from bigbird_dna.config.section import FileName, Section, field
 from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 
-DensityFormat = Literal["cifar10", "imagenet64", "wiki40b", "c4"]
+ByteLmFormat = Literal["cifar10", "imagenet64", "wiki40b", "c4"]
 IMAGE_BYTES = {"cifar10": 3 * 32**2, "imagenet64": 3 * 64**2}
 """Of an image, by format; documents have any number."""
 
 
-class DensityConfig(Section):
+class ByteLmConfig(Section):
     """A causal model of bytes, and the files that it learns from and is evaluated on."""
 
-    format: DensityFormat = Field(description="of the files: cifar10, imagenet64, wiki40b, c4")
+    format: ByteLmFormat = Field(description="of the files: cifar10, imagenet64, wiki40b, c4")
     train: tuple[FileName, ...] = Field(min_length=1, description="files to learn from")
     test: tuple[FileName, ...] = Field(min_length=1, description="files to evaluate on")
     sequence_bytes: int = field(2048, "of an input from text; an image is an input", ge=16, le=1 << 17)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ValidationInfo, field_validator
 
 from bigbird_dna.config.mechanisms import OF_PATTERNS, Option, find_mechanism
-from bigbird_dna.config.section import COMPUTING, UNSAID, Section, field
+from bigbird_dna.config.section import DEFAULT_OMITTED, NOT_IN_FINGERPRINT, Section, field
 from bigbird_dna.errors import ConfigError
 
 
@@ -49,7 +49,7 @@ class EncoderConfig(Section):
     attention_options: dict[str, Option] = field(
         {}, "of a mechanism, by name; left out: its defaults", validate_default=True
     )
-    causal: Annotated[bool, UNSAID] = field(
+    causal: Annotated[bool, DEFAULT_OMITTED] = field(
         False,
         "a token sees itself and those before it alone; pretraining then learns the next token, and the "
         "model can continue sequences",
@@ -64,15 +64,15 @@ class EncoderConfig(Section):
     random_seed: int = field(0, "of the random blocks, by layer and head", ge=0, lt=2**32)
     num_global_tokens: int = field(0, "learnt global tokens in front of the sequence (ETC)", ge=0)
     relative_max_distance: int = field(0, "tokens; relative position labels (ETC) up to it, 0: none", ge=0)
-    attention_backend: Annotated[Literal["auto", "dense", "blocked", "native", "flex"], COMPUTING] = field(
-        "auto", "how attention is computed; auto: the fastest there is"
-    )
+    attention_backend: Annotated[
+        Literal["auto", "dense", "blocked", "native", "flex"], NOT_IN_FINGERPRINT
+    ] = field("auto", "how attention is computed; auto: the fastest there is")
     reversible: bool = field(
         False,
         "layers whose inputs are computed from their outputs in the backward pass: memory that doesn't "
         "grow with their number; another model than without",
     )
-    gradient_checkpointing: Annotated[bool, COMPUTING] = field(
+    gradient_checkpointing: Annotated[bool, NOT_IN_FINGERPRINT] = field(
         False, "recompute layers in the backward pass: less memory, a third more time"
     )
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS, WATCHING, FileName, Section, field
+from bigbird_dna.config.section import LONGEST_WINDOW, MONITORING, MOST_VIEWS, FileName, Section, field
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     CalibrationConfig,
@@ -102,7 +102,7 @@ class PromoterModelConfig(StartConfig):
     head: Literal["dense", "linear"] = field(
         "dense", "linear: one layer, as in the paper; dense: another before it, as HuggingFace's"
     )
-    views: Annotated[int, WATCHING] = field(
+    views: Annotated[int, MONITORING] = field(
         1, "tokenisations of a window whose probabilities are averaged", ge=1, le=MOST_VIEWS
     )
     base_positions: bool = field(True, "each token also carries which base lies at which offset from the TSS")

@@ -12,7 +12,7 @@ from pydantic import model_validator
 from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import GenomeConfig, SimulationConfig, SplitsConfig, TokensConfig
 from bigbird_dna.config.experiments import AblationConfig, StudyConfig, StudyStart, TablesConfig
-from bigbird_dna.config.long_range import DensityConfig, LongRangeConfig
+from bigbird_dna.config.long_range import ByteLmConfig, LongRangeConfig
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoters import NegativeSet, PromoterConfig, sequence_sets
@@ -55,7 +55,7 @@ class Config(Section):
     long_range_arena: LongRangeConfig | None = field(
         None, "Long-Range Arena's generated tasks; none: in published sizes, if they are asked for"
     )
-    byte_lm: DensityConfig | None = field(
+    byte_lm: ByteLmConfig | None = field(
         None, "a causal model of images or text, byte after byte; none: there is none"
     )
 
@@ -263,7 +263,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 """Which sections and keys of the configuration each stage of a run reads: other keys don't run it again."""
 
 # A stage doesn't say these at their default: what was made before they were there isn't made again.
-_DEFAULT_UNSAID: Mapping[str, Mapping[str, Any]] = {
+_DEFAULTS_OMITTED: Mapping[str, Mapping[str, Any]] = {
     "windows": {"promoters.calibration.negatives": 0},
     "promoters": {"promoters.calibration.method": "auto", "promoters.calibration.negatives": 0},
 }
@@ -286,7 +286,7 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
 
 def _said(config: Config, stage: str) -> list[str]:
     found = {name: attrgetter(name)(config) for name in STAGES[stage]}
-    quiet = _DEFAULT_UNSAID.get(stage, {})
+    quiet = _DEFAULTS_OMITTED.get(stage, {})
     return [
         name
         for name, value in found.items()

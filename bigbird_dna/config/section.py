@@ -16,11 +16,11 @@ from pydantic import (
 )
 
 # Marks a key of a model or its training that looks on: another value leaves the weights as they are.
-WATCHING = "decides no weights"
+MONITORING = "decides no weights"
 # Marks a key of how weights are computed: another value leaves them as they are, up to rounding and dropout.
-COMPUTING = "decides how weights are computed"
+NOT_IN_FINGERPRINT = "decides how weights are computed"
 # Marks a key that was added later and says nothing at its default: what was made without it isn't made again.
-UNSAID = "is left out at its default"
+DEFAULT_OMITTED = "is left out at its default"
 
 # Bounds of what sizes memory and time before a weight is read: a damaged description must cost neither.
 LONGEST_WINDOW = 1_000_000  # bp; twice the longest input of published models of sequences
@@ -55,21 +55,22 @@ class Section(BaseModel):
         return self
 
     def deciding(self) -> dict[str, Any]:
-        """The keys that decide what a training ends in: all but those marked `WATCHING` or `COMPUTING`."""
+        """The keys that decide what a training ends in: all but those marked `MONITORING` or
+        `NOT_IN_FINGERPRINT`."""
         fields = type(self).model_fields.items()
         return self.model_dump(
-            exclude={key for key, field in fields if {WATCHING, COMPUTING} & {*field.metadata}}
+            exclude={key for key, field in fields if {MONITORING, NOT_IN_FINGERPRINT} & {*field.metadata}}
         )
 
     @model_serializer(mode="wrap")
     def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The keys but those marked `UNSAID` that are at their default."""
+        """The keys but those marked `DEFAULT_OMITTED` that are at their default."""
         fields = type(self).model_fields
         values: dict[str, Any] = dump(self)
         return {
             key: value
             for key, value in values.items()
-            if UNSAID not in fields[key].metadata or getattr(self, key) != fields[key].default
+            if DEFAULT_OMITTED not in fields[key].metadata or getattr(self, key) != fields[key].default
         }
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bigbird_dna.config.section import COMPUTING, UNSAID, WATCHING, Section, field
+from bigbird_dna.config.section import DEFAULT_OMITTED, MONITORING, NOT_IN_FINGERPRINT, Section, field
 
 MOST_PROCESSES = 1024
 CalibrationMethod = Literal["auto", "platt", "isotonic"]
@@ -14,7 +14,7 @@ CalibrationMethod = Literal["auto", "platt", "isotonic"]
 class OptimizerConfig(Section):
     """Adam or Adafactor with warm-up and linear decay; shared by pretraining and fine-tuning."""
 
-    method: Annotated[Literal["adamw", "adafactor"], UNSAID] = field(
+    method: Annotated[Literal["adamw", "adafactor"], DEFAULT_OMITTED] = field(
         "adamw", "adafactor: second moments by row and column, steps by a matrix's size; much less memory"
     )
     learning_rate: float = field(1e-4, "reached after the warm-up; then it falls to 0 in a line", gt=0)
@@ -28,21 +28,21 @@ class TrainingConfig(Section):
 
     steps: int = field(1000, "optimiser steps", ge=1)
     batch_size: int = field(32, "sequences a step over all processes", ge=1)
-    grad_accumulation: Annotated[int, COMPUTING] = field(1, "micro-batches a process and step", ge=1)
+    grad_accumulation: Annotated[int, NOT_IN_FINGERPRINT] = field(1, "micro-batches a process and step", ge=1)
     optimizer: OptimizerConfig = OptimizerConfig()
-    precision: Annotated[Literal["auto", "float32", "bfloat16"], COMPUTING] = field(
+    precision: Annotated[Literal["auto", "float32", "bfloat16"], NOT_IN_FINGERPRINT] = field(
         "auto", "auto: bfloat16 autocast where the device has it"
     )
-    allow_slow_attention: Annotated[bool, COMPUTING] = field(
+    allow_slow_attention: Annotated[bool, NOT_IN_FINGERPRINT] = field(
         False, "on a GPU: train with slower attention where the fast kernel can't be had, not stop"
     )
-    torch_compile: Annotated[bool, COMPUTING] = field(
+    torch_compile: Annotated[bool, NOT_IN_FINGERPRINT] = field(
         False, "let torch compile what a layer does beside attention; for GPUs, takes a minute first"
     )
-    evaluate_every: Annotated[int, WATCHING] = field(
+    evaluate_every: Annotated[int, MONITORING] = field(
         250, "steps between two measurements on held-out data", ge=1
     )
-    checkpoint_every: Annotated[int, WATCHING] = field(
+    checkpoint_every: Annotated[int, MONITORING] = field(
         100, "steps between two checkpoints, from which a killed run goes on", ge=1
     )
     seed: int = field(1, "of weights, examples and order", ge=0, lt=2**32)
@@ -87,8 +87,8 @@ class PretrainingConfig(TrainingConfig):
         "cooccurrence", "cooccurrence: by counts of tokens and of those beside them; random: as other weights"
     )
     next_sentence: bool = field(False, "also learn whether B follows A, as in the paper")
-    evaluation_sequences: Annotated[int, WATCHING] = field(256, "held-out, fixed", ge=1)
-    ngram_order: Annotated[int, WATCHING] = field(6, "highest of the token n-gram baseline", ge=1, le=12)
+    evaluation_sequences: Annotated[int, MONITORING] = field(256, "held-out, fixed", ge=1)
+    ngram_order: Annotated[int, MONITORING] = field(6, "highest of the token n-gram baseline", ge=1, le=12)
 
     def _faults(self) -> Iterator[str]:
         for stage in self.length_curriculum:

@@ -106,15 +106,15 @@ def prepare_data(
     blacklist: Path | None = None,
     bundle: Path | None = None,
     bins: Path | None = None,
-    piece: str | None = None,
+    shard: str | None = None,
 ) -> None:
     """Write the data set `output` as the sections `genome` and `chromatin.data` specify.
 
     `tracks` (a table, or a folder of peaks) and `blacklist` (BED) are by default those of the configuration;
     `bundle` and `bins`, where chromatin.data.tracks is "deepsea", those among the run's downloads. With
-    `piece`, as in "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
+    `shard`, as in "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
     """
-    part, data = find_shard(piece, output), config.chromatin.data
+    part, data = find_shard(shard, output), config.chromatin.data
     if data.tracks == DEEPSEA:
         if part is not None:
             raise UsageError(f"piece {part}: DeepSEA's labels are taken as published, in one piece")

@@ -189,7 +189,7 @@ def evaluate_models(
     reference: Path,
     output: Path,
     labels: Path | None = None,
-    piece: str | None = None,
+    shard: str | None = None,
     precision: str = "float32",
     batch_size: int = 16,
     device: str = "auto",
@@ -197,12 +197,12 @@ def evaluate_models(
     """Write the mean probability (n, T) of models for the test bins of a data set as `.npy`.
 
     `labels` is a directory for these bins and their labels, `bins.parquet` and `labels.npz`; None: not
-    written. With `piece`, as in "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
+    written. With `shard`, as in "3/8", `output` is the file of one shard of the bins, for `merge_shards`.
     Outputs are checked before the work begins.
     """
     check_at_least_one({"batch_size": batch_size})
     computing = inference(precision, choose_device(device))
-    part = find_shard(piece, output)
+    part = find_shard(shard, output)
     if part is not None and labels is not None:
         raise UsageError(f"piece {part}: the labels of all bins go with the whole, not with a piece")
     bins, rows = _read_test_bins(config, data, output, labels, [data, reference, *models])

@@ -87,7 +87,7 @@ def inference(precision: str, device: torch.device) -> Iterator[None]:
         _computing.reset(token)
 
 
-def said_precision(precision: str) -> dict[str, object | None]:
+def precision_option(precision: str) -> dict[str, object | None]:
     """The option that a result states in its command; none where it is the default."""
     return {"--precision": None if precision == "float32" else precision}
 

@@ -80,7 +80,7 @@ def score_promoters(
     max_n: float = 0.25,
     calibrated: bool = False,
     prior: float | None = None,
-    piece: str | None = None,
+    shard: str | None = None,
     precision: str = "float32",
     batch_size: int = 32,
     device: str = "auto",
@@ -113,7 +113,7 @@ def score_promoters(
     calibrated, prior
         Scores are the model's probabilities after its calibration; and, with `prior`, as they are where this
         share of the windows are promoters (of the model's validation windows one half is).
-    piece
+    shard
         "3/8": the third of eight pieces with as many windows each, for `merge_shards`; `output` is its file,
         whose ending says nothing. None: the whole scan.
     precision
@@ -134,7 +134,7 @@ def score_promoters(
     scorer = PromoterScorer(
         model, fasta, max_n, calibrated, stride, strand, contig_names(contigs), regions, prior
     )
-    counts = write_scores(scorer, output, format, piece, precision, batch_size, device, threads)
+    counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
     return ScanCounts(counts["records"], counts["scored"], counts["not scored"], counts["short"])
 
 

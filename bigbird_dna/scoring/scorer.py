@@ -34,7 +34,7 @@ from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, contents, find_s
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
-from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, said_precision
+from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, precision_option
 from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.formats import BINARY_FORMATS, Formats, OutputHeader, Writer, check_format
@@ -143,7 +143,7 @@ class Scorer(ABC, Generic[M, Row]):
 
     def origin(self, model: M, target: Target, options: Mapping[str, object | None]) -> dict[str, str]:
         """What a result says of its origin; `options` are those of the command that decide it."""
-        options = {**options, **said_precision(target.precision)}
+        options = {**options, **precision_option(target.precision)}
         flags = {"--calibrated": self.calibrated}
         line = command_line(self.command, [model.path, self.source], options, flags)
         return provenance(model.sha256, line)
@@ -173,7 +173,7 @@ def write_scores(
     scorer: Scorer[M, Row],
     output: Path | str | None,
     format: str | None,
-    piece: str | None,
+    shard: str | None,
     precision: str,
     batch_size: int,
     device: str,
@@ -186,25 +186,25 @@ def write_scores(
     path = named_output(output)
     check_output(path, [scorer.model, scorer.source, *(getattr(scorer, name) for name in scorer.files)])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    shard = find_shard(piece, path)
-    format = format or format_for(None if shard else path, scorer.formats, scorer.default_format)
+    part = find_shard(shard, path)
+    format = format or format_for(None if part else path, scorer.formats, scorer.default_format)
     check_choice("format", format, scorer.formats)
-    target = Target(path, format, shard, precision)
+    target = Target(path, format, part, precision)
     scorer.check(target)
     check_choice("precision", precision, PRECISIONS)
-    if shard is None:
+    if part is None:
         check_format(format, scorer.formats, path)
     computing = inference(precision, choose_device(device))
     model, predict = scorer.load(batch_size=batch_size, device=device)
     with cpu_threads(threads), computing, scorer.open(model, target) as job:
-        if shard is None or path is None:
+        if part is None or path is None:
             with scorer.destination(path, format, job.header) as opened:
                 rows = _counted(scorer, job, flushing(predict, opened), None)
                 scorer.writers[format](opened, rows, job.header)
         else:
-            rows = _counted(scorer, job, predict, shard.rows(job.units()))
+            rows = _counted(scorer, job, predict, part.rows(job.units()))
             what = {**job.header.stored(), "content": job.content(), "format": format}
-            with write_shard(path, scorer.kind, shard, what) as writer:
+            with write_shard(path, scorer.kind, part, what) as writer:
                 writer.write_rows(line for row in rows for line in scorer.lines(row))
     return job.counts
 
@@ -264,7 +264,7 @@ def merge_shards(shards: Sequence[Path | str], output: Path | str | None = None)
     Parameters
     ----------
     shards
-        What `score_promoters`, `predict_tracks` or `score_variants` wrote with `piece`, or the commands
+        What `score_promoters`, `predict_tracks` or `score_variants` wrote with `shard`, or the commands
         `evaluate test-bins` and `prepare chromatin` with `--shard`: all pieces of one job, in any order.
     output
         File to write, whole or not at all, in the format that the pieces were made for; of `score_variants`

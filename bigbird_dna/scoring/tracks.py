@@ -128,7 +128,7 @@ def predict_tracks(
     format: str | None = None,
     max_n: float = 0.25,
     calibrated: bool = False,
-    piece: str | None = None,
+    shard: str | None = None,
     precision: str = "float32",
     batch_size: int = 16,
     device: str = "auto",
@@ -157,7 +157,7 @@ def predict_tracks(
         Bins with a larger fraction of N in their window don't count.
     calibrated
         The probabilities after the model's calibration, bin by bin, before a region's are summed up.
-    piece, precision, batch_size, device, threads
+    shard, precision, batch_size, device, threads
         As of `score_promoters`; shards have as many bins each.
 
     Raises
@@ -174,7 +174,7 @@ def predict_tracks(
     names = None if aliases is None else Path(aliases)
     own = (names, tracks, summary, middle, contig_names(contigs))
     scorer = TrackScorer(model, regions, max_n, calibrated, reference, *own)
-    counts = write_scores(scorer, output, format, piece, precision, batch_size, device, threads)
+    counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
     return PredictionCounts(counts["regions"], counts["tracks"], counts["not scored"])
 
 

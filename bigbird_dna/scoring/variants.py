@@ -73,7 +73,7 @@ def score_variants(
     max_n: float = 0.25,
     calibrated: bool = False,
     prior: float | None = None,
-    piece: str | None = None,
+    shard: str | None = None,
     precision: str = "float32",
     batch_size: int = 32,
     device: str = "auto",
@@ -110,7 +110,7 @@ def score_variants(
     calibrated, prior
         Changes are of the probabilities after the model's calibration; of promoter models shifted to the
         share `prior` of promoters among the windows.
-    piece, precision, batch_size, device, threads
+    shard, precision, batch_size, device, threads
         As of `score_promoters`; shards have as many records each.
 
     Raises
@@ -123,7 +123,7 @@ def score_variants(
     names = None if aliases is None else Path(aliases)
     own = (tracks, contig_names(contigs), regions, names, offsets, stride, sites, prior)
     scorer = VariantScorer(model, vcf, max_n, calibrated, reference, *own)
-    counts = write_scores(scorer, output, format, piece, precision, batch_size, device, threads)
+    counts = write_scores(scorer, output, format, shard, precision, batch_size, device, threads)
     notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
     return VariantCounts(counts["records"], counts["scored"], counts["not scored"], notes)
 

@@ -79,16 +79,16 @@ class NativePieces:
     def opened_with(cls, library: ctypes.CDLL, pieces: Sequence[str], scores: Sequence[float]) -> Self | None:
         runs = [i for i, piece in enumerate(pieces) if piece.startswith("N")]
         runs.sort(key=lambda i: -len(pieces[i]))
-        learnt = [i for i, piece in enumerate(pieces) if len(piece) > 1 and piece[0] != "N"]
-        learnt.sort(key=lambda i: -scores[i])
-        if len({scores[i] for i in learnt}) < len(learnt):
+        learned = [i for i, piece in enumerate(pieces) if len(piece) > 1 and piece[0] != "N"]
+        learned.sort(key=lambda i: -scores[i])
+        if len({scores[i] for i in learned}) < len(learned):
             return None  # of equal pairs the leftmost would be merged first, whatever their piece
-        letters, starts = _joined([pieces[i] for i in learnt])
+        letters, starts = _joined([pieces[i] for i in learned])
         handle = library.open_pieces(
-            ctypes.c_int64(len(learnt)),
+            ctypes.c_int64(len(learned)),
             _pointer(letters),
             _pointer(starts),
-            _pointer(np.array([*map(pieces.index, BASES), *learnt], np.int32)),
+            _pointer(np.array([*map(pieces.index, BASES), *learned], np.int32)),
             ctypes.c_int64(len(runs)),
             _pointer(np.array([len(pieces[i]) for i in runs], np.int32)),
             _pointer(np.array(runs, np.int32)),

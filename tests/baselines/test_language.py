@@ -108,38 +108,40 @@ def test_tokens_from_the_left_are_those_of_the_model_itself(tokenizer):
     _, training = documents_of(tokenizer, [4000, 3000], 1)
     _, documents = documents_of(tokenizer, [900, 800], 9)
     held_out = hide(documents, tokenizer, 0.1, 0)
-    judged = fit_language_baselines(training, held_out, tokenizer, token_order=3, base_order=2).evaluate(
+    evaluated = fit_language_baselines(training, held_out, tokenizer, token_order=3, base_order=2).evaluate(
         held_out
     )
-    order = int(judged.notes[TOKENS_LEFT + ONE_AT_A_TIME].rsplit(" ", 1)[1])
+    order = int(evaluated.notes[TOKENS_LEFT + ONE_AT_A_TIME].rsplit(" ", 1)[1])
     for name, length in ((UNIGRAM, 1), (TOKENS_LEFT + ONE_AT_A_TIME, order)):
         model = KneserNey(length, tokenizer.vocabulary).fit(training)
         pairs = zip(*held_out, strict=True)
         bits = np.concatenate([-model.log2_probabilities(text)[places] for text, places in pairs])
-        np.testing.assert_allclose(judged.bits[name], bits)
-    np.testing.assert_array_equal(judged.bits[UNIFORM], 2 * judged.bases)
-    assert set(judged.bits) == set(judged.notes) == set(PREDICTORS)
-    assert {len(bits) for bits in judged.bits.values()} == {sum(map(len, held_out.hidden))}
+        np.testing.assert_allclose(evaluated.bits[name], bits)
+    np.testing.assert_array_equal(evaluated.bits[UNIFORM], 2 * evaluated.bases)
+    assert set(evaluated.bits) == set(evaluated.notes) == set(PREDICTORS)
+    assert {len(bits) for bits in evaluated.bits.values()} == {sum(map(len, held_out.hidden))}
 
 
 def test_a_source_of_known_entropy_with_a_token_for_each_base():
     """Nobody beats the source; the models of its order come within one percent of what can be known."""
     source = Source(2, seed=1)
     training = [source.sample(50_000, seed=number) + np.uint8(5) for number in range(6)]
-    validation, judged = (
+    validation, evaluated = (
         hide([source.sample(20_000, seed=seed) + np.uint8(5) for seed in seeds], Letters(), 0.12, seeds[0])
         for seeds in ((10, 11), (20, 21, 22))
     )
     options = {"token_order": 5, "base_order": 5, "both_strands": False}
-    found = fit_language_baselines(training, validation, Letters(), **options).evaluate(judged)
-    causal = fit_language_baselines(training, validation, Letters(), **options, causal=True).evaluate(judged)
+    found = fit_language_baselines(training, validation, Letters(), **options).evaluate(evaluated)
+    causal = fit_language_baselines(training, validation, Letters(), **options, causal=True).evaluate(
+        evaluated
+    )
     assert tuple(causal.bits) == LEFT_PREDICTORS
     for name in LEFT_PREDICTORS:  # with all tokens on the left, as those that see the rest
         same = name + ONE_AT_A_TIME if name + ONE_AT_A_TIME in found.bits else name
         np.testing.assert_array_equal(causal.bits[name], found.bits[same])
         assert causal.notes[name] == found.notes[same]
     sides = {"left": [], "both": []}
-    for document, places in zip(*judged, strict=True):
+    for document, places in zip(*evaluated, strict=True):
         codes = np.concatenate([source.sample(9, 0), document - 5, source.sample(9, 1)])
         sides["left"].append(source.one_sided(codes, places + 9, places + 10))
         sides["both"].append(source.two_sided(codes, places + 9, places + 10))
@@ -226,8 +228,8 @@ def test_what_is_refused(tokenizer):
         fit_language_baselines(training, none, tokenizer)
     held_out = hide(training, tokenizer, 0.3, 0)
     fitted = fit_language_baselines(training, held_out, tokenizer, token_order=2, base_order=2)
-    judged = fitted.evaluate(none)
-    assert all(bits.shape == (0,) for bits in judged.bits.values()) and judged.bases.shape == (0,)
+    evaluated = fitted.evaluate(none)
+    assert all(bits.shape == (0,) for bits in evaluated.bits.values()) and evaluated.bases.shape == (0,)
     with_n = tokenizer.encode("ACGTNACGT")
     place = np.array([tokenizer.decode([i]) for i in with_n]).tolist().index("N")
     with fails(ValueError):

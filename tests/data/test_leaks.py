@@ -75,8 +75,8 @@ def whole_splits(rows: pd.DataFrame) -> pd.Series:
 
 def crossing_copies(sequences: Mapping[str, Sequence[str]]) -> int:
     """Held-out windows that share `SHARE` of their k-mers with one training window, of either strand."""
-    learnt = list(sequences["train"])
-    words, known = _kmers(learnt)
+    learned = list(sequences["train"])
+    words, known = _kmers(learned)
     found = 0
     for split, other, number in near_duplicates(sequences):
         if other != "train":

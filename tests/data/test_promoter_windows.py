@@ -98,10 +98,10 @@ def test_a_regression_on_4_mers_tells_random_bases_but_hardly_another_order(
     rng = np.random.default_rng(1)
     promoters = rng.permutation(promoters).tolist()
     test, train = promoters[: len(promoters) // 5], promoters[len(promoters) // 5 :]
-    learnt, judged = (own + [change(one, rng) for one in own] for own in (train, test))
+    learned, evaluated = (own + [change(one, rng) for one in own] for own in (train, test))
     labels = [np.repeat([1, 0], len(own)) for own in (train, test)]
-    model = KmerLogistic(4, seed=1).fit(learnt, labels[0])
-    assert auroc(labels[1], model.predict(judged)).value == pytest.approx(known, abs=0.03)
+    model = KmerLogistic(4, seed=1).fit(learned, labels[0])
+    assert auroc(labels[1], model.predict(evaluated)).value == pytest.approx(known, abs=0.03)
 
 
 @given(st.text("ACGTN", max_size=200), st.integers(0, 2**32))

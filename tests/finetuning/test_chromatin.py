@@ -257,8 +257,8 @@ def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
     kept = training_bins(made.data, config.training)
     assert 0.25 < len(kept) / len(made.data.rows("train")) < 0.35
     assert objective.epochs.size == len(kept)
-    learnt = objective.neighbors[objective.neighbors >= 0]
-    assert set(learnt) == set(kept)
+    learned = objective.neighbors[objective.neighbors >= 0]
+    assert set(learned) == set(kept)
     # Bins were drawn as many side by side as a window is learnt from: most windows have more than their own.
     assert (objective.neighbors >= 0).sum(axis=1).mean() > 2
 

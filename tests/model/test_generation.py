@@ -178,9 +178,9 @@ def made(causal: bool, **values: Any) -> Model:
     tokenizer = small_tokenizer()
     own = {"layers": 2, "max_length": 64, "position_encoding": "rotary", "attention": "full"}
     config = small_encoder(tokenizer.vocabulary, **own | {"causal": causal, "dropout": 0.0} | values)
-    learnt: dict[str, Any] = {"context": 40} if causal else {}
+    learned: dict[str, Any] = {"context": 40} if causal else {}
     return public(
-        random_model(tokenizer, config, PretrainingSettings(next_sentence=False, **learnt), scale=4.0)
+        random_model(tokenizer, config, PretrainingSettings(next_sentence=False, **learned), scale=4.0)
     )
 
 

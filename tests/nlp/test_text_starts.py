@@ -255,15 +255,15 @@ def test_pieces_of_a_sentencepiece_model_say_their_characters(tmp_path: Path) ->
 def test_the_character_ngram_gives_tokens_the_bits_of_their_characters(
     tmp_path: Path, text_tokenizer: JsonTokenizer
 ) -> None:
-    train, valid, judged = (
+    train, valid, evaluated = (
         tokenize_records(write_texts(tmp_path / f"{name}.jsonl", *texts), text_tokenizer)
         for name, texts in (("a", [TEXT] * 2), ("b", [TEXT[:90]]), ("c", [TEXT[20:80], "Zz the fox"]))
     )
-    found = character_ngram(train, valid, judged, 4)
+    found = character_ngram(train, valid, evaluated, 4)
     best = min(found.orders, key=found.orders.__getitem__)
     assert set(found.orders) == {1, 2, 3, 4} and found.order == best
-    assert found.tokens.shape == judged.tokens.shape
-    length = sum(map(len, judged.texts))
+    assert found.tokens.shape == evaluated.tokens.shape
+    length = sum(map(len, evaluated.texts))
     assert found.tokens.sum() / length == pytest.approx(found.per_character)
     # An order-1 model is the letters' frequencies, but for smoothing: far from the best here.
     assert found.orders[4] < found.orders[1]

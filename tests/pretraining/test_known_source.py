@@ -174,31 +174,31 @@ def known(
     return np.asarray(-np.log2(chances[np.arange(len(labels)), labels]))
 
 
-def check(judged: Judged, source: Source) -> None:
+def check(evaluated: Judged, source: Source) -> None:
     """The model comes within 2 % of what the source knows; neither it nor a baseline gets below that."""
-    assert {*judged.bits} == {*MODELS, *PREDICTORS}
-    for name, least in zip(MODELS, (judged.of_inputs, judged.told_of_inputs), strict=True):
-        assert judged.bits[name].mean() < 1.02 * least.mean(), name
-        assert not surely_below(judged, judged.bits[name], least), name
-    for name, bits in judged.bits.items():
-        least = judged.told if name.endswith(ONE_AT_A_TIME) else judged.of_documents
-        assert not surely_below(judged, bits, least), name
+    assert {*evaluated.bits} == {*MODELS, *PREDICTORS}
+    for name, least in zip(MODELS, (evaluated.of_inputs, evaluated.told_of_inputs), strict=True):
+        assert evaluated.bits[name].mean() < 1.02 * least.mean(), name
+        assert not surely_below(evaluated, evaluated.bits[name], least), name
+    for name, bits in evaluated.bits.items():
+        least = evaluated.told if name.endswith(ONE_AT_A_TIME) else evaluated.of_documents
+        assert not surely_below(evaluated, bits, least), name
     # What tells an interval of nothing from one of something: each sees less than the one after it.
     grades = [
-        judged.bits[UNIGRAM],
-        judged.bits[BASES_LEFT + ONE_AT_A_TIME],
-        judged.of_inputs,
-        judged.of_documents,
+        evaluated.bits[UNIGRAM],
+        evaluated.bits[BASES_LEFT + ONE_AT_A_TIME],
+        evaluated.of_inputs,
+        evaluated.of_documents,
     ]
-    for less, more in pairwise([judged.bits[UNIFORM], *grades, judged.told]):
-        assert surely_below(judged, more, less)
-    assert judged.bits[BASES_LEFT + ONE_AT_A_TIME].mean() == pytest.approx(source.entropy, rel=0.01)
-    assert judged.bits[BASES_BOTH + ONE_AT_A_TIME].mean() == pytest.approx(judged.told.mean(), rel=0.01)
+    for less, more in pairwise([evaluated.bits[UNIFORM], *grades, evaluated.told]):
+        assert surely_below(evaluated, more, less)
+    assert evaluated.bits[BASES_LEFT + ONE_AT_A_TIME].mean() == pytest.approx(source.entropy, rel=0.01)
+    assert evaluated.bits[BASES_BOTH + ONE_AT_A_TIME].mean() == pytest.approx(evaluated.told.mean(), rel=0.01)
 
 
-def surely_below(judged: Judged, bits: np.ndarray, least: np.ndarray) -> bool:
+def surely_below(evaluated: Judged, bits: np.ndarray, least: np.ndarray) -> bool:
     """Whether bits are below what the source needs by more than the interval over blocks."""
-    rates = bits_per_base({"source": least, "other": bits}, np.ones(len(bits)), judged.blocks, "source")
+    rates = bits_per_base({"source": least, "other": bits}, np.ones(len(bits)), evaluated.blocks, "source")
     return rates["other"].difference.low > 0  # the source's minus the other's
 
 

@@ -164,7 +164,7 @@ def merged(job: Callable[..., Any], made: Path, name: str, of: int) -> dict[str,
     """The files that the shards of a job become, each made with other batches, merged in another order."""
     shards = [made / f"{number}.shard" for number in range(1, of + 1)]
     for number, (path, batch) in enumerate(zip(shards, itertools.cycle((3, 1, 7))), start=1):
-        job(output=path, piece=f"{number}/{of}", batch_size=batch)
+        job(output=path, shard=f"{number}/{of}", batch_size=batch)
     assert bigbird_dna.merge_shards([*shards[1::2], *shards[::2]], made / name).shards == of
     for path in shards:
         path.unlink()
@@ -508,7 +508,7 @@ def test_a_bigwig_without_any_score_is_refused_when_it_is_merged(
 def test_an_index_comes_with_the_merged_file_and_an_old_one_goes(home: Path, tmp_path: Path) -> None:
     words = home / "chromatin", home / "x.vcf", home / "genome.fa.gz"
     for number in (1, 2):
-        bigbird_dna.score_variants(*words, tmp_path / f"{number}", piece=f"{number}/2", offsets=1)
+        bigbird_dna.score_variants(*words, tmp_path / f"{number}", shard=f"{number}/2", offsets=1)
     (tmp_path / "x.vcf.gz.csi").write_text("of a former file")
     bigbird_dna.merge_shards([tmp_path / "1", tmp_path / "2"], tmp_path / "x.vcf.gz")
     assert (tmp_path / "x.vcf.gz.tbi").stat().st_size > 20 and not (tmp_path / "x.vcf.gz.csi").exists()

@@ -111,41 +111,41 @@ def test_long_texts_with_repeats(kind: tuple[int, int, bool]) -> None:
     assert rows(pieces, texts, 2) == expected(texts)
 
 
-def opened(learnt: Sequence[str], scores: Sequence[float] | None = None) -> NativePieces | None:
+def opened(learned: Sequence[str], scores: Sequence[float] | None = None) -> NativePieces | None:
     """Pieces in the order of their learning, behind those of the bases."""
     library = native_pieces.load_library()
     assert library is not None
-    ranks = scores or [-float(number) for number in range(len(learnt))]
-    return NativePieces.opened_with(library, [*"ACGT", "N", *learnt], [0.0] * 5 + [*ranks])
+    ranks = scores or [-float(number) for number in range(len(learned))]
+    return NativePieces.opened_with(library, [*"ACGT", "N", *learned], [0.0] * 5 + [*ranks])
 
 
 @st.composite
 def vocabularies(draw: st.DrawFn) -> list[str]:
     """Pieces made of two others in any order: no corpus would teach most of them."""
-    letters, learnt = draw(st.sampled_from(["A", "AC", "ACG", "ACGT"])), []
+    letters, learned = draw(st.sampled_from(["A", "AC", "ACG", "ACGT"])), []
     for _ in range(draw(st.integers(0, 25))):
-        known = [*letters, *learnt]
+        known = [*letters, *learned]
         halves = draw(st.sampled_from(known)), draw(st.sampled_from(known))
         # One that can be made at all, and is last made of these.
-        if sum(map(len, halves)) <= 12 and merge_by_hand("".join(halves), learnt) == [*halves]:
-            learnt.append("".join(halves))
-    return learnt
+        if sum(map(len, halves)) <= 12 and merge_by_hand("".join(halves), learned) == [*halves]:
+            learned.append("".join(halves))
+    return learned
 
 
 @settings(deadline=None, max_examples=400)
 @given(vocabularies(), st.lists(st.text("AC", max_size=60) | st.text("ACGT", max_size=60), max_size=3))
-def test_pieces_that_no_corpus_teaches(learnt: list[str], texts: list[str]) -> None:
-    pieces = opened(learnt)
+def test_pieces_that_no_corpus_teaches(learned: list[str], texts: list[str]) -> None:
+    pieces = opened(learned)
     assert pieces is not None
-    names = [*"ACGT", "N", *learnt]
+    names = [*"ACGT", "N", *learned]
     texts += ["A" * 41, "AC" * 30, "CAA" * 17]
     assert [[names[i] for i in row] for row in rows(pieces, texts)] == [
-        merge_by_hand(text, learnt) for text in texts
+        merge_by_hand(text, learned) for text in texts
     ]
 
 
 @pytest.mark.parametrize(
-    ("learnt", "scores"),
+    ("learned", "scores"),
     [
         (["AA", "AAAAC"], None),  # its letters become AA, AA and C: no two are left
         (["CGT", "CG"], None),  # before its half
@@ -153,8 +153,8 @@ def test_pieces_that_no_corpus_teaches(learnt: list[str], texts: list[str]) -> N
         (["A" * 513], None),
     ],
 )
-def test_other_pieces_are_left_to_sentencepiece(learnt: list[str], scores: list[float] | None) -> None:
-    assert opened(learnt, scores) is None
+def test_other_pieces_are_left_to_sentencepiece(learned: list[str], scores: list[float] | None) -> None:
+    assert opened(learned, scores) is None
     assert opened(["AC", "CG", "ACG", "ACGT"]) is not None
 
 

@@ -164,8 +164,8 @@ def test_tokenizers_of_text_have_no_bases(name: str) -> None:
 @settings(deadline=None)
 @given(st.text("ACGT", max_size=120))
 def test_same_pieces_as_a_plain_implementation_of_bpe(tokenizer: DnaTokenizer, sequence: str) -> None:
-    learnt = [piece for piece in tokenizer.pieces if {*piece} <= {*"ACGT"}]
-    assert [tokenizer.pieces[i] for i in tokenizer.encode(sequence)] == merge_by_hand(sequence, learnt)
+    learned = [piece for piece in tokenizer.pieces if {*piece} <= {*"ACGT"}]
+    assert [tokenizer.pieces[i] for i in tokenizer.encode(sequence)] == merge_by_hand(sequence, learned)
 
 
 @settings(deadline=None)

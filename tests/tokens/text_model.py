@@ -19,9 +19,9 @@ def text_model(text: str, vocabulary: int, **changes: Any) -> bytes:
     return stream.getvalue()
 
 
-def merge_by_hand(text: str, learnt: Sequence[str]) -> list[str]:
+def merge_by_hand(text: str, learned: Sequence[str]) -> list[str]:
     """Merge the two neighbors whose text was learnt first, the leftmost of equals, until there are none."""
-    rank = {piece: number for number, piece in enumerate(learnt)}
+    rank = {piece: number for number, piece in enumerate(learned)}
     parts = list(text)
     while True:
         joined = [rank.get(left + right, len(rank)) for left, right in itertools.pairwise(parts)]

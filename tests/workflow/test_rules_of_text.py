@@ -25,10 +25,10 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_setting_has_a_plan_and_a_file_of_its_own(plan: str) -> None:
     config = read_config(SHIPPED)
     count = len(config.tasks)
-    judged = sum(task.kind != "pretraining" for task in config.tasks.values())
+    evaluated = sum(task.kind != "pretraining" for task in config.tasks.values())
     assert jobs(plan) == {
         **dict.fromkeys(("nlp_config", "nlp_prepare", "nlp_train", "nlp_evaluate"), count),
-        "nlp_predict": judged,
+        "nlp_predict": evaluated,
     }
     found = stage_configs(plan)
     assert set(found) == set(config.tasks)

@@ -95,7 +95,7 @@ class PromoterData:
         return window_sequences(self.reference, self.data.rows, self.config.seed)
 
     @cached_property
-    def learnt(self) -> LabeledWindows:
+    def learned(self) -> LabeledWindows:
         """Training windows; `DataError` unless they are of both classes, and of one length."""
         rows = training_windows(self.data, self.share, self.config.promoters.training.seed)
         return self._checked(rows, "training")
@@ -127,7 +127,7 @@ class PromoterData:
             upstream, downstream = origin.upstream, origin.downstream
         return {
             "directed": True,
-            "sizes": (self.learnt.length,),
+            "sizes": (self.learned.length,),
             "kmer": self.config.promoters.evaluation.baseline_kmer,
             "identity": {
                 "windows": checksum(self.windows / "windows.parquet"),
@@ -148,7 +148,7 @@ class PromoterData:
         """Write `predictions.parquet`, as fine-tuning does; what else is to be said."""
         write_predictions(directory / "predictions.parquet", predictions)
         metrics = {split: split_metrics(predictions, split) for split in ("valid", "test")}
-        shape = {"negative_set": self.negative_set, "training_windows": self.learnt.shape[0]}
+        shape = {"negative_set": self.negative_set, "training_windows": self.learned.shape[0]}
         return {**shape, "metrics": metrics}
 
 
@@ -191,7 +191,7 @@ class TrackData:
         return BinWindows(self.bins, Reference(self.path), self.length, rows)
 
     @cached_property
-    def learnt(self) -> LabeledWindows:
+    def learned(self) -> LabeledWindows:
         training, evaluation = self.config.chromatin.training, self.config.chromatin.evaluation
         if self.name in NETWORK_NAMES:
             return self._windows(training_bins(self.bins, training))
@@ -204,7 +204,7 @@ class TrackData:
     def request(self) -> dict[str, Any]:
         """Keys of a `ComparatorRequest` that the data decide."""
         size, training = self.bins.bin_size, self.config.chromatin.training
-        count, tracks = self.learnt.shape
+        count, tracks = self.learned.shape
         log(f"{self.name}: {count:,} training bins, {tracks:,} tracks, windows of {self.length:,} bp")
         return {
             "directed": False,
@@ -244,7 +244,7 @@ class TrackData:
         bins.labels.take(self.test).select(covered).save(directory / "labels.npz")
         write_tracks(directory / "tracks.tsv", [bins.tracks[one] for one in covered.tolist()])
         return {
-            **{"window": self.length, "training_bins": self.learnt.shape[0], "tracks": len(covered)},
+            **{"window": self.length, "training_bins": self.learned.shape[0], "tracks": len(covered)},
             "tracks_left_out": [bins.tracks[one].name for one in np.flatnonzero(~can).tolist()],
         }
 
@@ -263,7 +263,7 @@ def fit_comparator(
     check_directory(output, [*data.inputs, checkpoints, *models])
     if isinstance(data, TrackData):
         _ = data.length, data.test  # faults of the configuration come first
-    learnt, held_out = data.learnt, data.held_out
+    learned, held_out = data.learned, data.held_out
     of_data, given = data.request(), {"seed": data.seed, **options}
     directed = of_data["directed"]
     settings = NetworkSettings(
@@ -275,7 +275,7 @@ def fit_comparator(
     request = ComparatorRequest(
         data.name, settings=settings, checkpoints=checkpoints, device=device, **given, **of_data
     )
-    comparator = make_comparator(request).fit(learnt, held_out)
+    comparator = make_comparator(request).fit(learned, held_out)
     predictions: Any = data.predict(comparator)
     with atomic_directory(output) as directory:
         written = data.write(directory, predictions, comparator)

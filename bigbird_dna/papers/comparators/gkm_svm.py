@@ -184,12 +184,12 @@ class GkmSvm(ScoringComparator):
         self._svms: dict[int, SvmModel] = {}  # by label
         self._strengths: dict[int, float] = {}
 
-    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
+    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         """Learn label by label; strengths and probabilities are chosen on the held-out windows."""
-        truth, held_labels = all_labels(learnt), all_labels(held_out)
-        if learnt.length < self.kmers.length:
+        truth, held_labels = all_labels(learned), all_labels(held_out)
+        if learned.length < self.kmers.length:
             raise DataError(
-                f"gkm-svm: windows of {learnt.length} bp are shorter than a word of {self.kmers.length} bp"
+                f"gkm-svm: windows of {learned.length} bp are shorter than a word of {self.kmers.length} bp"
             )
         held_counts, held_norms = self._counted(held_out, np.arange(held_out.shape[0]))
         self.labels = truth.shape[1]
@@ -197,7 +197,7 @@ class GkmSvm(ScoringComparator):
             rows = _drawn(truth[:, label], (self.seed, 9, label))
             if not len(rows):
                 continue
-            counts, norms = self._counted(learnt, rows)
+            counts, norms = self._counted(learned, rows)
             own = held_labels[:, label]
             tried = []
             strengths = STRENGTHS if 0 < own.sum() < len(own) else (1.0,)

@@ -40,7 +40,7 @@ class Comparator(ABC):
     """A predictor of windows. Same windows and seed, same predictions."""
 
     @abstractmethod
-    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
+    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         """Learn from windows; what is chosen is chosen on those held out. `DataError` where they can't be
         learnt from."""
 
@@ -122,10 +122,10 @@ class NetworkSettings:
     both_strands: bool = False
     balanced: bool = False
 
-    def training(self, judged: int) -> TrainingConfig:
+    def training(self, evaluated: int) -> TrainingConfig:
         """As the training loop has them; of a short training fewer of `judged` windows are evaluated than
         learnt from."""
-        every = max(1, math.ceil(self.steps / _EVALUATIONS), judged // (2 * self.batch_size))
+        every = max(1, math.ceil(self.steps / _EVALUATIONS), evaluated // (2 * self.batch_size))
         optimizer = OptimizerConfig(
             learning_rate=self.learning_rate, warmup_steps=max(1, min(100, self.steps // 10))
         )

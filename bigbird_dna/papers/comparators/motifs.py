@@ -183,17 +183,17 @@ class MotifScan(ScoringComparator):
         self._columns: dict[int, int] = {}  # by label: its matrix that counts
         self._background: list[float] = []
 
-    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        count, labels = learnt.shape
+    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
+        count, labels = learned.shape
         if labels != self.labels:
             raise ValueError(f"matrices of {self.labels} labels, windows of {labels}")
-        self._background = _background(learnt)
+        self._background = _background(learned)
         self._matrices = [motif.log_odds(self._background) for motif in self._motifs]
         parts = progress(blocks(count, self.AT_ONCE), "scanning", -(-count // self.AT_ONCE), "parts")
         scores = np.concatenate(
-            [best_matches(base_codes(learnt.sequences(rows)), self._matrices) for rows in parts]
+            [best_matches(base_codes(learned.sequences(rows)), self._matrices) for rows in parts]
         )
-        truth = all_labels(learnt)
+        truth = all_labels(learned)
         numbers = {id(motif): number for number, motif in enumerate(self._motifs)}
         for label, known in enumerate(self.motifs):
             own = [numbers[id(motif)] for motif in known]

@@ -121,20 +121,20 @@ class NetworkComparator(Comparator, Training[OneHotNetwork]):
         return self.settings.training(min(self.held_out.shape[0], EVALUATED_WINDOWS))
 
     def identity(self) -> dict[str, Any]:
-        shape = {"length": self.learnt.length, "labels": self.learnt.shape[1]}
+        shape = {"length": self.learned.length, "labels": self.learned.shape[1]}
         return {"comparator": self.name, **shape, **self.windows, "settings": vars(self.settings)}
 
     def build(self) -> OneHotNetwork:
-        length = self.learnt.length
-        return OneHotNetwork(self.network(length, self.learnt.shape[1]), length)
+        length = self.learned.length
+        return OneHotNetwork(self.network(length, self.learned.shape[1]), length)
 
     def objective(self, network: OneHotNetwork, world: World) -> NetworkObjective:
-        return NetworkObjective(self.learnt, self.held_out, self.settings, world.device)
+        return NetworkObjective(self.learned, self.held_out, self.settings, world.device)
 
     def initialize(self, network: OneHotNetwork) -> None:
         output = network.inner.output  # begins with the best constant: training is for what sequences tell
         assert isinstance(output, nn.Linear)
-        count, positives = self.learnt.shape[0], _positives(self.learnt)
+        count, positives = self.learned.shape[0], _positives(self.learned)
         share = positives / count
         weight = torch.as_tensor(_weights(positives, count, self.settings.balanced), dtype=torch.float32)
         odds = torch.as_tensor(share / (1 - share).clip(1e-6), dtype=torch.float32)
@@ -142,12 +142,12 @@ class NetworkComparator(Comparator, Training[OneHotNetwork]):
             output.bias.copy_((weight * odds).clamp(1e-6, 1e6).log())
 
     def describe(self, network: OneHotNetwork) -> str:
-        return f"{self.name}: {self.learnt.shape[0]:,} training windows of {self.learnt.length:,} bp"
+        return f"{self.name}: {self.learned.shape[0]:,} training windows of {self.learned.length:,} bp"
 
-    def fit(self, learnt: Windows, held_out: Windows) -> Self:
+    def fit(self, learned: Windows, held_out: Windows) -> Self:
         """Train the network, or go on; the weights with the least loss on held-out windows stay."""
-        self.learnt, self.held_out = learnt, held_out
-        length, shortest = learnt.length, self.network.shortest
+        self.learned, self.held_out = learned, held_out
+        length, shortest = learned.length, self.network.shortest
         if length < shortest:
             raise DataError(
                 f"{self.name}: windows of {length} bp are shorter than the {shortest} bp it needs"
@@ -162,7 +162,7 @@ class NetworkComparator(Comparator, Training[OneHotNetwork]):
         if self.trained is None:
             raise ValueError(f"{self.name} has not been fitted")
         if not sequences:
-            return np.zeros((0, self.learnt.shape[1]), np.float32)
+            return np.zeros((0, self.learned.shape[1]), np.float32)
         codes = base_codes(sequences)
         return _probabilities(self.trained.network, codes, self.device, self.settings.both_strands)
 
@@ -187,31 +187,31 @@ class NetworkObjective(Objective):
     """Binary cross-entropy over windows and labels."""
 
     def __init__(
-        self, learnt: Windows, held_out: Windows, settings: NetworkSettings, device: torch.device
+        self, learned: Windows, held_out: Windows, settings: NetworkSettings, device: torch.device
     ) -> None:
-        self.learnt, self.settings, self.device = learnt, settings, device
-        count = learnt.shape[0]
+        self.learned, self.settings, self.device = learned, settings, device
+        count = learned.shape[0]
         self.epochs = Epochs(settings.seed, count, lambda _: np.arange(count))
         rows = sample(np.arange(held_out.shape[0]), EVALUATED_WINDOWS, (settings.seed, 5))
-        self.judged = base_codes(held_out.sequences(rows))
+        self.evaluated = base_codes(held_out.sequences(rows))
         self.judged_labels = held_out.labels(rows)
-        weight = _weights(_positives(learnt), count, settings.balanced)
+        weight = _weights(_positives(learned), count, settings.balanced)
         self.weight = torch.as_tensor(weight, dtype=torch.float32)
         # Held-out windows have classes in another ratio.
-        judged = self.judged_labels.sum(axis=0, dtype=np.int64)
-        self.judged_weight = _weights(judged, len(self.judged_labels), settings.balanced)
+        evaluated = self.judged_labels.sum(axis=0, dtype=np.int64)
+        self.judged_weight = _weights(evaluated, len(self.judged_labels), settings.balanced)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         size = self.settings.batch_size
         rows = np.asarray(self.epochs.indices(step * size + first, count), np.intp)
-        codes = base_codes(self.learnt.sequences(rows))
+        codes = base_codes(self.learned.sequences(rows))
         if self.settings.both_strands:
             rng = np.random.default_rng((self.settings.seed, 3, step))
             turned = rng.integers(0, 2, size).astype(bool)[first : first + count]
             codes = np.where(turned[:, None], other_strand(codes), codes)
         return {
             "codes": torch.from_numpy(codes),
-            "labels": torch.from_numpy(self.learnt.labels(rows)).float(),
+            "labels": torch.from_numpy(self.learned.labels(rows)).float(),
             "lengths": torch.full((count,), codes.shape[1]),
         }
 
@@ -225,7 +225,7 @@ class NetworkObjective(Objective):
         return sums / totals["labels"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        chances = _probabilities(network, self.judged, self.device, both_strands=False).astype(np.float64)
+        chances = _probabilities(network, self.evaluated, self.device, both_strands=False).astype(np.float64)
         right = np.where(self.judged_labels == 1, chances, 1 - chances)
         counted = np.where(self.judged_labels == 1, self.judged_weight, 1.0)
         loss = float(-(counted * np.log(right.clip(1e-7, 1))).mean())

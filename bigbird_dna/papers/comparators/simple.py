@@ -48,8 +48,8 @@ class TrackRegression(Comparator):
     def features(self, sequences: Sequence[str]) -> NDArray[np.float32]:
         """(n, F)."""
 
-    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        sides = [(self._of(windows), all_labels(windows)) for windows in (learnt, held_out)]
+    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
+        sides = [(self._of(windows), all_labels(windows)) for windows in (learned, held_out)]
         self.model.fit(*sides[0], *sides[1])
         return self
 
@@ -73,10 +73,10 @@ class GcContent(TrackRegression):
         self.balanced = balanced
         self._odds: NDArray[np.float64] = np.ones(0)  # of each label among the windows learnt from
 
-    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        positives = all_labels(learnt).sum(axis=0, dtype=np.int64)
-        self._odds = positives.clip(1) / (learnt.shape[0] - positives).clip(1)
-        return super().fit(learnt, held_out)
+    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
+        positives = all_labels(learned).sum(axis=0, dtype=np.int64)
+        self._odds = positives.clip(1) / (learned.shape[0] - positives).clip(1)
+        return super().fit(learned, held_out)
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         chances = super().predict(sequences)
@@ -117,9 +117,9 @@ class PromoterLogistic(Comparator):
     def __init__(self, model: LogisticBaseline) -> None:
         self.model = model
 
-    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
-        labels = all_labels(learnt)[:, 0]
-        self.model.fit(learnt.sequences(np.arange(len(labels))), labels)
+    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
+        labels = all_labels(learned)[:, 0]
+        self.model.fit(learned.sequences(np.arange(len(labels))), labels)
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
@@ -217,12 +217,12 @@ class EncoderProbe(Comparator):
         self.weights, self.seed, self.layer = weights, seed, 0
         self._read: Probe | KmerTracks | None = None
 
-    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
+    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         rng = np.random.default_rng((self.seed, 10))
-        chosen = [sample(np.arange(one.shape[0]), LEARNT_FROM, rng) for one in (learnt, held_out)]
+        chosen = [sample(np.arange(one.shape[0]), LEARNT_FROM, rng) for one in (learned, held_out)]
         (y, x), (y_valid, x_valid) = (
             (windows.labels(rows), self._of(windows, rows))
-            for windows, rows in zip((learnt, held_out), chosen, strict=True)
+            for windows, rows in zip((learned, held_out), chosen, strict=True)
         )
         best = -np.inf
         for layer in range(x.shape[1]):

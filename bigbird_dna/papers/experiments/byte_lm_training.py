@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import EncoderConfig, TrainingConfig, find_mechanism
-from bigbird_dna.config.long_range import IMAGE_BYTES, DensityConfig, DensityFormat
+from bigbird_dna.config.long_range import IMAGE_BYTES, ByteLmConfig, ByteLmFormat
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.batching import pad
@@ -101,7 +101,7 @@ class ByteStream(NamedTuple):
         return hashlib.sha256(self.symbols.astype("<u2").tobytes()).hexdigest()
 
 
-def read_stream(format: DensityFormat, files: Iterable[Path], length: int, most: int) -> ByteStream:
+def read_stream(format: ByteLmFormat, files: Iterable[Path], length: int, most: int) -> ByteStream:
     """Read files in their order, up to `most` bytes; whole images, and a last document in part; `length`
     bytes are an input from documents."""
     paths = list(files)
@@ -179,13 +179,13 @@ class CausalNetwork(nn.Module):
 class NextSymbol(Objective):
     """Cross-entropy of every symbol, given those before it in its input."""
 
-    def __init__(self, learnt: ByteStream, held_out: ByteStream, config: TrainingConfig) -> None:
-        self.learnt, self.held_out, self.config = learnt, held_out, config
+    def __init__(self, learned: ByteStream, held_out: ByteStream, config: TrainingConfig) -> None:
+        self.learned, self.held_out, self.config = learned, held_out, config
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         rng = np.random.default_rng((self.config.seed, 7, step))
-        drawn = rng.integers(0, self.learnt.starts, self.config.batch_size)[first : first + count]
-        return _batch([self.learnt.at(int(start)) for start in drawn])
+        drawn = rng.integers(0, self.learned.starts, self.config.batch_size)[first : first + count]
+        return _batch([self.learned.at(int(start)) for start in drawn])
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"symbols": float(batch["lengths"].sum())}
@@ -243,7 +243,7 @@ class BytesTask(Task[CausalNetwork, Interval]):
     side by side, each without what stands before it, with a 95 % interval over inputs; the ends of documents
     cost bits and are no bytes."""
 
-    section: DensityConfig
+    section: ByteLmConfig
 
     @property
     def config(self) -> TrainingConfig:
@@ -254,7 +254,7 @@ class BytesTask(Task[CausalNetwork, Interval]):
         return [Path(name) for name in (*self.section.train, *self.section.test)]
 
     @cached_property
-    def learnt(self) -> ByteStream:
+    def learned(self) -> ByteStream:
         return self._read(self.section.train, self.section.train_bytes)
 
     @cached_property
@@ -266,25 +266,25 @@ class BytesTask(Task[CausalNetwork, Interval]):
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        shape = {"max_length": max(16, self.learnt.length), "vocabulary": self.learnt.kinds + 1}
+        shape = {"max_length": max(16, self.learned.length), "vocabulary": self.learned.kinds + 1}
         return self.section.encoder.model_copy(update={**shape, "causal": True})
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        return {"train": self.learnt.digest(), "test": self.held_out.digest()}
+        return {"train": self.learned.digest(), "test": self.held_out.digest()}
 
     def identity(self) -> dict[str, Any]:
         return {"task": "density", "format": self.section.format, **self.digests}
 
     def build(self) -> CausalNetwork:
-        return CausalNetwork(self.encoder, self.learnt.kinds)
+        return CausalNetwork(self.encoder, self.learned.kinds)
 
     def objective(self, network: CausalNetwork, world: World) -> NextSymbol:
-        return NextSymbol(self.learnt, self.held_out, self.config)
+        return NextSymbol(self.learned, self.held_out, self.config)
 
     def describe(self, network: CausalNetwork) -> str:
         parameters = sum(parameter.numel() for parameter in network.parameters())
-        stream = f"{len(self.learnt.symbols):,} symbols, inputs of {self.learnt.length:,}"
+        stream = f"{len(self.learned.symbols):,} symbols, inputs of {self.learned.length:,}"
         return f"{self.section.format}: {stream}, {parameters:,} parameters"
 
     def measure(self, trained: TrainingResult[CausalNetwork]) -> Interval:
@@ -294,13 +294,13 @@ class BytesTask(Task[CausalNetwork, Interval]):
         self, directory: Path, trained: TrainingResult[CausalNetwork], measured: Interval
     ) -> dict[str, Any]:
         (bits, low, high), test = measured, self.held_out
-        order0, order1 = simple_bits(self.learnt, test)
+        order0, order1 = simple_bits(self.learned, test)
         result = {
             **{"format": self.section.format, "attention": self.section.encoder.attention},
             **{"bits_per_byte": bits, "bits_per_byte_low": low, "bits_per_byte_high": high},
             **{"by_frequency": order0, "by_frequency_after_a_byte": order1},
             **{"test_inputs": test.inputs, "test_bytes": int((test.symbols != END).sum())},
-            **{"input_symbols": self.learnt.length, "parameters": trained.parameters},
+            **{"input_symbols": self.learned.length, "parameters": trained.parameters},
             "steps": trained.progress.step,
             **{f"{split}_sha256": digest for split, digest in self.digests.items()},
         }

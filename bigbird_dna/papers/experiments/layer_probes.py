@@ -103,8 +103,8 @@ def probe_promoters(
     chosen = _windows(config, named, windows, Reference(_reference(run)))
     found = [probed for name, frozen in encoders.items() for probed in _probed(name, frozen, chosen)]
     kmers = KmerLogistic(settings.evaluation.baseline_kmer, settings.evaluation.seed)
-    learnt, _, evaluated = chosen.parts
-    kmers.fit(chosen.sequences[learnt], chosen.labels[learnt])
+    learned, _, evaluated = chosen.parts
+    kmers.fit(chosen.sequences[learned], chosen.labels[learned])
     found.append(Probed(KMERS, None, kmers.penalty, kmers.predict(chosen.sequences[evaluated])))
     return probe_report(chosen.labels[evaluated], found, output)
 
@@ -112,8 +112,8 @@ def probe_promoters(
 def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
     data, training = read_windows(windows, negative_set), config.promoters.training
     split = data.rows["split"].to_numpy()
-    learnt = training_windows(data, training.train_fraction, training.seed)
-    parts = [sample(learnt, LEARNT_FROM, (config.seed, len(learnt)))]
+    learned = training_windows(data, training.train_fraction, training.seed)
+    parts = [sample(learned, LEARNT_FROM, (config.seed, len(learned)))]
     parts += [np.flatnonzero(split == name) for name in SPLITS[1:]]
     for name, part in zip(SPLITS, parts, strict=True):
         if len(np.unique(data.labels[part])) < 2:
@@ -137,10 +137,10 @@ def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Pr
             for layer, file in enumerate(files):
                 with file.open("ab") as stream:
                     stream.write(means[:, layer].astype(np.float32).tobytes())
-        learnt, chosen_on, evaluated = windows.parts
+        learned, chosen_on, evaluated = windows.parts
         for layer, file in enumerate(files):
             x, y = np.fromfile(file, np.float32).reshape(len(windows.labels), -1), windows.labels
-            probe = fit_probe(x[learnt], y[learnt], x[chosen_on], y[chosen_on])
+            probe = fit_probe(x[learned], y[learned], x[chosen_on], y[chosen_on])
             found.append(Probed(name, layer, probe.penalty, probe.predict(x[evaluated])))
     log(f"{name} weights: {frozen.layers} layers probed")
     return found

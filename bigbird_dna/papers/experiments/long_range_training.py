@@ -64,12 +64,12 @@ _KINDS: Mapping[str, SequenceKind] = {
 class ClassObjective(Objective):
     """Cross-entropy over classes, epoch after epoch in a new order."""
 
-    def __init__(self, learnt: Sequences, held_out: Sequences, config: TrainingConfig) -> None:
-        self.learnt, self.held_out, self.config = learnt, held_out, config
-        self.epochs = Epochs(config.seed, len(learnt), lambda _: np.arange(len(learnt)))
+    def __init__(self, learned: Sequences, held_out: Sequences, config: TrainingConfig) -> None:
+        self.learned, self.held_out, self.config = learned, held_out, config
+        self.epochs = Epochs(config.seed, len(learned), lambda _: np.arange(len(learned)))
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        return self.learnt.batch(self.epochs.indices(step * self.config.batch_size + first, count))
+        return self.learned.batch(self.epochs.indices(step * self.config.batch_size + first, count))
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"sequences": float(len(batch["targets"]))}

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, field
 from bigbird_dna.config import EncoderConfig, PretrainingConfig, Section, TrainingConfig
 from bigbird_dna.config.reading import apply_override, checked, named, values_and_text
 from bigbird_dna.config.safe_yaml import shown
-from bigbird_dna.config.section import WATCHING, DirectoryName, FileName, field
+from bigbird_dna.config.section import MONITORING, DirectoryName, FileName, field
 from bigbird_dna.config.training import ShorterConfig, check_stages
 from bigbird_dna.errors import ConfigError
 
@@ -139,7 +139,7 @@ class TextTrainingConfig(TrainingConfig):
 class RecordsTrainingConfig(TextTrainingConfig):
     """Training on records of which some are watched."""
 
-    evaluation_records: Annotated[int, WATCHING] = field(
+    evaluation_records: Annotated[int, MONITORING] = field(
         1000, "of the valid split that are watched, at most; drawn, always the same", ge=1
     )
 

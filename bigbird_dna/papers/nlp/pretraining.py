@@ -101,13 +101,13 @@ def character_ngram(train: TextTokens, valid: TextTokens, test: TextTokens, long
     """
     alphabet = {letter: index for index, letter in enumerate(sorted(set().union(*train.texts)))}
     model = KneserNey(longest, len(alphabet) + 1)
-    learnt, chosen, asked = (
+    learned, chosen, asked = (
         [np.array([alphabet.get(letter, len(alphabet)) for letter in text], np.int32) for text in part.texts]
         for part in (train, valid, test)
     )
     orders: dict[int, float] = {}
     best = None
-    for fitted in model.fitted_orders(learnt):
+    for fitted in model.fitted_orders(learned):
         scores = np.concatenate([fitted.log2_probabilities(text) for text in chosen])
         orders[fitted.order] = float(-scores.mean())
         if orders[fitted.order] == min(orders.values()):

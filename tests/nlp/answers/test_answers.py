@@ -48,7 +48,7 @@ def texts(*answers: str, **values: Any) -> Values:
     return {"answers": [{"text": one} for one in answers], **values}
 
 
-def judged(form: Any, *pairs: tuple[Values, Values]) -> dict[str, float]:
+def evaluated(form: Any, *pairs: tuple[Values, Values]) -> dict[str, float]:
     """Figures of what is known of questions, and what is predicted."""
     asked = {"question": "q", "paragraphs": PARAGRAPHS}
     truths = [QuestionRecord.model_validate_json(json.dumps(asked | known)) for known, _ in pairs]
@@ -172,7 +172,7 @@ SQUAD = [f"{kind}{name}" for kind in ("", "answerable_", "unanswerable_") for na
     ],
 )
 def test_figures_by_hand(form: str, pairs: list[tuple[Values, Values]], wanted: dict[str, float]) -> None:
-    found = judged(form, *pairs)
+    found = evaluated(form, *pairs)
     assert {name: found[name] for name in wanted} == pytest.approx(wanted)
     assert found["records"] == len(pairs)
     if form == "span":
@@ -197,7 +197,7 @@ def annotations(*longs: int | None, short: int = 0) -> Values:
 
 def test_natural_questions_need_two_annotators_and_any_of_them_is_right() -> None:
     said = {**SHORT, "score": 1.0, "long_score": 1.0}
-    found = judged(
+    found = evaluated(
         "natural_questions",
         (annotations(0, 1, None, None, None, short=2), said),  # has both; right
         (annotations(0, None, None, None, None, short=1), said),  # one annotator is not enough
@@ -213,7 +213,7 @@ def test_natural_questions_need_two_annotators_and_any_of_them_is_right() -> Non
 
 def test_natural_questions_yes_no_and_all_spans_of_an_annotator_count() -> None:
     two = [ONE, {"text": "Two", "paragraph": 0, "start": 5}]
-    found = judged(
+    found = evaluated(
         "natural_questions",
         ({"type": "yes", "long_answer": 0}, {"answer": "One", "type": "yes", "long_answer": 0}),
         ({"type": "short", "long_answer": 0, "answers": two}, SHORT),

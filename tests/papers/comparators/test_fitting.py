@@ -257,8 +257,8 @@ def windows(count: int, seed: int, *, tracks: int = 1) -> TextWindows:
 
 @pytest.mark.parametrize("weights", ["pretrained", "random"])
 def test_the_middle_is_read_apart_from_the_window(model: Path, weights: str) -> None:
-    learnt, held_out, test = (windows(count, seed, tracks=2) for seed, count in enumerate((500, 200, 200)))
-    probe = EncoderProbe(model, weights, size=MIDDLE, seed=3, device="cpu").fit(learnt, held_out)
+    learned, held_out, test = (windows(count, seed, tracks=2) for seed, count in enumerate((500, 200, 200)))
+    probe = EncoderProbe(model, weights, size=MIDDLE, seed=3, device="cpu").fit(learned, held_out)
     found = probe.predict(test.sequences(np.arange(200)))
     labels = test.labels(np.arange(200))
     assert found.shape == (200, 2) and auroc(labels[:, 0], found[:, 0]).value > 0.97
@@ -266,7 +266,7 @@ def test_the_middle_is_read_apart_from_the_window(model: Path, weights: str) -> 
     assert abs(auroc(labels[:, 1], found[:, 1]).value - 0.5) < 0.15
     told = probe.chosen()
     assert told["weights"] == weights and told["attention"] == "full" and told["layer"] in (0, 1, 2)
-    again = EncoderProbe(model, weights, size=MIDDLE, seed=3, device="cpu").fit(learnt, held_out)
+    again = EncoderProbe(model, weights, size=MIDDLE, seed=3, device="cpu").fit(learned, held_out)
     np.testing.assert_array_equal(again.predict(test.sequences(np.arange(200))), found)
 
 
@@ -274,8 +274,8 @@ def test_windows_of_one_label_are_read_as_a_whole(model: Path) -> None:
     rng = np.random.default_rng(5)
     labels = rng.integers(0, 2, 400)
     texts = ["".join(rng.choice(list("ACGT"), 90, p=RICH if label else POOR)) for label in labels]
-    learnt, held_out = TextWindows(texts[:300], labels[:300]), TextWindows(texts[300:], labels[300:])
-    probe = EncoderProbe(model, "pretrained", device="cpu").fit(learnt, held_out)
+    learned, held_out = TextWindows(texts[:300], labels[:300]), TextWindows(texts[300:], labels[300:])
+    probe = EncoderProbe(model, "pretrained", device="cpu").fit(learned, held_out)
     assert auroc(labels[300:], probe.predict(texts[300:])[:, 0]).value > 0.97
     assert probe.chosen()["inverse_penalty"] > 0
 

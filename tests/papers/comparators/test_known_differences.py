@@ -183,13 +183,13 @@ NETWORK_LEARNT = (6000, 300, 400)
 def test_the_nearest_window_knows_the_labels_of_relatives_and_nothing_else() -> None:
     """Labels that no sequence tells: half of the test windows are worn copies of training windows."""
     rng, length = np.random.default_rng(5), 200
-    learnt = [random_dna(length, seed) for seed in range(300)]
+    learned = [random_dna(length, seed) for seed in range(300)]
     labels = rng.integers(0, 2, 300)
     copies = [
-        "".join(c if rng.random() > 0.1 else rng.choice(list("ACGT")) for c in one) for one in learnt[:80]
+        "".join(c if rng.random() > 0.1 else rng.choice(list("ACGT")) for c in one) for one in learned[:80]
     ]
     others = [random_dna(length, 1000 + seed) for seed in range(80)]
-    known = TextWindows(learnt, labels)
+    known = TextWindows(learned, labels)
     for balanced, share in ((True, 0.5), (False, labels.mean())):
         model = NearestWindow(balanced=balanced).fit(known, known)
         near, far = (np.asarray(model.predict(some))[:, 0] for some in (copies, others))

@@ -162,13 +162,13 @@ def test_balanced_classes_begin_even(make: Make) -> None:
         assert abs(found.mean() - expected) < 0.1
 
 
-@pytest.mark.parametrize(("learnt", "held_out"), [(8, 24), (16, 12), (16, 36)])
+@pytest.mark.parametrize(("learned", "held_out"), [(8, 24), (16, 12), (16, 36)])
 def test_balanced_classes_weigh_alike_among_the_windows_that_choose_the_weights(
-    make: Make, learnt: int, held_out: int
+    make: Make, learned: int, held_out: int
 ) -> None:
     """However many negatives the training windows have: of 48 of each so many are positive."""
     texts = [random_dna(180, 100 + seed) for seed in range(48)]
-    labels = [(np.arange(48) < positives).astype(int)[:, None] for positives in (learnt, held_out)]
+    labels = [(np.arange(48) < positives).astype(int)[:, None] for positives in (learned, held_out)]
     windows = TextWindows(TEXTS, labels[0]), TextWindows(texts, labels[1])
     model = make(NetworkSettings(steps=12, batch_size=8, balanced=True)).fit(*windows)
     found = model.predict(texts)[:, 0].astype(float)

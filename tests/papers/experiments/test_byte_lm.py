@@ -100,14 +100,14 @@ def source(count: int, length: int, seed: int) -> tuple[ByteStream, float, float
 
 
 def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_path: Path) -> None:
-    (learnt, _, _), (held_out, exact, marginal) = source(400, 32, 1), source(200, 32, 2)
+    (learned, _, _), (held_out, exact, marginal) = source(400, 32, 1), source(200, 32, 2)
     assert exact < marginal - 0.4
     model = network("bigbird", symbols=4)
     config = TrainingConfig(
         **{"steps": 150, "batch_size": 16, "precision": "float32", "evaluate_every": 150},
         optimizer=OptimizerConfig(learning_rate=5e-3, warmup_steps=20),
     )
-    objective = NextSymbol(learnt, held_out, config)
+    objective = NextSymbol(learned, held_out, config)
     train_network(model, objective, config, CheckpointStore(tmp_path, {}), CPU)
     with torch.inference_mode():
         found, low, high = bits_per_byte(model, held_out, CPU)
