@@ -141,10 +141,10 @@ def _lock_path(name: str) -> Path:
 
 def _holders(names: list[str]) -> str:
     """Which processes have the GPUs, as far as their files contain it."""
-    said = []
+    holders = []
     for name in names[:3]:
         text = ""
         with suppress(OSError):
             text = _lock_path(name).read_text(errors="replace").strip()
-        said.append(f"card {name} by {shortened(text, 60)}" if text else f"card {name}")
-    return ", ".join(said) + (", …" if len(names) > 3 else "")
+        holders.append(f"card {name} by {shortened(text, 60)}" if text else f"card {name}")
+    return ", ".join(holders) + (", …" if len(names) > 3 else "")

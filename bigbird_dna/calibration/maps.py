@@ -332,8 +332,8 @@ def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibrati
     """Read `calibration.json`, which must be that of these weights; `ModelError` names what is wrong."""
     content = read_object(path, _LARGEST_FILE)
     if content.get("format") != FORMAT:
-        said = shortened(repr(content.get("format")))
-        raise ModelError(f"{path}: format {said}, this version reads format {FORMAT}")
+        found_format = shortened(repr(content.get("format")))
+        raise ModelError(f"{path}: format {found_format}, this version reads format {FORMAT}")
     own, weights = content.pop(_OWN, None), content.get(_WEIGHTS)
     try:
         found = own_digest(content)

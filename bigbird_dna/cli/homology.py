@@ -131,8 +131,8 @@ def report_promoter_similarity(
     table = promoter_similarity_report(
         sets, opt.named_files("--nearest", nearest), output, bounds=_bounds(bounds)
     )
-    said = table[table["similarity"].isin(table["similarity"].unique()[:2])]
-    for row in said[said["auroc"].notna()].itertuples():
+    extremes = table[table["similarity"].isin(table["similarity"].unique()[:2])]
+    for row in extremes[extremes["auroc"].notna()].itertuples():
         log(f"{row.negative_set}, {row.similarity}: {row.model} AUROC {row.auroc:.4f} of {row.n:,} windows")
 
 

@@ -91,7 +91,7 @@ class _Signals:
         self.received: int | None = None
         self.working = False
 
-    def mind(self) -> None:
+    def handle(self) -> None:
         """From now on; a signal that the caller has us ignore, as `nohup` does, stays ignored."""
         for number in _ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -120,7 +120,7 @@ class _Signals:
         if self.received is None and not issubclass(kind, OSError):
             sys.__excepthook__(kind, error, traceback)
 
-    def heard(self) -> None:
+    def handled(self) -> None:
         """The command has ended: the signal needn't be said again."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -144,7 +144,7 @@ def main() -> NoReturn:
     training has stopped before its end, and the same command goes on with it.
     """
     signals = _Signals()
-    signals.mind()
+    signals.handle()
     guard_streams()
     from typer.main import get_command
 
@@ -172,13 +172,13 @@ def _ended(command: Callable[[], object], signals: _Signals) -> int:
         command()
         return 0
     except SystemExit as error:
-        signals.heard()
+        signals.handled()
         return signals.exit_code if signals.received else _code(error)
     except BaseException as error:
-        signals.heard()
+        signals.handled()
         if signals.received is not None:
             return signals.exit_code
-        line = _told(error)
+        line = _error_line(error)
         if line is None:
             sys.__excepthook__(type(error), error, error.__traceback__)
         elif line:
@@ -191,7 +191,7 @@ def _code(error: SystemExit) -> int:
     return error.code if isinstance(error.code, int) else int(error.code is not None)
 
 
-def _told(error: BaseException) -> str | None:
+def _error_line(error: BaseException) -> str | None:
     """An error as one line; empty where nobody reads it, and None for a defect of this software."""
     match error:
         case Stopped(silent=True):

@@ -215,13 +215,13 @@ class PromoterConfig(Section):
 
         `ConfigError`: the section says another window, or more jitter than the window has room for.
         """
-        for key, said, found in (
+        for key, configured, found in (
             ("upstream", self.windows.upstream, upstream),
             ("downstream", self.windows.downstream, downstream),
         ):
-            if said not in (None, found):
+            if configured not in (None, found):
                 raise ConfigError(
-                    f"promoters.windows.{key} is {said}, but {where} has windows of {upstream} + "
+                    f"promoters.windows.{key} is {configured}, but {where} has windows of {upstream} + "
                     f"{downstream} bp around the TSS"
                 )
         if upstream + downstream <= 2 * self.training.crop_jitter_bp:
@@ -243,7 +243,7 @@ def sequence_sets(promoters: Any) -> tuple[Any, ...] | None:
     sequences, windows = promoters.get("sequences"), promoters.get("windows")
     if not isinstance(sequences, Mapping):
         return None
-    said = windows.get("negative_sets") if isinstance(windows, Mapping) else None
-    if isinstance(said, list | tuple):
-        return tuple(said)
+    configured = windows.get("negative_sets") if isinstance(windows, Mapping) else None
+    if isinstance(configured, list | tuple):
+        return tuple(configured)
     return ("user",) if sequences.get("negatives") is not None else PARTED_SETS

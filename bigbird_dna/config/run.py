@@ -275,7 +275,7 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
     A key of another stage's section that is null or an empty list is left out: it says nothing.
     """
     include: dict[str, Any] = {}
-    for name in _said(config, stage):
+    for name in _stored(config, stage):
         *outer, last = name.split(".")
         here = include
         for section in outer:
@@ -284,7 +284,7 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
     return config.model_dump(mode="json", include=include)
 
 
-def _said(config: Config, stage: str) -> list[str]:
+def _stored(config: Config, stage: str) -> list[str]:
     found = {name: attrgetter(name)(config) for name in STAGES[stage]}
     quiet = _DEFAULTS_OMITTED.get(stage, {})
     return [
@@ -299,7 +299,7 @@ def check_stages(config: Config) -> None:
     for stage in STAGES:
         size = len(shlex.quote(stage_text(config, stage)).encode())
         if size > _LARGEST:
-            names = " and ".join(_said(config, stage))
+            names = " and ".join(_stored(config, stage))
             raise ConfigError(f"{names} take {size:,} bytes, above {_LARGEST:,}: shorten their lists")
 
 

@@ -247,5 +247,5 @@ def _place(error: yaml.MarkedYAMLError) -> str:
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError) -> str:
-    said = [error.context, error.problem] if (error.problem or "").startswith("but ") else [error.problem]
-    return shortened(" ".join(" ".join(part.split()) for part in said if part))
+    problems = [error.context, error.problem] if (error.problem or "").startswith("but ") else [error.problem]
+    return shortened(" ".join(" ".join(part.split()) for part in problems if part))

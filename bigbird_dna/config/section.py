@@ -63,7 +63,7 @@ class Section(BaseModel):
         )
 
     @model_serializer(mode="wrap")
-    def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _stored(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The keys but those marked `DEFAULT_OMITTED` that are at their default."""
         fields = type(self).model_fields
         values: dict[str, Any] = dump(self)

@@ -287,8 +287,8 @@ def read_sequences(given: Sequences) -> GivenSequences:
         return GivenSequences([_clean(single, "the sequence")], ["the sequence"], None)
     if isinstance(given, Mapping | Set | pd.DataFrame | bytes | bytearray) or not isinstance(given, Iterable):
         hint = {pd.DataFrame: "give one of its columns", dict: "give pandas.Series(it) or its values"}
-        said = hint.get(type(given), _WANTED)
-        raise UsageError(f"sequences: {_what(given)} is not a sequence or a list of them: {said}")
+        wanted = hint.get(type(given), _WANTED)
+        raise UsageError(f"sequences: {_what(given)} is not a sequence or a list of them: {wanted}")
     if isinstance(given, np.ndarray) and given.ndim != 1:
         raise UsageError(f"sequences: an array of {given.ndim} dimensions: one of texts has 1")
     index = given.index if isinstance(given, pd.Series) else None

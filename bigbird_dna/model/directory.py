@@ -314,8 +314,8 @@ def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, An
     """What `config.json` says of encoder, task and tokenizer."""
     values = read_object(path, checksums.MOST_BYTES)
     if values.get("format") != FORMAT:
-        said = shortened(repr(values.get("format")))
-        raise ModelError(f"{path}: format {said}, this version reads format {FORMAT}")
+        found_format = shortened(repr(values.get("format")))
+        raise ModelError(f"{path}: format {found_format}, this version reads format {FORMAT}")
     task = values.get("task")
     if not isinstance(task, str) or task not in SETTINGS:
         raise ModelError(f"{path}: unknown task {shortened(repr(task))}")

@@ -199,8 +199,8 @@ def _bits(markov: Markov, windows: Codes, context: int, order: int, *, both: boo
     apart = np.pad(windows, ((0, 0), (0, 1)), constant_values=UNKNOWN)
     starts = np.arange(len(windows)) * apart.shape[1] + context
     ends = starts + windows.shape[1] - 2 * context
-    judge = markov.two_sided if both else markov.one_sided
-    return judge(apart.ravel(), starts, ends, order)
+    log_likelihood = markov.two_sided if both else markov.one_sided
+    return log_likelihood(apart.ravel(), starts, ends, order)
 
 
 class Drawn(NamedTuple):

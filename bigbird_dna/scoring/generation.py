@@ -55,10 +55,10 @@ def generate_samples(
     with cpu_threads(threads):
         samples = generate(opened, flanks, number, length, sampling, rounds=rounds, seed=seed, device=chosen)
         log(f"{opened.name}: {describe_method(opened, rounds)}")
-        said = chain.from_iterable(repeat(name, number) for name in names)
+        labels = chain.from_iterable(repeat(name, number) for name in names)
         count = 0
         with text_destination(out) as target, open_text(target) as stream:
-            for count, (sample, name) in enumerate(zip(samples, said, strict=True), start=1):
+            for count, (sample, name) in enumerate(zip(samples, labels, strict=True), start=1):
                 stream.write(f">sample_{count} by={by} model={opened.sha256[:12]} {origin}{name}\n")
                 lines = (sample[first : first + _LINE] for first in range(0, len(sample), _LINE))
                 stream.write("\n".join(lines) + "\n")

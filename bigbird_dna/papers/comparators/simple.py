@@ -138,7 +138,7 @@ class NearestComparator(NearestWindow, Comparator):
 
 # Axes: N windows, T labels, D numbers of a window.
 
-LEARNT_FROM = 8000
+MOST_WINDOWS = 8000
 """Windows, at most: more tell a regression on some hundred numbers little, and take minutes."""
 _BATCH = 32
 Features = NDArray[np.float32]
@@ -219,7 +219,7 @@ class EncoderProbe(Comparator):
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         rng = np.random.default_rng((self.seed, 10))
-        chosen = [sample(np.arange(one.shape[0]), LEARNT_FROM, rng) for one in (learned, held_out)]
+        chosen = [sample(np.arange(one.shape[0]), MOST_WINDOWS, rng) for one in (learned, held_out)]
         (y, x), (y_valid, x_valid) = (
             (windows.labels(rows), self._of(windows, rows))
             for windows, rows in zip((learned, held_out), chosen, strict=True)

@@ -22,7 +22,7 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
-from bigbird_dna.papers.comparators.simple import LEARNT_FROM, FrozenEncoder
+from bigbird_dna.papers.comparators.simple import MOST_WINDOWS, FrozenEncoder
 from bigbird_dna.papers.experiments.experiment import (
     INDEX_ENDINGS,
     Arm,
@@ -113,7 +113,7 @@ def _windows(config: Config, negative_set: str, windows: Path, reference: Refere
     data, training = read_windows(windows, negative_set), config.promoters.training
     split = data.rows["split"].to_numpy()
     learned = training_windows(data, training.train_fraction, training.seed)
-    parts = [sample(learned, LEARNT_FROM, (config.seed, len(learned)))]
+    parts = [sample(learned, MOST_WINDOWS, (config.seed, len(learned)))]
     parts += [np.flatnonzero(split == name) for name in SPLITS[1:]]
     for name, part in zip(SPLITS, parts, strict=True):
         if len(np.unique(data.labels[part])) < 2:

@@ -49,7 +49,7 @@ class Sequences:
 
     rows: Sequence[npt.NDArray[np.uint8]]
     targets: npt.NDArray[np.int64]  # (N,)
-    telling: npt.NDArray[
+    giveaway: npt.NDArray[
         Any
     ]  # (N,) what may tell the class without reading: first symbol, distance of circles
 
@@ -197,10 +197,10 @@ def read_listops(path: Path) -> Sequences:
 
 def root_baseline(train: Sequences, test: Sequences) -> float:
     """The share of test expressions whose value is the most frequent one of their first operator."""
-    first, values = train.telling, train.targets
+    first, values = train.giveaway, train.targets
     best = {one: np.bincount(values[first == one], minlength=DIGITS).argmax() for one in np.unique(first)}
-    told = np.array([best.get(one, 0) for one in test.telling])
-    return float((told == test.targets).mean())
+    guess = np.array([best.get(one, 0) for one in test.giveaway])
+    return float((guess == test.targets).mean())
 
 
 # Pathfinder
@@ -369,13 +369,13 @@ def read_pathfinder(path: Path) -> Sequences:
 
 def distance_baseline(train: Sequences, test: Sequences) -> float:
     """The share of test images that the circles' distance tells, by the best limit of the training images."""
-    order = np.argsort(train.telling, kind="stable")
+    order = np.argsort(train.giveaway, kind="stable")
     labels = train.targets[order]
     below = np.concatenate([[0], np.cumsum(labels)])  # joined ones among the nearest
     right = below + (len(labels) - labels.sum()) - (np.arange(len(labels) + 1) - below)
     best = [int(right.argmax()), int(right.argmin())]
     near = right[best[0]] >= len(labels) - right[best[1]]
     place = best[0] if near else best[1]
-    values = np.concatenate([[-np.inf], np.sort(train.telling)])
-    told = (test.telling <= values[place]) == near
-    return float((told == test.targets).mean())
+    values = np.concatenate([[-np.inf], np.sort(train.giveaway)])
+    guess = (test.giveaway <= values[place]) == near
+    return float((guess == test.targets).mean())

@@ -254,10 +254,10 @@ def _verdict(task: str, arms: Sequence[StudyArm]) -> str:
             "of the difference, so nothing is said of a gain."
         )
     kinds = {kind: [arm.row.share for arm in against if _kind(arm) == kind] for kind in _VERDICTS}
-    said = [text.format(_shares(kinds[kind])) for kind, text in _VERDICTS.items() if kinds[kind]]
+    statements = [text.format(_shares(kinds[kind])) for kind, text in _VERDICTS.items() if kinds[kind]]
     if len(against) == len(kinds["open"]):
-        said = [f"no gain is seen at {_shares(kinds['open'])} of the examples"]
-    return f"{task.capitalize()}: {'; '.join(said)}."
+        statements = [f"no gain is seen at {_shares(kinds['open'])} of the examples"]
+    return f"{task.capitalize()}: {'; '.join(statements)}."
 
 
 _VERDICTS = {

@@ -71,8 +71,8 @@ def run_job(job: ArmJob, output: Path, checkpoints: Path, world: World) -> None:
     else:
         found = _fit(job, output, checkpoints, world.device.type)
     if world.is_first:
-        told = {"experiment": job.experiment, "arm": job.arm.name, "seed": job.seed}
-        write_json(output.parent / ARM, {**told, "set": dict(job.arm.set), "metrics": found})
+        identity = {"experiment": job.experiment, "arm": job.arm.name, "seed": job.seed}
+        write_json(output.parent / ARM, {**identity, "set": dict(job.arm.set), "metrics": found})
 
 
 def _task(job: ArmJob) -> Task[Any, Any]:

@@ -118,13 +118,13 @@ def _page(name: str, result: ResultTable) -> str:
     parts = [f"# {result.title}"]
     if name in _SIDES:
         figure, sides = _SIDES[name]
-        said = figure.replace("auroc", "AUROC").replace("_", " ")
+        title = figure.replace("auroc", "AUROC").replace("_", " ")
         beside = shown
         if name == "table7":  # medians over fewer tracks than others have don't stand beside those
             whole = (table["number"] == table["counting"]).tolist()
             figures = [text if all_ else "" for text, all_ in zip(shown[figure], whole, strict=True)]
             beside = shown.assign(**{figure: figures})
-        parts += [f"{said}, side by side:", markdown(_side_by_side(beside, figure, sides)), "All figures:"]
+        parts += [f"{title}, side by side:", markdown(_side_by_side(beside, figure, sides)), "All figures:"]
     parts += [markdown(shown), f"† {result.note}"]
     return "\n\n".join(parts) + "\n"
 

@@ -240,7 +240,7 @@ def _joined(model: LoadedModel, encoder: EncoderConfig, directory: Path) -> Enco
 
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-LEARNT_FROM = 50_000_000
+MOST_CHARACTERS = 50_000_000
 """Characters of the training text that a tokenizer is learnt from, at most."""
 
 
@@ -278,11 +278,11 @@ def open_tokenizer(
 
 
 def _bounded(texts: Iterable[str]) -> Iterator[str]:
-    left = LEARNT_FROM
+    left = MOST_CHARACTERS
     for text in texts:
         if left <= 0:
             return
         yield text[:left]
         left -= len(text)
-    if left == LEARNT_FROM:
+    if left == MOST_CHARACTERS:
         raise DataError("there is no text to learn a tokenizer from")

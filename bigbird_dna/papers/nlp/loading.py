@@ -224,7 +224,7 @@ def _question_record(
     chains = CHAINS[hops]
     names = [NAMES[number] for number in rng.permutation(len(NAMES))]
     values = [VALUES[number] for number in rng.permutation(len(VALUES))[:chains]]
-    told = [
+    sentence_texts = [
         [f"{names[chain]} is {values[chain]}."]
         if hops == 1
         else [
@@ -240,7 +240,7 @@ def _question_record(
         for _ in range(count)
     ]
     for chain, sentence in ((chain, hop) for chain in range(chains) for hop in range(hops)):
-        sentences[places[chain, sentence]] = told[chain][sentence]
+        sentences[places[chain, sentence]] = sentence_texts[chain][sentence]
     spaced = [" " * (number % PARAGRAPH_SENTENCES > 0) + one for number, one in enumerate(sentences)]
     parts = range(0, count, PARAGRAPH_SENTENCES)
     paragraphs = [{"sentences": spaced[first : first + PARAGRAPH_SENTENCES]} for first in parts]

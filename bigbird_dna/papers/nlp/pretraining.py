@@ -221,7 +221,7 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         alone, of = hidden.one_at_a_time(SINGLE_TOKENS)
         with torch.inference_mode():
             bits = hidden.bits(network, model.tokenizer, device)
-            told = alone.bits(network, model.tokenizer, device)
+            one_by_one = alone.bits(network, model.tokenizer, device)
         letters = character_ngram(train, valid, test, self.section.character_order)
         masked, asked = hidden_in_documents(valid, chosen), hidden_in_documents(test, hidden)
         first = np.asarray(evenly(len(chosen.labels), CHOOSING / len(chosen.labels)))
@@ -236,7 +236,7 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         return {
             "bits_per_character": float(bits.bits.sum() / width),
             "masked_accuracy": float(bits.right.mean()),
-            "told_bits_per_character": float(told.bits.sum() / some),
+            "told_bits_per_character": float(one_by_one.bits.sum() / some),
             "character_ngram": float(letters.tokens[hidden.tokens].sum() / width),
             "character_ngram_order": letters.order,
             "character_ngram_of_the_whole_text": letters.per_character,

@@ -36,9 +36,9 @@ def _f1(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
-def _overlap(common: int, said: int, told: int, exact: float) -> Overlap:
+def _overlap(common: int, predicted: int, known: int, exact: float) -> Overlap:
     """Of so many that were `said` and so many `told`, those in `common`."""
-    precision, recall = (common / said, common / told) if common else (0.0, 0.0)
+    precision, recall = (common / predicted, common / known) if common else (0.0, 0.0)
     return Overlap(exact, _f1(precision, recall), precision, recall)
 
 
@@ -111,7 +111,8 @@ def text_metrics(pairs: Pairs, normal: Normal = normalized) -> dict[str, float]:
     figures of their own too.
     """
     found = [
-        best_overlap(said["answer"], [one.text for one in record.answers], normal) for record, said in pairs
+        best_overlap(predicted["answer"], [one.text for one in record.answers], normal)
+        for record, predicted in pairs
     ]
     figures, answered = _means(found), [bool(record.answers) for record, _ in pairs]
     if not all(answered) and any(answered):
@@ -133,14 +134,14 @@ def hotpot_metrics(pairs: Pairs) -> dict[str, float]:
     the context lacks are missed.
     """
     answers, facts, joint = [], [], []
-    for record, said in pairs:
+    for record, predicted in pairs:
         truth = record.answers[0].text if record.answers else (record.type or "")
-        answers.append(whole_or_nothing(said["answer"], truth))
-        told = {(one.paragraph, one.sentence) for one in record.facts}
-        named = {(fact[0], fact[1]) for fact in said.get("facts", ())}
+        answers.append(whole_or_nothing(predicted["answer"], truth))
+        known = {(one.paragraph, one.sentence) for one in record.facts}
+        named = {(fact[0], fact[1]) for fact in predicted.get("facts", ())}
         elsewhere = record.facts_elsewhere
-        exact = float(named == told and not elsewhere)
-        facts.append(_overlap(len(named & told), len(named), len(told) + elsewhere, exact))
+        exact = float(named == known and not elsewhere)
+        facts.append(_overlap(len(named & known), len(named), len(known) + elsewhere, exact))
         precision, recall = (
             getattr(answers[-1], part) * getattr(facts[-1], part) for part in ("precision", "recall")
         )
@@ -152,8 +153,8 @@ def hotpot_metrics(pairs: Pairs) -> dict[str, float]:
 def candidate_metrics(pairs: Pairs) -> dict[str, float]:
     """WikiHop's accuracy: the right candidate was chosen."""
     right = (
-        bool(record.answers) and normalized(said["answer"]) == normalized(record.answers[0].text)
-        for record, said in pairs
+        bool(record.answers) and normalized(predicted["answer"]) == normalized(record.answers[0].text)
+        for record, predicted in pairs
     )
     return {"accuracy": _mean(map(float, right))}
 
@@ -162,7 +163,7 @@ class AnswerEvaluation(NamedTuple):
     """Of a question: whether it has an answer, whether one was given, whether it is right, and its score."""
 
     has: bool
-    said: bool
+    predicted: bool
     right: bool
     score: float
 
@@ -176,15 +177,17 @@ def natural_metrics(pairs: Pairs) -> dict[str, float]:
     threshold on the scores gives, as the official script finds it.
     """
     evaluated: dict[str, list[AnswerEvaluation]] = {"long": [], "short": []}
-    for record, said in pairs:
+    for record, predicted in pairs:
         known = record.annotations or (record,)
-        given = None if said.get("type") == "null" else said.get("long_answer")
+        given = None if predicted.get("type") == "null" else predicted.get("long_answer")
         longs = [one.long_answer for one in known]
-        evaluated["long"].append(_evaluated(given, longs, said.get("long_score")))
+        evaluated["long"].append(_evaluated(given, longs, predicted.get("long_score")))
         shorts = [_short(one.type, ((a.paragraph, a.start, a.text) for a in one.answers)) for one in known]
-        place = said.get("paragraph"), said.get("start"), said.get("answer")
-        short = _short(said.get("type"), [place] if said.get("type") == "short" and place[2] else [])
-        evaluated["short"].append(_evaluated(short, shorts, said.get("score")))
+        place = predicted.get("paragraph"), predicted.get("start"), predicted.get("answer")
+        short = _short(
+            predicted.get("type"), [place] if predicted.get("type") == "short" and place[2] else []
+        )
+        evaluated["short"].append(_evaluated(short, shorts, predicted.get("score")))
     figures: dict[str, float] = {}
     for word, found in evaluated.items():
         precision, recall, f1 = precision_recall(found)
@@ -195,9 +198,9 @@ def natural_metrics(pairs: Pairs) -> dict[str, float]:
 
 def precision_recall(found: Sequence[AnswerEvaluation]) -> tuple[float, float, float]:
     """Precision, recall and F1 of evaluated answers; 0 where there is nothing to count."""
-    right = sum(one.right and one.has and one.said for one in found)
-    said, has = sum(one.said for one in found), sum(one.has for one in found)
-    precision, recall = (right / said if said else 0.0), (right / has if has else 0.0)
+    right = sum(one.right and one.has and one.predicted for one in found)
+    predicted, has = sum(one.predicted for one in found), sum(one.has for one in found)
+    precision, recall = (right / predicted if predicted else 0.0), (right / has if has else 0.0)
     return precision, recall, _f1(precision, recall)
 
 
@@ -205,8 +208,8 @@ def best_f1(found: Sequence[AnswerEvaluation]) -> float:
     """The best F1 of giving only answers that score at least some threshold."""
     has = sum(one.has for one in found)
     best, given, right = 0.0, 0, 0
-    said = sorted((one for one in found if one.said), key=lambda one: -one.score)
-    for _, tied in groupby(said, key=lambda one: one.score):
+    predicted = sorted((one for one in found if one.predicted), key=lambda one: -one.score)
+    for _, tied in groupby(predicted, key=lambda one: one.score):
         alike = [one.right and one.has for one in tied]
         given, right = given + len(alike), right + sum(alike)
         best = max(best, _f1(right / given, right / has) if right else 0.0)

@@ -97,21 +97,21 @@ def _objects(path: Path, stream: TextIO, text: str) -> Iterator[tuple[int, dict[
 
 
 def _hotpot(row: Row, _: Path | None) -> dict[str, Any]:
-    context, told = row["context"], row.get("supporting_facts", ())
+    context, supporting = row["context"], row.get("supporting_facts", ())
     if isinstance(context, Mapping):  # of the library: columns
         context = [*zip(context["title"], context["sentences"], strict=True)]
-    if isinstance(told, Mapping):
-        told = [*zip(told["title"], told["sent_id"], strict=True)]
+    if isinstance(supporting, Mapping):
+        supporting = [*zip(supporting["title"], supporting["sent_id"], strict=True)]
     paragraphs = [
         {"title": title, "sentences": [*sentences]} for title, sentences in context if any(sentences)
     ]
     numbers = {one["title"]: number for number, one in enumerate(paragraphs)}
     facts = [
         (numbers[title], sentence)
-        for title, sentence in told
+        for title, sentence in supporting
         if title in numbers and sentence < len(paragraphs[numbers[title]]["sentences"])
     ]
-    elsewhere = len({(title, sentence) for title, sentence in told}) - len({*facts})
+    elsewhere = len({(title, sentence) for title, sentence in supporting}) - len({*facts})
     record = {
         "id": str(row.get("_id", row.get("id", ""))),
         "question": row["question"],

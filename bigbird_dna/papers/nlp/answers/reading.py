@@ -92,7 +92,7 @@ def answer(
     document: TokenizedRecord, scored: list[WindowScores], settings: LongAnswersSettings
 ) -> DecodedAnswer:
     """What all windows of a document say together: the best span, facts by their best score, and so on."""
-    said = DecodedAnswer()
+    decoded = DecodedAnswer()
     sums: dict[tuple[int, int], list[float]] = {}
     types = np.zeros(len(settings.types))
     for one in scored:
@@ -101,23 +101,23 @@ def answer(
         if settings.form == "hotpotqa":
             types += one.types
         if settings.form == "natural_questions":
-            _long(document, one, settings, said)
+            _long(document, one, settings, decoded)
         elif settings.form != "wikihop":
             found = _span(document, one, one.window, settings)
-            if found is not None and found[1] > said.score:
-                said.span, said.score = found
+            if found is not None and found[1] > decoded.score:
+                decoded.span, decoded.score = found
     if settings.form == "hotpotqa":
-        said.type = settings.types[int(types.argmax())]
-        said.facts = sorted(name for name, values in sums.items() if max(values) > 0)
+        decoded.type = settings.types[int(types.argmax())]
+        decoded.facts = sorted(name for name, values in sums.items() if max(values) > 0)
     if settings.form == "wikihop" and sums:
-        said.candidate = max(sums, key=lambda name: sum(sums[name]))[0]
-    if settings.unanswerable and said.score < 0:
-        said.span = None
-    return said
+        decoded.candidate = max(sums, key=lambda name: sum(sums[name]))[0]
+    if settings.unanswerable and decoded.score < 0:
+        decoded.span = None
+    return decoded
 
 
 def _long(
-    document: TokenizedRecord, one: WindowScores, settings: LongAnswersSettings, said: DecodedAnswer
+    document: TokenizedRecord, one: WindowScores, settings: LongAnswersSettings, decoded: DecodedAnswer
 ) -> None:
     """Keep a window's best long answer, with the type and the best span that the window has for it.
 
@@ -132,10 +132,10 @@ def _long(
         part = Window(int(tokens[0]), int(tokens[-1]) + 1)
         ends = np.array([one.marks[part.begin + shift, 2], one.marks[part.end - 1 + shift, 3]], np.float64)
         score = float(ends.sum()) - nothing
-        if score > said.long_score:
-            said.long, said.long_score = int(paragraph), score
-            said.type = settings.types[int(one.types.argmax())]
-            said.span, said.score = _span(document, one, part, settings) or (None, -np.inf)
+        if score > decoded.long_score:
+            decoded.long, decoded.long_score = int(paragraph), score
+            decoded.type = settings.types[int(one.types.argmax())]
+            decoded.span, decoded.score = _span(document, one, part, settings) or (None, -np.inf)
 
 
 def _span(
@@ -173,25 +173,25 @@ def read_answers(
         yield _line(document, answer(document, scored, reader.settings), reader.settings)
 
 
-def _line(document: TokenizedRecord, said: DecodedAnswer, settings: LongAnswersSettings) -> dict[str, Any]:
+def _line(document: TokenizedRecord, decoded: DecodedAnswer, settings: LongAnswersSettings) -> dict[str, Any]:
     found: dict[str, Any] = {"id": document.record.id, "answer": ""}
     if settings.form == "wikihop":
-        if said.candidate is not None:
-            found["answer"] = document.record.candidates[said.candidate]
+        if decoded.candidate is not None:
+            found["answer"] = document.record.candidates[decoded.candidate]
         return found
-    if said.span is not None:
-        place = said.span.first
+    if decoded.span is not None:
+        place = decoded.span.first
         found |= {
-            "answer": document.text(said.span),
+            "answer": document.text(decoded.span),
             "paragraph": int(document.paragraph[place]),
             "start": int(document.start[place]),
-            "score": said.score,
+            "score": decoded.score,
         }
     if settings.form == "hotpotqa":
-        if said.type in ("yes", "no"):
-            found = {"id": document.record.id, "answer": said.type}
-        found |= {"type": said.type, "facts": [list(fact) for fact in said.facts]}
+        if decoded.type in ("yes", "no"):
+            found = {"id": document.record.id, "answer": decoded.type}
+        found |= {"type": decoded.type, "facts": [list(fact) for fact in decoded.facts]}
     if settings.form == "natural_questions":
-        found |= {"type": said.type or "null", "long_answer": said.long}
-        found["long_score"] = said.long_score if said.long is not None else None
+        found |= {"type": decoded.type or "null", "long_answer": decoded.long}
+        found["long_score"] = decoded.long_score if decoded.long is not None else None
     return found

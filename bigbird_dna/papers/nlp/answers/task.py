@@ -112,7 +112,7 @@ def known_of(document: TokenizedRecord, settings: LongAnswersSettings) -> TrueLa
     )
 
 
-def tells(known: TrueLabels, document: TokenizedRecord, window: Window) -> bool:
+def holds_answer(known: TrueLabels, document: TokenizedRecord, window: Window) -> bool:
     """Whether anything of what is asked for stands in a window."""
     if known.spans or known.long:
         return any(_inside(span, window) for span in (*known.spans, *filter(None, [known.long])))
@@ -178,8 +178,8 @@ def choose_window(
     """One window of a document: half of the time one of those that tell something, if there are any."""
     if len(windows) == 1:
         return windows[0]
-    telling = [window for window in windows if tells(known, document, window)]
-    drawn = telling if telling and rng.random() < 0.5 else windows
+    holding = [window for window in windows if holds_answer(known, document, window)]
+    drawn = holding if holding and rng.random() < 0.5 else windows
     return drawn[int(rng.integers(len(drawn)))]
 
 
@@ -274,8 +274,8 @@ class AnswersObjective(RecordsObjective["QuestionAnswering"]):
         own = self.valid[self.world.rank :: self.world.size]
         batch_size = min(64, self.config.batch_size)
         lines = [*read_answers(network, own, self.reader, self.world.device, batch_size)]
-        said = {line["id"]: line for part in self.world.gather(lines) for line in part}
-        return official_metrics(self.settings.form, [(record, said[record.id]) for record in self.valid])
+        predicted = {line["id"]: line for part in self.world.gather(lines) for line in part}
+        return official_metrics(self.settings.form, [(record, predicted[record.id]) for record in self.valid])
 
 
 class Answer(Record):
@@ -357,8 +357,8 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
 
     def metrics(self, records: Sequence[QuestionRecord], predictions: Sequence[Answer]) -> Metrics:
         """The official metrics of the data set that the section's `form` names."""
-        said = (one.model_dump() for one in predictions)
-        return official_metrics(self.section.form, [*zip(records, said, strict=True)])
+        predicted = (one.model_dump() for one in predictions)
+        return official_metrics(self.section.form, [*zip(records, predicted, strict=True)])
 
 
 TASK = QuestionAnswering

@@ -158,7 +158,9 @@ class SummariesObjective(RecordsObjective["Summarization"]):
         """
         device = self.world.device
 
-        def judge(records: Sequence[SummaryRecord]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        def evaluate_records(
+            records: Sequence[SummaryRecord],
+        ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
             figures = np.zeros((len(records), 3))
             for row, record in zip(figures, records, strict=True):
                 batch = self._rows([record], self.lengths["document"])
@@ -168,7 +170,7 @@ class SummariesObjective(RecordsObjective["Summarization"]):
             return figures
 
         with torch.inference_mode():
-            loss, right, tokens = self.world.divide(self.valid, judge).sum(0).tolist()
+            loss, right, tokens = self.world.divide(self.valid, evaluate_records).sum(0).tolist()
         return {"loss": loss / tokens, "token_accuracy": right / tokens}
 
 
