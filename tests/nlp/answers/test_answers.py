@@ -224,7 +224,7 @@ def test_natural_questions_yes_no_and_all_spans_of_an_annotator_count() -> None:
 
 
 def test_the_best_threshold_gives_ties_together() -> None:
-    given = partial(AnswerEvaluation, said=True)
+    given = partial(AnswerEvaluation, predicted=True)
     found = [
         *(given(has=True, right=True, score=3.0), given(has=True, right=True, score=2.0)),
         *(given(has=False, right=False, score=2.0), given(has=True, right=False, score=1.0)),

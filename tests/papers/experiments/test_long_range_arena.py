@@ -219,12 +219,12 @@ def test_neither_distance_nor_what_is_drawn_tells_the_class(tmp_path: Path) -> N
     assert len(train) == train.longest == 400
     assert 0.42 < train.targets.mean() < 0.58
     brightness = np.array([row.mean() for row in train.rows])
-    for values in (train.telling, brightness):
+    for values in (train.giveaway, brightness):
         assert abs(auroc(train.targets, values).value - 0.5) < 0.08
     assert abs(distance_baseline(train, test) - 0.5) < 0.09
     for sign in (1, -1):  # a distance that tells would be noticed
-        telling = replace(train, telling=(sign * train.targets + 5).astype(np.float32))
-        assert distance_baseline(telling, telling) == 1.0
+        giveaway = replace(train, giveaway=(sign * train.targets + 5).astype(np.float32))
+        assert distance_baseline(giveaway, giveaway) == 1.0
 
 
 def test_paths_that_hardly_fit() -> None:
