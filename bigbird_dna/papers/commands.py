@@ -73,26 +73,27 @@ def run_experiment(
     Example: bigbird-dna experiment run workflow/config/demo.yaml table6 k-mer --seed 1
     """
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.papers.experiments.running import find_job, make_data, measure_cost, predict, run_job
+    from bigbird_dna.papers.experiments import running
     from bigbird_dna.training.distributed import time_of_end, world
 
     check_choice("part", part, PARTS)
     ends = time_of_end(time_limit)
     run, _ = opt.read_run(config, overrides)
-    job = find_job(run, experiment, arm, seed)
+    job = running.find_job(run, experiment, arm, seed)
+    running.check_part(job, part)
     with cpu_threads(threads):
         if part == "model":
             with world(device, ends) as here:
-                run_job(job, output or job.model, checkpoints or job.checkpoints, here)
+                running.run_job(job, output or job.model, checkpoints or job.checkpoints, here)
             return
         if part == "data":
-            make_data(job, output or job.data)
+            running.make_data(job, output or job.data)
             return
         target = output or (job.predictions if part == "predictions" else job.cost)
         if output is None:
             target.parent.mkdir(parents=True, exist_ok=True)
         check_output(target, [config, *job.inputs])
-        (predict if part == "predictions" else measure_cost)(job, target, device)
+        (running.predict if part == "predictions" else running.measure_cost)(job, target, device)
 
 
 def compare_experiment(

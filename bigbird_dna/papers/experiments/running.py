@@ -63,6 +63,18 @@ def find_job(run: Config, experiment: str, arm: str, seed: int | None) -> ArmJob
     raise UsageError(f"seed {seed}: arm {arm} has {', '.join(str(job.seed) for job in jobs)}")
 
 
+def check_part(job: ArmJob, part: str) -> None:
+    """`UsageError` where an arm has no such part, so that nothing is made for it."""
+    parts = {
+        "data": (job.arm.data, "its data set is the run's"),
+        "cost": (job.arm.measured, "its steps are not measured"),
+        "predictions": (job.arm.predictions, "there are no predictions beside its directory"),
+    }
+    there, reason = parts.get(part, (True, ""))
+    if not there:
+        raise UsageError(f"arm {job.arm.name}: {reason}")
+
+
 def run_job(job: ArmJob, output: Path, checkpoints: Path, world: World) -> None:
     """Train an arm's model, or fit its comparator, into `output`, with `arm.json` beside it: experiment, arm,
     seed, keys that differ from the run's, metrics."""
@@ -117,7 +129,7 @@ def _fit(job: ArmJob, output: Path, checkpoints: Path, device: str) -> Any:
 
 def predict(job: ArmJob, output: Path, device: str = "auto") -> None:
     """Write what an arm's model predicts of held-out data: probabilities of test bins (.npy), bits of hidden
-    tokens (.npz) or bits per base (.tsv); `UsageError` where the comparison wants none."""
+    tokens (.npz) or bits per base (.tsv)."""
     arm, paths, length = job.arm, job.run.paths, job.config.pretraining.sequence_tokens
     match arm.predictions:
         case "npy":
@@ -136,14 +148,10 @@ def predict(job: ArmJob, output: Path, device: str = "auto") -> None:
             evaluate_pretraining(
                 job.model, paths.tokens, output, sequence_tokens=length, alone=True, device=device
             )
-        case _:
-            raise UsageError(f"arm {arm.name}: there are no predictions beside its directory")
 
 
 def measure_cost(job: ArmJob, output: Path, device: str = "auto") -> None:
     """Measure what a step of an arm's training takes, at the lengths that the experiment has."""
-    if not job.arm.measured:
-        raise UsageError(f"arm {job.arm.name}: its steps are not measured")
     measure_training(
         job.config,
         job.run.paths.tokenizer,
@@ -155,9 +163,7 @@ def measure_cost(job: ArmJob, output: Path, device: str = "auto") -> None:
 
 
 def make_data(job: ArmJob, output: Path) -> None:
-    """Write the data set of an arm; `UsageError` where it is the run's."""
-    if not job.arm.data:
-        raise UsageError(f"arm {job.arm.name}: its data set is the run's")
+    """Write the data set of an arm, which has one of its own."""
     find_experiment(job.experiment).make_data(job.run, job.arm.data, output)
 
 
