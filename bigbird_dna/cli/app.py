@@ -159,9 +159,8 @@ def _made(name: str, place: str, panel: str | None) -> Any:
     alone = typer.Typer(add_completion=False)
     command = getattr(import_module(f"bigbird_dna.{module}"), function)
     text, _, example = inspect.cleandoc(command.__doc__).rpartition("\n\nExample: ")
-    alone.command(name, help=text, epilog=" ".join(("Example:", *example.split())), rich_help_panel=panel)(
-        command
-    )
+    example = " ".join(("Example:", *example.split()))
+    alone.command(name, help=text, epilog=example, rich_help_panel=panel)(command)
     return get_command(alone)
 
 

@@ -27,7 +27,7 @@ def _imported(model: "LoadedModel", given: dict[str, Any]) -> list[str]:
 @runs("huggingface.exchange.import_huggingface", choices=("compatibility",), report=_imported)
 def import_hf(
     directory: Path = argument("Checkpoint directory of a HuggingFace BigBird."),
-    output: Path = opt.NEW_MODEL_ARGUMENT,
+    output: Path = argument("Model directory to write.", "MODEL_DIR"),
     compatibility: str = option(
         "huggingface",
         "huggingface|none",

@@ -112,7 +112,7 @@ def report_promoter_similarity(
     ),
     bounds: str = BOUNDS,
 ) -> None:
-    """Judge promoter models on the test windows by how similar these are to a training window.
+    """Evaluate promoter models on the test windows by how similar these are to a training window.
 
     Writes similarity.tsv (AUROC with DeLong's interval and AUPRC of each predictor on all windows and in
     each stratum) and similarity.svg.
@@ -150,7 +150,7 @@ def report_bin_similarity(
     bounds: str = BOUNDS,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Judge chromatin models on the test bins by how similar these are to the training.
+    """Evaluate chromatin models on the test bins by how similar these are to the training.
 
     Writes median AUROC and AUPRC over the tracks of each group, of all bins and of each stratum.
 

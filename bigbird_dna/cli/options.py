@@ -167,7 +167,6 @@ CALIBRATED_MODEL = output(
     "Write a copy of the model with its calibration.",
     "MODEL_DIR itself gets calibration.json",
 )
-NEW_MODEL_ARGUMENT = argument("Model directory to write.", "MODEL_DIR")
 RUN_REFERENCE = option(None, "FASTA", "Indexed reference, plain or bgzip.", RESULTS.reference, "--reference")
 RUN_TOKENIZER = option(None, "FILE", "Tokenizer of DNA.", RESULTS.tokenizer, "--tokenizer")
 PRETRAINED = option(None, "MODEL_DIR", "What fine-tuning starts from.", RESULTS.pretrained, "--pretrained")

@@ -51,7 +51,7 @@ def auc_report(
     min_positives: int = option(1, None, "Tracks with fewer take no part in their group's figures.", least=1),
     title: str = option("AUROC by track", None, "Of the page."),
     calibration: Path | None = option(
-        None, "FILE", "calibration.json of the model: also judge its probabilities, before and after it."
+        None, "FILE", "calibration.json of the model: also evaluate its probabilities, before and after it."
     ),
     threads: int | None = opt.THREADS,
 ) -> None:
@@ -159,7 +159,7 @@ def report_variants(
         None, "CONTIG", "Contig that the model has not seen; repeatable. Adds rows for these alone."
     ),
 ) -> None:
-    """Judge predicted effects of variants by known ones: how well their size tells who has one.
+    """Evaluate predicted effects of variants by known ones: how well their size tells who has one.
 
     Writes variants.svg and variants.tsv: AUROC of the size of the change of probability on the variant's own
     track, with DeLong's interval, and of log-odds, and the share of right signs; for all variants, by place

@@ -44,10 +44,10 @@ def fit_pretraining_baseline(
     overrides: list[str] | None = opt.OVERRIDES,
     tokens: Path | None = TOKEN_STORES,
     tokenizer_path: Path | None = opt.RUN_TOKENIZER,
-    sequences: int = option(1000, "N", "Inputs of each split that are judged, at most.", least=1),
+    sequences: int = option(1000, "N", "Inputs of each split that are evaluated, at most.", least=1),
     output: Path | None = output(None, "FILE", "File to write (.npz).", opt.RESULTS.pretraining_baselines),
 ) -> None:
-    """Fit n-grams and Markov models, and let them tell the hidden tokens that a model is judged on.
+    """Fit n-grams and Markov models, and let them tell the hidden tokens that a model is evaluated on.
 
     evaluate pretraining does the same by itself, but takes hours for it on large genomes, in which a GPU
     would have nothing to do.
@@ -63,7 +63,7 @@ def evaluate_pretraining(
         ..., "DIR", "Token stores of its tokenizer, as tokenize writes them.", "", "--tokens"
     ),
     output: Path = output(..., "FILE", "Table to write (TSV)."),
-    sequences: int = option(1000, "N", "Inputs of each split that are judged, at most.", least=1),
+    sequences: int = option(1000, "N", "Inputs of each split that are evaluated, at most.", least=1),
     sequence_tokens: int | None = option(
         None, "N", "Tokens of an input.", "512, or as many as the model takes", least=16
     ),
@@ -73,16 +73,16 @@ def evaluate_pretraining(
     baselines: Path | None = option(
         None, "FILE", "What train baseline-language wrote, for the same inputs.", "fitted here", "--baselines"
     ),
-    alone: bool = option(False, None, "Judge the model without the predictors.", "", "--model-only"),
+    alone: bool = option(False, None, "Evaluate the model without the predictors.", "", "--model-only"),
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Judge a pretrained model and simple predictors on the same hidden tokens of held-out contigs.
+    """Evaluate a pretrained model and simple predictors on the same hidden tokens of held-out contigs.
 
     Writes bits per base with 95 % intervals over blocks of 10 kb, and the model's minus each predictor's:
     n-grams over tokens and Markov models over bases, from the left and from both sides, fitted to the
-    training tokens and chosen on the validation contigs. A causal model is judged on the tokens of the second
-    half of each input, beside predictors from the left.
+    training tokens and chosen on the validation contigs. A causal model is evaluated on the tokens of the
+    second half of each input, beside predictors from the left.
 
     Example: bigbird-dna evaluate pretraining results/demo/models/pretrained --tokens results/demo/tokens -o
     bits_per_base.npz

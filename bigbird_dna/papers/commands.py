@@ -264,7 +264,7 @@ def evaluate(
     output: Path | None = output(None, "FILE", "Figures to write (JSON).", "RESULTS/NAME/evaluation.json"),
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Judge predictions by the task's official measures, or a pretrained model on held-out documents.
+    """Evaluate predictions by the task's official measures, or a pretrained model on held-out documents.
 
     Example: bigbird-dna nlp evaluate workflow/config/nlp.yaml --task imdb
     """

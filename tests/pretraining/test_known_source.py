@@ -107,7 +107,7 @@ def evaluating(order: int) -> Iterator[list[tuple[Any, ...]]]:
         yield given
 
 
-class Judged(NamedTuple):
+class EvaluatedTokens(NamedTuple):
     """Bits (M,) of hidden test bases by predictor, the blocks (M,) they are in, and what the source says."""
 
     bits: dict[str, np.ndarray]
@@ -120,7 +120,7 @@ class Judged(NamedTuple):
 
 def judge(
     home: Path, source: Source, bases: int, encoder: dict[str, Any], training: dict[str, Any]
-) -> Judged:
+) -> EvaluatedTokens:
     """Pretrain on sequence of the source, a token for each base, and evaluate on other sequence of it."""
     pretrain(home, source, bases, encoder, training, ["ACGT" * 10], 10, 1)
     tokens, sizes = home / "tokens", {"sequences": EVERY, "sequence_tokens": TOKENS}
@@ -146,7 +146,7 @@ def judge(
     for text, own, values in zip(shown, places, np.split(labels, ends[:-1]), strict=True):
         text[own] = values
     whole = [codes[document] for document in documents.documents]
-    return Judged(
+    return EvaluatedTokens(
         bits,
         blocks,
         known(source, inputs, places, labels, told=False),
@@ -174,7 +174,7 @@ def known(
     return np.asarray(-np.log2(chances[np.arange(len(labels)), labels]))
 
 
-def check(evaluated: Judged, source: Source) -> None:
+def check(evaluated: EvaluatedTokens, source: Source) -> None:
     """The model comes within 2 % of what the source knows; neither it nor a baseline gets below that."""
     assert {*evaluated.bits} == {*MODELS, *PREDICTORS}
     for name, least in zip(MODELS, (evaluated.of_inputs, evaluated.told_of_inputs), strict=True):
@@ -196,7 +196,7 @@ def check(evaluated: Judged, source: Source) -> None:
     assert evaluated.bits[BASES_BOTH + ONE_AT_A_TIME].mean() == pytest.approx(evaluated.told.mean(), rel=0.01)
 
 
-def surely_below(evaluated: Judged, bits: np.ndarray, least: np.ndarray) -> bool:
+def surely_below(evaluated: EvaluatedTokens, bits: np.ndarray, least: np.ndarray) -> bool:
     """Whether bits are below what the source needs by more than the interval over blocks."""
     rates = bits_per_base({"source": least, "other": bits}, np.ones(len(bits)), evaluated.blocks, "source")
     return rates["other"].difference.low > 0  # the source's minus the other's

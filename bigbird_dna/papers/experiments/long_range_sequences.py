@@ -49,9 +49,7 @@ class Sequences:
 
     rows: Sequence[npt.NDArray[np.uint8]]
     targets: npt.NDArray[np.int64]  # (N,)
-    giveaway: npt.NDArray[
-        Any
-    ]  # (N,) what may tell the class without reading: first symbol, distance of circles
+    giveaway: npt.NDArray[Any]  # (N,) tells the class without reading, if anything: see the baselines
 
     def __len__(self) -> int:
         return len(self.rows)
