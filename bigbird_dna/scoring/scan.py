@@ -86,6 +86,8 @@ def scan_promoters(
     `count_windows`), and none again that comes within `kept_bases`. `DataError` if the file can't be read, or
     is no longer the one of `contigs`, the lengths of its records.
     """
+    if window < 1 or stride < 1 or not 0 <= max_n <= 1:
+        raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of its range")
 
     def asked() -> Iterator[_Asked]:
         grid = _Grid(window, stride, places)

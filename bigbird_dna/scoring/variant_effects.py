@@ -122,6 +122,8 @@ def score_records(
     Windows with a larger fraction of N than `max_n`, beyond the contig included, are not scored. A call of
     `predict` has at most `batch_sequences`, none twice; `ModelError` if a prediction is no probability.
     """
+    if not 0 <= max_n <= 1 or (batch_sequences is not None and batch_sequences < 1):
+        raise ValueError(f"max_n {max_n} or batch_sequences {batch_sequences} is out of its range")
     first, most = kind.batches
     most = batch_sequences or most
     find_contig = contig_finder(reference.contigs, reference.names)
@@ -196,6 +198,10 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
     per_track: bool = False
     outputs: Sequence[int] | None = None
     finish: Finish | None = None
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or not self.offsets:
+            raise ValueError(f"window {self.window} or offsets {self.offsets} is out of its range")
 
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place

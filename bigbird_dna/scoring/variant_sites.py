@@ -110,6 +110,10 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
     stride: int = STRIDE
     sites: TssSites | None = None
 
+    def __post_init__(self) -> None:
+        if self.upstream < 0 or self.downstream < 1 or self.stride < 1:
+            raise ValueError(f"{self.upstream}, {self.downstream} or {self.stride} bp is out of its range")
+
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place
     ) -> tuple[tuple[str, ...], SiteRows | None]:

@@ -149,6 +149,12 @@ def test_a_file_that_changed_since_its_scan_is_refused(tmp_path: Path, contigs: 
         list(scan_promoters(path, contigs, window=13, stride=1, predict=toy))
 
 
+@pytest.mark.parametrize("wrong", [{"window": 0}, {"stride": 0}, {"max_n": 1.5}])
+def test_arguments_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with fails(ValueError):
+        scan({"c": "ACGT"}, **wrong)
+
+
 def spans(rows: list[ScoredWindow], lengths: dict[str, int], **options: Any) -> list[SignalSpan]:
     options = {"upstream": 4, "downstream": 2, "stride": 2, **options}
     return list(signal_spans(rows, lengths, **options))

@@ -312,6 +312,12 @@ def test_log_odds_of_certain_predictions_are_finite() -> None:
     assert effect.log_odds == pytest.approx(2 * np.log(1e6), rel=1e-5)
 
 
+@pytest.mark.parametrize("options", [{"window": 0}, {"offsets": ()}, {"max_n": 1.1}])
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with fails(ValueError):
+        score([], texts(c="ACGT"), **options)
+
+
 NAMES = ("GM12878|CTCF|None", 'a b;c=d,e%f"g', "H3K4me3\u00a0")
 META = (
     "##fileformat=VCFv4.2",
