@@ -148,6 +148,10 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
             return (NO_SITE,), None
         return (edge, found) if found else ((Note.TOO_MANY_N, *edge), None)
 
+    def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
+        assert predicted.ndim == 1, f"{predicted.shape} scores of sequences"
+        return predicted
+
     def effect(
         self, notes: tuple[str, ...], rows: SiteRows | None, values: NDArray[np.float32]
     ) -> PromoterEffect:
