@@ -9,7 +9,7 @@ from bigbird_dna.cli.options import argument, option, output, runs
 from bigbird_dna.console import log
 from bigbird_dna.disk.outputs import check_output, named_output, open_text, text_destination
 from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
-from bigbird_dna.papers.experiments.experiment import EXPERIMENTS
+from bigbird_dna.papers.experiments import EXPERIMENTS
 
 Part = Literal["model", "predictions", "cost", "data"]
 PARTS: tuple[Part, ...] = get_args(Part)

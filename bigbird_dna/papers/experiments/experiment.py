@@ -21,18 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from bigbird_dna.config import Config, parse_config, stage_text, stage_values
 from bigbird_dna.disk.atomic import read_object
 from bigbird_dna.errors import ConfigError, DataError, UsageError, check_choice, check_import, shortened
-
-EXPERIMENTS: Mapping[str, str] = {
-    "pretraining_study": "pretraining_study:PretrainingStudy",
-    "layer_probes": "layer_probes:LayerProbes",
-    "table5": "table_arms:Table5",
-    "table6": "table_arms:Table6",
-    "table7": "table_arms:Table7",
-    "ablation": "ablation_arms:Ablation",
-    "long_range_arena": "long_range_arena:LongRangeArena",
-    "byte_lm": "long_range_arena:ByteLm",
-}
-"""Name → module and class, which are imported when an experiment is asked for."""
+from bigbird_dna.papers.experiments import EXPERIMENTS
 
 ArmTask = Literal["pretraining", "promoters", "chromatin", "sequences", "bytes"]
 Keys = Mapping[str, Any]
