@@ -168,7 +168,6 @@ app = typer.Typer(
     name="bigbird-dna",
     cls=_Group,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -183,7 +182,7 @@ def _show_version(value: bool) -> None:
 
 
 @app.callback()
-def _options(version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True)) -> None:
+def _options(version: bool = typer.Option(False, "--version", help="Show the version and exit.", callback=_show_version, is_eager=True)) -> None:
     """Sparse-attention DNA language models: from a reference genome to promoter scores."""
 
 

@@ -236,6 +236,7 @@ def draw_scores(
     scores: Path = argument("Table of score-promoters."),
     output: Path = FIGURE,
     promoters: Path | None = option(None, None, "Known TSSs to mark: the TSV of prepare promoters."),
+    annotation: Path | None = option(None, "GFF3|GTF", "Genes to draw; contigs named as in the scores."),
     contig: str | None = option(None, None, "What is drawn.", "the table's first"),
     start: int | None = option(None, None, "First base, 0-based.", "all", least=0),
     end: int | None = option(None, None, "Base after the last.", "all", least=1),
@@ -243,17 +244,19 @@ def draw_scores(
         None, "BP", "Bases before the TSS in the model's window: where a score is drawn.", "half", least=0
     ),
 ) -> None:
-    """Draw scores along a contig, both strands, with known transcription start sites.
+    """Draw scores along a contig, both strands, with known transcription start sites and genes.
 
     Example: bigbird-dna report plot-scores scores.tsv --promoters promoters.tsv -o scores.svg
     """
+    from bigbird_dna.genome.annotation import read_genes
     from bigbird_dna.genome.promoters import read_loci
     from bigbird_dna.reporting.promoters import read_score_track, score_figure
 
     if start is not None and end is not None and end <= start:
         raise UsageError(f"--end {end} is not above --start {start}")
     track = read_score_track(scores, contig, start, end, upstream)
-    score_figure(track, read_loci(promoters) if promoters is not None else [], output)
+    sites = read_loci(promoters) if promoters is not None else []
+    score_figure(track, sites, output, read_genes(annotation) if annotation is not None else [])
 
 
 def draw_attention(

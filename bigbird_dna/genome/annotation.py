@@ -49,9 +49,20 @@ _MESSENGERS, _OTHERS, _GENES = (
     frozenset(types.split()) for types in (_MESSENGER_TYPES, _OTHER_TYPES, _GENE_TYPES)
 )
 _KEPT = _MESSENGERS | _OTHERS | _GENES
+_GENE_NAMES = ("Name", "gene_name", "gene", "ID", "gene_id", "locus_tag")
 _NAMES = ("ID", "Name", "transcript_id", "gene", "gene_id", "gene_name", "locus_tag")
 # A key begins behind no letter of another, and gives nothing back: long words are passed over once.
 _GTF = re.compile(r'(?<![^\s=;"])([^\s=;"]++)\s++(?:"([^"]*+)"|([^\s";]++))\s*+(?:;|$)')
+
+
+class Gene(NamedTuple):
+    """A gene; 0-based, half-open."""
+
+    contig: str
+    start: int
+    end: int
+    strand: str
+    name: str
 
 
 class _Feature(NamedTuple):
@@ -73,11 +84,7 @@ def read_annotation(path: Path) -> Iterator[tuple[int, tuple[Locus, str]]]:
     any.
     """
     types: Counter[str] = Counter()
-    kept: list[_Feature] = []
-    for number, feature in _features(path, types, _transcript):
-        if len(kept) == _MOST:
-            raise DataError(f"{path}: line {number}: more than {_MOST:,} transcripts and genes")
-        kept.append(feature._replace(line=number))
+    kept = [feature._replace(line=number) for number, feature in _features(path, types, _transcript)]
     genes = [feature for feature in kept if feature.type in _GENES]
     chosen, reason = genes, ", as the file has no mRNA or transcript"
     if _MESSENGERS & types.keys() or not genes:
@@ -115,6 +122,24 @@ def read_coding(path: Path) -> dict[str, Intervals]:
     return {check_name(contig, "contig", str(path)): places for contig, places in found.items()}
 
 
+def read_genes(path: Path) -> list[Gene]:
+    """Return the genes of a GFF3 or GTF file that have a strand, in file order, with the file's contig names.
+    `DataError`: the file has no such feature, or names the line that is malformed."""
+
+    def gene(columns: list[str]) -> Gene | None:
+        if columns[2] not in _GENES or columns[6] not in OPPOSITE:
+            return None
+        values = _attributes(columns[8])
+        name = next((values[key] for key in _GENE_NAMES if values.get(key)), "")
+        return Gene(unquote(columns[0]), *_span(columns), strand(columns[6]), name)
+
+    types: Counter[str] = Counter()
+    found = [one for _, one in _features(path, types, gene)]
+    if not found:
+        raise DataError(f"{path}: no gene on a strand; its features are {_shown_types(types)}")
+    return found
+
+
 def _features(
     path: Path, types: Counter[str], make: Callable[[list[str]], T | None]
 ) -> Iterator[tuple[int, T]]:
@@ -129,7 +154,11 @@ def _features(
 
     # A GFF3 may have sequence at its end.
     lines = takewhile(lambda numbered: not numbered[1].startswith(("##FASTA", ">")), read_lines(path))
-    return parse_lines(path, parse, (one for one in lines if one[1].strip() and not one[1].startswith("#")))
+    rows = (one for one in lines if one[1].strip() and not one[1].startswith("#"))
+    for count, (number, found) in enumerate(parse_lines(path, parse, rows)):
+        if count == _MOST:
+            raise DataError(f"{path}: line {number}: more than {_MOST:,} such features")
+        yield number, found
 
 
 def _shown_types(types: Counter[str]) -> str:

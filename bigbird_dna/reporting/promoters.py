@@ -26,6 +26,7 @@ from bigbird_dna.data.predictions import (
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, columns, open_lines, write_table
 from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.metrics.auroc import (
     ENDS,
@@ -59,6 +60,8 @@ from bigbird_dna.reporting.result import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     pass
 
 
@@ -240,6 +243,7 @@ COLUMNS = ["contig", "start", "end", "name", "score", "strand"]
 LARGEST_TRACK = 1600
 
 STRAND_COLORS = {"+": BLUE, "-": VERMILLION}
+_GENE_LETTERS = 100  # of a gene name that the width of the plot has room for
 UNITS = ((1_000_000, 1e6, "Mb"), (5_000, 1e3, "kb"), (0, 1.0, "bp"))
 
 
@@ -321,36 +325,33 @@ def _drawn_position(row: _DrawnWindow, upstream: int | None) -> float:
     return row.start + upstream if row.strand == "+" else row.end - 1 - upstream
 
 
-def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path) -> None:
-    """Draw a track; `sites` (TSSs) outside of it are left out. Gaps are windows that were not scored."""
+def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path, genes: Sequence[Gene] = ()) -> None:
+    """Draw a track with the `sites` (TSSs) and `genes` inside it. Gaps are windows that were not scored."""
     length = track.end - track.start
     scale, unit = next((scale, unit) for least, scale, unit in UNITS if length >= least)
     shown = [
         site for site in sites if site.contig == track.contig and track.start <= site.position < track.end
     ]
-    grid = {"sharex": True, "gridspec_kw": {"height_ratios": [1, 0.28, 1]}}
-    with panels(3, 1, 9.6, 1.35, **grid) as (figure, (forward, lane, reverse)):
+    lanes = [0.28, *([0.45] if genes else [])]
+    grid = {"sharex": True, "gridspec_kw": {"height_ratios": [1, *lanes, 1]}}
+    with panels(2 + len(lanes), 1, 9.6, 1.35, **grid) as (figure, axes):
+        forward, lane, *_, reverse = axes
         for axis, strand in ((forward, "+"), (reverse, "-")):
-            if strand in track.strands:
-                x, y = condensed(*track.strands[strand])
-                axis.plot(x / scale, y, color=STRAND_COLORS[strand], linewidth=1)
-                axis.fill_between(x / scale, 0, y, color=STRAND_COLORS[strand], alpha=0.25, linewidth=0)
-            for site in shown:
-                if site.strand == strand:
-                    axis.axvline(site.position / scale, color=GREY, linewidth=0.7, alpha=0.6, zorder=1)
-            name = "forward (+)" if strand == "+" else "reverse (−)"
-            axis.set(ylim=(0, 1.03), yticks=[0, 0.5, 1], ylabel=name)
+            _draw_strand(axis, track, strand, shown, scale)
         reverse.invert_yaxis()
-        forward.tick_params(axis="x", length=0)
-        # The lane between the strands: an arrow head for each TSS, pointing along its gene.
+        # One arrow head per TSS, pointing along its gene.
         for strand, height, marker in (("+", 0.75, ">"), ("-", 0.25, "<")):
             own = [site.position / scale for site in shown if site.strand == strand]
             lane.plot(own, np.full(len(own), height), marker, color=INK, markersize=5, markeredgewidth=0)
-        lane.set(ylim=(0, 1), yticks=[], ylabel="TSS")
-        lane.yaxis.label.set(rotation=0, ha="right", va="center")
-        lane.grid(visible=False)
-        lane.tick_params(axis="x", length=0)
-        lane.spines[:].set_visible(False)
+        if genes:
+            _draw_genes(axes[2], track, genes, scale)
+        for axis, label in zip(axes[1:-1], ("TSS", "genes"), strict=False):
+            axis.set(ylim=(0, 1), yticks=[], ylabel=label)
+            axis.yaxis.label.set(rotation=0, ha="right", va="center")
+            axis.grid(visible=False)
+            axis.spines[:].set_visible(False)
+        for axis in axes[:-1]:
+            axis.tick_params(axis="x", length=0)
         reverse.set_xlabel(f"position on {track.contig} ({unit})")
         reverse.set_xlim(track.start / scale, track.end / scale)
         forward.set_title(f"Promoter probability along {track.contig}")
@@ -359,6 +360,37 @@ def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path) -> None:
             ha="right", va="bottom", fontsize=9, color=GREY,
         )  # fmt: skip
         save_figure(figure, path)
+
+
+def _draw_strand(axis: Axes, track: ScoreTrack, strand: str, sites: Sequence[Locus], scale: float) -> None:
+    if strand in track.strands:
+        x, y = condensed(*track.strands[strand])
+        axis.plot(x / scale, y, color=STRAND_COLORS[strand], linewidth=1)
+        axis.fill_between(x / scale, 0, y, color=STRAND_COLORS[strand], alpha=0.25, linewidth=0)
+    for site in sites:
+        if site.strand == strand:
+            axis.axvline(site.position / scale, color=GREY, linewidth=0.7, alpha=0.6, zorder=1)
+    axis.set(ylim=(0, 1.03), yticks=[0, 0.5, 1], ylabel="forward (+)" if strand == "+" else "reverse (−)")
+
+
+def _draw_genes(axis: Axes, track: ScoreTrack, genes: Sequence[Gene], scale: float) -> None:
+    """Draw each gene as an arrow along its strand, forward genes above, with its name where there is room."""
+    length = track.end - track.start
+    for gene in genes:
+        start, end = max(gene.start, track.start), min(gene.end, track.end)
+        if gene.contig != track.contig or start >= end:
+            continue
+        forward, bases = gene.strand == "+", end - start
+        height = 0.74 if forward else 0.26
+        x, dx = (start, bases) if forward else (end, -bases)
+        head = min(bases, length / 120) / scale
+        axis.arrow(
+            x / scale, height, dx / scale, 0, width=0.4, head_width=0.4, head_length=head, linewidth=0,
+            length_includes_head=True, color=STRAND_COLORS[gene.strand], alpha=0.35,
+        )  # fmt: skip
+        if bases * _GENE_LETTERS > len(gene.name) * length:
+            center = (start + end) / 2 / scale
+            axis.text(center, height, gene.name, ha="center", va="center", fontsize=7, clip_on=True)
 
 
 def condensed(positions: Floats, scores: Floats) -> tuple[Floats, Floats]:

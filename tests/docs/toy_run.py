@@ -13,6 +13,7 @@ from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.huggingface.exchange import export_huggingface
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
+from tests.conftest import REPOSITORY
 from tests.toys import random_dna, random_model, small_tokenizer
 
 TRACKS = {"ALFA": "TF", "BRAVO": "TF", "OPEN1": "DHS", "OPEN2": "DHS"}
@@ -29,6 +30,7 @@ def make(home: Path) -> None:
         letters[position - 1] = ref
     write_fasta(run / "genome/reference.fa.gz", [("demo5", random_dna(3000, 5)), ("demo6", "".join(letters))])
     write_fasta(run / "scores/contig.fa.gz", [("demo6", "".join(letters[:2000]))])
+    (home / "resources").symlink_to(REPOSITORY / "resources")
     (home / "genome.fa").write_text(f">one\n{random_dna(3000, 7)}\n")
     _write_models(run / "models")
     _write_arrays(run / "chromatin")
