@@ -16,8 +16,11 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
+from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import Limits
 from bigbird_dna.genome.sources.inputs import Source
 
@@ -389,3 +392,22 @@ def described(server: FaultyServer, name: str, kind: str, checksum: str | None) 
 def one_line(error: BigBirdDnaError) -> bool:
     text = str(error)
     return text.isprintable() and len(text) < 3000 and isinstance(error, DataError | UsageError)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def fetched(output: Path, limits: Limits = LIMITS, key: str = "one") -> bytes:
+    """What a download brings."""
+    fetch(key, output, limits=limits)
+    return output.read_bytes()
+
+
+def refusal(output: Path, limits: Limits = LIMITS) -> str:
+    """What is said where a download fails."""
+    with pytest.raises(DataError) as caught:
+        fetch("one", output, limits=limits)
+    assert one_line(caught.value)
+    assert not output.exists()
+    return str(caught.value)
