@@ -1,12 +1,10 @@
 """A web server that does everything wrong that one can, in an order that a seed decides; and its files."""
 
 import gzip
-import io
 import itertools
 import socket
 import socketserver
 import struct
-import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +16,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import Limits
@@ -365,23 +362,6 @@ def plain(rng: Random) -> bytes:
         f"chr{rng.randrange(23)}\t{rng.randrange(10**8)}\t{rng.random()}\n" for _ in range(rng.randrange(400))
     )
     return "".join(("contig\tposition\tvalue\n", *lines)).encode()
-
-
-def bgzip(content: bytes, path: Path) -> bytes:
-    with open_text(path) as stream:
-        stream.write(content.decode())
-    compressed = path.read_bytes()
-    path.unlink()
-    return compressed
-
-
-def tar(content: bytes) -> bytes:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as stream:
-        member = tarfile.TarInfo("member")
-        member.size = len(content)
-        stream.addfile(member, io.BytesIO(content))
-    return archive.getvalue()
 
 
 def described(server: FaultyServer, name: str, kind: str, checksum: str | None) -> Source:

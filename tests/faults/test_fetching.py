@@ -32,15 +32,14 @@ from tests.faults.server import (
     Fault,
     FaultyServer,
     Site,
-    bgzip,
     described,
     fetched,
     names,
     one_line,
     plain,
     refusal,
-    tar,
 )
+from tests.genome.formats import bgzip, tar
 from tests.golden.messages import fails, message
 
 PATIENT = Limits(pause=0)
@@ -385,17 +384,10 @@ SPARE = 2.0  # seconds for checking what came, on a machine that does much else
 FOREIGN = b"half a file that another program downloads"
 
 
-def contents(kind: str, rng: Random, directory: Path) -> tuple[bytes, bytes]:
+def contents(kind: str, rng: Random) -> tuple[bytes, bytes]:
     """Two versions of a file of this kind."""
-    one, other = plain(rng), plain(rng)
-    match kind:
-        case "file.gz":
-            return gzip.compress(one, mtime=0), gzip.compress(other, mtime=0)
-        case "file.bed.gz":
-            return bgzip(one, directory / "one.gz"), bgzip(other, directory / "other.gz")
-        case "file.tar.gz":
-            return tar(one), tar(other)
-    return one, other
+    pack = {"file.gz": gzip.compress, "file.bed.gz": bgzip, "file.tar.gz": tar}.get(kind, bytes)
+    return pack(plain(rng)), pack(plain(rng))
 
 
 def leave_anything(output: Path, rng: Random) -> None:
@@ -418,9 +410,9 @@ def leave_anything(output: Path, rng: Random) -> None:
     output.with_name(f"{output.name}.part").write_bytes(FOREIGN)
 
 
-def random_site(server: FaultyServer, name: str, rng: Random, directory: Path, kind: str) -> Site:
+def random_site(server: FaultyServer, name: str, rng: Random, kind: str) -> Site:
     """A file, and a random script for each of its addresses."""
-    content, later = contents(kind.removeprefix("sha256 of "), rng, directory)
+    content, later = contents(kind.removeprefix("sha256 of "), rng)
     known = [name for name in FAULTS if kind != "file.txt" or name not in LIES]
     # Parts of two versions are put together only where one is cut and the next comes from another.
     known += ["cut", "chunked_and_cut", "changed", "version_ignored"] * 4
@@ -440,7 +432,7 @@ def check(server: FaultyServer, catalogue: dict[str, Source], home: Path, seed: 
     kind = rng.choice(
         ["sha256 of file.txt", "sha256 of file.gz", "file.gz", "file.bed.gz", "file.tar.gz", "file.txt"]
     )
-    found = random_site(server, name, rng, directory, kind)
+    found = random_site(server, name, rng, kind)
     scripts, always = [list(script) for script in found.scripts], list(found.always)
     about = f"seed {seed}: {kind}, tag {found.tag!r}, {scripts}, then {always}"
     versions = [found.content]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.genome.formats import bgzip
+
 Files = Mapping[str, bytes]
 SEEDS = Path(__file__).resolve().parent / "seeds"
 TEXT = (
@@ -106,25 +108,13 @@ def _npz(data: bytes, members: list[bytes]) -> bytes:
     return _zip(data, whole)
 
 
-def bgzip(text: bytes) -> bytes:
-    """A text in blocks of 100 bytes."""
-    packed = b""
-    for start in [*range(0, len(text), 100), len(text)]:
-        content = text[start : start + 100]
-        deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
-        data = deflate.compress(content) + deflate.flush()
-        header = b"\x1f\x8b\x08\4\0\0\0\0\0\xff\6\0BC\2\0" + struct.pack("<H", len(data) + 25)
-        packed += header + data + struct.pack("<II", zlib.crc32(content), len(content))
-    return packed
-
-
 def _ungzip(data: bytes) -> list[bytes]:
     return [gzip.decompress(data)]
 
 
 ZIP, NPY, SAFETENSORS = Container(_unzip, _zip), _headed(8, "<H"), _headed(0, "<Q")
 GZIP = Container(_ungzip, lambda data, members: gzip.compress(members[0], 1, mtime=0))
-BGZIP = Container(_ungzip, lambda data, members: bgzip(members[0]))
+BGZIP = Container(_ungzip, lambda data, members: bgzip(members[0], block=100))
 NPZ, MATLAB5 = Container(_npz_parts, _npz), Container(_mat5_parts, _mat5)
 CONTAINERS = {
     **{".npz": NPZ, ".npy": NPY, ".safetensors": SAFETENSORS, ".fa.gz": BGZIP, ".vcf.gz": BGZIP},

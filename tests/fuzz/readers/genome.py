@@ -32,9 +32,9 @@ from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.variants import find_change, open_vcf, scan_vcf
 from bigbird_dna.reporting.variants import read_known_effects
 from bigbird_dna.scoring.regions import bed_regions
-from tests.fuzz.reader import GZIP, Reader, bgzip, file_bytes, made, member, stored
+from tests.fuzz.reader import GZIP, Reader, file_bytes, made, member, stored
 from tests.fuzz.readers.reports import NAMES, ROWS, TRACKS, labels
-from tests.genome.formats import EMBL, GENBANK
+from tests.genome.formats import EMBL, GENBANK, bgzip
 from tests.toys import texts
 
 SEQUENCES = {"chr1": "ACGTTGCAGGATCCATTAGCN" * 12, "chr2": "gattacaRY" * 9}
@@ -61,7 +61,7 @@ def _beside(suffix: str) -> Callable[[Path], object]:
     def read(path: Path) -> object:
         text = stored("fasta")[0]
         fasta = path.with_name("x.fa" if suffix == ".fai" else "x.fa.gz")
-        fasta.write_bytes(text if suffix == ".fai" else bgzip(text))
+        fasta.write_bytes(text if suffix == ".fai" else bgzip(text, block=100))
         path.rename(fasta.with_name(fasta.name + suffix))
         found = _check_reference(fasta)
         assert list(found) == list(SEQUENCES), "other contigs"
