@@ -126,7 +126,7 @@ def _scored_table(path: Path) -> object:
 
 
 PREDICTIONS = predictions("gc", pairs=12)
-WINDOWS = PREDICTIONS.drop(columns=["label", "probability"])
+WINDOWS = PREDICTIONS.drop(columns=["label", "probability"]).assign(name="x")
 
 
 def _packed(frame: pd.DataFrame, compression: Any = "snappy") -> bytes:
