@@ -310,22 +310,6 @@ def test_a_server_says_when_to_come_back(
     assert (time.monotonic() - start >= 1) == waited
 
 
-@pytest.mark.parametrize("fault", ["changed", "version_ignored", "range_ignored"])
-@pytest.mark.parametrize("tag", [b'"v1"', None])
-def test_versions_are_never_mixed(
-    unsigned: Source, site: Site, tmp_path: Path, fault: str, tag: bytes | None
-) -> None:
-    site.tag = tag
-    site.scripts = [["length_too_large"]]
-    refusal(tmp_path / "out", replace(LIMITS, futile=1))
-    assert (tmp_path / "out.fetch.part").read_bytes() == CONTENT
-    # The same length, another content.
-    site.content, site.later = (content := CONTENT[7:] + CONTENT[:7]), CONTENT[::-1]
-    site.tag = tag and b'"v2"'
-    site.scripts = [[fault]]
-    assert fetched(tmp_path / "out") in (content, site.later) and names(tmp_path) == ["out"]
-
-
 @pytest.mark.parametrize(
     ("script", "content", "parts"),
     [
