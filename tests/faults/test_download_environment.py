@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -231,9 +232,7 @@ def test_a_part_that_got_its_name_before_it_was_locked(
 def test_file_systems_without_locks(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(descriptor: int, operation: int) -> None:
-        raise OSError(38, "Function not implemented")
-
+    refuse = Mock(side_effect=OSError(38, "Function not implemented"))
     monkeypatch.setattr(part_module.fcntl, "flock", refuse)
     assert fetched(tmp_path / "out", LIMITS) == CONTENT
     message(capsys.readouterr().err)
