@@ -18,6 +18,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import load_promoter_model
 from tests.cli.command import Run, invoke, refused
+from tests.genome.test_records import fasta
 from tests.golden.messages import fails, message
 from tests.tiny_run import MOTIF, SETTINGS
 
@@ -41,14 +42,9 @@ def others(count: int, seed: int) -> dict[str, str]:
     return {f"n{number}": bases(rng) for number in range(count)}
 
 
-def fasta(path: Path, records: dict[str, str]) -> Path:
-    path.write_text("".join(f">{name} described\n{sequence}\n" for name, sequence in records.items()))
-    return path
-
-
 def prepare(home: Path, records: dict[str, str], *words: object) -> Path:
     """The data set of records."""
-    invoke("prepare sequences", fasta(home / "p.fa", records), "-o", home / "data", *words)
+    invoke("prepare sequences", fasta(home / "p.fa", **records), "-o", home / "data", *words)
     return home / "data"
 
 
@@ -68,7 +64,7 @@ def configuration(home: Path, **sequences: Any) -> Path:
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with negatives of the user's own, three for two promoters, up to its tokenizer."""
     home = tmp_path_factory.mktemp("own")
-    positive, negative = fasta(home / "p.fa", promoters(240, 1)), fasta(home / "n.fa", others(360, 2))
+    positive, negative = fasta(home / "p.fa", **promoters(240, 1)), fasta(home / "n.fa", **others(360, 2))
     config = configuration(home, negatives="n.fa")
     results = home / "results"
     invoke("prepare sequences", positive, "--negatives", negative, "-o", results / "promoters")
@@ -151,13 +147,14 @@ def test_the_data_set_holds_each_sequence_once_and_its_split(own: Path) -> None:
 def test_the_tokenizer_learns_from_no_held_out_sequence(own: Path, tmp_path: Path) -> None:
     """Other held-out sequences, the same tokenizer."""
     home, results = own.parent, own.parent / "results"
-    table = read_splits(results / "promoters/splits.tsv")
+    splits = results / "promoters/splits.tsv"
+    table = read_splits(splits)
     rng = np.random.default_rng(9)
     positive, negative = (
         {key: text if table[key] == "train" else bases(rng) for key, text in records.items()}
         for records in (promoters(240, 1), others(360, 2))
     )
-    words = ("--negatives", fasta(tmp_path / "n.fa", negative), "--splits", results / "promoters/splits.tsv")
+    words = ("--negatives", fasta(tmp_path / "n.fa", **negative), "--splits", splits)
     reference = prepare(tmp_path, positive, *words) / "training.fa.gz"
     words = ("--reference", reference, "-o", tmp_path / "tokenizer.model")
     invoke("prepare tokenizer", home / "run.yaml", *words)
@@ -182,7 +179,7 @@ def test_similar_sequences_and_copies_share_a_split(run: Run, tmp_path: Path) ->
     records = promoters(50, 4, motif="")
     records |= {f"{name}_copy": reverse_complement(text) for name, text in records.items()}
     records |= {f"{name}_like": text[20:] + text[:20] for name, text in promoters(50, 4, motif="").items()}
-    result = run("prepare sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
+    result = run("prepare sequences", fasta(tmp_path / "p.fa", **records), "-o", tmp_path / "data")
     assert result.code == 0 and "50 sequences" in result.err and "'p0_copy' of 'p0'" in result.err
     table = read_splits(tmp_path / "data/splits.tsv")
     assert set(table.values()) == {"train", "valid", "test"}
@@ -204,7 +201,7 @@ def test_sequences_of_many_n_are_left_out_and_counted(run: Run, tmp_path: Path) 
     many, few = int(LENGTH * MAX_N) + 1, int(LENGTH * MAX_N)
     records["p3"] = "N" * many + records["p3"][many:]
     records["p4"] = "r" * few + records["p4"][few:]
-    result = run("prepare sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
+    result = run("prepare sequences", fasta(tmp_path / "p.fa", **records), "-o", tmp_path / "data")
     message(result.err, 1, 10)
     found = scan_fasta(tmp_path / "data/sequences.fa.gz")
     assert "p3" not in found and "p4" in found
@@ -256,7 +253,7 @@ def test_mistakes_are_named_and_nothing_is_written(
         "unknown": {"n": "N" * LENGTH},
     }
     for name, content in {"p": records, **negatives}.items():
-        fasta(Path(f"{name}.fa"), content)
+        fasta(Path(f"{name}.fa"), **content)
     for name, listed in {"some": names[:10], "more": [*names, "x"], "train": names}.items():
         Path(f"{name}.tsv").write_text("".join(f"{record}\ttrain\n" for record in listed))
     words = options if options.endswith("alike.fa") else f"p.fa {options}"
@@ -284,7 +281,7 @@ def test_promoters_of_different_lengths_have_no_base_positions(tmp_path: Path, r
     for name, records, aligned in (("one", promoters(40, 5), True), ("several", longer, False)):
         home = tmp_path / name
         home.mkdir()
-        positive, negative = fasta(home / "p.fa", records), fasta(home / "n.fa", others(40, 6))
+        positive, negative = fasta(home / "p.fa", **records), fasta(home / "n.fa", **others(40, 6))
         config = configuration(home, negatives="n.fa", length=90)
         words = ("--negatives", negative, "--length", "90", "-o", home / "results/promoters")
         invoke("prepare sequences", positive, *words)

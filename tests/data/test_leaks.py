@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.config import NEGATIVE_SETS, Config, PromoterWindowsConfig, load_config
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.data.negatives import draw_candidates
@@ -28,6 +27,7 @@ from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
+from bigbird_dna.genome.similarity import kmers_of
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.tokens.encode import tokenize, train_tokenizer, write_token_statistics
 from bigbird_dna.tokens.store import TokenStore
@@ -112,20 +112,12 @@ def near_duplicates(sequences: Mapping[str, Sequence[str]]) -> list[tuple[str, s
 
 
 def _kmers(sequences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The k-mer at each place of sequences of one length, (N, L - K + 1), and whether it has no N."""
-    codes = base_codes(sequences)
-    places = codes.shape[1] - K + 1
-    known = np.ones((len(codes), places), bool)
-    strands = []
-    for strand in (codes, other_strand(codes)):
-        words = np.zeros((len(codes), places), np.uint64)
-        for offset in range(K):
-            column = strand[:, offset : offset + places]
-            words = words * np.uint64(4) + (column & 3)
-        strands.append(words)
-    for offset in range(K):
-        known &= codes[:, offset : offset + places] < 4
-    return np.minimum(strands[0], strands[1][:, ::-1]), known
+    """The k-mer at each place of sequences of one length, a row each, and whether it is one without N."""
+    kmers = kmers_of([*sequences, ""], K)  # with a letter behind each
+    codes, known = (
+        np.pad(part, (0, K - 1)).reshape(len(sequences), -1) for part in (kmers.codes, kmers.known)
+    )
+    return codes, known
 
 
 SETS = [name for name in NEGATIVE_SETS if name != "user"]
@@ -449,8 +441,11 @@ OWN_SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of a user: a FASTA of pieces with accessions, genes and peaks by chromosome, aliases."""
+def own(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """A user's files, of which reference and promoters are prepared.
+
+    They are a FASTA of pieces with accessions, genes and peaks by chromosome, and aliases.
+    """
     home = tmp_path_factory.mktemp("own genome")
     genome, genes, peaks = "", "##gff-version 3\n", ""
     for number, (accession, start) in enumerate(STARTS.items()):
@@ -469,24 +464,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "run.yaml").write_text(
         yaml.safe_dump({"results": str(home / "results"), "data_dir": str(home), **OWN_SETTINGS})
     )
-    return home
-
-
-@pytest.fixture(scope="module")
-def own(home: Path) -> Config:
-    return load_config(home / "run.yaml", [f"chromatin.data.tracks={home}/peaks"])
-
-
-@pytest.fixture(scope="module")
-def prepared(home: Path, own: Config) -> Path:
+    config = load_config(home / "run.yaml", [f"chromatin.data.tracks={home}/peaks"])
     assembly = open_assembly("custom", home / "aliases.tsv", "my-yeast")
-    prepare_reference(home / "genome.fa", own.paths.reference, assembly)
-    prepare_promoters(home / "genes.gff3", own.paths.reference, own.paths.promoters, assembly)
-    return own.paths.reference
+    prepare_reference(home / "genome.fa", config.paths.reference, assembly)
+    prepare_promoters(home / "genes.gff3", config.paths.reference, config.paths.promoters, assembly)
+    return config
 
 
-def test_coordinates_stay_and_losses_are_counted(home: Path, own: Config, prepared: Path) -> None:
-    with Reference(prepared) as reference:
+def test_coordinates_stay_and_losses_are_counted(own: Config) -> None:
+    with Reference(own.paths.reference) as reference:
         assert reference.contigs == {name: start + FRAGMENT for name, start in STARTS.items()}
         assert reference.fetch(Interval("NC_2.1", 500_000, 520_000)) == random_dna(FRAGMENT, 1)
     counts = json.loads(own.paths.promoter_counts.read_text())
@@ -494,11 +480,11 @@ def test_coordinates_stay_and_losses_are_counted(home: Path, own: Config, prepar
     assert (counts["read"], counts["promoters"]) == (counts["promoters"] + 1, 3 * 49)
 
 
-def test_n_costs_no_tokens_and_hardly_time(own: Config, prepared: Path) -> None:
+def test_n_costs_no_tokens_and_hardly_time(own: Config) -> None:
     paths = own.paths
-    train_tokenizer(own, prepared, paths.tokenizer)
+    train_tokenizer(own, paths.reference, paths.tokenizer)
     before = time.process_time()
-    tokenize(own, prepared, paths.tokenizer, paths.tokens)
+    tokenize(own, paths.reference, paths.tokenizer, paths.tokens)
     took = time.process_time() - before
     stores = {split: TokenStore.open(paths.token_store(split)) for split in ("train", "valid", "test")}
     contigs = {split: store.info["contigs"] for split, store in stores.items()}
@@ -508,28 +494,28 @@ def test_n_costs_no_tokens_and_hardly_time(own: Config, prepared: Path) -> None:
     assert took < 10  # 6 Mb of N twice
 
 
-def test_every_promoter_has_its_genomic_negatives_among_the_n(own: Config, prepared: Path) -> None:
-    prepare_windows(own, prepared, own.paths.promoters, own.paths.windows)
+def test_every_promoter_has_its_genomic_negatives_among_the_n(own: Config) -> None:
+    prepare_windows(own, own.paths.reference, own.paths.promoters, own.paths.windows)
     counts = json.loads((own.paths.windows / "windows.json").read_text())
     missing = counts["genomic negatives not found"]
     assert missing == 0
     windows = read_windows(own.paths.windows, "genomic")
     found = windows.rows[windows.labels == 0]
     assert found.groupby("split").size().to_dict() == {"train": 3 * 49, "valid": 49, "test": 49}
-    with Reference(prepared) as reference:
+    with Reference(own.paths.reference) as reference:
         places = zip(found["contig"], found["start"], found["end"], strict=True)
         assert not any("N" in reference.fetch(Interval(*place)) for place in places)
-    assert isinstance(found, pd.DataFrame) and not found.duplicated(["contig", "start", "strand"]).any()
+    assert not found.duplicated(["contig", "start", "strand"]).any()
 
 
-def test_peaks_find_their_contigs(own: Config, prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prepare_data(own, prepared, own.paths.chromatin_data)
+def test_peaks_find_their_contigs(own: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_data(own, own.paths.reference, own.paths.chromatin_data)
     said = capsys.readouterr().err
     assert "warning: 1 of 148 peaks (0.7%)" in said and "chrXX 1" in said
     data = read_dataset(own.paths.chromatin_data)
     assert data.info["assembly"] == "my-yeast"
     regions = {"valid": ["NC_2.1:1-520000"], "test": ["NC_3.1:1-20000"], "exclude": ["NC_9.1:1-20000"]}
     assert data.info["regions"] == regions
-    genome = own.genome.model_copy(update={"aliases": None})
+    other = own.model_copy(update={"genome": own.genome.model_copy(update={"aliases": None})})
     with fails(ConfigError):
-        tokenize(own.model_copy(update={"genome": genome}), prepared, own.paths.tokenizer, Path("x"))
+        tokenize(other, own.paths.reference, own.paths.tokenizer, Path("x"))

@@ -8,7 +8,10 @@ import pwd
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -54,19 +57,16 @@ def test_a_full_disk_is_one_line_whatever_the_writer_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "out.parquet"
+    full = OSError(errno.ENOSPC, "No space left on device")
     with fails(DataError), atomic_path(target):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise full
     with pytest.raises(RuntimeError), atomic_path(target):
         raise RuntimeError("a defect on a disk that has room")
     with monkeypatch.context() as context:
-        context.setattr(os, "fsync", _full)
+        context.setattr(os, "fsync", Mock(side_effect=full))
         with fails(DataError), atomic_path(target):
             raise RuntimeError("PytorchStreamWriter failed")
     assert not list(tmp_path.iterdir())
-
-
-def _full(_: int) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_htslib_prints_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
@@ -193,17 +193,13 @@ def test_no_directory_is_no_place(place: Path, tmp_path: Path) -> None:
 # Directories that results go to keep what no earlier run wrote
 
 
-def write(path: Path, **files: str) -> None:
-    with atomic_directory(path) as temporary:
+def write(path: Path, into: Callable[..., Any] = atomic_directory, **files: str) -> None:
+    with into(path) as temporary:
         for name, content in files.items():
-            (temporary / name).parent.mkdir(exist_ok=True)
             (temporary / name).write_text(content)
 
 
-def add(path: Path, **files: str) -> None:
-    with into_directory(path) as temporary:
-        for name, content in files.items():
-            (temporary / name).write_text(content)
+add = partial(write, into=into_directory)
 
 
 def content(path: Path) -> dict[str, str]:
@@ -238,13 +234,8 @@ def test_an_empty_directory_and_what_snakemake_leaves_may_be_replaced(tmp_path: 
     (target / "a").unlink()
     write(target, b="b")
     assert content(target) == {"b": "b"}
-    assert target.stat().st_mode & 0o777 == 0o777 & ~_umask()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    os.umask(mask := os.umask(0))
+    assert target.stat().st_mode & 0o777 == 0o777 & ~mask
 
 
 def _link(target: Path) -> None:

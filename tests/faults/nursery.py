@@ -20,8 +20,7 @@ IMPORTS = (
     *("bigbird_dna.pretraining.task", "bigbird_dna.finetuning.chromatin"),
     *("bigbird_dna.finetuning.evaluation", "bigbird_dna.finetuning.promoters"),
     *("bigbird_dna.scoring.promoters", "bigbird_dna.scoring.variants"),
-    *("bigbird_dna.huggingface.exchange", "bigbird_dna.huggingface.exchange"),
-    *("bigbird_dna.registry.publishing", "bigbird_dna.registry.publishing", "bigbird_dna.registry.change"),
+    *("bigbird_dna.huggingface.exchange", "bigbird_dna.registry.publishing", "bigbird_dna.registry.change"),
 )
 REPOSITORY = Path(__file__).parents[2]
 

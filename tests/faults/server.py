@@ -1,12 +1,10 @@
 """A web server that does everything wrong that one can, in an order that a seed decides; and its files."""
 
 import gzip
-import io
 import itertools
 import socket
 import socketserver
 import struct
-import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +14,10 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
-from bigbird_dna.disk.outputs import open_text
+import pytest
+
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
+from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import Limits
 from bigbird_dna.genome.sources.inputs import Source
 
@@ -61,8 +61,8 @@ class Exchange:
     def send(self, data: bytes) -> None:
         self.connection.sendall(data)
 
-    def head(self, status: int, *headers: bytes) -> None:
-        lines = (b"HTTP/1.1 %d Some Words" % status, *headers, b"Connection: close", b"", b"")
+    def head(self, status: int, *headers: bytes, body: bytes = b"") -> None:
+        lines = (b"HTTP/1.1 %d Some Words" % status, *headers, b"Connection: close", b"", body)
         self.send(b"\r\n".join(lines))
 
     def answer(self) -> tuple[int, list[bytes], bytes]:
@@ -82,15 +82,14 @@ class Exchange:
         """Answer honestly but for these headers and what becomes of the body; its length if `counted`."""
         status, headers, content = self.answer()
         content = body(content)
-        self.head(status, *headers, *more, *([b"Content-Length: %d" % len(content)] if counted else []))
-        self.send(content)
+        length = [b"Content-Length: %d" % len(content)] if counted else []
+        self.head(status, *headers, *more, *length, body=content)
 
     def respond(self, *more: bytes, length: bytes | None = None, cut: int | None = None) -> None:
         """Answer honestly but for these headers, this length, or a body that is cut."""
         status, headers, body = self.answer()
         length = b"%d" % len(body) if length is None else length
-        self.head(status, *headers, *more, b"Content-Length: " + length)
-        self.send(body[:cut])
+        self.head(status, *headers, *more, b"Content-Length: " + length, body=body[:cut])
 
     def part(self, body: bytes) -> bytes:
         """A random part of a body, from its start."""
@@ -103,7 +102,7 @@ class Exchange:
             self.send(chunk)
 
 
-Fault = Callable[[Exchange], None]
+Fault = Callable[[Exchange], object]
 
 CHUNK = 700  # bytes, of chunked answers
 LIES = {"length_too_small", "flipped_byte", "lie_of_being_complete"}
@@ -169,13 +168,13 @@ def _another_range(x: Exchange) -> None:
     ranges = [b"bytes 7-%d/%d" % (size - 1, size), b"bytes 0-%d/*" % (size - 1)]
     stated = x.rng.choice([*ranges, b"bytes 9-3/2", b"lines 1-2/3", b"\xff"])
     tags = [line for line in headers if line.startswith(b"ETag")]
-    x.head(206, *tags, b"Content-Range: " + stated, b"Content-Length: %d" % (size - 7))
-    x.send(x.site.content[7:])
+    length = b"Content-Length: %d" % (size - 7)
+    x.head(206, *tags, b"Content-Range: " + stated, length, body=x.site.content[7:])
 
 
 def _several_ranges(x: Exchange) -> None:
-    x.head(206, b"Content-Type: multipart/byteranges; boundary=x")
-    x.send(b"--x\r\nContent-Range: bytes 0-1/9\r\n\r\nab\r\n--x--\r\n")
+    parts = b"--x\r\nContent-Range: bytes 0-1/9\r\n\r\nab\r\n--x--\r\n"
+    x.head(206, b"Content-Type: multipart/byteranges; boundary=x", body=parts)
 
 
 def _lie_of_being_complete(x: Exchange) -> None:
@@ -185,17 +184,7 @@ def _lie_of_being_complete(x: Exchange) -> None:
 
 def _web_page(x: Exchange) -> None:
     page = x.rng.choice(PAGES) + b"<p>Log in" * 200
-    x.head(200, b"Content-Type: text/html", b"Content-Length: %d" % len(page))
-    x.send(page)
-
-
-def _other_status(x: Exchange) -> None:
-    x.head(x.rng.choice(STATUSES), b"Content-Length: 5")
-    x.send(b"sorry")
-
-
-def _come_back_later(x: Exchange) -> None:
-    x.head(x.rng.choice([429, 503]), b"Retry-After: " + x.rng.choice(LATER), b"Content-Length: 0")
+    x.head(200, b"Content-Type: text/html", b"Content-Length: %d" % len(page), body=page)
 
 
 def _endless(content: bytes, *headers: bytes) -> Fault:
@@ -210,10 +199,6 @@ def _endless(content: bytes, *headers: bytes) -> Fault:
 def _redirected_for_ever(x: Exchange) -> None:
     x.head(302, b"Location: " + x.here.encode() + b"redirected_for_ever", b"Content-Length: 999999")
     FAULTS["endless_body"](x)
-
-
-def _silent(x: Exchange) -> None:
-    x.over.wait(10)
 
 
 def _silent_after_the_start(x: Exchange) -> None:
@@ -261,15 +246,17 @@ FAULTS: dict[str, Fault] = {
     "lie_of_being_complete": _lie_of_being_complete,
     "content_encoding": lambda x: x.whole(b"Content-Encoding: gzip", body=gzip.compress, counted=True),
     "web_page": _web_page,
-    "other_status": _other_status,
-    "come_back_later": _come_back_later,
+    "other_status": lambda x: x.head(x.rng.choice(STATUSES), b"Content-Length: 5", body=b"sorry"),
+    "come_back_later": lambda x: x.head(
+        x.rng.choice([429, 503]), b"Retry-After: " + x.rng.choice(LATER), b"Content-Length: 0"
+    ),
     "redirected": lambda x: x.head(
         x.rng.choice([301, 302, 303, 307, 308]), b"Location: " + x.here.encode() + b"honest"
     ),
     "redirected_for_ever": _redirected_for_ever,
     "redirected_elsewhere": lambda x: x.head(301, b"Location: " + x.rng.choice(TARGETS)),
     "redirected_nowhere": lambda x: x.head(302, b"Content-Length: 0"),
-    "silent": _silent,
+    "silent": lambda x: x.over.wait(10),
     "silent_after_the_start": _silent_after_the_start,
     "dripping": _dripping,
     "dripping_headers": _dripping_headers,
@@ -364,23 +351,6 @@ def plain(rng: Random) -> bytes:
     return "".join(("contig\tposition\tvalue\n", *lines)).encode()
 
 
-def bgzip(content: bytes, path: Path) -> bytes:
-    with open_text(path) as stream:
-        stream.write(content.decode())
-    compressed = path.read_bytes()
-    path.unlink()
-    return compressed
-
-
-def tar(content: bytes) -> bytes:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as stream:
-        member = tarfile.TarInfo("member")
-        member.size = len(content)
-        stream.addfile(member, io.BytesIO(content))
-    return archive.getvalue()
-
-
 def described(server: FaultyServer, name: str, kind: str, checksum: str | None) -> Source:
     urls = tuple(server.url(name, address, "file") for address in range(len(server.sites[name].scripts)))
     return Source(name, kind.removeprefix("sha256 of "), "demo", urls, checksum, 0.02, "free", "us")
@@ -389,3 +359,22 @@ def described(server: FaultyServer, name: str, kind: str, checksum: str | None) 
 def one_line(error: BigBirdDnaError) -> bool:
     text = str(error)
     return text.isprintable() and len(text) < 3000 and isinstance(error, DataError | UsageError)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def fetched(output: Path, limits: Limits = LIMITS, key: str = "one") -> bytes:
+    """What a download brings."""
+    fetch(key, output, limits=limits)
+    return output.read_bytes()
+
+
+def refusal(output: Path, limits: Limits = LIMITS) -> str:
+    """What is said where a download fails."""
+    with pytest.raises(DataError) as caught:
+        fetch("one", output, limits=limits)
+    assert one_line(caught.value)
+    assert not output.exists()
+    return str(caught.value)

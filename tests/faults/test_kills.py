@@ -27,6 +27,10 @@ STOPPED = 75  # a training that has saved a checkpoint first
 TIMED = {"training.jsonl", "out.json", MARKER}
 QUICK = ("pretrain", "score-variants vcf", "export-hf")
 ALL = sorted({one.name for one in COMMANDS.values()})
+ENDINGS = {
+    **{"score-variants vcf": ".vcf.gz", "experiment run cost": ".json"},
+    **dict.fromkeys(("prepare reference", "prepare contig"), ".fa.gz"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +41,8 @@ def nursery() -> Iterator[Nursery]:
 
 
 def output(home: Path, name: str) -> Path:
-    return home / ("out" + {"score-variants vcf": ".vcf.gz"}.get(name, _ending(name)))
-
-
-def _ending(name: str) -> str:
-    if name.startswith("report plot-"):
-        return ".svg"
-    if name == "experiment run cost":
-        return ".json"
-    return ".fa.gz" if name in ("prepare reference", "prepare contig") else ""
+    ending = ".svg" if name.startswith("report plot-") else ENDINGS.get(name, "")
+    return home / f"out{ending}"
 
 
 def files(home: Path) -> dict[str, str]:

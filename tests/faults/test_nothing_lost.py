@@ -44,15 +44,6 @@ def some_file(directory: Path) -> Path:
     return next(one for one in sorted(directory.rglob("*")) if one.is_file() and one.name[0] != ".")
 
 
-def below(scene: Scene) -> Path:
-    thesis(scene.out / "deep/down")
-    return scene.out
-
-
-def added_to_ours(scene: Scene) -> Path:
-    return thesis(Path(shutil.copytree(scene.made, scene.out)))
-
-
 def changed_ours(scene: Scene) -> Path:
     with some_file(Path(shutil.copytree(scene.made, scene.out))).open("ab") as stream:
         stream.write(b"years of work")
@@ -78,8 +69,8 @@ def inside_an_input(scene: Scene) -> Path:
 
 SITUATIONS: dict[str, Callable[[Scene], Path]] = {
     "foreign": lambda scene: thesis(scene.out),
-    "below": below,
-    "added_to_ours": added_to_ours,
+    "below": lambda scene: thesis(scene.out / "deep/down").parents[1],
+    "added_to_ours": lambda scene: thesis(Path(shutil.copytree(scene.made, scene.out))),
     "changed_ours": changed_ours,
     "link": link,
     "a_file": a_file,

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.genome.formats import bgzip
+
 Files = Mapping[str, bytes]
 SEEDS = Path(__file__).resolve().parent / "seeds"
 TEXT = (
@@ -77,16 +79,14 @@ def _headed(start: int, form: str) -> Container:
 
 
 def _mat5_elements(data: bytes) -> list[tuple[int, bytes]]:
+    """Kind and content of each, which is unpacked if it was packed."""
     found, place = [], 128
     while place < len(data):
         kind, size = struct.unpack("<2I", data[place : place + 8])
-        found.append((kind, data[place + 8 : place + 8 + size]))
+        body = data[place + 8 : place + 8 + size]
+        found.append((kind, zlib.decompress(body) if kind == 15 else body))
         place += 8 + size
     return found
-
-
-def _mat5_parts(data: bytes) -> list[bytes]:
-    return [zlib.decompress(body) if kind == 15 else body for kind, body in _mat5_elements(data)]
 
 
 def _mat5(data: bytes, members: list[bytes]) -> bytes:
@@ -97,25 +97,9 @@ def _mat5(data: bytes, members: list[bytes]) -> bytes:
     return b"".join(out)
 
 
-def _npz_parts(data: bytes) -> list[bytes]:
-    return [part for member in _unzip(data) for part in NPY.unwrap(member)]
-
-
 def _npz(data: bytes, members: list[bytes]) -> bytes:
     whole = [NPY.wrap(old, members[2 * place : 2 * place + 2]) for place, old in enumerate(_unzip(data))]
     return _zip(data, whole)
-
-
-def bgzip(text: bytes) -> bytes:
-    """A text in blocks of 100 bytes."""
-    packed = b""
-    for start in [*range(0, len(text), 100), len(text)]:
-        content = text[start : start + 100]
-        deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
-        data = deflate.compress(content) + deflate.flush()
-        header = b"\x1f\x8b\x08\4\0\0\0\0\0\xff\6\0BC\2\0" + struct.pack("<H", len(data) + 25)
-        packed += header + data + struct.pack("<II", zlib.crc32(content), len(content))
-    return packed
 
 
 def _ungzip(data: bytes) -> list[bytes]:
@@ -124,8 +108,9 @@ def _ungzip(data: bytes) -> list[bytes]:
 
 ZIP, NPY, SAFETENSORS = Container(_unzip, _zip), _headed(8, "<H"), _headed(0, "<Q")
 GZIP = Container(_ungzip, lambda data, members: gzip.compress(members[0], 1, mtime=0))
-BGZIP = Container(_ungzip, lambda data, members: bgzip(members[0]))
-NPZ, MATLAB5 = Container(_npz_parts, _npz), Container(_mat5_parts, _mat5)
+BGZIP = Container(_ungzip, lambda data, members: bgzip(members[0], block=100))
+NPZ = Container(lambda data: [part for member in _unzip(data) for part in NPY.unwrap(member)], _npz)
+MATLAB5 = Container(lambda data: [body for _, body in _mat5_elements(data)], _mat5)
 CONTAINERS = {
     **{".npz": NPZ, ".npy": NPY, ".safetensors": SAFETENSORS, ".fa.gz": BGZIP, ".vcf.gz": BGZIP},
     **dict.fromkeys((".narrowPeak.gz", ".gtf.gz", ".json.gz", ".tsv.gz", ".tar.gz"), GZIP),

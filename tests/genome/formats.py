@@ -1,4 +1,36 @@
-"""Small good files of every format of the genome, to be damaged and read."""
+"""Small good files of every format of the genome, to be damaged and read; and ways to pack them."""
+
+import gzip
+import io
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pysam
+
+
+def bgzip(content: bytes, level: str = "6", block: int = 3000) -> bytes:
+    """A file in small blocks."""
+    with tempfile.NamedTemporaryFile() as file:
+        with pysam.BGZFile(file.name, f"wb{level}", None) as stream:
+            for start in range(0, len(content), block):
+                stream.write(content[start : start + block])
+                stream.flush()
+        return Path(file.name).read_bytes()
+
+
+def tar(content: bytes) -> bytes:
+    """An archive of one member."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as stream:
+        member = tarfile.TarInfo("member")
+        member.size = len(content)
+        stream.addfile(member, io.BytesIO(content))
+    return gzip.compress(archive.getvalue(), mtime=0)
+
+
+PACKINGS: dict[str, Callable[[bytes], bytes]] = {"plain": bytes, "gzip": gzip.compress, "bgzip": bgzip}
 
 CHAIN = "chain 1000 s 200 + 10 40 t 300 - 5 37 1\n10\t5\t7\n15\n\n"
 VCF_HEADER = (

@@ -7,7 +7,6 @@ import tracemalloc
 from contextlib import nullcontext
 from pathlib import Path
 
-import pysam
 import pytest
 from Bio import SeqIO
 from Bio.Seq import Seq
@@ -23,7 +22,7 @@ from bigbird_dna.genome.contig_records import ContigFragments, flat_format, pars
 from bigbird_dna.genome.fasta import scan_fasta, spool_stdin, stream_fasta
 from bigbird_dna.genome.reference import Prepared, Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, clean
-from tests.genome.formats import EMBL, GENBANK
+from tests.genome.formats import EMBL, GENBANK, PACKINGS
 from tests.golden.messages import fails, message
 from tests.toys import BROKEN_FASTA, random_dna, written
 
@@ -171,17 +170,13 @@ def prepared(source: Path, output: Path) -> tuple[Prepared, list[bytes]]:
     return found, [output.with_name(output.name + end).read_bytes() for end in ("", ".fai", ".gzi")]
 
 
-@pytest.mark.parametrize("compressed", ["plain", "gzip", "bgzip"])
+@pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("name", ["x.gb", "x.embl", "x.txt"])
-def test_the_reference_is_that_of_fasta(tmp_path, name, compressed):
+def test_the_reference_is_that_of_fasta(tmp_path, name, packing):
     fasta, source = tmp_path / "x.fa", tmp_path / name
     SeqIO.write(seq_records(), fasta, "fasta")
     SeqIO.write(seq_records(), source, "embl" if name == "x.embl" else "genbank")
-    if compressed == "gzip":
-        source.write_bytes(gzip.compress(source.read_bytes()))
-    elif compressed == "bgzip":
-        pysam.tabix_compress(str(source), str(tmp_path / "packed"))
-        source = tmp_path / "packed"
+    source.write_bytes(PACKINGS[packing](source.read_bytes()))
     expected = prepared(fasta, tmp_path / "1.fa.gz")
     assert prepared(source, tmp_path / "2.fa.gz") == expected
     assert expected[0].contigs == {name: len(text) for name, text in SEQUENCES.items()}

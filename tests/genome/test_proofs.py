@@ -6,7 +6,6 @@ import os
 import pickle
 import shutil
 import tarfile
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval
+from tests.genome.formats import bgzip
 from tests.golden.messages import fails
 from tests.toys import random_dna, written
 
@@ -47,18 +47,8 @@ def layout(genome: Genome, width: int = 60, newline: str = "\n", description: st
     return text.replace("\n", newline).encode()
 
 
-def blocked(text: bytes, level: str = "6", block: int = 3000) -> bytes:
-    """Text as bgzip of small blocks."""
-    with tempfile.NamedTemporaryFile() as file:
-        with pysam.BGZFile(file.name, f"wb{level}", None) as stream:
-            for start in range(0, len(text), block):
-                stream.write(text[start : start + block])
-                stream.flush()
-        return Path(file.name).read_bytes()
-
-
 def store(path: Path, text: bytes, **options: object) -> None:
-    path.write_bytes(blocked(text, **options) if path.suffix == ".gz" else text)  # type: ignore[arg-type]
+    path.write_bytes(bgzip(text, **options) if path.suffix == ".gz" else text)  # type: ignore[arg-type]
 
 
 def prove(path: Path) -> None:
@@ -353,8 +343,8 @@ def test_the_index_has_the_bytes_that_samtools_writes(tmp_path, genome, width, n
 def test_an_index_that_lists_empty_blocks_is_right_too(tmp_path):
     path = tmp_path / "x.fa.gz"
     text = layout(A)
-    end = blocked(b"")
-    content = blocked(text[:4000])[: -len(end)] + end + blocked(text[4000:])
+    end = bgzip(b"")
+    content = bgzip(text[:4000])[: -len(end)] + end + bgzip(text[4000:])
     path.write_bytes(content)
     with Reference(path) as reference:
         check(reference, A)

@@ -23,7 +23,7 @@ from bigbird_dna.genome.sources.inputs import (
     read_sources,
 )
 from bigbird_dna.genome.sources.transfer import find_fault
-from tests.faults.server import bgzip, tar
+from tests.genome.formats import PACKINGS, tar
 from tests.golden.messages import fails, message
 from tests.toys import cases, written
 
@@ -153,8 +153,7 @@ TEXT = "".join(f"chr1\t{start}\t{start + 200}\n" for start in range(0, 40_000, 2
 
 @pytest.mark.parametrize("kind", ["gzip", "bgzip", "archive"])
 def test_every_start_of_a_compressed_file_is_too_short(tmp_path: Path, kind: str) -> None:
-    packed = {"gzip": gzip.compress, "archive": tar, "bgzip": lambda text: bgzip(text, tmp_path / "a.gz")}
-    whole = packed[kind](TEXT)
+    whole = {**PACKINGS, "archive": tar}[kind](TEXT)
     file = "a.tar.gz" if kind == "archive" else "a.gz"
     path = written(tmp_path / "copy", whole)
     assert find_fault(path, file, None) is None

@@ -1,6 +1,5 @@
 """Normal forms and windows against oracles that edit whole contigs."""
 
-import gzip
 from itertools import pairwise
 from os.path import commonprefix
 from pathlib import Path
@@ -27,8 +26,8 @@ from bigbird_dna.genome.variants import (
     scan_vcf,
     window_offsets,
 )
+from tests.genome.formats import PACKINGS, vcf_text
 from tests.genome.formats import VCF_COLUMNS as COLUMNS
-from tests.genome.formats import vcf_text
 from tests.golden.messages import fails
 from tests.toys import texts, written
 
@@ -217,21 +216,13 @@ def test_every_line_and_column_is_kept(tmp_path: Path) -> None:
     assert columns.endswith("INFO\tFORMAT\ta\tb")
 
 
-def test_the_ways_a_file_may_be_packed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_ways_a_file_may_be_packed(tmp_path: Path, packing: str, mark: str) -> None:
     plain = written(tmp_path / "x.vcf", vcf_text(*RECORDS))
     expected = read(plain)
-    packed, blocked, windows = tmp_path / "a", tmp_path / "b", tmp_path / "c"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    pysam.tabix_compress(str(plain), str(blocked))
-    windows.write_bytes(plain.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
-    assert read(packed) == read(blocked) == read(windows) == expected
-    marked = b"\xef\xbb\xbf" + plain.read_bytes()
-    for path, content in ((windows, marked), (packed, gzip.compress(marked))):
-        path.write_bytes(content)
-        assert read(path) == expected
-    windows.write_bytes(marked)
-    pysam.tabix_compress(str(windows), str(blocked), force=True)
-    assert read(blocked) == expected
+    for text in (vcf_text(*RECORDS), vcf_text(*RECORDS).replace("\n", "\r\n") + "\r\n"):
+        assert read(written(tmp_path / "x", PACKINGS[packing]((mark + text).encode()))) == expected
     raw = vcf_text(*RECORDS).encode("latin-1")  # no UTF-8
     meta, _, _ = read(written(plain, raw))
     assert meta[1].encode("utf-8", "surrogateescape") == raw.splitlines()[1]

@@ -35,37 +35,41 @@ def plans(draw: st.DrawFn) -> DocumentPlan:
     )
 
 
-def passes(documents: list[Document], length: int) -> list[list[Document]]:
-    """Documents of one contig, a list a pass."""
+def passes_of(plan: DocumentPlan, seed: int, segment: Interval) -> list[list[Document]]:
+    """The documents of each pass over one segment."""
     groups: list[list[Document]] = [[]]
-    for document in documents:
+    for document in iter_documents([segment], plan, seed):
         groups[-1].append(document)
-        if document.end == length:
+        if document.end == (segment.end if document.reverse_of is None else len(segment)):
             groups.append([])
     assert groups.pop() == []
     return groups
 
 
-def passes_of(plan: DocumentPlan, seed: int, contig: str = "a", length: int = 500) -> list[list[Document]]:
-    """The documents of each pass over one contig."""
-    return passes(list(iter_documents(whole_contigs({contig: length}), plan, seed)), length)
+segments = st.builds(
+    lambda start, length: Interval("a", start, start + length),
+    st.just(0) | st.integers(1, 900),
+    st.integers(1, 2000),
+)
 
 
 @settings(deadline=None)
-@given(plans(), st.integers(1, 2000), st.integers(0, 2**40))
-def test_every_pass_covers_the_contig_from_its_start_on(plan: DocumentPlan, length: int, seed: int) -> None:
-    found = passes_of(plan, seed, length=length)
+@given(plans(), segments, st.integers(0, 2**40))
+def test_every_pass_covers_the_segment_from_its_start_on(
+    plan: DocumentPlan, segment: Interval, seed: int
+) -> None:
+    found = passes_of(plan, seed, segment)
     assert len(found) == plan.passes
     shortest, longest = plan.sentence_bases
     fewest, most = plan.sentences_per_document
     for documents in found:
         sentences = [sentence for document in documents for sentence in document.sentences()]
         start = documents[0].start
-        assert 0 <= start <= min(plan.max_start_offset, max(0, length - longest))
+        assert 0 <= start - segment.start <= min(plan.max_start_offset, max(0, len(segment) - longest))
         for sentence in sentences:
             assert sentence.start == start
             start = sentence.end
-        assert start == length
+        assert start == segment.end
         assert all(shortest <= len(sentence) <= longest for sentence in sentences[:-1])
         assert 1 <= len(sentences[-1]) <= longest
         assert all(fewest <= len(d.sentence_ends) <= most for d in documents[:-1])
@@ -85,17 +89,18 @@ def test_a_contig_does_not_depend_on_the_others(plan: DocumentPlan, seed: int) -
 
 
 @settings(deadline=None, max_examples=30)
-@given(plans(), st.integers(1, 900), st.integers(0, 100))
+@given(plans(), segments, st.integers(0, 100))
 def test_with_both_strands_every_second_pass_is_the_mirror_image_of_what_it_was(
-    plan: DocumentPlan, length: int, seed: int
+    plan: DocumentPlan, segment: Interval, seed: int
 ) -> None:
-    both, one = (passes_of(each, seed, length=length) for each in (replace(plan, strands="both"), plan))
+    both, one = (passes_of(each, seed, segment) for each in (replace(plan, strands="both"), plan))
     assert both[::2] == one[::2]
     for mirrored, plain in zip(both[1::2], one[1::2], strict=True):
         for document, before in zip(mirrored, plain, strict=True):
-            assert document.reverse_of == length
+            assert document.reverse_of == segment.end
             for there, here in zip(document.sentences(), before.sentences(), strict=True):
-                assert (length - there.end, length - there.start) == (here.start, here.end)
+                assert segment.end - there.end == here.start - segment.start
+                assert len(there) == len(here)
 
 
 @st.composite
@@ -128,27 +133,6 @@ def test_no_sentence_reaches_into_a_held_out_region(
         assert all(read[base] == plan.passes for base in range(own.start + reach, own.end - reach))
 
 
-@settings(deadline=None, max_examples=30)
-@given(plans(), st.integers(1, 900), st.integers(1, 900), st.integers(0, 100))
-def test_a_segment_is_read_as_a_contig_is(plan: DocumentPlan, start: int, length: int, seed: int) -> None:
-    """Its bounds are kept and its other strand is its own; what follows its end doesn't matter."""
-    plan = replace(plan, passes=2, strands="both")
-    own = Interval("a", start, start + length)
-    drawn = list(iter_documents([own], plan, seed))
-    one = [document for document in drawn if document.reverse_of is None]
-    other = drawn[len(one) :]
-    assert all(document.reverse_of == own.end for document in other)
-    for documents, edge in ((one, "end"), (other, "start")):
-        sentences = [sentence for document in documents for sentence in document.sentences()]
-        assert getattr(sentences[-1], edge) == getattr(own, edge)
-        for before, after in itertools.pairwise(sentences):
-            assert before.end == after.start or after.end == before.start
-    # At the contig's start it is drawn as a whole contig of that length.
-    assert list(iter_documents([Interval("a", 0, length)], plan, seed)) == list(
-        iter_documents(whole_contigs({"a": length}), plan, seed)
-    )
-
-
 def test_segments_of_one_contig_passes_seeds_and_contigs_differ() -> None:
     one, other = Interval("a", 100, 600), Interval("a", 700, 1200)
     plan = replace(SHORT, passes=1)
@@ -156,9 +140,10 @@ def test_segments_of_one_contig_passes_seeds_and_contigs_differ() -> None:
     assert list(iter_documents([one, other], plan, 1)) == drawn[0] + drawn[1]
     lengths = [[len(sentence) for each in own for sentence in each.sentences()] for own in drawn]
     assert lengths[0] != lengths[1]
-    first, second = passes_of(SHORT, 1)
+    whole = Interval("a", 0, 500)
+    first, second = passes_of(SHORT, 1, whole)
     assert first != second
-    for unlike in (passes_of(SHORT, 2), passes_of(SHORT, 1, "b")):
+    for unlike in (passes_of(SHORT, 2, whole), passes_of(SHORT, 1, Interval("b", 0, 500))):
         assert [document.sentence_ends for document in unlike[0]] != [each.sentence_ends for each in first]
 
 

@@ -22,7 +22,7 @@ from bigbird_dna.tokens.piece_model import (
 )
 from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer, load_tokenizer
 from tests.golden.messages import fails
-from tests.tokens.text_model import text_model
+from tests.tokens.text_model import text_model, unigram
 from tests.toys import random_dna
 
 TEXT = "the ﬁrst gene begins ½, then the  gene ends ①"
@@ -263,11 +263,7 @@ def test_an_unknown_piece_that_is_missing_and_a_sign_before_a_text() -> None:
     tokenizer = JsonTokenizer(description(model={"unk_token": "[GONE]"}))
     assert tokenizer.decode(tokenizer.encode("ACGTN")) == "ACGTN"
     # A sign put before a text covers no base.
-    step = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
-    vocabulary = [[name, -float(index)] for name, index in LETTERS.items()]
-    model = {"type": "Unigram", "unk_id": 0, "vocab": vocabulary}
-    values = {"version": "1.0", "added_tokens": [], "pre_tokenizer": step, "model": model}
-    tokenizer = JsonTokenizer(json.dumps(values).encode())
+    tokenizer = JsonTokenizer(unigram([*LETTERS]))
     ids, offsets = tokenizer.encode_with_offsets("ACGTN")
     assert ids.tolist() == [5, 6, 7, 8, 9] and offsets.tolist() == [0, 1, 2, 3, 4, 5]
 

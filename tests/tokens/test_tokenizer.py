@@ -20,7 +20,7 @@ from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
 from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, require_dna
 from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer, load_tokenizer
 from tests.golden.messages import fails
-from tests.tokens.text_model import merge_by_hand, text_model
+from tests.tokens.text_model import merge_by_hand, text_model, unigram
 from tests.toys import random_dna, small_tokenizer
 
 TEXT = "promoters begin where genes begin, and genes end where nothing much begins"
@@ -63,17 +63,6 @@ def content(letters: str = "ABCGKMNRSTWY", *, gaps: bool = True, **model: Any) -
     return json.dumps(values).encode()
 
 
-def words_content() -> bytes:
-    """A tokenizer of text, of the library."""
-    pytest.importorskip("tokenizers")
-    sign = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
-    pieces = [*SPECIALS, "▁the", "▁gene", "s", "▁"]
-    vocabulary = [[piece, -float(index > 4)] for index, piece in enumerate(pieces)]
-    model = {"type": "Unigram", "unk_id": 0, "vocab": vocabulary}
-    values = {"version": "1.0", "added_tokens": [], "pre_tokenizer": sign, "decoder": sign, "model": model}
-    return json.dumps(values).encode()
-
-
 @cache
 def opened(name: str) -> Tokenizer:
     """A tokenizer of the kind that has this name."""
@@ -81,7 +70,10 @@ def opened(name: str) -> Tokenizer:
         return JsonTokenizer(content(**LIBRARY[name]))
     if name == "DNA":
         return small_tokenizer()
-    return TextTokenizer(text_model(TEXT, 30)) if name == "text" else JsonTokenizer(words_content())
+    if name == "text":
+        return TextTokenizer(text_model(TEXT, 30))
+    pytest.importorskip("tokenizers")
+    return JsonTokenizer(unigram([*SPECIALS, "▁the", "▁gene", "s", "▁"]))
 
 
 @pytest.fixture(scope="module")

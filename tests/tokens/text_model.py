@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,15 @@ def text_model(text: str, vocabulary: int, **changes: Any) -> bytes:
         sentence_iterator=iter([text] * 20), model_writer=stream, vocab_size=vocabulary, **options
     )
     return stream.getvalue()
+
+
+def unigram(pieces: Sequence[str]) -> bytes:
+    """A tokenizer of the `tokenizers` library that puts a sign before a text."""
+    sign = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
+    vocabulary = [[piece, -float(index)] for index, piece in enumerate(pieces)]
+    model = {"type": "Unigram", "unk_id": 0, "vocab": vocabulary}
+    values = {"version": "1.0", "added_tokens": [], "pre_tokenizer": sign, "decoder": sign, "model": model}
+    return json.dumps(values).encode()
 
 
 def merge_by_hand(text: str, learned: Sequence[str]) -> list[str]:

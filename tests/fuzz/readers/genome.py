@@ -2,7 +2,6 @@
 
 import functools
 import io
-import json
 import struct
 import tarfile
 import tempfile
@@ -19,9 +18,8 @@ from bigbird_dna.data.predictions import compare, read_predictions
 from bigbird_dna.data.promoter_windows import read_windows
 from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
-from bigbird_dna.genome.chromatin.dataset import FORMAT, make_bins, read_dataset
+from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.deepsea import read_bundle_bins, unpack_bundle
-from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.intervals import place_peaks, read_peaks
@@ -32,10 +30,9 @@ from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.variants import find_change, open_vcf, scan_vcf
 from bigbird_dna.reporting.variants import read_known_effects
 from bigbird_dna.scoring.regions import bed_regions
-from tests.fuzz.reader import GZIP, Reader, bgzip, file_bytes, made, member, stored
-from tests.fuzz.readers.reports import NAMES, ROWS, TRACKS, labels
-from tests.genome.formats import EMBL, GENBANK
-from tests.toys import texts
+from tests.fuzz.reader import GZIP, Reader, file_bytes, made, member, stored
+from tests.genome.formats import EMBL, GENBANK, bgzip
+from tests.toys import MOTIFS, label_bins, predictions, texts, write_motif_genome
 
 SEQUENCES = {"chr1": "ACGTTGCAGGATCCATTAGCN" * 12, "chr2": "gattacaRY" * 9}
 CONTIGS = {"chr1": 248, "chr2": 81}
@@ -61,7 +58,7 @@ def _beside(suffix: str) -> Callable[[Path], object]:
     def read(path: Path) -> object:
         text = stored("fasta")[0]
         fasta = path.with_name("x.fa" if suffix == ".fai" else "x.fa.gz")
-        fasta.write_bytes(text if suffix == ".fai" else bgzip(text))
+        fasta.write_bytes(text if suffix == ".fai" else bgzip(text, block=100))
         path.rename(fasta.with_name(fasta.name + suffix))
         found = _check_reference(fasta)
         assert list(found) == list(SEQUENCES), "other contigs"
@@ -128,23 +125,8 @@ def _scored_table(path: Path) -> object:
     return read_known_effects(path, truth)
 
 
-def _predictions() -> pd.DataFrame:
-    rng = np.random.default_rng(3)
-    label = np.arange(ROWS) % 2
-    return pd.DataFrame(
-        {
-            "contig": "chr1",
-            "start": np.arange(ROWS) * 300,
-            "end": np.arange(ROWS) * 300 + 300,
-            "strand": "+",
-            "split": ["test"] * (ROWS - 4) + ["train"] * 4,
-            "negative_set": np.where(label, "positive", "gc"),
-            "pair": np.arange(ROWS) // 2,
-            "label": label,
-            "probability": rng.random(ROWS),
-            "name": "x",
-        }
-    )
+PREDICTIONS = predictions("gc", pairs=12)
+WINDOWS = PREDICTIONS.drop(columns=["label", "probability"]).assign(name="x")
 
 
 def _packed(frame: pd.DataFrame, compression: Any = "snappy") -> bytes:
@@ -156,13 +138,8 @@ def _read_predictions(path: Path) -> None:
     compare("gc", {"model": path, "k-mer": path})
 
 
-def _windows() -> pd.DataFrame:
-    frame = _predictions()
-    return frame[["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]]
-
-
 def _window_labels(path: Path) -> None:
-    packed = np.packbits((np.arange(ROWS) % 2)[:, None].astype(bool), axis=1)
+    packed = np.packbits(PREDICTIONS[["label"]].to_numpy(bool), axis=1)
     np.savez_compressed(path, packed=packed, tracks=np.array(["promoter"]))
 
 
@@ -172,36 +149,21 @@ def _read_windows(path: Path, other: str) -> None:
         _window_labels(path.parent / other)
     else:
         path.rename(path.parent / "labels.npz")
-        _windows().to_parquet(path.parent / other, index=False)
+        WINDOWS.to_parquet(path.parent / other, index=False)
     read_windows(path.parent, "gc")
 
 
-def _dataset(directory: Path) -> None:
-    starts = np.arange(ROWS, dtype=np.int64) * 200
-    codes = np.zeros(ROWS, np.intp)
-    make_bins(["chr1"], codes, starts, np.arange(ROWS) % 3, 200).to_parquet(
-        directory / "bins.parquet", index=False
-    )
-    PackedLabels.from_dense(labels()).save(directory / "labels.npz")
-    lines = ["track\tgroup\tcell\tpublished_auroc\tpositives_train"]
-    lines += [f"{name}\tDNase\tGM12878\t0.9{number}\t3" for number, name in enumerate(NAMES)]
-    (directory / "tracks.tsv").write_text("\n".join(lines) + "\n")
-    info = {
-        "format": FORMAT,
-        "bins": {"train": 8, "valid": 8, "test": 8},
-        "tracks": TRACKS,
-        "bin_size": 200,
-        "window": 1000,
-        "assembly": "GRCh37",
-        "left_out": [],
-        "sources": {"reference": {"file": "a", "sha256": "0"}},
-    }
-    (directory / "dataset.json").write_text(json.dumps(info))
+DATASET = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
 
 
 @functools.cache
 def _dataset_files() -> dict[str, bytes]:
-    return made(_dataset)
+    def write(home: Path) -> None:
+        write_motif_genome(home, {"a": 1200, "b": 600, "c": 600}, spacing=110)
+        label_bins(home, {name: home / f"peaks/{name}.bed" for name in MOTIFS}, "b", "c")
+
+    files = made(write)
+    return {name: files[name] for name in DATASET}
 
 
 def _read_dataset(directory: Path) -> None:
@@ -278,13 +240,13 @@ READERS = [
         "predictions",
         ".parquet",
         _read_predictions,
-        lambda: [_packed(_predictions()), _packed(_predictions(), compression="none")],
+        lambda: [_packed(PREDICTIONS), _packed(PREDICTIONS, compression="none")],
     ),
     Reader(
         "windows-rows",
         ".parquet",
         functools.partial(_read_windows, other="labels.npz"),
-        lambda: [_packed(_windows())],
+        lambda: [_packed(WINDOWS)],
     ),
     Reader(
         "windows-labels",
@@ -292,10 +254,7 @@ READERS = [
         functools.partial(_read_windows, other="windows.parquet"),
         lambda: file_bytes(".npz", _window_labels),
     ),
-    *(
-        member(f"dataset-{name}", _dataset_files, name, _read_dataset)
-        for name in ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
-    ),
+    *(member(f"dataset-{name}", _dataset_files, name, _read_dataset) for name in DATASET),
     Reader("bundle-bins", ".bed", _read_bins, _bundle, GZIP),
     Reader("bundle-archive", ".tar.gz", _read_archive, lambda: [*map(_archive, ("gz", "bz2", ""))]),
 ]

@@ -19,7 +19,7 @@ from safetensors import torch as safetensors
 from torch import nn
 
 from bigbird_dna.calibration.maps import own_digest, read_calibration
-from bigbird_dna.config import EncoderConfig, OptimizerConfig
+from bigbird_dna.config import OptimizerConfig
 from bigbird_dna.disk.user_cache import DIGEST, LIBRARY, open_kept
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.reference import Reference, write_fasta
@@ -45,7 +45,7 @@ from bigbird_dna.training.log import Progress, TrainingLog
 from bigbird_dna.training.loop import make_optimizer
 from tests.fuzz.reader import ZIP, Container, Files, Reader, made, member, put
 from tests.tokens.text_model import text_model
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 DNA = random_dna(300, 4) + "N" * 40 + random_dna(50, 5)
 
@@ -110,9 +110,7 @@ def _message(data: bytes, members: list[bytes]) -> bytes:
 def _model_directory() -> Files:
     """A small promoter model of ours."""
     settings = PromoterSettings(upstream=30, downstream=10, pooling="cls", jitter=4, views=2)
-    config = EncoderConfig(
-        vocabulary=40, layers=1, hidden=8, heads=2, max_length=64, block_size=4, random_blocks=1
-    )
+    config = small_encoder(40, hidden=8, max_length=64, block_size=4, random_blocks=1)
     model = random_model(small_tokenizer(), config, settings)
     return made(lambda home: save(home / "own", model, {"contigs": ["chr1"]}, {}, {}))
 
@@ -183,11 +181,8 @@ SETTINGS: tuple[Settings, ...] = (
 
 
 def _model(settings: Settings, position: str) -> Files:
-    sizes = {"layers": 1, "hidden": 8, "heads": 2, "max_length": 64, "block_size": 8, "num_global_tokens": 2}
-    vocabulary = small_tokenizer().vocabulary
-    config = EncoderConfig(
-        vocabulary=vocabulary, position_encoding=position, relative_max_distance=2, **sizes
-    )
+    relative = {"num_global_tokens": 2, "position_encoding": position, "relative_max_distance": 2}
+    config = small_encoder(small_tokenizer().vocabulary, hidden=8, max_length=64, **relative)
     model = random_model(small_tokenizer(), config, settings)
     return made(lambda home: save(home / "model", model, {}, {}, {}))
 

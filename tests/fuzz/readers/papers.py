@@ -47,10 +47,6 @@ def _parts(data: bytes) -> list[bytes]:
 TFRECORD = Container(_parts, lambda data, members: form.tfrecord(members))
 
 
-def _read_result(path: Path) -> None:
-    table([path])
-
-
 def _pathfinder(path: Path) -> None:
     images = np.arange(3 * 16, dtype=np.uint8).reshape(3, 4, 4)
     np.savez_compressed(
@@ -122,10 +118,6 @@ def _config(path: Path) -> None:
         config.paths(name)
 
 
-def _page(path: Path) -> None:
-    report_tasks([path], path.with_name("page.html"))
-
-
 def _roberta_files() -> dict[str, bytes]:
     """A masked-token model of one layer of width 4."""
     shapes: dict[str, tuple[int, ...]] = {
@@ -170,7 +162,7 @@ READERS = [
     ),
     Reader("wiki40b", ".tfrecord", _each(read_wiki40b), lambda: [form.wiki40b(["one", "two"])], TFRECORD),
     Reader("c4", ".json.gz", _each(read_c4), tokens=(b'"text"',)),
-    Reader("long-range-result", ".json", _read_result),
+    Reader("long-range-result", ".json", lambda path: table([path])),
     Reader("text-config", ".yaml", _config, lambda: [(REPOSITORY / "workflow/config/nlp.yaml").read_bytes()]),
     *(Reader(f"text-{kind}", ".jsonl", _read_records(kind)) for kind in get_args(Kind)),
     *(
@@ -179,7 +171,7 @@ READERS = [
         if form != "span"
     ),
     *(Reader(f"said-{name}", ".jsonl", _judge(name)) for name in TASKS),
-    Reader("text-figures", ".json", _page),
+    Reader("text-figures", ".json", lambda path: report_tasks([path], path.with_name("page.html"))),
     *(
         member(f"roberta-{Path(name).stem}", _roberta_files, name, _write_bigbird)
         for name in ("config.json", "model.safetensors")

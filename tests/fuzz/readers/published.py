@@ -3,13 +3,11 @@
 import functools
 import gzip
 import io
-import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from bigbird_dna.config import Config, complete, load_config, stage_text
-from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sources.inputs import read_sources
 from bigbird_dna.genome.sources.transfer import find_fault, read_marks
@@ -19,7 +17,8 @@ from bigbird_dna.model.model import METRICS
 from bigbird_dna.registry.card import Publication, model_card
 from bigbird_dna.registry.publishing import pack, unpack
 from tests.conftest import REPOSITORY
-from tests.fuzz.reader import Container, Reader, file_bytes, made, put, stored
+from tests.fuzz.reader import Container, Reader, made, put, stored
+from tests.genome.formats import bgzip, tar
 from tests.registry.shelf import make_toy
 
 SOURCES = REPOSITORY / "resources/sources.yaml"
@@ -43,18 +42,6 @@ def _checked(path: Path) -> None:
     fault = find_fault(path, f"file{path.suffix}" if path.suffix != ".tgz" else "file.tar.gz", None)
     if fault is not None:
         raise DataError(f"{path}: {fault}")
-
-
-def _bgzip(path: Path) -> None:
-    with open_text(path) as stream:
-        stream.write(">a\nACGT\n" * 50)
-
-
-def _tar() -> bytes:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as stream:
-        stream.addfile(tarfile.TarInfo("a"), io.BytesIO())
-    return gzip.compress(archive.getvalue(), mtime=0)
 
 
 def _list(path: Path) -> None:
@@ -120,9 +107,9 @@ READERS = [
         "fetched-gzip",
         ".gz",
         _checked,
-        lambda: [gzip.compress(b"chr1\t1\t2\n" * 90, mtime=0), *file_bytes(".gz", _bgzip)],
+        lambda: [gzip.compress(b"chr1\t1\t2\n" * 90, mtime=0), bgzip(b">a\nACGT\n" * 50)],
     ),
-    Reader("fetched-archive", ".tgz", _checked, lambda: [_tar()]),
+    Reader("fetched-archive", ".tgz", _checked, lambda: [tar(b"")]),
     Reader("fetched-text", ".bed", _checked, tokens=(b"<html>", b"<!DOCTYPE html>")),
     Reader("models", ".yaml", _list),
     Reader(

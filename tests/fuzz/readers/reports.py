@@ -8,7 +8,6 @@ from typing import Any
 import h5py
 import numpy as np
 import pandas as pd
-import scipy.io
 
 from bigbird_dna.data.predictions import of_split, read_bits
 from bigbird_dna.disk.tables import write_tsv
@@ -20,6 +19,7 @@ from bigbird_dna.reporting.summary import summarize
 from bigbird_dna.reporting.tracks import auc_report, read_published
 from bigbird_dna.reporting.training import read_training_log
 from tests.fuzz.reader import MATLAB5, Container, Reader, file_bytes
+from tests.genome.chromatin.small_bundle import write_mat
 
 ROWS, TRACKS = 24, 5
 NAMES = [f"cell|mark{number}" for number in range(TRACKS)]
@@ -57,20 +57,13 @@ def _read_mat(path: Path) -> None:
                     pass
 
 
-def _matlab() -> dict[str, np.ndarray]:
+def _matlab(kind: str, chunks: object = None) -> Callable[[Path], object]:
     rng = np.random.default_rng(5)
-    return {
+    content = {
         "xdata": (rng.random((8, 4, 6)) < 0.25).astype("u1"),
         "data": (rng.random((8, 5)) < 0.3).astype("f8"),
     }
-
-
-def _write_mat73(path: Path, chunks: bool) -> None:
-    with h5py.File(path, "w", userblock_size=512) as file:
-        for name, array in _matlab().items():
-            turned = array.transpose()
-            packing = {"chunks": (2,) * (turned.ndim - 1) + (4,), "compression": "gzip"} if chunks else {}
-            file.create_dataset(name, data=turned, **packing)
+    return lambda path: write_mat(path, content, kind, chunks)
 
 
 def _write_hdf5(path: Path, chunks: bool) -> None:
@@ -118,14 +111,9 @@ def _summed(name: str) -> Callable[[Path], object]:
 
 
 READERS = [
-    _of(
-        "matlab5",
-        ".mat",
-        lambda path: scipy.io.savemat(path, _matlab(), do_compression=True),
-        container=MATLAB5,
-    ),
-    _of("matlab5-plain", ".mat", lambda path: scipy.io.savemat(path, _matlab())),
-    _of("matlab73", ".mat", *(functools.partial(_write_mat73, chunks=chunks) for chunks in (False, True))),
+    _of("matlab5", ".mat", _matlab("packed"), container=MATLAB5),
+    _of("matlab5-plain", ".mat", _matlab("plain")),
+    _of("matlab73", ".mat", _matlab("hdf5"), _matlab("hdf5", ((2, 2, 4), (2, 4)))),
     _of("hdf5", ".h5", *(functools.partial(_write_hdf5, chunks=chunks) for chunks in (False, True))),
     _of(
         "npy",

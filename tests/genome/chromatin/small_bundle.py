@@ -65,16 +65,27 @@ def make_matrices(world: World) -> dict[str, np.ndarray]:
     return content
 
 
+def write_mat(path: Path, content: dict[str, np.ndarray], kind: str, chunks: object = None) -> Path:
+    """A file of version 7.3 (hdf5) or 5 (plain, or packed)."""
+    if kind in ("plain", "packed"):
+        scipy.io.savemat(path, content, do_compression=kind == "packed")
+        return path
+    # As MATLAB does: a user block, and the axes the other way round.
+    chunks = dict(zip(content, chunks, strict=True)) if chunks else {}
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, array in content.items():
+            given = {"chunks": chunks[name], "compression": "gzip"} if name in chunks else {}
+            file.create_dataset(name, data=array.transpose(), **given)
+    return path
+
+
 def write_bundle(directory: Path, content: dict[str, np.ndarray], compress: bool = True) -> Path:
     """`train.mat` (HDF5), `valid.mat` and `test.mat` (version 5) in a directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    with h5py.File(directory / "train.mat", "w", userblock_size=512) as file:
-        for name in ("trainxdata", "traindata"):
-            if name in content:
-                file[name] = content[name].transpose()
-    for split in ("valid", "test"):
+    old = "packed" if compress else "plain"
+    for split, kind in (("train", "hdf5"), ("valid", old), ("test", old)):
         part = {name: array for name, array in content.items() if name.startswith(split)}
-        scipy.io.savemat(directory / f"{split}.mat", part, do_compression=compress)
+        write_mat(directory / f"{split}.mat", part, kind)
     return directory
 
 

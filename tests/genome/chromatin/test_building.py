@@ -12,7 +12,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import load_assembly
@@ -26,7 +25,15 @@ from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
 from tests.simulate.test_simulate import covered, read_peaks
-from tests.toys import MOTIFS, random_model, region_splits, small_tokenizer, write_motif_genome, written
+from tests.toys import (
+    MOTIFS,
+    random_model,
+    region_splits,
+    small_encoder,
+    small_tokenizer,
+    write_motif_genome,
+    written,
+)
 
 DEMO = load_assembly("demo")
 
@@ -293,27 +300,20 @@ def test_packing_keeps_every_label(rows, tracks, seed):
     assert np.array_equal(labels.rows(), dense)
     assert np.array_equal(labels.positives(), dense.sum(axis=0))
     assert np.array_equal(labels.any(), dense.any(axis=1))
+    marked = PackedLabels.empty(rows, tracks)
+    for track in range(tracks):
+        marked.mark(track, np.flatnonzero(dense[:, track]))
+    assert np.array_equal(marked.packed, labels.packed)
     rng = np.random.default_rng(seed)
     index = rng.integers(0, rows, 7) if rows else np.zeros(0, np.intp)
     assert np.array_equal(labels.rows(index), dense[index])
     assert np.array_equal(labels.positives(index), dense[index].sum(axis=0))
-    assert np.array_equal(labels.take(index).rows(), dense[index])
+    kept = labels.take(index)
+    assert np.array_equal(kept.rows(), dense[index]) and kept.packed.flags.c_contiguous
     chosen = rng.permutation(tracks)[: rng.integers(0, tracks) + 1]
     assert np.array_equal(labels.select(chosen).rows(), dense[:, chosen])
     bits = dense[:, :8].astype(np.int64) @ 2 ** np.arange(min(tracks, 8))  # counted from the lowest
     assert np.array_equal(labels.packed[:, 0], bits)
-
-
-@given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 2**16))
-def test_tracks_add_up(rows, tracks, seed):
-    dense = random_labels(rows, tracks, seed)
-    labels = PackedLabels.empty(rows, tracks)
-    for track in range(tracks):
-        labels.mark(track, np.flatnonzero(dense[:, track]))
-    assert np.array_equal(labels.rows(), dense)
-    assert np.array_equal(labels.any(), dense.any(axis=1))
-    kept = labels.take(np.arange(0, rows, 2))
-    assert np.array_equal(kept.rows(), dense[::2]) and kept.packed.flags.c_contiguous
 
 
 def test_a_file_holds_the_labels_and_is_the_same_every_time(tmp_path):
@@ -377,9 +377,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     (home / "config.yaml").write_text(yaml.safe_dump(values))
     tokenizer = small_tokenizer()
-    config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=160, block_size=8
-    )
+    config = small_encoder(tokenizer.vocabulary, max_length=160)
     tracks = tuple(NamedTrack(track=name, group="TF") for name in MOTIFS)
     settings = ChromatinSettings(window=200, bin=40, pooling="bin", bin_layers=0, members=1, tracks=tracks)
     for seed, name in enumerate(("first", "second")):

@@ -29,6 +29,7 @@ from tests.genome.chromatin.small_bundle import (
     windows,
     write_bed,
     write_bundle,
+    write_mat,
     write_reference,
 )
 from tests.golden.messages import fails, message
@@ -290,20 +291,6 @@ def arrays(dtype: str = "u1") -> dict[str, np.ndarray]:
     }
 
 
-def save(path: Path, content: dict[str, np.ndarray], kind: str, chunks: object = None) -> Path:
-    """A file of version 7.3 (hdf5) or 5 (plain, or packed)."""
-    if kind in ("plain", "packed"):
-        scipy.io.savemat(path, content, do_compression=kind == "packed")
-        return path
-    # As MATLAB does: a user block, and the axes the other way round.
-    chunks = dict(zip(content, chunks, strict=True)) if chunks else {}
-    with h5py.File(path, "w", userblock_size=512) as file:
-        for name, array in content.items():
-            given = {"chunks": chunks[name], "compression": "gzip"} if name in chunks else {}
-            file.create_dataset(name, data=array.transpose(), **given)
-    return path
-
-
 def check_arrays(path: Path, content: dict[str, np.ndarray]) -> None:
     with open_mat(path) as found:
         assert {name: array.shape for name, array in found.items()} == {
@@ -329,7 +316,7 @@ def check_arrays(path: Path, content: dict[str, np.ndarray]) -> None:
 )
 def test_hdf5_whatever_the_chunks(tmp_path, monkeypatch, chunks, budget):
     monkeypatch.setattr(matlab, "BUDGET", budget)
-    check_arrays(save(tmp_path / "a.mat", arrays(), "hdf5", chunks), arrays())
+    check_arrays(write_mat(tmp_path / "a.mat", arrays(), "hdf5", chunks), arrays())
 
 
 @pytest.mark.parametrize("dtype", ["u1", "f8", "?", "i4"])
@@ -374,7 +361,7 @@ def test_other_values_than_0_and_1_are_refused(tmp_path, kind):
     content = arrays("f8")
     content["data"][20, 3] = 0.5
     with fails(DataError):
-        pick_all(save(tmp_path / "a.mat", content, kind))
+        pick_all(write_mat(tmp_path / "a.mat", content, kind))
 
 
 WRONG_SIZES = [(28, 200), (32, 2**30), (32, 2**32 - 37), (44, 1 << 30)]
@@ -389,7 +376,7 @@ WRONG_SIZES = [(28, 200), (32, 2**30), (32, 2**32 - 37), (44, 1 << 30)]
     ],
 )
 def test_types_and_sizes_that_cannot_be_are_refused(tmp_path, name, place, format, value, compress):
-    path = save(tmp_path / "a.mat", {name: arrays()["data"]}, "plain")
+    path = write_mat(tmp_path / "a.mat", {name: arrays()["data"]}, "plain")
     raw = bytearray(path.read_bytes())
     assert place != 48 or raw[176] == 2
     struct.pack_into(format, raw, 128 + place, value)
@@ -403,7 +390,7 @@ def test_types_and_sizes_that_cannot_be_are_refused(tmp_path, name, place, forma
 
 @pytest.mark.parametrize("what", ["damaged", "version 4", "complex", "empty", "text"])
 def test_other_content_is_refused(tmp_path, what):
-    path = save(tmp_path / "a.mat", arrays(), "packed")
+    path = write_mat(tmp_path / "a.mat", arrays(), "packed")
     raw = bytearray(path.read_bytes())
     match what:
         case "damaged":
@@ -411,7 +398,7 @@ def test_other_content_is_refused(tmp_path, what):
         case "version 4":  # as SciPy takes it
             raw[:1] = b"\0"
         case "complex":
-            raw = bytearray(save(path, {"data": arrays()["data"] * 1j}, "plain").read_bytes())
+            raw = bytearray(write_mat(path, {"data": arrays()["data"] * 1j}, "plain").read_bytes())
         case _:
             raw = bytearray(b"MATLAB 5.0 MAT-file" * 9 if what == "text" else b"")
     path.write_bytes(raw)
@@ -420,7 +407,7 @@ def test_other_content_is_refused(tmp_path, what):
 
 
 def test_arrays_of_other_files_and_impossible_ones_are_not_read(tmp_path):
-    path, other = (save(tmp_path / name, arrays(), "hdf5") for name in ("a.mat", "other.h5"))
+    path, other = (write_mat(tmp_path / name, arrays(), "hdf5") for name in ("a.mat", "other.h5"))
     with h5py.File(path, "a") as file:
         file["outside"] = h5py.ExternalLink(other.name, "/data")
         file.create_dataset("huge", (919, 10**9), "u1", chunks=(919, 64))

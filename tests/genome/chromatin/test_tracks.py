@@ -4,7 +4,6 @@ import gzip
 from pathlib import Path
 
 import numpy as np
-import pysam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +21,7 @@ from bigbird_dna.genome.chromatin.tracks import (
 from bigbird_dna.genome.intervals import Peaks, place_peaks, read_peaks
 from bigbird_dna.genome.sequence import Intervals
 from bigbird_dna.genome.splits import GAP, window_start
-from tests.genome.formats import DEEPSEA, SUPPLEMENT
+from tests.genome.formats import DEEPSEA, PACKINGS, SUPPLEMENT
 from tests.golden.messages import fails
 from tests.toys import region_splits, written
 
@@ -193,13 +192,11 @@ QUIRKY = (
 EXPECTED = {"chr2": [(50, 60)], "chr1": [(5, 9), (1, 3), (5, 9)], "track1": [(1, 2)]}
 
 
-def test_headers_comments_and_line_ends_are_passed_over_plain_gzip_or_bgzip(tmp_path):
-    plain_bed, packed = written(tmp_path / "a.bed", QUIRKY), written(tmp_path / "b.bed", QUIRKY, packed=True)
-    pysam.tabix_compress(str(plain_bed), str(tmp_path / "c.bed"))
-    for path in (plain_bed, packed, tmp_path / "c.bed"):
-        peaks = read_peaks(path)
-        assert plain(peaks) == EXPECTED
-        assert len(peaks) == 5
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_headers_comments_and_line_ends_are_passed_over(tmp_path, packing):
+    peaks = read_peaks(written(tmp_path / "a.bed", PACKINGS[packing](QUIRKY.encode())))
+    assert plain(peaks) == EXPECTED
+    assert len(peaks) == 5
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"# nothing\n", gzip.compress(b"", mtime=0)])
