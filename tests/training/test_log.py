@@ -36,7 +36,7 @@ from bigbird_dna.training.log import (
     matrix_rate,
     training_seconds,
 )
-from bigbird_dna.training.loop import Batch, take_rows, train_network
+from bigbird_dna.training.loop import Batch, train_network
 from tests.golden.messages import fails, message
 from tests.model.test_encoder import SMALL as ENCODER
 from tests.toys import small_encoder
@@ -154,7 +154,7 @@ def test_a_damaged_line_of_the_log_is_left_out(tmp_path: Path, capsys: pytest.Ca
 REMARKS = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch")
 
 
-class Rows:
+class Rows(Curve):
     """Hidden states are to become as the same tokens' places; rows are of all lengths."""
 
     def batch(self, step: int, first: int, count: int) -> Batch:
@@ -163,20 +163,11 @@ class Rows:
         ids = torch.randint(5, 40, (count, int(lengths.max())), generator=generator)
         return {"ids": ids, "lengths": lengths}
 
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        return take_rows(batch, rows)
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {"tokens": float(batch["lengths"].sum())}
-
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
         hidden = network(batch["ids"], batch["lengths"])
         there = torch.arange(hidden.shape[1]) < batch["lengths"][:, None]
         wanted = torch.linspace(-1, 1, hidden.shape[1])[None, :, None]
-        return ((hidden - wanted).square().mean(2) * there).sum() / totals["tokens"]
-
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
-        return {}
+        return ((hidden - wanted).square().mean(2) * there).sum() / totals["rows"]
 
 
 def trained(home: Path, encoder: EncoderConfig = ENCODER, **more: Any) -> Encoder:
@@ -222,26 +213,35 @@ def test_on_a_gpu_it_is_refused_unless_allowed(
     assert "attention: blocked (native: no compiler)" in capsys.readouterr().err
 
 
+NEEDS_COMPILER = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler needs g++"),
+]
+
+
 @REMARKS
 @pytest.mark.parametrize(
-    "changes",
+    ("backend", "changes", "precision"),
     [
-        {},
+        ("aot_eager", {}, "float32"),
         pytest.param(
-            {"position": "rotary", "gradient_checkpointing": True, "dropout": 0.2}, marks=pytest.mark.slow
+            *("aot_eager", {"position": "rotary", "gradient_checkpointing": True, "dropout": 0.2}, "float32"),
+            marks=pytest.mark.slow,
         ),
+        *(pytest.param("inductor", {}, one, marks=NEEDS_COMPILER) for one in ("float32", "bfloat16")),
     ],
     ids=str,
 )
 def test_compiled_layers_train_as_others_do_and_are_compiled_a_few_times(
-    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: str, changes: dict[str, Any], precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.compiler.reset()
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = CompileCounterWithBackend(backend)
     torch_compile = compiled.compiled_layers
     monkeypatch.setattr(log, "compiled_layers", lambda network: torch_compile(network, counter))
     encoder = ENCODER.model_copy(update={"layers": 3, **changes})
-    networks = [trained(tmp_path / str(on), encoder, torch_compile=on, steps=6) for on in (False, True)]
+    more: dict[str, Any] = {"steps": 6, "precision": precision}
+    networks = [trained(tmp_path / str(on), encoder, torch_compile=on, **more) for on in (False, True)]
     # Before and after attention; once for whatever lengths, and perhaps once more for the first ones.
     assert 2 <= counter.frame_count <= 4
     plain, own = (network.state_dict() for network in networks)
@@ -249,24 +249,7 @@ def test_compiled_layers_train_as_others_do_and_are_compiled_a_few_times(
     if not encoder.dropout:
         for name, value in plain.items():
             # Attention is the same whatever is added to all keys: that gradient is rounding.
-            bound = 1e-2 if name.endswith("key.bias") else 1e-4
-            assert (own[name] - value).abs().max() < bound, name
-    torch.compiler.reset()
-
-
-@REMARKS
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler needs g++")
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_what_torch_compiles_by_itself_trains_as_others_do(precision: str, tmp_path: Path) -> None:
-    torch.compiler.reset()
-    plain, own = (
-        trained(tmp_path / str(on), torch_compile=on, precision=precision).state_dict()
-        for on in (False, True)
-    )
-    bound = 1e-4 if precision == "float32" else 3e-2
-    for name, value in plain.items():
-        if not name.endswith("key.bias"):
+            bound = 3e-2 if precision == "bfloat16" else 1e-2 if name.endswith("key.bias") else 1e-4
             assert (own[name] - value).abs().max() < bound, name
     torch.compiler.reset()
 

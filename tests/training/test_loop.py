@@ -35,7 +35,7 @@ from bigbird_dna.training.loop import (
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.training.curve import ALONE, CONFIG, Curve, fresh, opened, run, state_of, weights
-from tests.training.kinds import KINDS, make_chromatin
+from tests.training.kinds import KINDS
 from tests.training.kinds import train as train_kind
 
 
@@ -296,11 +296,6 @@ def test_a_checkpoint_of_such_weights_is_not_taken(
     assert (said in capsys.readouterr().err) == (place == "path")
 
 
-@pytest.fixture(scope="module")
-def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_chromatin(tmp_path_factory.mktemp("chromatin") / "made")
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rate", [1e12, 1e38])
 @pytest.mark.parametrize("steps", [1, 6])
@@ -319,8 +314,8 @@ def test_models_that_diverge_are_said_to_and_not_published(
 # Batches
 
 
-def batch_of(lengths: list[int], seed: int = 0) -> Batch:
-    rng = np.random.default_rng(seed)
+def batch_of(lengths: list[int]) -> Batch:
+    rng = np.random.default_rng(0)
     ids = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
     for row, length in enumerate(lengths):
         ids[row, :length] = torch.from_numpy(rng.integers(1, 100, length))
@@ -346,25 +341,6 @@ def test_rows_are_cut_by_length_and_none_is_lost(lengths: list[int], parts: int)
     in_order = [lengths[first:end] for first, end in pairwise(bounds)]
     if len({*sizes}) == 1:
         assert padded <= sum(len(part) * max(part) for part in in_order)
-
-
-class Sums(Curve):
-    """Lengths as of promoter windows with and without N."""
-
-    def batch(self, step: int, first: int, count: int) -> Batch:
-        rng = np.random.default_rng((step, first))
-        return batch_of(rng.integers(20, 200, count).tolist(), step)
-
-
-def test_a_step_in_micro_batches_has_less_padding_and_the_same_rows() -> None:
-    config = TrainingConfig(steps=5, batch_size=32, grad_accumulation=8)
-    for step, batches in prefetched(Sums(), config, ALONE, 0):
-        whole = Sums().batch(step, 0, 32)
-        assert sum(batch["ids"].sum() for batch in batches) == whole["ids"].sum()
-        assert sum(batch["lengths"].sum() for batch in batches) == whole["lengths"].sum()
-        in_order = sum(4 * int(part.max()) for part in whole["lengths"].split(4))
-        tokens, computed = int(whole["lengths"].sum()), sum(batch["ids"].numel() for batch in batches)
-        assert computed - tokens < 0.35 * (in_order - tokens)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
