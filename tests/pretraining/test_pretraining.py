@@ -20,9 +20,10 @@ from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement, whole_contigs
 from bigbird_dna.metrics.resampling import BLOCK_BASES
-from bigbird_dna.model.directory import build_network, load, make_model, save
+from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.input_embeddings import initial_deviation
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining import task
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining, training_documents
@@ -42,7 +43,7 @@ from bigbird_dna.training.task import train
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
 from tests.pretraining.test_sampling import Numbered
-from tests.toys import small_encoder
+from tests.toys import random_model, small_encoder
 from tests.training.curve import ALONE
 
 
@@ -218,17 +219,15 @@ def test_one_token_is_hidden_at_a_time(
         assert example.first == together.inputs[row[number]].first
 
 
-def untrained(objective: PretrainingObjective, tiny_config: Path) -> torch.nn.Module:
-    config = load_config(tiny_config).encoder
-    torch.manual_seed(0)
-    encoder = config.model_copy(update={"vocabulary": objective.tokenizer.vocabulary})
-    return build_network(encoder, PretrainingSettings()).eval()
+def untrained(config: Path, tokenizer: DnaTokenizer, settings: PretrainingSettings) -> LoadedModel:
+    encoder = load_config(config).encoder.model_copy(update={"vocabulary": tokenizer.vocabulary})
+    return random_model(tokenizer, encoder, settings)
 
 
 def test_bits_are_those_of_each_token_however_they_are_shared_out(
-    objective: PretrainingObjective, tiny_config: Path
+    objective: PretrainingObjective, tokenizer: DnaTokenizer, tiny_config: Path
 ) -> None:
-    network = untrained(objective, tiny_config)
+    network: Any = untrained(tiny_config, tokenizer, PretrainingSettings()).network
     held_out = objective.held_out
     with torch.inference_mode():
         whole = held_out.bits(network, objective.tokenizer, ALONE.device)
@@ -287,13 +286,9 @@ def evaluated(
     tiny_config: Path, tokenizer: DnaTokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path, Path]:
     """A model that was not trained, the tokens, and the table of what they gave."""
-    config, home = load_config(tiny_config), tmp_path_factory.mktemp("evaluated")
-    torch.manual_seed(0)
-    encoder = config.encoder.model_copy(update={"vocabulary": tokenizer.vocabulary})
-    settings = PretrainingSettings(next_sentence=False)
-    model = make_model(build_network(encoder, settings), tokenizer, encoder, settings)
+    tokens, home = load_config(tiny_config).paths.tokens, tmp_path_factory.mktemp("evaluated")
+    model = untrained(tiny_config, tokenizer, PretrainingSettings(next_sentence=False))
     save(home / "model", model, {}, {}, {})
-    tokens = config.paths.tokens
     evaluate_pretraining(home / "model", tokens, home / "bits.tsv", sequence_tokens=64, sequences=30)
     return home / "model", tokens, home / "bits.tsv"
 

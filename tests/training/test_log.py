@@ -43,16 +43,9 @@ from tests.toys import small_encoder
 from tests.training.curve import ALONE, Curve, fresh
 
 
-class Clock:
-    now = 100.0
-
-    def monotonic(self):
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    found = Clock()
+    found = SimpleNamespace(now=100.0, monotonic=lambda: found.now)
     monkeypatch.setattr(log, "time", found)
     return found
 

@@ -33,16 +33,15 @@ from bigbird_dna.papers.experiments.byte_lm_training import (
     simple_bits,
 )
 from bigbird_dna.training.checkpoints import CheckpointStore
-from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import train_network
+from tests.baselines.sources import Source
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
-from tests.model.test_positions import logits, watched
 from tests.papers.experiments import public_files as form
 from tests.toys import cases
+from tests.training.curve import ALONE
 
-CPU = World(0, 1, torch.device("cpu"))
 SMALL = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "max_length": 64, "block_size": 4}
 CAUSAL = ("full", "bigbird", "combiner_fixed", "axial", "performer", "longformer", "routing")
 
@@ -68,39 +67,24 @@ def test_no_bit_depends_on_the_future(attention: str) -> None:
         assert torch.allclose(model(symbols[:, :30]), whole[:, :30], atol=1e-5)
 
 
-@pytest.mark.parametrize("position", ["learned", "rotary"])
-@pytest.mark.parametrize("attention", ["bigbird", "combiner_fixed"])
-def test_heads_begin_by_looking_at_symbols_before(attention: str, position: str) -> None:
-    shape = {"hidden": 64, "heads": 4, "max_length": 256, "position_encoding": position}
-    model = network(attention, 256, **shape).eval()
-    assert watched(logits(model.encoder, 0)) == [-1, -2, -3, -4]
-
-
 @pytest.mark.parametrize("changes", [{"attention": "reformer"}, {"convolution": 3}, {"num_global_tokens": 2}])
 def test_what_would_look_ahead_is_refused(changes: dict[str, object]) -> None:
     with fails(ConfigError):
         network(**{"attention": "bigbird", **changes})
 
 
-def source(count: int, length: int, seed: int) -> tuple[ByteStream, float, float]:
-    """Rows of a Markov chain over four greys, with bits per symbol: exactly, and of the marginal."""
-    chain = np.array([[0.85, 0.05, 0.05, 0.05], [0.05, 0.1, 0.8, 0.05], [0.1, 0.8, 0.05, 0.05], [0.25] * 4])
-    rng = np.random.default_rng(seed)
-    rows = np.zeros((count, length), np.uint16)
-    state = rng.integers(0, 4, count)
-    bits = np.full(count, 2.0)
-    rows[:, 0] = state
-    for place in range(1, length):
-        drawn = (rng.random(count)[:, None] > chain[state].cumsum(1)[:, :3]).sum(1)
-        bits -= np.log2(chain[state, drawn])
-        rows[:, place] = state = drawn
-    share = np.bincount(rows.reshape(-1), minlength=4) / rows.size
-    marginal = -(share * np.log2(share)).sum()
-    return ByteStream(rows.reshape(-1), length, True), float(bits.sum() / rows.size), float(marginal)
+SOURCE = Source(1, seed=7, concentration=0.2)  # of four greys
+
+
+def drawn_rows(count: int, seed: int) -> ByteStream:
+    """Rows of 32 greys."""
+    return ByteStream(SOURCE.sample(32 * count, seed).astype(np.uint16), 32, True)
 
 
 def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_path: Path) -> None:
-    (learned, _, _), (held_out, exact, marginal) = source(400, 32, 1), source(200, 32, 2)
+    learned, held_out = drawn_rows(400, 1), drawn_rows(200, 2)
+    exact = -np.log2(SOURCE.table[held_out.symbols[:-1], held_out.symbols[1:]]).mean()
+    marginal = -(SOURCE.states * np.log2(SOURCE.states)).sum()
     assert exact < marginal - 0.4
     model = network("bigbird", symbols=4)
     config = TrainingConfig(
@@ -108,9 +92,9 @@ def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_pat
         optimizer=OptimizerConfig(learning_rate=5e-3, warmup_steps=20),
     )
     objective = NextSymbol(learned, held_out, config)
-    train_network(model, objective, config, CheckpointStore(tmp_path, {}), CPU)
+    train_network(model, objective, config, CheckpointStore(tmp_path, {}), ALONE)
     with torch.inference_mode():
-        found, low, high = bits_per_byte(model, held_out, CPU)
+        found, low, high = bits_per_byte(model, held_out, ALONE)
     assert low is not None and high is not None and low < found < high
     assert exact - 0.01 < found < marginal - 0.3
     # What it says at each place is a distribution: no symbol is told by more than the rest leave.
@@ -120,11 +104,11 @@ def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_pat
 
 
 def test_bits_of_an_untrained_network_are_those_of_its_logits() -> None:
-    model, (stream, _, _) = network("full", symbols=256).eval(), source(3, 32, 3)
+    model, stream = network("full", symbols=256).eval(), drawn_rows(3, 3)
     rows = torch.from_numpy(stream.symbols.astype(np.int64)).view(3, 32)
     with torch.inference_mode():
         told = model(rows).double().log_softmax(-1).gather(2, rows[..., None])
-        found, _, _ = bits_per_byte(model, stream, CPU)
+        found, _, _ = bits_per_byte(model, stream, ALONE)
     assert found == pytest.approx(float(-told.mean()) / math.log(2), rel=1e-5)
     assert found == pytest.approx(8, abs=0.5)
 
