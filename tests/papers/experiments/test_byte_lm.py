@@ -39,7 +39,7 @@ from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
 from tests.papers.experiments import public_files as form
-from tests.toys import cases
+from tests.toys import cases, written
 from tests.training.curve import ALONE
 
 SMALL = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "max_length": 64, "block_size": 4}
@@ -190,17 +190,11 @@ def test_shipped_settings(name: str) -> None:
 TEXTS = ["\n_START_ARTICLE_\nÉtude\n_START_PARAGRAPH_\nfirst_NEWLINE_second", "", "x" * 3000]
 
 
-def put(directory: Path, content: bytes) -> Path:
-    path = directory / "file"
-    path.write_bytes(content)
-    return path
-
-
 @pytest.mark.parametrize(("read", "side"), [(read_cifar10, 32), (read_imagenet64, 64)])
 def test_images(tmp_path: Path, read, side: int) -> None:
     drawn = form.images(5, side)
     content = form.cifar10(drawn, [0, 9, 3, 3, 1]) if side == 32 else form.imagenet64(drawn)
-    path = put(tmp_path, content)
+    path = written(tmp_path / "file", content)
     assert side == 64 or path.stat().st_size == 5 * 3073
     assert (read(path, 9) == drawn.reshape(5, -1)).all()
     assert (read(path, 2) == drawn[:2].reshape(2, -1)).all()
@@ -215,7 +209,7 @@ def test_checksums_are_the_published_ones() -> None:
 
 
 def test_wiki40b(tmp_path: Path) -> None:
-    path = put(tmp_path, form.wiki40b(TEXTS))
+    path = written(tmp_path / "file", form.wiki40b(TEXTS))
     assert [one.decode() for one in read_wiki40b(path)] == TEXTS
 
 
@@ -225,14 +219,14 @@ def test_c4(tmp_path: Path) -> None:
     packed = form.c4(texts)
     plain = gzip.decompress(packed)
     assert b"it\xc2\x92s" in plain and b"page\xe2\x80\xa8of" in plain
-    for content in (packed, plain, plain.removesuffix(b"\n"), plain.replace(b"\n", b"\r\n")):
-        assert [one.decode() for one in read_c4(put(tmp_path, content))] == texts
-    assert [*read_c4(put(tmp_path, b"\xef\xbb\xbf" + plain))] == [text.encode() for text in texts]
+    others = (plain.removesuffix(b"\n"), plain.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + plain)
+    for content in (packed, plain, *others):
+        assert [one.decode() for one in read_c4(written(tmp_path / "file", content))] == texts
 
 
 def test_a_line_of_c4_that_is_too_long(tmp_path: Path) -> None:
-    line = b'{"text":"%s"}\n'
-    path = put(tmp_path, line % b"a" + line % (b"a" * (LONGEST_LINE - 11)) + line % (b"a" * LONGEST_LINE))
+    lines = (b'{"text":"%s"}\n' % (b"a" * size) for size in (1, LONGEST_LINE - 11, LONGEST_LINE))
+    path = written(tmp_path / "file", b"".join(lines))
     found = read_c4(path)
     assert [len(next(found)) for _ in range(2)] == [1, LONGEST_LINE - 11]
     with fails(DataError, path):
@@ -262,8 +256,7 @@ WRONG = {
     read_wiki40b: [
         *(b"", WIKI[:-1], changed(WIKI, 20), changed(WIKI, 0), b'{"text": "plain"}\n' * 2),
         *(form.tfrecord([form.example(title="x")]), form.tfrecord([b"\xff\xff"])),
-        (1 << 60).to_bytes(8, "little")
-        + masked_checksum((1 << 60).to_bytes(8, "little")).to_bytes(4, "little"),
+        HUGE + masked_checksum(HUGE).to_bytes(4, "little"),
     ],
     read_c4: [
         *(b"", b'{"text": "a"}\n{"url": "b"}\n', b'{"text": 3}\n', b'{"text": "a"\n'),
@@ -280,7 +273,7 @@ WRONG = {
 @pytest.mark.parametrize(("read", "content"), cases(WRONG), ids=range(sum(map(len, WRONG.values()))))
 def test_wrong_files(tmp_path: Path, read, content: bytes) -> None:
     """Messages name the record or line, and none of them takes the memory that a file claims."""
-    path = put(tmp_path, content)
+    path = written(tmp_path / "file", content)
     with fails(DataError, path):
         [*read(path, 5)] if read in (read_cifar10, read_imagenet64) else [*read(path)]
 
@@ -294,7 +287,7 @@ def test_what_is_not_a_file(tmp_path: Path, read) -> None:
 
 
 def test_documents_are_one_stream_of_bytes(tmp_path: Path) -> None:
-    path = put(tmp_path, form.c4(["abc", "", "dé"]))
+    path = written(tmp_path / "file", form.c4(["abc", "", "dé"]))
     stream = read_stream("c4", [path, path], 4, 1000)
     once = [97, 98, 99, END, 100, 0xC3, 0xA9, END]
     assert stream.symbols.tolist() == once * 2
@@ -302,12 +295,12 @@ def test_documents_are_one_stream_of_bytes(tmp_path: Path) -> None:
     assert stream.input(1).tolist() == once[4:] and stream.at(2).tolist() == once[2:6]
     assert read_stream("c4", [path, path], 4, 5).symbols.tolist() == [97, 98, 99, END, 100, 0xC3, END]
     with fails(DataError):
-        read_stream("c4", [put(tmp_path, form.c4([""]))], 4, 5)
+        read_stream("c4", [written(tmp_path / "file", form.c4([""]))], 4, 5)
 
 
 def test_images_are_read_whole(tmp_path: Path) -> None:
     drawn = form.images(3, 32)
-    path = put(tmp_path, form.cifar10(drawn, [0, 1, 2]))
+    path = written(tmp_path / "file", form.cifar10(drawn, [0, 1, 2]))
     stream = read_stream("cifar10", [path, path], 99, 4 * 3072 + 5)
     assert (stream.inputs, stream.starts, stream.length, stream.kinds, stream.lag) == (4, 4, 3072, 256, 3)
     assert (stream.at(3) == drawn[0].reshape(-1)).all()
@@ -315,7 +308,7 @@ def test_images_are_read_whole(tmp_path: Path) -> None:
 
 
 def test_simple_predictors_by_hand(tmp_path: Path) -> None:
-    path = put(tmp_path, form.c4(["ab" * 400]))
+    path = written(tmp_path / "file", form.c4(["ab" * 400]))
     stream = read_stream("c4", [path], 50, 10_000)
     order0, order1 = simple_bits(stream, stream)
     counts = np.bincount(stream.symbols, minlength=257) + 1.0
