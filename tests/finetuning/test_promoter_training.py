@@ -120,34 +120,21 @@ class StubTokenizer:
         return [np.full(len(sequence), 5, np.int32) for sequence in sequences]
 
 
-def toy_objective(promoters: int, variants: np.ndarray, jitter: int) -> PromoterObjective:
-    """Sixteen windows, told apart by their lengths, in steps of eight."""
-    sequences, promoter = ["A" * (40 + row) for row in range(16)], np.arange(16) < promoters
-    windows = SplitWindows(sequences, promoter.astype(np.uint8), promoter, variants)
-    settings = PromoterSettings(upstream=40, downstream=40, pooling="cls", jitter=jitter, views=1)
-    config, pieces = PromoterTrainingConfig(batch_size=8, crop_jitter_bp=jitter), StubTokenizer()
-    return PromoterObjective(pieces, windows, windows, config, settings, 128, ALONE)  # type: ignore[arg-type]
-
-
 def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
-    """Four promoters with three negatives each."""
+    """Four promoters with three negatives each: windows told apart by their lengths, in steps of eight."""
     variants = np.concatenate([np.zeros(4, np.int64), np.tile(np.arange(3), 4)])
-    objective, seen = toy_objective(4, variants, jitter=0), []
+    sequences, promoter = ["A" * (40 + row) for row in range(16)], np.arange(16) < 4
+    windows = SplitWindows(sequences, promoter.astype(np.uint8), promoter, variants)
+    settings = PromoterSettings(upstream=40, downstream=40, pooling="cls", jitter=0, views=1)
+    config, pieces = PromoterTrainingConfig(batch_size=8, crop_jitter_bp=0), StubTokenizer()
+    objective = PromoterObjective(pieces, windows, windows, config, settings, 128, ALONE)  # type: ignore[arg-type]
+    seen: list[set[int]] = []
     for step in range(6):
         batch = objective.batch(step, 0, 8)
         rows = (batch["lengths"] - 42).tolist()
         assert sorted(rows)[:4] == [0, 1, 2, 3] and batch["labels"].sum() == 4
         seen.append({row for row in rows if row >= 4})
     assert seen[:3] == seen[3:] and set.union(*seen[:3]) == set(range(4, 16))
-
-
-def test_a_share_of_a_batch_is_the_same_for_any_number_of_shares() -> None:
-    objective = toy_objective(8, np.zeros(16, np.int64), jitter=9)
-    whole = objective.batch(3, 0, 8)["lengths"]
-    assert len(set(whole.tolist())) > 4
-    for share in (1, 2, 4):
-        parts = [objective.batch(3, first, share)["lengths"] for first in range(0, 8, share)]
-        assert torch.equal(torch.cat(parts), whole)
 
 
 @given(st.integers(1, 9), st.integers(0, 40))

@@ -27,7 +27,7 @@ from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining import task
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining, training_documents
-from bigbird_dna.pretraining.sampling import Example, HeldOut, SegmentSampler, document_bounds
+from bigbird_dna.pretraining.sampling import HeldOut, SegmentSampler, document_bounds
 from bigbird_dna.pretraining.task import (
     SIZE,
     PretrainingObjective,
@@ -38,7 +38,6 @@ from bigbird_dna.pretraining.task import (
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.training.loop import Batch, by_length
 from bigbird_dna.training.task import train
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
@@ -100,45 +99,6 @@ def test_segments_fill_the_input_and_come_from_everywhere(
             seen[found[0] : found[0] + len(ids) - 2] += 1
     assert (seen > 0).mean() > 0.95
     assert np.std([part.sum() for part in np.array_split(seen, 10)]) < 0.2 * seen.sum() / 10
-
-
-def test_a_batch_is_a_function_of_its_place_in_the_step(objective: PretrainingObjective) -> None:
-    whole = objective.batch(3, 0, 4)
-    again = objective.batch(3, 0, 4)
-    part = objective.batch(3, 2, 2)
-    assert all(torch.equal(whole[key], again[key]) for key in whole)
-    width = part["ids"].shape[1]
-    assert torch.equal(whole["ids"][2:, :width], part["ids"])
-    assert not torch.equal(whole["ids"], objective.batch(4, 0, 4)["ids"])
-
-
-def hidden(batch: Batch, numbers: list[int]) -> list[tuple[int, ...]]:
-    """Of each hidden token its row's number, its place there, input, label and segment."""
-    width, ids, segments = batch["ids"].shape[1], batch["ids"].flatten(), batch["segments"].flatten()
-    return [
-        (numbers[place // width], place % width, int(ids[place]), label, int(segments[place]))
-        for place, label in zip(batch["masked"].tolist(), batch["labels"].tolist(), strict=True)
-    ]
-
-
-def test_hidden_tokens_go_with_their_rows_into_micro_batches(objective: PretrainingObjective) -> None:
-    class Ended:
-        """Documents end."""
-
-        def draw(self, rng: np.random.Generator) -> Example:
-            example = objective.samplers[96].draw(rng)
-            return example._replace(ids=example.ids[: int(rng.integers(min(example.first + 2, 96), 97))])
-
-    whole = objective.batch_of(Ended(), [(1, place) for place in range(16)])
-    assert len({*whole["lengths"].tolist()}) > 3
-    found = []
-    for rows in by_length(whole["lengths"], [7, 5, 4]):
-        part = objective.part(whole, rows)
-        assert set(part) == set(whole) and part["ids"].shape[1] == part["lengths"].max()
-        assert torch.equal(part["next_sentence"], whole["next_sentence"][rows])
-        assert torch.equal(part["ids"], whole["ids"][rows, : part["ids"].shape[1]])
-        found += hidden(part, rows.tolist())
-    assert sorted(found) == sorted(hidden(whole, [*range(16)]))
 
 
 def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(objective: PretrainingObjective) -> None:

@@ -231,17 +231,6 @@ def network(tokenizer: DnaTokenizer) -> nn.Module:
     return PretrainingNetwork(encoder, next_sentence=False).eval()
 
 
-def test_contigs_that_begin_and_end_with_n_are_measured_on(
-    make: Make, tokenizer: DnaTokenizer, network: nn.Module
-) -> None:
-    for count in (1, 2, 3, 8):
-        config = PretrainingConfig(sequence_tokens=FEW, evaluation_sequences=count)
-        objective = PretrainingObjective(tokenizer, make("b"), make("nnnbbbbbbnnn"), config, ALONE)
-        assert len(objective.held_out.inputs) == min(count, 6)
-        with torch.inference_mode():
-            assert objective.evaluate(network)["bits_per_base"] > 0
-
-
 def test_bits_that_are_no_numbers_are_not_left_out(
     make: Make, tokenizer: DnaTokenizer, network: nn.Module
 ) -> None:
