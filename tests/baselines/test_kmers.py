@@ -35,16 +35,6 @@ def random_sequences(count: int = len(LABELS), seed: int = 5, letters: str = "AC
     return ["".join(rng.choice(list(letters), LENGTH)) for _ in range(count)]
 
 
-def planted() -> list[str]:
-    """Windows of which those with label 1 have the motif anywhere."""
-    rng = np.random.default_rng(7)
-    made = random_sequences()
-    for row in np.flatnonzero(LABELS):
-        offset = int(rng.integers(0, LENGTH - len(MOTIF) + 1))
-        made[row] = made[row][:offset] + MOTIF + made[row][offset + len(MOTIF) :]
-    return made
-
-
 # Features
 
 
@@ -122,7 +112,10 @@ def test_it_is_scikit_learn_s_regression_on_the_one_hot_matrix() -> None:
 
 @pytest.mark.parametrize("k", [3, 5])
 def test_k_mer_predictions_are_those_of_the_scaled_regression_to_the_byte(k: int) -> None:
-    sequences = planted()
+    sequences, rng = random_sequences(), np.random.default_rng(7)
+    for row in np.flatnonzero(LABELS):  # these have the motif anywhere
+        offset = int(rng.integers(0, LENGTH - len(MOTIF) + 1))
+        sequences[row] = sequences[row][:offset] + MOTIF + sequences[row][offset + len(MOTIF) :]
     model = KmerLogistic(k, seed=1).fit(sequences[TRAIN], LABELS[TRAIN])
     # The penalty is chosen on a fifth of either class, drawn by the seed.
     rng, held_out, y = np.random.default_rng(1), np.zeros(300, bool), LABELS[TRAIN]

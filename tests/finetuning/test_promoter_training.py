@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -110,24 +111,18 @@ def test_further_negatives_are_predicted_for_the_calibration_alone(tiny_config: 
     assert fitted["further_negatives"] == (more["split"] == EXTRA_NEGATIVES["valid"]).sum()
 
 
-class StubTokenizer:
-    """One token a base."""
-
-    is_dna = True
-    pad_id, cls_id, sep_id = 0, 2, 3
-
-    def encode_batch(self, sequences: list[str], threads: int = 1) -> list[np.ndarray]:
-        return [np.full(len(sequence), 5, np.int32) for sequence in sequences]
-
-
 def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
     """Four promoters with three negatives each: windows told apart by their lengths, in steps of eight."""
     variants = np.concatenate([np.zeros(4, np.int64), np.tile(np.arange(3), 4)])
     sequences, promoter = ["A" * (40 + row) for row in range(16)], np.arange(16) < 4
     windows = SplitWindows(sequences, promoter.astype(np.uint8), promoter, variants)
     settings = PromoterSettings(upstream=40, downstream=40, pooling="cls", jitter=0, views=1)
-    config, pieces = PromoterTrainingConfig(batch_size=8, crop_jitter_bp=0), StubTokenizer()
-    objective = PromoterObjective(pieces, windows, windows, config, settings, 128, ALONE)  # type: ignore[arg-type]
+    config = PromoterTrainingConfig(batch_size=8, crop_jitter_bp=0)
+    tokenizer: Any = SimpleNamespace(
+        **{"is_dna": True, "pad_id": 0, "cls_id": 2, "sep_id": 3},
+        encode_batch=lambda texts, threads=1: [np.full(len(text), 5, np.int32) for text in texts],
+    )  # a token a base
+    objective = PromoterObjective(tokenizer, windows, windows, config, settings, 128, ALONE)
     seen: list[set[int]] = []
     for step in range(6):
         batch = objective.batch(step, 0, 8)

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -314,21 +313,15 @@ def test_models_that_diverge_are_said_to_and_not_published(
 # Batches
 
 
-def batch_of(lengths: list[int]) -> Batch:
-    rng = np.random.default_rng(0)
-    ids = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
-    for row, length in enumerate(lengths):
-        ids[row, :length] = torch.from_numpy(rng.integers(1, 100, length))
-    return {"ids": ids, "lengths": torch.tensor(lengths), "labels": torch.arange(len(lengths))}
-
-
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(1, 6))
 @settings(max_examples=100, deadline=None)
 def test_rows_are_cut_by_length_and_none_is_lost(lengths: list[int], parts: int) -> None:
     parts = min(parts, len(lengths))
     bounds = [len(lengths) * part // parts for part in range(parts + 1)]
     sizes = [end - first for first, end in pairwise(bounds)]
-    whole = batch_of(lengths)
+    ids = torch.randint(1, 100, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(0))
+    ids *= torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    whole = {"ids": ids, "lengths": torch.tensor(lengths), "labels": torch.arange(len(lengths))}
     made = [take_rows(whole, rows) for rows in by_length(whole["lengths"], sizes)]
     assert [len(part["ids"]) for part in made] == sizes
     assert sorted(torch.cat([part["labels"] for part in made]).tolist()) == [*range(len(lengths))]
