@@ -228,18 +228,6 @@ def test_exponents_are_the_optimum():
     assert far.bits(asked).mean() == pytest.approx(least, abs=1e-7)
 
 
-def test_slopes_are_those_of_small_changes():
-    model = product([text(500, 0)])
-    document = text(300, 1)
-    asked = model.look_up(MaskedTokens([document], [hidden(document)]))
-    theta = np.array([0.7, 1.2, -0.4])
-    _, gradient, hessian = model.cost(theta, asked)
-    for place, step in enumerate(1e-5 * np.eye(3)):
-        above, below = model.cost(theta + step, asked), model.cost(theta - step, asked)
-        assert gradient[place] == pytest.approx((above[0] - below[0]) / 2e-5, rel=1e-5)
-        np.testing.assert_allclose(hessian[place], (above[1] - below[1]) / 2e-5, rtol=1e-4)
-
-
 def test_factors_that_say_nothing_do_no_harm():
     """With models of order 1 all three are the same; nothing can be told from three times the same."""
     model = product([text(500, 0)], order=1)

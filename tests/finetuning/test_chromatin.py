@@ -10,16 +10,16 @@ import torch
 
 from benchmarks.plain_batches import PlainBatches
 from bigbird_dna.calibration.maps import FILE, read_calibration
-from bigbird_dna.config import ChromatinConfig, Config, EncoderConfig, parse_config
+from bigbird_dna.config import ChromatinConfig, Config, parse_config
 from bigbird_dna.data.chromatin import training_bins
-from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
+from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
 from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, neighboring_bins
 from bigbird_dna.finetuning.evaluation import baseline_bins, held_out_rows, predict_bins
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
@@ -28,11 +28,12 @@ from bigbird_dna.model.heads import ChromatinEnsemble
 from bigbird_dna.registry.change import combine_models
 from bigbird_dna.tokens import dna as tokenizers
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.distributed import world
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import train
 from tests.golden.messages import fails
-from tests.toys import MOTIFS, label_bins, write_motif_genome
+from tests.toys import MOTIFS, label_bins, small_encoder, write_motif_genome
+from tests.training.curve import ALONE
 
 SETTINGS: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},
@@ -94,8 +95,7 @@ def task_of(made: Made, config: Config, window: int, member: int) -> ChromatinTa
 
 
 def objective_of(made: Made, config: ChromatinConfig) -> ChromatinObjective:
-    with world("cpu") as here:
-        return ChromatinObjective(made.data, made.reference, made.tokenizer, config, 200, 160, here)
+    return ChromatinObjective(made.data, made.reference, made.tokenizer, config, 200, 160, ALONE)
 
 
 def predicted(made: Made, models: list[Path], rows: np.ndarray, **keys: Any) -> np.ndarray:
@@ -306,24 +306,8 @@ def test_bin_layers_train_and_predict(made: Made, tmp_path: Path) -> None:
     np.testing.assert_allclose(values, turned[:, 0], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"model": {"pooling": "cls"}},
-        {"data": {"window": 201}},
-        {"model": {"pooling": "cls", "bin_layers": 1}, "training": {"bins_per_window": 1}},
-        {"model": {"pooling": "cls"}, "training": {"bins_per_window": 1}, "evaluation": {"middle": 0.5}},
-    ],
-)
-def test_keys_that_do_not_go_together(keys: dict[str, Any]) -> None:
-    with fails(ConfigError):
-        settings(**keys)
-
-
 def test_mean_probability_survives_large_logits() -> None:
-    ensemble = ChromatinEnsemble(
-        EncoderConfig(vocabulary=8, layers=1, hidden=8, heads=1, max_length=16), 3, "cls", 2
-    )
+    ensemble = ChromatinEnsemble(small_encoder(), 3, "cls", 2)
     logits = [torch.tensor([[[-80.0, 0.0, 90.0]]]), torch.tensor([[[-80.0, 2.0, 90.0]]])]
     for member, value in zip(ensemble.members, logits, strict=True):
         member.forward = lambda *_, value=value: value  # type: ignore[method-assign]
@@ -362,8 +346,7 @@ def objective(
             "training": {"batch_size": BATCH, "bins_per_window": keys.get("neighbours", 1)},
         }
     )
-    here = World(0, 1, torch.device("cpu"))
-    return ChromatinObjective(data, reference, tokenizer, config, keys.get("window", 600), positions, here)
+    return ChromatinObjective(data, reference, tokenizer, config, keys.get("window", 600), positions, ALONE)
 
 
 def same(one: Batch, other: Batch) -> None:
@@ -422,20 +405,3 @@ def test_a_step_is_always_the_same(
         bool(gaps & set(row)) for step in range(STEPS) for row in made.batch(step, 0, BATCH)["ids"].tolist()
     )
     assert STEPS * BATCH / 4 < with_gaps < STEPS * BATCH
-
-
-@pytest.mark.slow
-def test_human_windows(shared_data: Path, tokenizer: DnaTokenizer, tmp_path: Path) -> None:
-    """8 kb at any place of the piece of chromosome 22, across the edges of blocks that are read together."""
-    prepare_reference(shared_data / "hg19/chr22_1-22000000.fa.gz", tmp_path / "reference.fa.gz")
-    reference = Reference(tmp_path / "reference.fa.gz")
-    starts = np.arange(15_900_000, 21_999_800, 40) // 40 * 40
-    count = len(starts)
-    labels = PackedLabels.from_dense(np.random.default_rng(1).random((count, 3)) < 0.1)
-    bins = make_bins(["22"], np.zeros(count, np.intp), starts, np.zeros(count, np.intp), 40)
-    tracks = tuple(Track(f"t{number}", "TF") for number in range(3))
-    data = ChromatinData(bins, labels, tracks, {"bin_size": 40})
-    made = objective(data, reference, tokenizer, positions=8192, window=8000, shift=150, neighbours=5)
-    plain = PlainBatches(made, reference)
-    for step in range(100):
-        same(made.batch(step, 0, BATCH), plain.batch(step, 0, BATCH))

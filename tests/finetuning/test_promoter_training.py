@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import logit
 
 from bigbird_dna.baselines.kmers import KmerLogistic, PositionLogistic
 from bigbird_dna.calibration.maps import FILE, read_calibration
-from bigbird_dna.config import EncoderConfig, PromoterTrainingConfig, load_config
+from bigbird_dna.config import PromoterTrainingConfig, load_config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
@@ -28,12 +30,12 @@ from bigbird_dna.finetuning.promoters import (
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
-from bigbird_dna.model.directory import load, load_promoter_model
+from bigbird_dna.model.directory import load
 from bigbird_dna.model.promoter import LoadedPromoterModel, view_cuts
 from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer, update_json
 from tests.training.curve import ALONE
 
 RANDOM = "promoters.model.initial=random"
@@ -109,56 +111,25 @@ def test_further_negatives_are_predicted_for_the_calibration_alone(tiny_config: 
     assert fitted["further_negatives"] == (more["split"] == EXTRA_NEGATIVES["valid"]).sum()
 
 
-def test_a_probability_depends_neither_on_batch_size_nor_order_nor_company(model: Path) -> None:
-    rng = np.random.default_rng(3)
-    sequences = ["".join(rng.choice(list("ACGTN"), n, p=[0.2, 0.25, 0.25, 0.2, 0.1])) for n in (100,) * 20]
-    loaded = load_promoter_model(model)
-    torch.manual_seed(0)
-    alone = np.array([loaded.predict([s], device="cpu")[0] for s in sequences])
-    order = rng.permutation(20)
-    for batch_size in (1, 3, 20):
-        shuffled = loaded.predict([sequences[i] for i in order], batch_size=batch_size, device="cpu")
-        np.testing.assert_allclose(shuffled, alone[order], atol=1e-5)
-
-
-class StubTokenizer:
-    """One token a base."""
-
-    is_dna = True
-    pad_id, cls_id, sep_id = 0, 2, 3
-
-    def encode_batch(self, sequences: list[str], threads: int = 1) -> list[np.ndarray]:
-        return [np.full(len(sequence), 5, np.int32) for sequence in sequences]
-
-
-def toy_objective(promoters: int, variants: np.ndarray, jitter: int) -> PromoterObjective:
-    """Sixteen windows, told apart by their lengths, in steps of eight."""
-    sequences, promoter = ["A" * (40 + row) for row in range(16)], np.arange(16) < promoters
-    windows = SplitWindows(sequences, promoter.astype(np.uint8), promoter, variants)
-    settings = PromoterSettings(upstream=40, downstream=40, pooling="cls", jitter=jitter, views=1)
-    config, pieces = PromoterTrainingConfig(batch_size=8, crop_jitter_bp=jitter), StubTokenizer()
-    return PromoterObjective(pieces, windows, windows, config, settings, 128, ALONE)  # type: ignore[arg-type]
-
-
 def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
-    """Four promoters with three negatives each."""
+    """Four promoters with three negatives each: windows told apart by their lengths, in steps of eight."""
     variants = np.concatenate([np.zeros(4, np.int64), np.tile(np.arange(3), 4)])
-    objective, seen = toy_objective(4, variants, jitter=0), []
+    sequences, promoter = ["A" * (40 + row) for row in range(16)], np.arange(16) < 4
+    windows = SplitWindows(sequences, promoter.astype(np.uint8), promoter, variants)
+    settings = PromoterSettings(upstream=40, downstream=40, pooling="cls", jitter=0, views=1)
+    config = PromoterTrainingConfig(batch_size=8, crop_jitter_bp=0)
+    tokenizer: Any = SimpleNamespace(
+        **{"is_dna": True, "pad_id": 0, "cls_id": 2, "sep_id": 3},
+        encode_batch=lambda texts, threads=1: [np.full(len(text), 5, np.int32) for text in texts],
+    )  # a token a base
+    objective = PromoterObjective(tokenizer, windows, windows, config, settings, 128, ALONE)
+    seen: list[set[int]] = []
     for step in range(6):
         batch = objective.batch(step, 0, 8)
         rows = (batch["lengths"] - 42).tolist()
         assert sorted(rows)[:4] == [0, 1, 2, 3] and batch["labels"].sum() == 4
         seen.append({row for row in rows if row >= 4})
     assert seen[:3] == seen[3:] and set.union(*seen[:3]) == set(range(4, 16))
-
-
-def test_a_share_of_a_batch_is_the_same_for_any_number_of_shares() -> None:
-    objective = toy_objective(8, np.zeros(16, np.int64), jitter=9)
-    whole = objective.batch(3, 0, 8)["lengths"]
-    assert len(set(whole.tolist())) > 4
-    for share in (1, 2, 4):
-        parts = [objective.batch(3, first, share)["lengths"] for first in range(0, 8, share)]
-        assert torch.equal(torch.cat(parts), whole)
 
 
 @given(st.integers(1, 9), st.integers(0, 40))
@@ -208,17 +179,11 @@ def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(tiny_config: Pa
     recorded = json.loads(provenance.read_text())
     assert recorded["contigs"] == ["one"]
     assert "stretches" not in recorded  # its contig is whole
-    for contigs, stretches, leaked in (
-        (["one"], None, []),
-        (["one", "three"], None, ["three"]),  # as a model of an earlier version has it
-        (["one", "three"], ["three:1-100", "three:6001-12000"], ["three:6001-12000"]),
-    ):
-        more = {"contigs": contigs} | ({"stretches": stretches} if stretches else {})
-        provenance.write_text(json.dumps({**recorded, **more}))
-        words = ("--pretrained", provenance.parent, *sets("promoters.training.steps=2"))
-        finetune(tiny_config, tmp_path / "model", *words)
-        found = json.loads((tmp_path / "model/provenance.json").read_text())
-        assert found["held_out_contigs_seen_in_pretraining"] == leaked
+    update_json(provenance, contigs=["one", "three"], stretches=["three:1-100", "three:6001-12000"])
+    words = ("--pretrained", provenance.parent, *sets("promoters.training.steps=2"))
+    finetune(tiny_config, tmp_path / "model", *words)
+    found = json.loads((tmp_path / "model/provenance.json").read_text())
+    assert found["held_out_contigs_seen_in_pretraining"] == ["three:6001-12000"]
 
 
 def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: Path, tmp_path: Path) -> None:
@@ -283,9 +248,7 @@ def test_other_baselines_and_unaligned_windows_are_refused(
     message(refused(run(*words), 2), "gc")
     windows = tmp_path / "windows"
     shutil.copytree(load_config(tiny_config).paths.windows, windows)
-    described = json.loads((windows / "windows.json").read_text())
-    described |= {"window": {"upstream": 60, "downstream": 40}, "aligned": False}
-    (windows / "windows.json").write_text(json.dumps(described))
+    update_json(windows / "windows.json", window={"upstream": 60, "downstream": 40}, aligned=False)
     common = ["--negative-set", "genomic", "--windows", windows, "-o", tmp_path / "out"]
     words = ["train baseline-promoter", tiny_config, "--baseline", "position", *common]
     message(refused(run(*words), 1), "position", windows)
@@ -295,11 +258,7 @@ def test_other_baselines_and_unaligned_windows_are_refused(
 
 # The ensemble
 
-CONFIG = EncoderConfig(
-    vocabulary=TOKENIZER.vocabulary, layers=1, hidden=16, heads=2, max_length=128, block_size=8
-)
-
-
+CONFIG = small_encoder(TOKENIZER.vocabulary)
 BOTH = PromoterSettings(
     upstream=40, downstream=20, pooling="mean", jitter=0, views=1, base_positions=True, ensemble=True
 )
@@ -317,11 +276,6 @@ def windows(count: int, seed: int) -> SplitWindows:
     return SplitWindows(marked, labels, labels == 1, np.zeros(count, np.int64))
 
 
-def logits(probabilities: np.ndarray) -> np.ndarray:
-    given_ = probabilities.astype(np.float64)
-    return np.asarray(np.log(given_ / (1 - given_)))
-
-
 @pytest.mark.parametrize("base_positions", [True, False])
 @pytest.mark.parametrize("has_valid", [True, False])
 def test_log_odds_add_up(base_positions: bool, has_valid: bool) -> None:
@@ -332,15 +286,15 @@ def test_log_odds_add_up(base_positions: bool, has_valid: bool) -> None:
     learned, valid, test = windows(200, 1), windows(60, 2), windows(80, 3)
 
     def predict(texts: list[str]) -> np.ndarray:
-        return model.window_probabilities(texts, device="cpu")
+        return model.window_probabilities(texts, device="cpu").astype(np.float64)
 
-    alone = logits(predict(test.sequences))
+    alone = logit(predict(test.sequences))
     baseline = PositionLogistic(1).fit(learned.sequences, learned.labels)
     members = add_position_member(model, learned, valid if has_valid else None, predict, 1)
     assert (members == EQUAL) == (not has_valid)
     position = baseline.logits(test.sequences)
     expected = members.network * alone + members.position * position + members.intercept
-    found = logits(predict(test.sequences))
+    found = logit(predict(test.sequences))
     np.testing.assert_allclose(found, expected, atol=1e-3)
     assert auroc(test.labels, found).value > auroc(test.labels, alone).value
 

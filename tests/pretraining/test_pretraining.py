@@ -20,13 +20,14 @@ from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement, whole_contigs
 from bigbird_dna.metrics.resampling import BLOCK_BASES
-from bigbird_dna.model.directory import build_network, load, make_model, save
+from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.input_embeddings import initial_deviation
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining import task
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining, training_documents
-from bigbird_dna.pretraining.sampling import Example, HeldOut, SegmentSampler, document_bounds
+from bigbird_dna.pretraining.sampling import HeldOut, SegmentSampler, document_bounds
 from bigbird_dna.pretraining.task import (
     SIZE,
     PretrainingObjective,
@@ -37,12 +38,11 @@ from bigbird_dna.pretraining.task import (
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.training.loop import Batch, by_length
 from bigbird_dna.training.task import train
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
 from tests.pretraining.test_sampling import Numbered
-from tests.toys import small_encoder
+from tests.toys import random_model, small_encoder
 from tests.training.curve import ALONE
 
 
@@ -99,45 +99,6 @@ def test_segments_fill_the_input_and_come_from_everywhere(
             seen[found[0] : found[0] + len(ids) - 2] += 1
     assert (seen > 0).mean() > 0.95
     assert np.std([part.sum() for part in np.array_split(seen, 10)]) < 0.2 * seen.sum() / 10
-
-
-def test_a_batch_is_a_function_of_its_place_in_the_step(objective: PretrainingObjective) -> None:
-    whole = objective.batch(3, 0, 4)
-    again = objective.batch(3, 0, 4)
-    part = objective.batch(3, 2, 2)
-    assert all(torch.equal(whole[key], again[key]) for key in whole)
-    width = part["ids"].shape[1]
-    assert torch.equal(whole["ids"][2:, :width], part["ids"])
-    assert not torch.equal(whole["ids"], objective.batch(4, 0, 4)["ids"])
-
-
-def hidden(batch: Batch, numbers: list[int]) -> list[tuple[int, ...]]:
-    """Of each hidden token its row's number, its place there, input, label and segment."""
-    width, ids, segments = batch["ids"].shape[1], batch["ids"].flatten(), batch["segments"].flatten()
-    return [
-        (numbers[place // width], place % width, int(ids[place]), label, int(segments[place]))
-        for place, label in zip(batch["masked"].tolist(), batch["labels"].tolist(), strict=True)
-    ]
-
-
-def test_hidden_tokens_go_with_their_rows_into_micro_batches(objective: PretrainingObjective) -> None:
-    class Ended:
-        """Documents end."""
-
-        def draw(self, rng: np.random.Generator) -> Example:
-            example = objective.samplers[96].draw(rng)
-            return example._replace(ids=example.ids[: int(rng.integers(min(example.first + 2, 96), 97))])
-
-    whole = objective.batch_of(Ended(), [(1, place) for place in range(16)])
-    assert len({*whole["lengths"].tolist()}) > 3
-    found = []
-    for rows in by_length(whole["lengths"], [7, 5, 4]):
-        part = objective.part(whole, rows)
-        assert set(part) == set(whole) and part["ids"].shape[1] == part["lengths"].max()
-        assert torch.equal(part["next_sentence"], whole["next_sentence"][rows])
-        assert torch.equal(part["ids"], whole["ids"][rows, : part["ids"].shape[1]])
-        found += hidden(part, rows.tolist())
-    assert sorted(found) == sorted(hidden(whole, [*range(16)]))
 
 
 def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(objective: PretrainingObjective) -> None:
@@ -218,17 +179,15 @@ def test_one_token_is_hidden_at_a_time(
         assert example.first == together.inputs[row[number]].first
 
 
-def untrained(objective: PretrainingObjective, tiny_config: Path) -> torch.nn.Module:
-    config = load_config(tiny_config).encoder
-    torch.manual_seed(0)
-    encoder = config.model_copy(update={"vocabulary": objective.tokenizer.vocabulary})
-    return build_network(encoder, PretrainingSettings()).eval()
+def untrained(config: Path, tokenizer: DnaTokenizer, settings: PretrainingSettings) -> LoadedModel:
+    encoder = load_config(config).encoder.model_copy(update={"vocabulary": tokenizer.vocabulary})
+    return random_model(tokenizer, encoder, settings)
 
 
 def test_bits_are_those_of_each_token_however_they_are_shared_out(
-    objective: PretrainingObjective, tiny_config: Path
+    objective: PretrainingObjective, tokenizer: DnaTokenizer, tiny_config: Path
 ) -> None:
-    network = untrained(objective, tiny_config)
+    network: Any = untrained(tiny_config, tokenizer, PretrainingSettings()).network
     held_out = objective.held_out
     with torch.inference_mode():
         whole = held_out.bits(network, objective.tokenizer, ALONE.device)
@@ -287,13 +246,9 @@ def evaluated(
     tiny_config: Path, tokenizer: DnaTokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path, Path]:
     """A model that was not trained, the tokens, and the table of what they gave."""
-    config, home = load_config(tiny_config), tmp_path_factory.mktemp("evaluated")
-    torch.manual_seed(0)
-    encoder = config.encoder.model_copy(update={"vocabulary": tokenizer.vocabulary})
-    settings = PretrainingSettings(next_sentence=False)
-    model = make_model(build_network(encoder, settings), tokenizer, encoder, settings)
+    tokens, home = load_config(tiny_config).paths.tokens, tmp_path_factory.mktemp("evaluated")
+    model = untrained(tiny_config, tokenizer, PretrainingSettings(next_sentence=False))
     save(home / "model", model, {}, {}, {})
-    tokens = config.paths.tokens
     evaluate_pretraining(home / "model", tokens, home / "bits.tsv", sequence_tokens=64, sequences=30)
     return home / "model", tokens, home / "bits.tsv"
 

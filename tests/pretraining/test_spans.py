@@ -47,10 +47,6 @@ def toy(tokenizer: Tokenizer, scale: float = 3.0) -> LoadedModel:
     return random_model(tokenizer, config_for(tokenizer), SETTINGS, scale=scale)
 
 
-def knowing(network: nn.Module, tokenizer: Tokenizer) -> LoadedModel:
-    return make_model(network, tokenizer, config_for(tokenizer), SETTINGS)
-
-
 def bits_of(model: LoadedModel, windows: list[str], context: int) -> np.ndarray:
     return span_bits(model, [*hide_spans(model.tokenizer, windows, context)], CPU)
 
@@ -123,40 +119,6 @@ def test_bits_of_a_span_depend_on_no_other() -> None:
     assert whole.std() > 0.1
 
 
-class KnowsChain(nn.Module):
-    """What is to be known of single bases drawn from a Markov source of order one."""
-
-    def __init__(self, table: np.ndarray, tokenizer: Tokenizer) -> None:
-        super().__init__()
-        self.table = table
-        self.codes = {tokenizer.encode(letter)[0]: code for code, letter in enumerate("ACGT")}
-        self.vocabulary = tokenizer.vocabulary
-
-    def forward(
-        self, ids: Tensor, lengths: Tensor, segments: Tensor | None, masked: Tensor
-    ) -> PretrainingOutput:
-        logits = np.full((len(masked), self.vocabulary), 5.0)  # what isn't a base must not count
-        for number, flat in enumerate(masked.tolist()):
-            row, place = ids[flat // ids.shape[1]].tolist(), flat % ids.shape[1]
-            left = next(i for i in range(place - 1, -1, -1) if row[i] in self.codes)
-            right = next(i for i in range(place + 1, len(row)) if row[i] in self.codes)
-            forth = np.linalg.matrix_power(self.table, place - left)[self.codes[row[left]]]
-            back = np.linalg.matrix_power(self.table, right - place)[:, self.codes[row[right]]]
-            for index, code in self.codes.items():
-                logits[number, index] = np.log(forth[code] * back[code])
-        return PretrainingOutput(torch.tensor(logits, dtype=torch.float32), None)
-
-
-def test_a_model_that_knows_the_source_has_its_exact_bits(bases: DnaTokenizer) -> None:
-    source = Source(1, 0)
-    codes = source.sample(2000, 1)
-    text = "".join("ACGT"[code] for code in codes)
-    starts = np.arange(50, 1800, 70)
-    windows = [text[start - 20 : start + 23] for start in starts.tolist()]
-    found = bits_of(knowing(KnowsChain(source.table, bases), bases), windows, 20)
-    np.testing.assert_allclose(found, source.two_sided(codes, starts, starts + 3), atol=1e-4)
-
-
 class KnowsPieces(nn.Module):
     """What is to be known of the tokens of bases that are drawn evenly: which pieces can stand side by side.
 
@@ -198,7 +160,8 @@ def test_token_boundaries_cost_nothing(vocabulary: int, tmp_path: Path) -> None:
     sentences = [text[start : start + 500] for start in range(0, 20_000, 500)]
     tokenizer = DnaTokenizer.train(sentences, tmp_path / "tokenizer.model", vocabulary, 6)
     windows = windows_of(text[20_000:], 2, 30, 60)
-    found = bits_of(knowing(KnowsPieces(tokenizer), tokenizer), windows, 30)
+    model = make_model(KnowsPieces(tokenizer), tokenizer, config_for(tokenizer), SETTINGS)
+    found = bits_of(model, windows, 30)
     assert found.mean() / 2 == pytest.approx(2, abs=0.02)
 
 

@@ -36,23 +36,16 @@ from bigbird_dna.training.log import (
     matrix_rate,
     training_seconds,
 )
-from bigbird_dna.training.loop import Batch, take_rows, train_network
+from bigbird_dna.training.loop import Batch, train_network
 from tests.golden.messages import fails, message
 from tests.model.test_encoder import SMALL as ENCODER
 from tests.toys import small_encoder
 from tests.training.curve import ALONE, Curve, fresh
 
 
-class Clock:
-    now = 100.0
-
-    def monotonic(self):
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    found = Clock()
+    found = SimpleNamespace(now=100.0, monotonic=lambda: found.now)
     monkeypatch.setattr(log, "time", found)
     return found
 
@@ -154,7 +147,7 @@ def test_a_damaged_line_of_the_log_is_left_out(tmp_path: Path, capsys: pytest.Ca
 REMARKS = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch")
 
 
-class Rows:
+class Rows(Curve):
     """Hidden states are to become as the same tokens' places; rows are of all lengths."""
 
     def batch(self, step: int, first: int, count: int) -> Batch:
@@ -163,20 +156,11 @@ class Rows:
         ids = torch.randint(5, 40, (count, int(lengths.max())), generator=generator)
         return {"ids": ids, "lengths": lengths}
 
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        return take_rows(batch, rows)
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {"tokens": float(batch["lengths"].sum())}
-
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
         hidden = network(batch["ids"], batch["lengths"])
         there = torch.arange(hidden.shape[1]) < batch["lengths"][:, None]
         wanted = torch.linspace(-1, 1, hidden.shape[1])[None, :, None]
-        return ((hidden - wanted).square().mean(2) * there).sum() / totals["tokens"]
-
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
-        return {}
+        return ((hidden - wanted).square().mean(2) * there).sum() / totals["rows"]
 
 
 def trained(home: Path, encoder: EncoderConfig = ENCODER, **more: Any) -> Encoder:

@@ -9,40 +9,34 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
 
 from bigbird_dna.config import EncoderConfig, PretrainingConfig, load_config
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining import task as pretraining
 from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
-from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training import loop
 from bigbird_dna.training.checkpoints import CheckpointStore, fingerprint
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.loop import Batch
-from bigbird_dna.training.task import ModelTask, checkpoint_store
+from bigbird_dna.training.task import checkpoint_store
 from tests.cli.command import Run, invoke
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
 from tests.toys import small_encoder
-from tests.training.kinds import KINDS, LAST, STEPS, logged, make_chromatin, task_of, train
+from tests.training.curve import ALONE
+from tests.training.kinds import KINDS, LAST, STEPS, logged, task_of, train
 
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture(scope="module")
-def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_chromatin(tmp_path_factory.mktemp("chromatin") / "made")
 
 
 @pytest.fixture(scope="module")
@@ -96,42 +90,21 @@ def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_stop(
             assert (value - weights[key]).abs().max() < bound, (name, key)
 
 
-class Named(ModelTask[None]):
-    """A pretraining, as far as its checkpoints' name goes."""
-
-    inputs = ()
-    settings = PretrainingSettings(next_sentence=False)
-    tokenizer: Any = None
-    encoder: Any = None
-    config: Any = None
-
-    def identity(self) -> dict[str, Any]:
-        return super().identity() | {"data": [1, 2]}
-
-    def objective(self, network: nn.Module, world: World) -> Any: ...
-    def describe(self, network: nn.Module) -> str: ...
-    def measure(self, trained: Any) -> None: ...
-    def write(self, directory: Path, trained: Any, measured: None) -> dict[str, Any]: ...
-
-
-def begun(
-    tokenizer: DnaTokenizer, home: Path, size: int, encoder: EncoderConfig, **training: Any
-) -> CheckpointStore:
+def begun(home: Path, size: int, encoder: EncoderConfig, **training: Any) -> CheckpointStore:
     """The checkpoints of a pretraining, as the first of so many processes has them."""
-    task = Named()
-    task.tokenizer, task.encoder = tokenizer, encoder
-    task.config = PretrainingConfig(steps=10, **training)
+    own = {"config": PretrainingConfig(steps=10, **training), "identity": lambda: {"data": [1, 2]}}
+    task: Any = SimpleNamespace(encoder=encoder, keep="last", **own)
     return checkpoint_store(task, home, World(0, size, torch.device("cpu")))
 
 
-def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokenizer, tmp_path: Path) -> None:
-    encoder = small_encoder(tokenizer.vocabulary)
-    place = begun(tokenizer, tmp_path, 1, encoder).directory
+def test_checkpoints_are_named_by_what_decides_the_weights(tmp_path: Path) -> None:
+    encoder = small_encoder()
+    place = begun(tmp_path, 1, encoder).directory
     otherwise = encoder.model_copy(update={"attention_backend": "dense", "gradient_checkpointing": True})
     computing: dict[str, Any] = {"grad_accumulation": 4, "precision": "bfloat16", "evaluate_every": 3}
-    assert begun(tokenizer, tmp_path, 1, encoder, torch_compile=True).directory == place
-    assert begun(tokenizer, tmp_path, 1, encoder, allow_slow_attention=True).directory == place
-    store = begun(tokenizer, tmp_path, 3, otherwise, **computing)
+    assert begun(tmp_path, 1, encoder, torch_compile=True).directory == place
+    assert begun(tmp_path, 1, encoder, allow_slow_attention=True).directory == place
+    store = begun(tmp_path, 3, otherwise, **computing)
     assert store.directory == place
     assert store.computed == {
         **{"processes": 3, "grad_accumulation": 4, "precision": "bfloat16", "attention_backend": "dense"},
@@ -139,9 +112,8 @@ def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokeniz
         **{"gradient_checkpointing": "true", "device": "cpu", "threads": torch.get_num_threads()},
     }
     for key, value in (("seed", 2), ("batch_size", 16), ("mask_fraction", 0.2)):
-        assert begun(tokenizer, tmp_path, 1, encoder, **{key: value}).directory != place
-    other = encoder.model_copy(update={"dropout": 0.2})
-    assert begun(tokenizer, tmp_path, 1, other).directory != place
+        assert begun(tmp_path, 1, encoder, **{key: value}).directory != place
+    assert begun(tmp_path, 1, small_encoder(dropout=0.2)).directory != place
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1}) != fingerprint({"a": 2, "b": 1})
 
 
@@ -175,16 +147,15 @@ def test_a_gpu_is_taken_only_where_each_process_has_one(
 
 @pytest.mark.parametrize("kind", ["promoters", "chromatin"])
 def test_a_training_on_other_sequence_has_other_checkpoints(
-    kind: str, tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tiny_config: Path, chromatin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Windows, bins and labels are the same, and what is learned from isn't."""
-    made = make_chromatin(tmp_path / "made")
-    path = made / "reference.fa.gz" if kind == "chromatin" else load_config(tiny_config).paths.reference
+    path = chromatin / "reference.fa.gz" if kind == "chromatin" else load_config(tiny_config).paths.reference
 
     def directory(reference: Path) -> Path:
-        task = task_of(kind, tiny_config, made)
+        task = task_of(kind, tiny_config, chromatin)
         monkeypatch.setattr(task, "reference", Reference(reference))
-        return checkpoint_store(task, tmp_path, World(0, 1, torch.device("cpu"))).directory
+        return checkpoint_store(task, tmp_path, ALONE).directory
 
     with Reference(path) as reference:
         whole = [Interval(name, 0, length) for name, length in reference.contigs.items()]

@@ -38,12 +38,18 @@ from tests.training.curve import CONFIG, Curve, fresh, opened, run, state_of
 SIX_STEPS = CONFIG.model_copy(update={"steps": 6, "evaluate_every": 1})
 
 
-class Line(Curve):
-    """Fits a line; its held-out losses are made up, and a step may fail."""
+class LineTask(Curve, Task[nn.Linear, float]):
+    """Fits a line, and notes what it is asked for; held-out losses are made up, and a step may fail."""
 
-    def __init__(self, losses: list[float], fails: int | None) -> None:
+    config = SIX_STEPS
+    inputs = ()
+
+    def __init__(
+        self, losses: list[float] | None = None, fails: int | None = None, start: float = 0.0
+    ) -> None:
         super().__init__()
-        self.losses, self.fails = losses, fails
+        self.losses, self.fails, self.start = losses or [1.0] * 6, fails, start
+        self.calls: list[str] = []
         self.seen: list[float] = []
 
     def batch(self, step: int, first: int, count: int) -> Batch:
@@ -56,19 +62,6 @@ class Line(Curve):
         self.seen.append(network.bias.item())
         return {"loss": self.losses[len(self.seen) - 1]}
 
-
-class LineTask(Task[nn.Linear, float]):
-    """Notes what it is asked for."""
-
-    config = SIX_STEPS
-    inputs = ()
-
-    def __init__(
-        self, losses: list[float] | None = None, fails: int | None = None, start: float = 0.0
-    ) -> None:
-        self.losses, self.fails, self.start = losses or [1.0] * 6, fails, start
-        self.calls: list[str] = []
-
     def identity(self) -> dict[str, Any]:
         return {"start": self.start}
 
@@ -80,10 +73,9 @@ class LineTask(Task[nn.Linear, float]):
         assert torch.initial_seed() == SIX_STEPS.seed
         return nn.Linear(1, 1)
 
-    def objective(self, network: nn.Linear, world: World) -> Line:
+    def objective(self, network: nn.Linear, world: World) -> Curve:
         self.calls.append("objective")
-        self.line = Line(self.losses, self.fails)
-        return self.line
+        return self
 
     def initialize(self, network: nn.Linear) -> None:
         self.calls.append("initialize")
@@ -194,8 +186,8 @@ def test_other_processes_write_nothing_and_ask_for_no_initial_weights(tmp_path: 
 def test_weights_of_the_least_held_out_loss_stay_if_a_task_asks_for_them(tmp_path: Path) -> None:
     losses = [0.9, 0.5, 0.7, 0.5, 0.8, 0.6]
     task, last = BestTask(losses), LineTask(losses)
-    assert trained(task, tmp_path)["bias"] == task.line.seen[1]
-    assert trained(last, tmp_path)["bias"] == last.line.seen[-1] == task.line.seen[-1]
+    assert trained(task, tmp_path)["bias"] == task.seen[1]
+    assert trained(last, tmp_path)["bias"] == last.seen[-1] == task.seen[-1]
     with pytest.raises(DataError):
         trained(BestTask(losses, fails=4, start=1.0), tmp_path)
     assert "best.pt" in left(tmp_path)

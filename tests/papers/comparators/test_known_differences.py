@@ -5,7 +5,7 @@ depend on the number of its filters.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,19 +15,11 @@ import pytest
 
 from bigbird_dna.baselines.kmers import KmerLogistic
 from bigbird_dna.baselines.windows import NearestWindow, TextWindows, all_labels
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import PretrainingSettings, Settings
-from bigbird_dna.papers.comparators.architectures import (
-    NETWORKS,
-    CnnProm,
-    DanQ,
-    DeePromoter,
-    DeepSea,
-    ResidualCnn,
-)
+from bigbird_dna.papers.comparators.architectures import NETWORKS
 from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
 from bigbird_dna.papers.comparators.interface import Comparator, NetworkSettings
 from bigbird_dna.papers.comparators.motifs import KnownMotif, MotifScan
@@ -35,7 +27,7 @@ from bigbird_dna.papers.comparators.networks import NetworkComparator
 from bigbird_dna.papers.comparators.simple import GcContent, PromoterLogistic, TrackKmers
 from tests.baselines.sources import Source
 from tests.golden.messages import fails
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 WORD = "CATAGGACTTGA"
 PAIR = "TGACGTCAATCG", "GCCACAGGTTAC"
@@ -110,35 +102,27 @@ def write_language_model(
 ) -> Path:
     """A directory of a model of random weights."""
     tokenizer = small_tokenizer()
-    values = {"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 16, "heads": 2, "max_length": 128}
-    config = EncoderConfig.model_validate({**values, "block_size": 8, **encoder})
+    config = small_encoder(tokenizer.vocabulary, **{"layers": 2, **encoder})
     given = settings or PretrainingSettings(next_sentence=False)
     save(path, random_model(tokenizer, config, given, seed=seed), {}, {}, {})
     return path
 
 
-SMALL = {
-    "cnnprom": (CnnProm, {"filters": 24, "dense": 16}),
-    "deepromoter": (DeePromoter, {"filters": 16, "units": 16, "dense": 32}),
-    "deepsea": (DeepSea, {"filters": (48, 64, 64), "dense": 48}),
-    "danq": (DanQ, {"filters": 24, "units": 24, "dense": 48}),
-    "residual-cnn": (ResidualCnn, {"channels": 24, "means": 4}),
+SMALL: dict[str, dict[str, Any]] = {
+    "cnnprom": {"filters": 24, "dense": 16},
+    "deepromoter": {"filters": 16, "units": 16, "dense": 32},
+    "deepsea": {"filters": (48, 64, 64), "dense": 48},
+    "danq": {"filters": 24, "units": 24, "dense": 48},
+    "residual-cnn": {"channels": 24, "means": 4},
 }
 
 
-class Miniature:
-    """A network with few filters."""
-
-    def __init__(self, name: str) -> None:
-        self.build, self.sizes = SMALL[name]
-        self.shortest = self.build.shortest
-
-    def __call__(self, length: int, labels: int):
-        return self.build(length, labels, **self.sizes)
-
-
 def network(name: str, home: Path, steps: int, *, whole: bool = False) -> NetworkComparator:
-    build = NETWORKS[name] if whole else Miniature(name)
+    """A network with few filters, or the `whole` one."""
+    build: Any = NETWORKS[name]
+    if not whole:
+        build = partial(build, **SMALL[name])
+        build.shortest = NETWORKS[name].shortest
     settings = NetworkSettings(steps=steps, batch_size=32, learning_rate=1e-3 if whole else 3e-3)
     return NetworkComparator(build, settings, name=name, checkpoints=home, windows={}, device="cpu")
 

@@ -260,10 +260,6 @@ def test_an_ablation_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 # Mechanisms side by side: what steps take, trainings of the same time, the same hidden tokens for all
 
 
-def results(config: Path) -> Path:
-    return Path(load_config(config).results)
-
-
 @pytest.fixture(scope="module")
 def models(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Three pretrained mechanisms by their names, the last one of them causal."""
@@ -287,9 +283,8 @@ def models(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 def test_a_step_is_measured_at_each_length(tiny_config: Path, tmp_path: Path, sets: tuple[str, ...]) -> None:
     """Longer than the encoder's positions too, which a trained model gets as well; and of fewer inputs than
     the run has micro-batches."""
-    tokenizer = results(tiny_config) / "tokens/tokenizer.model"
     config = load_config(tiny_config, sets)
-    measure_training(config, tokenizer, tmp_path / "a.json", tokens=(256, 64), batch_tokens=200)
+    measure_training(config, config.paths.tokenizer, tmp_path / "a.json", tokens=(256, 64), batch_tokens=200)
     cost = Cost.read(tmp_path / "a.json")
     assert cost.attention == "bigbird" and cost.clock == "processor"
     assert {row.tokens: row.sequences for row in cost.lengths} == {64: 3, 256: 1}
@@ -312,8 +307,8 @@ def test_memory_of_a_step_is_that_of_its_numbers(tiny_config: Path, tmp_path: Pa
     config = load_config(
         tiny_config, ["encoder.layers=1", "encoder.attention=full", "encoder.attention_dropout=0.1"]
     )
-    tokenizer = results(tiny_config) / "tokens/tokenizer.model"
-    found = measure_training(config, tokenizer, tmp_path / "a.json", tokens=(64, 3072), batch_tokens=3072)
+    tokenizer, sizes = config.paths.tokenizer, {"tokens": (64, 3072), "batch_tokens": 3072}
+    found = measure_training(config, tokenizer, tmp_path / "a.json", **sizes)
     few, many = (row["peak_mib"] for row in found["lengths"])
     if few is None:
         pytest.skip("the system doesn't say how much memory a process had")
@@ -326,8 +321,7 @@ def test_memory_of_a_step_is_that_of_its_numbers(tiny_config: Path, tmp_path: Pa
 
 def test_bits_are_those_of_the_evaluation(models: dict[str, Path], tiny_config: Path, tmp_path: Path) -> None:
     """Models of one kind see the same hidden tokens; causal ones are asked for others."""
-    tokens = results(tiny_config) / "tokens"
-    files = []
+    tokens, files = load_config(tiny_config).paths.tokens, []
     for name, path in models.items():
         files.append(tmp_path / f"{name}.npz")
         score_masked_tokens(f"{name}-1", path, tokens, files[-1], sequence_tokens=64, sequences=20)
@@ -350,8 +344,6 @@ def test_inputs_are_no_longer_than_a_model_takes(
     models: dict[str, Path], tiny_config: Path, tmp_path: Path
 ) -> None:
     with fails(UsageError, models["full"], "500"):
-        score_masked_tokens(
-            *("full-1", models["full"], results(tiny_config) / "tokens", tmp_path / "bits.npz"),
-            sequence_tokens=500,
-        )
+        tokens, output = load_config(tiny_config).paths.tokens, tmp_path / "bits.npz"
+        score_masked_tokens("full-1", models["full"], tokens, output, sequence_tokens=500)
     assert not (tmp_path / "bits.npz").exists()

@@ -33,16 +33,15 @@ from bigbird_dna.papers.experiments.byte_lm_training import (
     simple_bits,
 )
 from bigbird_dna.training.checkpoints import CheckpointStore
-from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import train_network
+from tests.baselines.sources import Source
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
-from tests.model.test_positions import logits, watched
 from tests.papers.experiments import public_files as form
-from tests.toys import cases
+from tests.toys import cases, written
+from tests.training.curve import ALONE
 
-CPU = World(0, 1, torch.device("cpu"))
 SMALL = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "max_length": 64, "block_size": 4}
 CAUSAL = ("full", "bigbird", "combiner_fixed", "axial", "performer", "longformer", "routing")
 
@@ -68,39 +67,24 @@ def test_no_bit_depends_on_the_future(attention: str) -> None:
         assert torch.allclose(model(symbols[:, :30]), whole[:, :30], atol=1e-5)
 
 
-@pytest.mark.parametrize("position", ["learned", "rotary"])
-@pytest.mark.parametrize("attention", ["bigbird", "combiner_fixed"])
-def test_heads_begin_by_looking_at_symbols_before(attention: str, position: str) -> None:
-    shape = {"hidden": 64, "heads": 4, "max_length": 256, "position_encoding": position}
-    model = network(attention, 256, **shape).eval()
-    assert watched(logits(model.encoder, 0)) == [-1, -2, -3, -4]
-
-
 @pytest.mark.parametrize("changes", [{"attention": "reformer"}, {"convolution": 3}, {"num_global_tokens": 2}])
 def test_what_would_look_ahead_is_refused(changes: dict[str, object]) -> None:
     with fails(ConfigError):
         network(**{"attention": "bigbird", **changes})
 
 
-def source(count: int, length: int, seed: int) -> tuple[ByteStream, float, float]:
-    """Rows of a Markov chain over four greys, with bits per symbol: exactly, and of the marginal."""
-    chain = np.array([[0.85, 0.05, 0.05, 0.05], [0.05, 0.1, 0.8, 0.05], [0.1, 0.8, 0.05, 0.05], [0.25] * 4])
-    rng = np.random.default_rng(seed)
-    rows = np.zeros((count, length), np.uint16)
-    state = rng.integers(0, 4, count)
-    bits = np.full(count, 2.0)
-    rows[:, 0] = state
-    for place in range(1, length):
-        drawn = (rng.random(count)[:, None] > chain[state].cumsum(1)[:, :3]).sum(1)
-        bits -= np.log2(chain[state, drawn])
-        rows[:, place] = state = drawn
-    share = np.bincount(rows.reshape(-1), minlength=4) / rows.size
-    marginal = -(share * np.log2(share)).sum()
-    return ByteStream(rows.reshape(-1), length, True), float(bits.sum() / rows.size), float(marginal)
+SOURCE = Source(1, seed=7, concentration=0.2)  # of four greys
+
+
+def drawn_rows(count: int, seed: int) -> ByteStream:
+    """Rows of 32 greys."""
+    return ByteStream(SOURCE.sample(32 * count, seed).astype(np.uint16), 32, True)
 
 
 def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_path: Path) -> None:
-    (learned, _, _), (held_out, exact, marginal) = source(400, 32, 1), source(200, 32, 2)
+    learned, held_out = drawn_rows(400, 1), drawn_rows(200, 2)
+    exact = -np.log2(SOURCE.table[held_out.symbols[:-1], held_out.symbols[1:]]).mean()
+    marginal = -(SOURCE.states * np.log2(SOURCE.states)).sum()
     assert exact < marginal - 0.4
     model = network("bigbird", symbols=4)
     config = TrainingConfig(
@@ -108,9 +92,9 @@ def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_pat
         optimizer=OptimizerConfig(learning_rate=5e-3, warmup_steps=20),
     )
     objective = NextSymbol(learned, held_out, config)
-    train_network(model, objective, config, CheckpointStore(tmp_path, {}), CPU)
+    train_network(model, objective, config, CheckpointStore(tmp_path, {}), ALONE)
     with torch.inference_mode():
-        found, low, high = bits_per_byte(model, held_out, CPU)
+        found, low, high = bits_per_byte(model, held_out, ALONE)
     assert low is not None and high is not None and low < found < high
     assert exact - 0.01 < found < marginal - 0.3
     # What it says at each place is a distribution: no symbol is told by more than the rest leave.
@@ -120,11 +104,11 @@ def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_pat
 
 
 def test_bits_of_an_untrained_network_are_those_of_its_logits() -> None:
-    model, (stream, _, _) = network("full", symbols=256).eval(), source(3, 32, 3)
+    model, stream = network("full", symbols=256).eval(), drawn_rows(3, 3)
     rows = torch.from_numpy(stream.symbols.astype(np.int64)).view(3, 32)
     with torch.inference_mode():
         told = model(rows).double().log_softmax(-1).gather(2, rows[..., None])
-        found, _, _ = bits_per_byte(model, stream, CPU)
+        found, _, _ = bits_per_byte(model, stream, ALONE)
     assert found == pytest.approx(float(-told.mean()) / math.log(2), rel=1e-5)
     assert found == pytest.approx(8, abs=0.5)
 
@@ -206,17 +190,11 @@ def test_shipped_settings(name: str) -> None:
 TEXTS = ["\n_START_ARTICLE_\nÉtude\n_START_PARAGRAPH_\nfirst_NEWLINE_second", "", "x" * 3000]
 
 
-def put(directory: Path, content: bytes) -> Path:
-    path = directory / "file"
-    path.write_bytes(content)
-    return path
-
-
 @pytest.mark.parametrize(("read", "side"), [(read_cifar10, 32), (read_imagenet64, 64)])
 def test_images(tmp_path: Path, read, side: int) -> None:
     drawn = form.images(5, side)
     content = form.cifar10(drawn, [0, 9, 3, 3, 1]) if side == 32 else form.imagenet64(drawn)
-    path = put(tmp_path, content)
+    path = written(tmp_path / "file", content)
     assert side == 64 or path.stat().st_size == 5 * 3073
     assert (read(path, 9) == drawn.reshape(5, -1)).all()
     assert (read(path, 2) == drawn[:2].reshape(2, -1)).all()
@@ -231,7 +209,7 @@ def test_checksums_are_the_published_ones() -> None:
 
 
 def test_wiki40b(tmp_path: Path) -> None:
-    path = put(tmp_path, form.wiki40b(TEXTS))
+    path = written(tmp_path / "file", form.wiki40b(TEXTS))
     assert [one.decode() for one in read_wiki40b(path)] == TEXTS
 
 
@@ -241,14 +219,14 @@ def test_c4(tmp_path: Path) -> None:
     packed = form.c4(texts)
     plain = gzip.decompress(packed)
     assert b"it\xc2\x92s" in plain and b"page\xe2\x80\xa8of" in plain
-    for content in (packed, plain, plain.removesuffix(b"\n"), plain.replace(b"\n", b"\r\n")):
-        assert [one.decode() for one in read_c4(put(tmp_path, content))] == texts
-    assert [*read_c4(put(tmp_path, b"\xef\xbb\xbf" + plain))] == [text.encode() for text in texts]
+    others = (plain.removesuffix(b"\n"), plain.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + plain)
+    for content in (packed, plain, *others):
+        assert [one.decode() for one in read_c4(written(tmp_path / "file", content))] == texts
 
 
 def test_a_line_of_c4_that_is_too_long(tmp_path: Path) -> None:
-    line = b'{"text":"%s"}\n'
-    path = put(tmp_path, line % b"a" + line % (b"a" * (LONGEST_LINE - 11)) + line % (b"a" * LONGEST_LINE))
+    lines = (b'{"text":"%s"}\n' % (b"a" * size) for size in (1, LONGEST_LINE - 11, LONGEST_LINE))
+    path = written(tmp_path / "file", b"".join(lines))
     found = read_c4(path)
     assert [len(next(found)) for _ in range(2)] == [1, LONGEST_LINE - 11]
     with fails(DataError, path):
@@ -278,8 +256,7 @@ WRONG = {
     read_wiki40b: [
         *(b"", WIKI[:-1], changed(WIKI, 20), changed(WIKI, 0), b'{"text": "plain"}\n' * 2),
         *(form.tfrecord([form.example(title="x")]), form.tfrecord([b"\xff\xff"])),
-        (1 << 60).to_bytes(8, "little")
-        + masked_checksum((1 << 60).to_bytes(8, "little")).to_bytes(4, "little"),
+        HUGE + masked_checksum(HUGE).to_bytes(4, "little"),
     ],
     read_c4: [
         *(b"", b'{"text": "a"}\n{"url": "b"}\n', b'{"text": 3}\n', b'{"text": "a"\n'),
@@ -296,7 +273,7 @@ WRONG = {
 @pytest.mark.parametrize(("read", "content"), cases(WRONG), ids=range(sum(map(len, WRONG.values()))))
 def test_wrong_files(tmp_path: Path, read, content: bytes) -> None:
     """Messages name the record or line, and none of them takes the memory that a file claims."""
-    path = put(tmp_path, content)
+    path = written(tmp_path / "file", content)
     with fails(DataError, path):
         [*read(path, 5)] if read in (read_cifar10, read_imagenet64) else [*read(path)]
 
@@ -310,7 +287,7 @@ def test_what_is_not_a_file(tmp_path: Path, read) -> None:
 
 
 def test_documents_are_one_stream_of_bytes(tmp_path: Path) -> None:
-    path = put(tmp_path, form.c4(["abc", "", "dé"]))
+    path = written(tmp_path / "file", form.c4(["abc", "", "dé"]))
     stream = read_stream("c4", [path, path], 4, 1000)
     once = [97, 98, 99, END, 100, 0xC3, 0xA9, END]
     assert stream.symbols.tolist() == once * 2
@@ -318,12 +295,12 @@ def test_documents_are_one_stream_of_bytes(tmp_path: Path) -> None:
     assert stream.input(1).tolist() == once[4:] and stream.at(2).tolist() == once[2:6]
     assert read_stream("c4", [path, path], 4, 5).symbols.tolist() == [97, 98, 99, END, 100, 0xC3, END]
     with fails(DataError):
-        read_stream("c4", [put(tmp_path, form.c4([""]))], 4, 5)
+        read_stream("c4", [written(tmp_path / "file", form.c4([""]))], 4, 5)
 
 
 def test_images_are_read_whole(tmp_path: Path) -> None:
     drawn = form.images(3, 32)
-    path = put(tmp_path, form.cifar10(drawn, [0, 1, 2]))
+    path = written(tmp_path / "file", form.cifar10(drawn, [0, 1, 2]))
     stream = read_stream("cifar10", [path, path], 99, 4 * 3072 + 5)
     assert (stream.inputs, stream.starts, stream.length, stream.kinds, stream.lag) == (4, 4, 3072, 256, 3)
     assert (stream.at(3) == drawn[0].reshape(-1)).all()
@@ -331,7 +308,7 @@ def test_images_are_read_whole(tmp_path: Path) -> None:
 
 
 def test_simple_predictors_by_hand(tmp_path: Path) -> None:
-    path = put(tmp_path, form.c4(["ab" * 400]))
+    path = written(tmp_path / "file", form.c4(["ab" * 400]))
     stream = read_stream("c4", [path], 50, 10_000)
     order0, order1 = simple_bits(stream, stream)
     counts = np.bincount(stream.symbols, minlength=257) + 1.0

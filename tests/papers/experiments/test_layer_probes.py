@@ -9,23 +9,21 @@ import pytest
 import torch
 
 from bigbird_dna.baselines.kmers import PROBE_PENALTIES, fit_probe
-from bigbird_dna.config import EncoderConfig, load_config
+from bigbird_dna.config import load_config
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.model import layer_means
 from bigbird_dna.papers.experiments.layer_probes import probe_promoters
 from tests.cli.command import Run
 from tests.papers.comparators.test_known_differences import write_language_model
+from tests.toys import small_encoder
 
 CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("extra", [0, 2])
 def test_vectors_of_every_layer_are_those_of_an_encoder_that_ends_there(extra: int) -> None:
-    config = EncoderConfig(
-        vocabulary=20, layers=3, hidden=16, heads=2, max_length=64, block_size=8, num_global_tokens=extra
-    )
     torch.manual_seed(0)
-    encoder = Encoder(config).eval()
+    encoder = Encoder(small_encoder(20, layers=3, num_global_tokens=extra)).eval()
     rng = np.random.default_rng(0)
     rows = [rng.integers(5, 20, length).astype(np.int32) for length in (40, 7, 33, 40)]
     found = layer_means(encoder, rows, pad_id=0, batch_size=3, device=CPU)

@@ -245,12 +245,7 @@ def test_what_is_refused(promoters: list[ArmModel], chromatin: list[ArmModel], t
 
 
 def test_separated_classes_and_equal_scores_are_not_certain(tmp_path: Path) -> None:
-    """As in all other tables: the exact interval of 30 pairs, and none; of two seeds that differ widely one
-    of areas."""
-    pair = [of_promoters(tmp_path / str(seed), "cnnprom", seed, lift) for seed, lift in ((1, 0), (2, 6))]
-    (row,) = table_report("table6", pair, tmp_path / "report").to_dict("records")
-    assert 0 < row["auroc_low"] < 0.01 and 0.99 < row["auroc_high"] < 1
-    assert 0.7 < row["auroc"] < 0.8
+    """As in all other tables: the exact interval of 30 pairs, and none."""
     labels = np.tile([1, 0], 30)
     models = [of_promoters(tmp_path / name, name, 1, 1.0) for name in ("cnnprom", "deepromoter", "gc")]
     for model, scores in zip(models, (labels, 1 - labels, np.full(60, 0.5)), strict=True):

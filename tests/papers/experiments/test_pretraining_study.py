@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -226,10 +225,12 @@ def test_chromatin_is_judged_by_its_median_track(tmp_path: Path) -> None:
     """In which tracks with few positives have no part."""
     found, labels, report = of_tracks(tmp_path, {0.2: 1.5}, tracks=8)
     labels[1:, :2] = 0  # one positive
+    pretrained = [np.load(one.predictions) for one in found[::2]]
     for least, counting in ((1, range(8)), (2, range(2, 8))):
         said, table = report(min_positives=least)
         assert table["task"].tolist() == ["chromatin"] * 2
-        assert table["auroc"].iloc[0] == pytest.approx(_median(found, labels, counting), abs=1e-6)
+        areas = [[auroc(labels[:, t], scores[:, t]).value for t in counting] for scores in pretrained]
+        assert table["auroc"].iloc[0] == pytest.approx(np.nanmedian(areas, axis=1).mean(), abs=1e-6)
     assert table["gain_low"].iloc[1] > 0
     message(said[1])
     with fails(DataError, tmp_path / "labels.npz", "61"):
@@ -246,16 +247,6 @@ def test_of_few_tracks_there_is_no_verdict(tmp_path: Path, seeds: int) -> None:
     said, table = report()
     assert table["gain"].iloc[1] > 0 and table[["gain_low", "gain_high"]].isna().all(axis=None)
     message("\n".join(said))
-
-
-def _median(found: list[ArmModel], labels: np.ndarray, tracks: Iterable[int]) -> float:
-    """Of the pretrained models, the mean over seeds; every second model is one."""
-    medians = []
-    for one in found[::2]:
-        scores = np.load(one.predictions)
-        areas = [auroc(labels[:, t], scores[:, t]).value for t in tracks]
-        medians.append(np.nanmedian(areas))
-    return float(np.mean(medians))
 
 
 def test_curves_without_a_step_in_common_have_no_legend(tmp_path: Path) -> None:
@@ -316,38 +307,23 @@ def test_other_windows_are_not_compared(tmp_path: Path) -> None:
         study_report(pair, tmp_path / "report")
 
 
-@pytest.fixture(scope="module")
-def trained(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study in miniature by the commands: a pretrained model, and one model of each start."""
-    home = tmp_path_factory.mktemp("study")
-    steps = ("--set", "pretraining.steps=4", "--checkpoint-dir", home / "checkpoints")
-    invoke("pretrain", tiny_config, *steps, "-o", home / "start")
+def test_a_study_of_trained_models(tiny_config: Path, tmp_path: Path) -> None:
+    """In miniature by the commands: a pretrained model, and one model of each start."""
+    begun, checkpoints = tmp_path / "start", ("--checkpoint-dir", tmp_path / "checkpoints")
+    invoke("pretrain", tiny_config, "--set", "pretraining.steps=4", *checkpoints, "-o", begun)
+    own = ("training.train_fraction=0.3", "training.seed=5", "training.steps=4")
+    models, words = [], ("finetune-promoter", tiny_config, "--negative-set", "genomic", *checkpoints)
     for start in ("pretrained", "random"):
-        values = {
-            "model.initial": start,
-            "training.train_fraction": 0.3,
-            "training.seed": 5,
-            "training.steps": 4,
-        }
-        invoke(
-            *("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", home / start / "model"),
-            *("--pretrained", home / "start", "--checkpoint-dir", home / "checkpoints"),
-            *(word for key, value in values.items() for word in ("--set", f"promoters.{key}={value}")),
-        )
-    return home
-
-
-def test_a_study_of_trained_models(trained: Path, tmp_path: Path) -> None:
-    paths = {start: trained / start / "model" for start in ("pretrained", "random")}
-    models = [
-        ArmModel(StudyRow("promoters", 0.3, start), 5, path, path / "predictions.parquet")
-        for start, path in paths.items()
-    ]
-    study_report(models, tmp_path, pretrained=trained / "start")
-    table = pd.read_csv(tmp_path / "study.tsv", sep="\t")
+        sets = [word for key in (f"model.initial={start}", *own) for word in ("--set", f"promoters.{key}")]
+        path = tmp_path / start / "model"
+        invoke(*words, "--pretrained", begun, *sets, "-o", path)
+        row = StudyRow("promoters", 0.3, start)
+        models.append(ArmModel(row, 5, path, path / "predictions.parquet"))
+    study_report(models, tmp_path / "report", pretrained=begun)
+    table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
     assert table["start"].tolist() == ["pretrained", "random"] and table["steps"].tolist() == [4, 4]
     assert table["examples"].tolist() == [29, 29] and table["share"].tolist() == [0.3, 0.3]
     assert table["minutes"].gt(0).all() and table["pretraining_minutes"].iloc[0] > 0
-    metrics = json.loads((paths["pretrained"] / "metrics.json").read_text())
+    metrics = json.loads((models[0].path / "metrics.json").read_text())
     assert table["auroc"].iloc[0] == pytest.approx(metrics["test"]["auroc"], abs=1e-5)
-    message((tmp_path / "study.txt").read_text(), "less than a minute")
+    message((tmp_path / "report/study.txt").read_text(), "less than a minute")

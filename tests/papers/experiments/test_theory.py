@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bigbird_dna.attention import Pattern, bigbird_attention, full_attention
-from bigbird_dna.config import EncoderConfig, LayerShape, find_mechanism, known_mechanisms
+from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
 from bigbird_dna.papers.experiments.receptive_field import (
     accuracy,
     answers,
@@ -37,6 +37,7 @@ from bigbird_dna.papers.experiments.turing_machines import (
 )
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
+from tests.toys import small_encoder
 
 N = 192
 PATTERNS = {
@@ -77,7 +78,7 @@ def test_a_sparse_layer_attains_its_bound_and_no_more(name: str) -> None:
 @pytest.mark.parametrize("name", ["sparse_fixed", "axial", "logsparse", "longformer"])
 def test_other_weights_do_not_beat_the_bound(name: str) -> None:
     """Any weights of a mechanism whose graph is fixed: here those that it begins with, and random keys."""
-    config = EncoderConfig(vocabulary=8, layers=1, hidden=16, heads=1, attention=name)
+    config = small_encoder(8, heads=1, attention=name)
     graph = layer_graph(config, 0, N)
     module = find_mechanism(name).make(LayerShape(1, 16), config.attention_options).double().eval()
 
@@ -98,10 +99,7 @@ def test_each_mechanism_of_the_registry_has_a_graph() -> None:
     complete = {}
     for name in ("full", "bigbird", "window", *known_mechanisms()):
         options = {"span": 16} if name == "sparse_fixed" else {}
-        config = EncoderConfig(
-            **{"vocabulary": 8, "layers": 4, "hidden": 16, "heads": 2, "max_length": 128, "block_size": 8},
-            **{"attention": name, "attention_options": options},
-        )
+        config = small_encoder(8, layers=4, attention=name, attention_options=options)
         found = [*reached(lambda layer, config=config: layer_graph(config, layer, 96), 4)]
         assert (np.diff([one.share for one in found]) >= 0).all(), name
         complete[name] = found[-1].layers if found[-1].complete else None
@@ -116,7 +114,7 @@ def test_each_mechanism_of_the_registry_has_a_graph() -> None:
 
 
 def test_a_window_reaches_one_block_further_each_layer() -> None:
-    config = EncoderConfig(vocabulary=8, layers=1, hidden=16, heads=2, attention="window", block_size=16)
+    config = small_encoder(8, attention="window", block_size=16)
     found = [*reached(lambda layer: layer_graph(config, layer, 160), 20)]
     assert found[-1].layers == 9 and found[-1].complete
     first = [int(np.flatnonzero(one.graph[0]).max()) for one in found]
@@ -161,10 +159,7 @@ def test_the_command_has_a_table_that_ends_where_all_is_reached(run: Run, tmp_pa
 
 @pytest.mark.parametrize("attention", ["full", "bigbird", "performer"])
 def test_no_token_of_a_causal_encoder_knows_of_later_ones(attention: str) -> None:
-    encoder = EncoderConfig(
-        **{"vocabulary": 8, "layers": 2, "hidden": 8, "heads": 2, "block_size": 16},
-        **{"attention": attention, "causal": True},
-    )
+    encoder = small_encoder(8, layers=2, block_size=16, attention=attention, causal=True)
     found = [*receptive_field(encoder, 96)]
     assert len(found) == 2 and not any(one.complete for one in found)
     assert not any(np.triu(one.graph, 1).any() for one in found)
@@ -173,21 +168,14 @@ def test_no_token_of_a_causal_encoder_knows_of_later_ones(attention: str) -> Non
 
 
 def test_a_convolution_reaches_beyond_the_tokens_that_a_layer_sees() -> None:
-    values = {"vocabulary": 8, "layers": 2, "hidden": 8, "heads": 2, "block_size": 8, "attention": "window"}
     seen = np.abs(np.arange(80)[:, None] // 8 - np.arange(80) // 8) <= 1
     near = np.abs(np.arange(80)[:, None] - np.arange(80)) <= 2
-    first, second = receptive_field(EncoderConfig(**values, convolution=5), 80)
+    first, second = receptive_field(small_encoder(8, layers=2, attention="window", convolution=5), 80)
     assert (first.graph == (seen.astype(int) @ near > 0)).all()
     assert (second.graph == (seen.astype(int) @ seen @ near > 0)).all()
     # Extra globals stand in front of the layers alone.
-    etc = {
-        **values,
-        "attention": "bigbird_etc",
-        "global_blocks": 0,
-        "random_blocks": 0,
-        "num_global_tokens": 2,
-    }
-    without, found = (next(receptive_field(EncoderConfig(**etc, convolution=n), 80)).graph for n in (0, 5))
+    etc = {"attention": "bigbird_etc", "global_blocks": 0, "random_blocks": 0, "num_global_tokens": 2}
+    without, found = (next(receptive_field(small_encoder(8, **etc, convolution=n), 80)).graph for n in (0, 5))
     assert (found[2:, 2:] == (without[2:, 2:].astype(int) @ near > 0)).all()
     assert found[:2].all() and found[:, :2].all()
 
