@@ -212,7 +212,7 @@ def generate(
         "--right-flank",
     ),
     temperature: float = option(
-        1.0, "T", "Sampling temperature: below 1 favors likely tokens, above 1 unlikely ones."
+        1.0, "T", "Sampling temperature; below 1 favors probable tokens, above 1 flattens probabilities."
     ),
     top_k: int | None = option(None, "K", "Sample from the K most probable tokens only.", "all"),
     top_p: float | None = option(
