@@ -128,14 +128,14 @@ def prepare_promoters(
 def prepare_sequences(
     positives: Path = argument("FASTA of promoters, all of one length: plain, gzip or bgzip."),
     output: Path = output(..., "DIR", "Data set to write."),
-    negatives: Path | None = option(None, "FASTA", "Sequences of the negative set user.", "none"),
+    negatives: Path | None = option(None, "FASTA", "Sequences of the negative set 'user'.", "none"),
     splits: Path | None = option(
-        None, "TSV", "Table of record and split (train, valid, test).", "80/10/10 %, by groups of similarity"
+        None, "TSV", "Table of record and split (train, valid, test).", "80/10/10 %, similar ones together"
     ),
     negative_set: list[str] | None = option(
         None,
         "NAME",
-        "user, substituted, permuted or dinucleotide_shuffled; repeatable.",
+        "Negative set: user, substituted, permuted or dinucleotide_shuffled; repeatable.",
         "user with --negatives, else substituted and permuted",
     ),
     negatives_per_positive: int = option(
@@ -148,7 +148,7 @@ def prepare_sequences(
         None, "BP", "Bases of a sequence before the TSS, after trimming.", "half", least=0
     ),
     similarity: float = option(
-        0.2, "FRACTION", "Fraction of shared 16-mers, on either strand, from which sequences are similar."
+        0.2, "FRACTION", "Minimum fraction of shared 16-mers, on either strand, of similar sequences."
     ),
     seed: int = option(1, None, "Random seed of the splits."),
 ) -> None:
