@@ -28,7 +28,7 @@ LABELS = argument(
     "Labels of the same rows and tracks: 0 or 1; -1 or NaN where not measured. Also labels.npz of a data set."
 )
 PUBLISHED = option(
-    None, "FILE", "Table of AUROCs to compare with, by track or in order.", "published_auroc of --tracks"
+    None, "FILE", "Table of AUROCs to compare with, by track or in order.", "published_auroc of --track-table"
 )
 
 
