@@ -182,7 +182,11 @@ def _show_version(value: bool) -> None:
 
 
 @app.callback()
-def _options(version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True)) -> None:
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
     """Sparse-attention DNA language models: from a reference genome to promoter scores."""
 
 
