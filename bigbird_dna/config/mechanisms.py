@@ -99,7 +99,7 @@ class Mechanism:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in OF_PATTERNS:
             raise ValueError(
-                f"invalid mechanism name {self.name!r}: a name has lower-case letters, digits and '_', starts "
+                f"invalid mechanism name {self.name!r}: a name has lower-case letters, digits, '_', starts "
                 f"with a letter and is not {' or '.join(OF_PATTERNS)}"
             )
 
