@@ -121,7 +121,7 @@ def launcher(container: str) -> Callable[..., list[str]]:
 
 
 def given(*names: str, joined: bool = False) -> Callable[..., list[str]]:
-    """Return a function for params: one option per existing input of these names, two words or `joined` by =."""
+    """Return a function for params: one option per input of these names, as two words or `joined` by =."""
 
     def options(wildcards: object, input: Mapping[str, str | Sequence[str]]) -> list[str]:
         args = []
