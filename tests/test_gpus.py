@@ -146,7 +146,7 @@ def test_processes_that_train_together_get_a_gpu_each_or_are_refused(
     began = time.monotonic()
     with fails(UsageError) as caught:
         acquire_gpu(2, local_rank=1, together=2)
-    assert time.monotonic() - began < 5 and f"card 0 by process {first.pid} since" in str(caught.value)
+    assert time.monotonic() - began < 5 and f"GPU 0 by process {first.pid} since" in str(caught.value)
 
 
 def test_in_a_scheduler_s_job_its_processes_are_kept_apart_but_not_from_other_jobs(

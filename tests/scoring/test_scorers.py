@@ -362,7 +362,7 @@ def test_standard_input_and_output(run: Run, home: Path, tmp_path: Path) -> None
     for number in (1, 2):
         assert run(*scan, "--shard", f"{number}/2", "-o", tmp_path / f"{number}", stdin=fasta).code == 0
     result = run("merge-shards", tmp_path / "2", tmp_path / "1")
-    assert result.out == whole and "2 pieces, " in result.err
+    assert result.out == whole and "2 shards, " in result.err
 
 
 # Shards

@@ -218,10 +218,10 @@ def test_a_whole_run_in_a_directory_of_such_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("promoters", "said"),
     [
-        ({"sequences": {"positives": "p.fa"}}, "trained on sequences to tell promoters"),
+        ({"sequences": {"positives": "p.fa"}}, "trained on sequences to distinguish promoters"),
         ({"sequences": {"positives": "p.fa"}}, "sequences of p.fa; about a tenth is held out"),
-        ({"sequences": {"positives": "p.fa", "negatives": "n.fa"}}, "p.fa, told from those of n.fa; about"),
-        ({"sequences": {"positives": "p.fa", "splits": "s.tsv"}}, "of p.fa; s.tsv says which are held out."),
+        ({"sequences": {"positives": "p.fa", "negatives": "n.fa"}}, "p.fa, negatives are those of n.fa;"),
+        ({"sequences": {"positives": "p.fa", "splits": "s.tsv"}}, "of p.fa; s.tsv defines the held-out"),
     ],
 )
 def test_the_report_says_what_sequences_it_is_of(promoters: dict[str, Any], said: str) -> None:
