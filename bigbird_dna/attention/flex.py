@@ -203,7 +203,7 @@ def cpu_refusal(pattern: Pattern, gradients: bool) -> str | None:
     if gradients:
         return "flex does not support gradients on a CPU"
     if not aligned(pattern, pattern.block_size):  # torch generates C++ for the lookup that does not compile
-        return "flex on a CPU needs num_global_tokens to be a multiple of the block size"
+        return "flex on a CPU needs num_global_tokens in whole blocks"
     if "AVX" not in torch.backends.cpu.get_cpu_capability().replace("NO AVX", ""):
         return "flex needs a CPU with AVX2"
     compiler = os.environ.get("CXX", "g++")
