@@ -1,5 +1,4 @@
-"""Common parts of attention mechanisms: the layer call, scores, joint softmax, partial computation, and
-clusters."""
+"""Common parts of attention mechanisms: layer calls, scores, joint softmax, partial computation, clusters."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -2,11 +2,10 @@
 
 `kernel.cpp` is compiled on first use (several seconds), compared with dense attention in values and
 gradients, and cached (`disk.user_cache`). Inputs are float32, bfloat16 or float16; arithmetic is float32.
-Results do not depend on the number of threads. Without a compiler, the other routes compute the same
-attention.
+Results do not depend on the number of threads. Without a compiler, other routes compute the same result.
 
-Environment variables: BIGBIRD_DNA_NATIVE=0 disables the route, BIGBIRD_DNA_CACHE sets the cache directory,
-and CXX sets the compiler.
+Environment variables: BIGBIRD_DNA_NATIVE=0 disables the route, BIGBIRD_DNA_CACHE is the cache directory, and
+CXX the compiler.
 """
 
 import os

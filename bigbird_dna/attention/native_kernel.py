@@ -105,8 +105,7 @@ class Kernel:
     def turn(self, x: Tensor, out: Tensor, turns: tuple[Tensor, Tensor] | None, back: bool = False) -> Tensor:
         """Rotate rows of `x` (B, H, L, K) by their tokens' angles, cosines and sines (L, K / 2), into `out`.
 
-        With None, rows are copied. Both tensors may have any strides except in the last axis, and may be
-        identical.
+        None copies the rows. Both tensors may be the same and have any strides except in the last axis.
         """
         batch, heads, tokens, width = x.shape
         problem = KernelCall(
@@ -191,8 +190,8 @@ def _addresses(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
 
 @lru_cache(maxsize=1)
 def launcher() -> int | None:
-    """Address of the OpenMP function that starts torch's own threads, which keep spinning after work and
-    would share the cores with others; None: the kernel starts others."""
+    """Address of the OpenMP function that starts torch's threads; None makes the kernel start its own.
+    torch's threads keep spinning after work and would compete for the cores."""
     try:
         torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         return ctypes.cast(torch_library.GOMP_parallel, ctypes.c_void_p).value

@@ -1,5 +1,4 @@
-"""BigBird's attention graph in blocks of tokens (paper section 2 and App. D): the keys that each query
-attends to.
+"""BigBird's attention graph in blocks of tokens (paper section 2, App. D): the keys that a query attends to.
 
 A sequence of n tokens has ceil(n / block_size) blocks; the last one may be partial. Query block j attends to
 
@@ -97,8 +96,7 @@ class Pattern:
         return 1 + self.random_blocks if self.huggingface else 1
 
     def blocks(self, tokens: int) -> int:
-        """Number of blocks of `tokens` tokens, including a partial last block, without ETC's global
-        tokens."""
+        """Number of blocks of `tokens` tokens, including a partial last one, without extra global tokens."""
         return -(-max(tokens - self.num_global_tokens, 0) // self.block_size)
 
     def graph_blocks(self, length: int, tokens: int) -> int:
@@ -116,7 +114,7 @@ class Pattern:
 
     @_cached(1024)
     def full_rows(self, blocks: int) -> Ints:
-        """The query blocks that see every block, ascending; read-only. Empty in a causal pattern."""
+        """Query blocks that attend to every block, ascending; read-only. Empty in a causal pattern."""
         if self.causal:
             return _frozen(np.arange(0, dtype=np.int32))
         if self.huggingface and blocks <= 5 + 2 * self.random_blocks:

@@ -1,10 +1,9 @@
 """Exact recomputation of a layer for its gradients.
 
 The input of a reversible layer is computed from its output and differs from the first one in the last bits.
-Where a mechanism selects keys by the largest of several numbers, another key could win, so the selection goes
-through `selected`. Random numbers that are redrawn between passes (`Redrawn`) go through `standing`, because
-another pass may have begun before the gradients of this one are computed. In other layers neither has an
-effect.
+Where a mechanism selects keys by the largest of several numbers, another key could win, so `selected` replays
+the selection. Random numbers that are redrawn between passes (`Redrawn`) are read by `standing`, because
+another pass may have begun before the gradients of this one are computed. Other layers are not affected.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,8 +36,7 @@ class Circumstances(NamedTuple):
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Restore this state in the context, with gradients enabled; the previous state returns
-        afterwards."""
+        """Restore this state in the context, with gradients enabled; then the previous state returns."""
         kind = self.device.type
         devices = [self.device] if kind != "cpu" else []
         with (
@@ -94,8 +92,7 @@ class Choices(AbstractContextManager[None]):
 
 
 def both_times() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Contexts for the first and all later computations of a layer, as `torch.utils.checkpoint` needs
-    them."""
+    """Contexts for the first and all later computations of a layer, for `torch.utils.checkpoint`."""
     kept: list[Tensor] = []
     return Choices(kept), Choices(kept, again=True)
 
