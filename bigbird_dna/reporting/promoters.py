@@ -1,4 +1,4 @@
-"""The report of promoter models: their metrics compared with those of baselines; scores along a contig."""
+"""Report of promoter models: metrics of the models and of baselines; plots of scores along a contig."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     pass
 
 
-# Baseline → the column of a predictor's AUROC minus the baseline's.
+# Baseline → column with the AUROC of a predictor minus that of the baseline.
 DIFFERENCES = {KMER: "auroc_minus_kmer", POSITION: "auroc_minus_position"}
 
 PROMOTERS = Schema(
@@ -76,7 +76,7 @@ PROMOTERS = Schema(
     key=["negative_set", "stratum", "model"],
 )
 
-# Of a curve: on either axis it is off by at most a 250th of a panel, which can't be seen.
+# Points per curve; the error is at most 1/250 of a panel, which is not visible.
 POINTS = 500
 
 
@@ -90,12 +90,11 @@ def promoter_report(
 ) -> pd.DataFrame:
     """Compare predictions of promoter models on the test windows with those of their baselines.
 
-    Writes `promoters.tsv`, `roc.svg`, `precision_recall.svg` and `score_histograms.svg`, and of the models'
-    probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`; gives back the first.
-    Predictions (Parquet) are by negative set; where `calibration.json` lies beside those of `sets`, as in a
-    model directory, calibrated probabilities are evaluated too. `control` are those of a model that was
-    trained on shuffled labels. A baseline or a control of a negative set that is not in `sets` is a
-    `UsageError`.
+    Writes `promoters.tsv` (returned), `roc.svg`, `precision_recall.svg` and `score_histograms.svg`, and for
+    the models' probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`. Predictions
+    (Parquet) are given by negative set. If `calibration.json` is in the directory of a file in `sets`, as in
+    a model directory, calibrated probabilities are evaluated too. `control` has the predictions of a model
+    trained on shuffled labels. `UsageError` for a baseline or control of a negative set not in `sets`.
     """
     comparisons = _comparisons(sets, {KMER: baselines or {}, POSITION: positions or {}}, control)
     table = promoter_table(comparisons)
@@ -112,10 +111,10 @@ def promoter_report(
 
 
 def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> pd.DataFrame:
-    """One row for each negative set, stratum and predictor: `binary_metrics`, and AUROC minus the baselines'.
+    """Return one row per negative set, stratum and predictor: `binary_metrics`, and AUROC minus baselines.
 
-    Where it is known how much of the windows is coding, the rows of all windows of a negative set are
-    followed by those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together.
+    If the coding fraction of the windows is known, the rows of all windows of a negative set are followed by
+    those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together.
     """
     rows = []
     strata = [part for one in comparisons for part in ((one, ALL), (one.noncoding(), NONCODING))]
@@ -138,14 +137,14 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
 def _comparisons(
     sets: Mapping[str, Path], baselines: Mapping[str, Mapping[str, Path]], control: Path | None
 ) -> list[AlignedPredictions]:
-    """The predictors of each set; `baselines` are negative set → predictions, by the baseline's name."""
+    """Align the predictors of each set; `baselines` map a baseline's name to negative set → predictions."""
     for baseline, what in ((KMER, "baseline"), (POSITION, POSITION)):
         for name in baselines[baseline]:
             if name not in sets:
-                raise UsageError(f"{what} {name!r}: there is no set {name!r}")
+                raise UsageError(f"{what} {name!r}: no predictions given for the negative set {name!r}")
     control_set = negative_set_of(control) if control is not None else None
     if control_set is not None and control_set not in sets:
-        raise UsageError(f"control {control}: there is no set {control_set!r}")
+        raise UsageError(f"control {control}: no predictions given for the negative set {control_set!r}")
     comparisons = []
     for name, path in sets.items():
         files = {MODEL: path}
@@ -173,9 +172,9 @@ STYLES = {
 def curves_figure(
     comparisons: Sequence[AlignedPredictions], table: pd.DataFrame, area: str, path: Path
 ) -> None:
-    """ROC or precision–recall curves with a pale line for chance.
+    """Draw ROC or precision–recall curves, with a pale line for chance.
 
-    Legends give areas of the promoters' table.
+    Legends contain the areas from the table of promoters.
     """
     with panels(1, len(comparisons), 4.1, 4.4) as (figure, axes):
         for axis, comparison in zip(axes, comparisons, strict=True):
@@ -202,7 +201,7 @@ def curves_figure(
 
 
 def histogram_figure(comparisons: Sequence[AlignedPredictions], path: Path) -> None:
-    """How the model's probabilities spread over promoters and negatives; the line is the threshold."""
+    """Draw histograms of the model's probabilities for promoters and negatives; the line is the threshold."""
     edges = np.linspace(0, 1, 41)
     with panels(1, len(comparisons), 4.1, 3.4) as (figure, axes):
         for axis, comparison in zip(axes, comparisons, strict=True):
@@ -224,7 +223,7 @@ def histogram_figure(comparisons: Sequence[AlignedPredictions], path: Path) -> N
 def _curves(
     comparison: AlignedPredictions, table: pd.DataFrame, area: str
 ) -> Iterator[tuple[Counts, dict[str, Any]]]:
-    """Corners and looks of the predictors, in the order of `STYLES`; none where a class is missing."""
+    """Yield corners and style of each predictor, in the order of `STYLES`; none if a class is missing."""
     chosen = (table["negative_set"] == comparison.negative_set) & (table["stratum"] == ALL)
     rows = table[chosen].set_index("model")
     for name, look in STYLES.items():
@@ -236,10 +235,10 @@ def _curves(
             yield thin_curve(steps, POINTS), {"color": look.color, "linestyle": look.dashes, "label": label}
 
 
-_LONGEST = 2**31  # bp of a contig
+_LONGEST = 2**31  # bp, largest coordinate
 COLUMNS = ["contig", "start", "end", "name", "score", "strand"]
 
-# About two for each pixel of the figure's width: more can't be seen, and would swell the file.
+# About two points per pixel of the plot's width; more are not visible and would make the file large.
 LARGEST_TRACK = 1600
 
 STRAND_COLORS = {"+": BLUE, "-": VERMILLION}
@@ -271,11 +270,12 @@ def read_score_track(
     end: int | None = None,
     upstream: int | None = None,
 ) -> ScoreTrack:
-    """Windows of a contig (None: the file's first) that lie whole inside `[start, end)`, 0-based, as points.
+    """Read the windows of a contig (None: the first) inside `[start, end)`, 0-based, as points.
 
-    None is the first base that a window with a score covers, and the last that any does. A score is drawn
-    where the model expects the TSS: `upstream` bp from the 5' end, on the strand that was scored, or in the
-    middle. `DataError`: the file is no such table, has no such contig, or nothing in that range.
+    By default, the range extends from the first base of a scored window to the end of the last window. A
+    score is drawn at the position of the TSS in the model's window: `upstream` bp from the 5' end, on the
+    scored strand; without `upstream`, at the center. `DataError`: the file is not such a table, or has no
+    such contig or no window in the range.
     """
     inside: list[_DrawnWindow] = []
     contigs = set()
@@ -283,31 +283,31 @@ def read_score_track(
     where, header, rows = open_lines(path)
     if header[: len(COLUMNS)] != COLUMNS:
         found = " ".join(header)
-        raise DataError(f"{where}: expected the columns #{' '.join(COLUMNS)}, not {found[:80]!r}")
+        raise DataError(f"{where}: expected the columns #{' '.join(COLUMNS)}, found {found[:80]!r}")
     for where, cells in rows:
         name, first, last, _, score, strand = cells[: len(COLUMNS)]
         if strand not in ("+", "-"):
-            raise DataError(f"{where}: strand {strand!r} is not + or -")
+            raise DataError(f"{where}: strand must be + or -, found {strand!r}")
         try:
             value = math.nan if score in ("NA", ".", "") else float(score)
             row = _DrawnWindow(int(first), int(last), value, strand)
         except ValueError:
             raise DataError(
-                f"{where}: start {first!r:.60}, end {last!r:.60} or score {score!r:.60} is not a number"
+                f"{where}: start {first!r:.60}, end {last!r:.60} and score {score!r:.60} must be numbers"
             ) from None
         if not 0 <= row.start < row.end < _LONGEST:
-            raise DataError(f"{where}: start {first!r:.60} and end {last!r:.60} are not an interval")
+            raise DataError(f"{where}: invalid interval: start {first!r:.60}, end {last!r:.60}")
         contig = name if contig is None else contig
         contigs.add(name)
         if name == contig and low <= row.start and row.end <= high:
             inside.append(row)
     if contig is None:
-        raise DataError(f"{path}: no scored window in it")
+        raise DataError(f"{path}: contains no scored window")
     if contig not in contigs:
         raise DataError(f"{path}: no contig {contig!r} (found: {', '.join(sorted(contigs)[:5])})")
     if not inside:
         raise DataError(f"{path}: no window inside {contig}:{low}-{'end' if end is None else end}")
-    if start is None:  # N may stand before a region
+    if start is None:  # a region may start with N
         start = min((row.start for row in inside if not math.isnan(row.score)), default=inside[0].start)
     end = max(row.end for row in inside) if end is None else end
     strands = {}
@@ -394,7 +394,7 @@ def _draw_genes(axis: Axes, track: ScoreTrack, genes: Sequence[Gene], scale: flo
 
 
 def condensed(positions: Floats, scores: Floats) -> tuple[Floats, Floats]:
-    """The largest score of each segment where there are more points than the figure can show."""
+    """Return the largest score of each segment if there are more points than the plot can show."""
     if len(positions) <= LARGEST_TRACK:
         return positions, scores
     edges = np.linspace(0, len(positions), LARGEST_TRACK + 1).astype(int)[:-1]

@@ -240,7 +240,7 @@ def test_summary(files, model_dir, tmp_path):
         *("-o", tmp_path / "summary.tsv"),
     )
     assert text.rstrip().splitlines()[-1] == "Report: results/demo/report.html"
-    assert "masked tokens right" in text and "0.0500" in text and "5,123,456,789" in text
+    assert "masked-token accuracy" in text and "0.0500" in text and "5,123,456,789" in text
     table = pd.read_csv(tmp_path / "summary.tsv", sep="\t")
     assert list(table.columns) == ["section", "figure", "value", "low", "high", "note"]
     assert "tokens seen\t5123456789\t" in (tmp_path / "summary.tsv").read_text()
@@ -249,7 +249,7 @@ def test_summary(files, model_dir, tmp_path):
     row = figures.loc[("promoters, genomic", "AUROC, model")]
     expected = source[["auroc", "auroc_low", "auroc_high"]].astype(float)
     np.testing.assert_allclose(row[["value", "low", "high"]].astype(float), expected)
-    assert figures.loc[("tokens", "bases a token, promoters"), "value"] == 3.5
+    assert figures.loc[("tokens", "bp per token, promoters"), "value"] == 3.5
     assert ("promoters, permuted", "AUROC, model minus k-mer") not in figures.index
 
 
@@ -347,7 +347,7 @@ def test_summary_of_tracks_and_variants(report: Path, summary: Summary) -> None:
     area = table.loc[("variants", "AUROC, all")]
     assert area[["value", "high", "note"]].tolist() == [1, 1, "12 variants, 6 with an effect"]
     assert area["low"] == pytest.approx(binomtest(6, 6).proportion_ci(0.95, "exact").low, abs=1e-6)
-    assert table.loc[("variants", "right sign, held-out"), "value"] == 1
+    assert table.loc[("variants", "sign accuracy, held-out"), "value"] == 1
     for line in ("Chromatin, TF", "Chromatin, AUROC above window 1000", "Variants"):
         assert f"\n{line}\n" in text
     assert len(text.splitlines()) < 40 and max(map(len, text.splitlines())) < 100

@@ -201,7 +201,7 @@ def test_records_that_hardly_fill_a_window(run: Run, model: Path, tmp_path: Path
     records["thin"] = random_dna(40, 5) + "N" * 6  # long enough, but not with its N
     fasta = tmp_path / "genome.fa"
     fasta.write_text(fasta_text(records))
-    said = "warning: 2 records are so short that more than 0.25 of their window lies beyond them"
+    said = "warning: 2 records are so short that more than 0.25 of their window is padding"
     for format in ("tsv", "bed", "parquet"):
         result = run(model, fasta, "-o", tmp_path / "x", "--format", format)
         assert result.code == 0 and result.err.count(said) == 1
@@ -211,7 +211,7 @@ def test_records_that_hardly_fill_a_window(run: Run, model: Path, tmp_path: Path
     assert "NA" not in {row["score"] for row in rows}
     for format in ("bedgraph", "bigwig"):
         result = run(model, fasta, "-o", tmp_path / f"x.{format}", "--format", format)
-        assert result.code == 0 and result.err.count(f"{said}: {format} leaves them out") == 1
+        assert result.code == 0 and result.err.count(f"{said}: {format} omits them") == 1
     live = run(model, fasta, "--format", "bedgraph")
     assert live.err.count(said) == 1
     lines = [line for line in live.out.splitlines() if not line.startswith("#")]

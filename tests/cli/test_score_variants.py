@@ -135,7 +135,7 @@ def test_a_record_lies_where_its_ref_does(run: Run, vcf: Path, fasta: Path, tmp_
     none = tmp_path / "none.vcf"
     none.write_text(HEADER + vcf.read_text().splitlines()[3] + "\n")
     result = run(none, "--reference", fasta, "--contig", "2")
-    assert result.code == 0 and f"warning: {none}: no records there" in result.err
+    assert result.code == 0 and f"warning: {none}: no records in the selected contigs or regions" in result.err
 
 
 def test_the_way_the_input_is_packed_changes_nothing(run: Run, vcf: Path, fasta: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_vcf_of_another_genome(run: Run, vcf: Path, fasta: Path, tmp_path: Pat
     """None of its contigs fits: an error that names both sides. Some don't: each of their records says so."""
     other, out = tmp_path / "other.vcf", tmp_path / "out.vcf"
     other.write_text(HEADER + line("scaffold", 100, "G", "A") + line("x", 1, "A", "C"))
-    both = f"none of its contigs (scaffold, x) is in {fasta} (chr1, chr2)"
+    both = f"none of the contigs (scaffold, x) is in {fasta} (chr1, chr2)"
     for words in ((), ("-o", out), ("--format", "tsv")):
         refused(run(other, "--reference", fasta, *words), 1, f"{other}: {both}")
     refused(run("-", "--reference", fasta, stdin=other.read_bytes()), 1, both)
