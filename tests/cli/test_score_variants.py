@@ -2,7 +2,6 @@
 
 import gzip
 import sys
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,10 @@ from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Result, Run, refused
+from tests.toys import hashed
 
 TRACKS = {"CTCF": "TF", "open chromatin": "DHS", "H3K4me3": "HM"}
 HEADER = "##fileformat=VCFv4.2\n##contig=<ID=chr1>\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
-
-
-def hashed(sequences: Sequence[str]) -> np.ndarray:
-    sums = [[zlib.crc32(text.encode(), salt) for salt in range(3)] for text in sequences]
-    return (np.array(sums, np.float64) / 2**32).astype(np.float32)[:, None]
 
 
 class Hashed(LoadedChromatinModel):
@@ -34,7 +29,7 @@ class Hashed(LoadedChromatinModel):
     sha256 = "abcd"
 
     def window_probabilities(self, sequences: Sequence[str], **_: Any) -> np.ndarray:
-        return hashed(sequences)
+        return hashed(sequences, 1, 3)
 
 
 def hashed_model(window: int) -> Hashed:
@@ -303,7 +298,9 @@ def test_a_failure_while_scoring_leaves_the_old_output(
     output = tmp_path / "x.vcf.gz"
     assert run(vcf, "--reference", fasta, "-o", output).code == 0
     before = {path: path.read_bytes() for path in tmp_path.glob("*x*")}
-    monkeypatch.setattr(sys.modules[__name__], "hashed", lambda texts: np.full((len(texts), 1, 3), np.nan))
+    monkeypatch.setattr(
+        sys.modules[__name__], "hashed", lambda texts, *shape: np.full((len(texts), *shape), np.nan)
+    )
     refused(run(vcf, "--reference", fasta, "-o", output), 1)
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
     assert len(before) == 2
