@@ -22,7 +22,7 @@ from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
-from tests.cli.command import Run, invoke, refused
+from tests.cli.command import Run, frame, invoke, refused
 from tests.faults.server import Site, running
 from tests.genome.chromatin.small_bundle import (
     SIZES,
@@ -283,11 +283,6 @@ def test_models_that_can_not_be_combined(
 # predict-tracks
 
 
-def table(text: str) -> pd.DataFrame:
-    lines = [line.split("\t") for line in text.splitlines() if not line.startswith("## ")]
-    return pd.DataFrame(lines[1:], columns=lines[0])
-
-
 @pytest.fixture
 def bed(tmp_path: Path) -> Path:
     path = tmp_path / "regions.bed"
@@ -301,8 +296,8 @@ def test_tracks_of_regions(run: Run, home: Path, bed: Path, tmp_path: Path) -> N
     assert result.code == 0 and "5 regions, 2 tracks; 2 regions not scored" in result.err
     header = result.out.splitlines()[:3]
     assert [line.split()[1] for line in header] == ["bigbird-dna", "model", "command"]
-    rows = table(result.out)
-    assert list(rows.columns) == ["#contig", "start", "end", "name", "note", *MOTIFS]
+    rows = frame(result.out)
+    assert list(rows.columns) == ["contig", "start", "end", "name", "note", *MOTIFS]
     assert rows["name"].tolist() == ["first", "c:380-500", "gap", "edge", "c:400-440"]
     assert rows["note"].tolist()[:3] == [".", ".", "too_many_n"] and rows["note"][3] != "."
     assert rows.loc[2, list(MOTIFS)].tolist() == [".", "."]
@@ -323,7 +318,7 @@ def test_tracks_of_regions(run: Run, home: Path, bed: Path, tmp_path: Path) -> N
     assert out.read_text() == result.out
     chosen = run(*words, "--tracks", "tw*", "--summary", "mean", "--batch-size", 1, "-o", out)
     assert chosen.code == 0 and "5 regions, 1 tracks" in chosen.err
-    fewer = table(out.read_text())
+    fewer = frame(out.read_text())
     assert list(fewer.columns)[5:] == ["two"]
     assert float(fewer.loc[1, "two"]) < scored.loc[1, "two"]
     assert float(fewer.loc[0, "two"]) == pytest.approx(scored.loc[0, "two"], abs=2e-6)
@@ -332,17 +327,17 @@ def test_tracks_of_regions(run: Run, home: Path, bed: Path, tmp_path: Path) -> N
 def test_bins_that_share_windows(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:
     bed.write_text("c\t440\t480\nb\t3600\t3640\nc\t400\t440\nc\t440\t480\n")
     further = (bed, "--reference", home / "reference.fa.gz")
-    rows = table(run("predict-tracks", home / "first", *further).out)
+    rows = frame(run("predict-tracks", home / "first", *further).out)
     result = run("predict-tracks", home / "first", *further, "--center-fraction", 0.7)
     assert result.code == 0 and " --center-fraction 0.7 " in result.out.splitlines()[2]
-    shared = table(result.out)
-    columns = ["#contig", "start", "end", "name"]
+    shared = frame(result.out)
+    columns = ["contig", "start", "end", "name"]
     pd.testing.assert_frame_equal(shared[columns], rows[columns])
     # Bin 10 of contig c is in the middle of three and as before, bin 11 beside it is not.
     assert shared.loc[2, "one"] == rows.loc[2, "one"]
     assert shared.loc[0, "one"] == shared.loc[3, "one"] != rows.loc[0, "one"]
     bed.write_text("c\t440\t480\n")
-    alone = table(run("predict-tracks", home / "first", *further, "--center-fraction", 0.7).out)
+    alone = frame(run("predict-tracks", home / "first", *further, "--center-fraction", 0.7).out)
     assert alone.loc[0, list(MOTIFS)].tolist() == shared.loc[0, list(MOTIFS)].tolist()
     # It is what evaluate test-bins says of the bin.
     array = tmp_path / "all.npy"
@@ -385,19 +380,19 @@ def test_every_format_of_tracks(run: Run, home: Path, bed: Path, tmp_path: Path)
 
     bed.write_text(f"chr77\t0\t40\n{bed.read_text()}")
     words = ("predict-tracks", home / "first", bed, "--reference", home / "reference.fa.gz")
-    rows = table(run(*words).out)
+    rows = frame(run(*words).out)
     for name in ("x.bed", "x.parquet", "x.tsv.gz"):
         assert run(*words, "-o", tmp_path / name).code == 0
     assert gzip.decompress((tmp_path / "x.tsv.gz").read_bytes()).decode().splitlines()[4:] == [
         "\t".join(row) for row in rows.itertuples(index=False)
     ]
-    lines = table((tmp_path / "x.bed").read_text())
-    assert list(lines.columns) == ["#contig", "start", "end", "name", "score", "strand", "note", *MOTIFS]
+    lines = frame((tmp_path / "x.bed").read_text())
+    assert list(lines.columns) == ["contig", "start", "end", "name", "score", "strand", "note", *MOTIFS]
     pd.testing.assert_frame_equal(lines.drop(columns=["score", "strand"]), rows)
     largest = rows[list(MOTIFS)].replace(".", "0").astype(float).max(axis=1)
     np.testing.assert_allclose(lines["score"].astype(int), 1000 * largest, atol=0.501)
     stored = pd.read_parquet(tmp_path / "x.parquet")
-    assert list(stored.columns) == ["contig", *rows.columns[1:]]
+    assert list(stored.columns) == list(rows.columns)
     np.testing.assert_allclose(
         stored[list(MOTIFS)], rows[list(MOTIFS)].replace(".", "nan").astype(float), atol=1e-6
     )
@@ -409,11 +404,11 @@ def test_every_format_of_tracks(run: Run, home: Path, bed: Path, tmp_path: Path)
     refused(run(*words, "-o", out), 2)
     refused(run(*words, "-o", out, "--tracks", "one"), 1, "overlap")
     bed.write_text("c\t400\t440\nchr77\t0\t40\nb\t3600\t3640\na\t100\t140\nc\t380\t400\n")
-    one = table(run(*words, "--tracks", "one").out)
+    one = frame(run(*words, "--tracks", "one").out)
     assert run(*words, "-o", out, "--tracks", "one").code == 0
     with pybigtools.open(str(out)) as signal:
         found = [(name, *record) for name in "ac" for record in signal.records(name)]
-    expected = one[one["one"] != "."].sort_values(["#contig", "start"])
+    expected = one[one["one"] != "."].sort_values(["contig", "start"])
     assert found == [
         (row[0], int(row[1]), int(row[2]), pytest.approx(float(row[5])))
         for row in expected.itertuples(index=False)

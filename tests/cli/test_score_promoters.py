@@ -13,7 +13,7 @@ import torch
 
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.model.directory import load, save
-from tests.cli.command import Run, refused
+from tests.cli.command import Run, refused, table
 from tests.golden.messages import message
 from tests.test_public_api import home as home
 from tests.toys import BROKEN_FASTA, random_dna
@@ -54,12 +54,6 @@ def fasta(tmp_path: Path) -> Path:
     path = tmp_path / "genome.fa"
     path.write_text(fasta_text(RECORDS))
     return path
-
-
-def table(text: str) -> list[dict[str, str]]:
-    lines = [line for line in text.splitlines() if not line.startswith("## ")]
-    names = lines[0].lstrip("#").split("\t")
-    return [dict(zip(names, line.split("\t"), strict=True)) for line in lines[1:]]
 
 
 def test_table_of_a_small_genome(run: Run, model: Path, fasta: Path) -> None:
