@@ -34,12 +34,8 @@ def model(home: Path) -> Path:
     return home / "promoter"
 
 
-def fasta_text(records: dict[str, str], width: int = 50) -> str:
-    return "".join(
-        f">{name}\n"
-        + "".join(sequence[start : start + width] + "\n" for start in range(0, len(sequence), width))
-        for name, sequence in records.items()
-    )
+def fasta_text(records: dict[str, str]) -> str:
+    return "".join(f">{name}\n{sequence}\n" for name, sequence in records.items())
 
 
 RECORDS = {

@@ -11,26 +11,25 @@ from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, Pretrainin
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.toys import VCF, random_dna, random_model, small_encoder
 
-WINDOW = 120
 PROMOTER = PromoterSettings(
-    upstream=80, downstream=40, pooling="mean", jitter=4, views=2, base_positions=True
+    upstream=40, downstream=20, pooling="mean", jitter=4, views=2, base_positions=True
 )
 CHROMATIN = ChromatinSettings(
-    window=WINDOW,
+    window=120,
     bin=20,
     pooling="bin",
     bin_layers=1,
-    members=2,
+    members=1,
     tracks=tuple(NamedTrack(track=name, group="TF") for name in ("one", "two", *"abcdefghijk")),
 )
 RECORDS = {
     "long": random_dna(900, 2),
-    "short": random_dna(77, 3),
+    "short": random_dna(45, 3),
     "gap": random_dna(130, 4) + "N" * 70 + random_dna(151, 5),
     "tiny": "ACGTA",
     "again": "ACGTA",
     "last": random_dna(260, 6),
-    "window": random_dna(WINDOW, 7),
+    "window": random_dna(60, 7),
 }
 SOME = [("long", 100, 130), ("long", 400, 640), ("gap", 0, 20), ("last", 200, 201)]
 

@@ -25,10 +25,10 @@ from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.scan import count_windows, scan_promoters
 from tests.cli.command import Result, Run, refused
 from tests.golden.messages import fails
-from tests.scoring.conftest import RECORDS, SOME, WINDOW
+from tests.scoring.conftest import RECORDS, SOME
 from tests.toys import hashed
 
-STRIDE = 25
+WINDOW, STRIDE = 60, 25
 
 
 class Case(NamedTuple):

@@ -30,7 +30,7 @@ from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.command import Run
 from tests.cli.test_score_variants import HEADER, hashed_model, line
 from tests.golden.messages import fails
-from tests.scoring.conftest import RECORDS, WINDOW
+from tests.scoring.conftest import CHROMATIN, PROMOTER, RECORDS
 from tests.toys import VCF, hashed, predictions, random_dna, random_model
 
 SEQUENCE = random_dna(13_000, 1)
@@ -307,29 +307,25 @@ OTHERWISE = {"auc-report": ("--threads", 1)}
 @pytest.fixture(scope="module")
 def wide(home: Path) -> Path:
     """The models of `home`, of sizes that kernels take in several ways."""
-    for name in ("promoter", "chromatin"):
-        given: Any = bigbird_dna.load(home / name)
-        config = given.config.model_copy(update={"layers": 2, "hidden": 48, "heads": 3})
-        made = random_model(given.tokenizer, config, given.settings, scale=2)
-        save(home / "wide" / name, made, {}, {}, {})
+    given = bigbird_dna.load(home / "promoter")
+    config = given.config.model_copy(update={"layers": 2, "hidden": 48, "heads": 3})
+    ensemble = CHROMATIN.model_copy(update={"members": 2})
+    for name, settings in (("promoter", PROMOTER), ("chromatin", ensemble)):
+        save(home / "wide" / name, random_model(given.tokenizer, config, settings, scale=2), {}, {}, {})
     return home / "wide"
 
 
-def windows(count: int, seed: int = 0) -> list[str]:
+def windows(size: int, count: int) -> list[str]:
     """Windows whose numbers of tokens differ."""
-    rng = np.random.default_rng(seed)
-    some = []
-    for number in range(count):
-        unknown = int(rng.integers(0, WINDOW // 2))
-        some.append("N" * unknown + random_dna(WINDOW - unknown, 100 * seed + number))
-    return some
+    unknown = np.random.default_rng(0).integers(0, size // 2, count).tolist()
+    return ["N" * n + random_dna(size - n, number) for number, n in enumerate(unknown)]
 
 
 @pytest.mark.parametrize("name", ["promoter", "chromatin"])
 def test_a_window_has_the_same_bits_in_any_company(wide: Path, name: str) -> None:
     model = bigbird_dna.load(wide / name)
     assert isinstance(model, LoadedPromoterModel | LoadedChromatinModel)
-    some = windows(24)
+    some = windows(model.settings.window, 24)
     methods: list[Callable[..., np.ndarray]] = [model.window_probabilities]
     if isinstance(model, LoadedChromatinModel):
         methods += [partial(model.window_probabilities, middle=1.0)]
@@ -352,10 +348,10 @@ def test_a_window_has_the_same_bits_in_any_company(wide: Path, name: str) -> Non
 def test_long_rows_too(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = bigbird_dna.load(wide / "promoter")
     assert isinstance(model, LoadedPromoterModel)
-    some = windows(9)
+    some = windows(PROMOTER.window, 9)
     with cpu_threads(2):
         expected = model.window_probabilities(some, device="cpu")
-        monkeypatch.setattr(calls, "LONG", 45)  # some of them are
+        monkeypatch.setattr(calls, "LONG", 28)  # some of them are
         np.testing.assert_allclose(model.window_probabilities(some, device="cpu"), expected, atol=1e-6)
         single = [model.window_probabilities([one], device="cpu")[0] for one in some]
         np.testing.assert_array_equal(model.window_probabilities(some, device="cpu", batch_size=2), single)
