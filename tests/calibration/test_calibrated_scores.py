@@ -253,11 +253,17 @@ def _content(model: Path) -> dict[str, str]:
     return {path.name: checksum(path) for path in model.iterdir() if path.name != ".bigbird-dna.json"}
 
 
-def test_a_calibration_is_put_into_the_model_and_nothing_else_changes(run: Run, model: Path) -> None:
-    before = _content(model)
-    result = run("model calibrate-promoter", model)
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_calibration_is_put_into_the_model_or_a_copy_and_nothing_else_changes(
+    run: Run, model: Path, tmp_path: Path, copied: bool
+) -> None:
+    before, original = _content(model), model
+    if copied:
+        model = tmp_path / "new"
+    result = run("model calibrate-promoter", original, *(("-o", model) if copied else ()))
     assert (result.code, result.out) == (0, "")
     message(result.err.splitlines()[-1].partition("  ")[2], model, 600)
+    assert not copied or _content(original) == before
     after = _content(model)
     assert after.pop(FILE) and after == before
     found = read_calibration(model / FILE, load(model).sha256)
@@ -306,16 +312,6 @@ def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_prom
     assert np.abs(track.map(values.raw) - values.true).mean() < 0.02
     # Thresholds go by the windows of all figures.
     assert run("evaluate promoter-threshold", model, "--fdr", 0.2).code == 0
-
-
-def test_a_copy_is_a_model_with_the_calibration(run: Run, model: Path, tmp_path: Path) -> None:
-    before = _content(model)
-    assert run("model calibrate-promoter", model, "-o", tmp_path / "new").code == 0
-    assert _content(model) == before
-    after = _content(tmp_path / "new")
-    assert after.pop(FILE) and after == before
-    load(tmp_path / "new")
-    check_directory(tmp_path / "new")
 
 
 def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(

@@ -21,8 +21,6 @@ from tests.golden.messages import message
 from tests.registry.shelf import make_shelf, make_toy, write_list
 from tests.toys import BROKEN_FASTA, random_dna, random_model, small_encoder, small_tokenizer
 
-HEADER = "name\tsimilarity\tnearest\torientation"
-
 
 @pytest.fixture
 def fasta(tmp_path: Path) -> tuple[Path, Path]:
@@ -41,7 +39,7 @@ def test_the_nearest_record(run: Run, fasta: tuple[Path, Path], tmp_path: Path) 
     assert (result.code, result.out) == (0, "")
     message(result.err, "test.fa", "3 ")
     lines = (tmp_path / "n.tsv").read_text().splitlines()
-    assert lines[0] == HEADER
+    assert lines[0] == "name\tsimilarity\tnearest\torientation"
     assert lines[1] == "copy\t1\ta\t-" and lines[3] == "none\t0\t\t"
     name, similarity, near, orientation = lines[2].split("\t")
     assert (name, near, orientation) == ("half", "b", "+") and 0.5 <= float(similarity) < 0.56
