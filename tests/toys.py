@@ -5,6 +5,7 @@ import json
 import math
 import re
 import tempfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -136,6 +137,15 @@ def random_dna(length: int, seed: int) -> str:
     """Bases whose frequencies are uneven enough for merges to be worth it."""
     rng = np.random.default_rng(seed)
     return "".join(rng.choice(list("ACGT"), length, p=[0.35, 0.15, 0.2, 0.3]))
+
+
+def hashed(sequences: Sequence[str], *shape: int) -> np.ndarray:
+    """(N, *shape) numbers from 0 to 1 that change with every letter and its place: a predictor's answers."""
+    sums = [[zlib.crc32(text.encode(), salt) for salt in range(math.prod(shape))] for text in sequences]
+    return (np.array(sums, np.float64).reshape(-1, *shape) / 2**32).astype(np.float32)
+
+
+VCF = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
 
 
 @cache
