@@ -81,9 +81,8 @@ IMPOSSIBLE: dict[str, list[object]] = {
 @pytest.mark.parametrize(("field", "value"), cases(IMPOSSIBLE))
 def test_values_that_cannot_be(tmp_path: Path, field: str, value: object) -> None:
     path = tmp_path / "models.yaml"
-    with fails(ConfigError, path, "toy", field) as caught:
+    with fails(ConfigError, path, "toy", field):
         read(path, {"toy": ENTRY | {field: value}})
-    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("field", ENTRY)

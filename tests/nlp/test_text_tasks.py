@@ -369,9 +369,8 @@ def test_a_faulty_file_is_told_by_line_and_key(tmp_path: Path, kind: Any, conten
     path = tmp_path / "a.json"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-    with fails(DataError, path, named) as caught:
+    with fails(DataError, path, named):
         [*(read_public(kind, path) if isinstance(kind, str) else read_records(path, kind))]
-    assert "\n" not in str(caught.value)
 
 
 def test_files_of_ones_own_become_splits_and_a_fault_leaves_nothing(tmp_path: Path) -> None:

@@ -196,16 +196,14 @@ def test_a_path_that_is_there_wins_over_a_name(installed: Path) -> None:
 
 @pytest.mark.parametrize("name", ["./toy2", "tay", "a/toy", "..", "to\ny"])
 def test_other_names_are_paths(installed: Path, name: str) -> None:
-    with fails(BigBirdDnaError) as caught:
+    with fails(BigBirdDnaError):
         bigbird_dna.load(name)
-    assert str(caught.value).isprintable()
 
 
 def test_a_model_to_be_fetched_says_how(installed: Path, server: FaultyServer) -> None:
     served(installed, server)
-    with fails(ModelError) as caught:
+    with fails(ModelError):
         bigbird_dna.load("toy")
-    assert str(caught.value).isprintable()
     fetch_model("toy", None, installed, LIMITS)
     assert bigbird_dna.load("models/toy").task == "promoter"
 
@@ -358,9 +356,8 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_other_archives_are_refused(tmp_path: Path, case: str) -> None:
     (tmp_path / "untouched").write_text("mine")
-    with fails(ModelError, tmp_path / "x.tar") as caught:
+    with fails(ModelError, tmp_path / "x.tar"):
         unpacked(tmp_path / "x.tar", HOSTILE[case])
-    assert str(caught.value).isprintable()
     assert {one.name for one in tmp_path.iterdir()} == {"untouched", "x.tar", "unpacked"}
     assert all(one.is_file() and not one.is_symlink() for one in (tmp_path / "unpacked").iterdir())
 
