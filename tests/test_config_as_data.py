@@ -29,14 +29,6 @@ from bigbird_dna.papers.nlp.config import parse_config as parse_nlp
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 
-
-def _at(key: str, value: Any) -> dict[str, Any]:
-    """A configuration of one value."""
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return value  # type: ignore[no-any-return]
-
-
 # Files that are no plain data
 
 
@@ -265,7 +257,9 @@ CONTIGS = (
 )
 def test_values_that_no_run_can_have(value: Any, keys: tuple[str, ...]) -> None:
     for key in keys:
-        values = _at(f"{key}.negative_sets" if key == "promoters.windows" else key, value)
+        values = {"negative_sets": value} if key == "promoters.windows" else value
+        for part in reversed(key.split(".")):
+            values = {part: values}
         with fails(ConfigError, key):
             parse_config(values, "mine")
 

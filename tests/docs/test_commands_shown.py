@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from bigbird_dna.cli.app import app
 from bigbird_dna.config import load_config
 from docs.generators.notebook import cells, output_text
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
-from tests.docs.blocks import Step, blocks, commands, pages
+from tests.docs.blocks import Step, blocks, commands, pages, parse
 from tests.golden.messages import fails
+from tests.workflow.dry_runs import dry_run, jobs
 
 RUN = ("README.md", "docs/tutorial.md")
 """Pages whose commands are run, in their order, in one directory."""
@@ -43,21 +42,11 @@ def _own(page: str, program: str) -> Iterator[tuple[Step, list[str]]]:
                 yield step, words[1:]
 
 
-def _parse(words: list[str]) -> None:
-    """Read a command's words as `bigbird-dna` does, without running it."""
-    command: Any = get_command(app)
-    name = ""
-    while hasattr(command, "commands"):
-        name, *words = words
-        command = command.commands[name]
-    command.make_context(name, words)
-
-
 @pytest.mark.parametrize("page", pages())
 def test_every_command_shown_has_these_options(page: str) -> None:
     for step, words in _own(page, "bigbird-dna"):
         try:
-            _parse(["x" if word.startswith("<") else word for word in words])
+            parse(["x" if word.startswith("<") else word for word in words])
         except KeyError as error:
             pytest.fail(f"{step.where}: there is no command {error}")
         except SystemExit:
@@ -68,9 +57,9 @@ def test_every_command_shown_has_these_options(page: str) -> None:
 
 def test_a_wrong_option_would_be_noticed() -> None:
     with fails(Exception):
-        _parse(["score-promoters", "m", "f", "--no-such", "3"])
+        parse(["score-promoters", "m", "f", "--no-such", "3"])
     with pytest.raises(KeyError):
-        _parse(["no-such-command"])
+        parse(["no-such-command"])
 
 
 @pytest.mark.parametrize("page", pages())
@@ -166,17 +155,8 @@ def test_the_tutorial_s_own_run_can_be_planned(demo_home: Path) -> None:
     (demo_home / "mine").mkdir(exist_ok=True)
     (demo_home / "mine/run.yaml").write_text(block.text)
     minimal = REPOSITORY / "workflow/config/minimal.yaml"
-    words = ["--cores", "2", "--configfile", minimal, "mine/run.yaml", "--dry-run"]
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "-s", REPOSITORY / "Snakefile", *words],
-        cwd=demo_home,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in ("finetune_promoter", "finetune_chromatin", "pretrain"))
+    planned = jobs(dry_run(demo_home, "--configfile", minimal, demo_home / "mine/run.yaml"))
+    assert planned.keys() >= {"finetune_promoter", "finetune_chromatin", "pretrain"}
 
 
 def _without_numbers(text: str) -> list[str]:

@@ -19,6 +19,7 @@ from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.heads import question_lengths
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Settings
 from bigbird_dna.tokens.dna import DnaTokenizer
+from tests.cli.command import Run
 from tests.golden.messages import fails
 from tests.nlp.conftest import shuffle_weights
 from tests.tokens.text_model import text_model
@@ -409,27 +410,17 @@ def test_untied_weights_are_refused_and_code_in_a_pickle_is_not_run(
 
 
 def test_exchange_needs_neither_of_their_libraries(
-    checkpoint: Checkpoint,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run: Run, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bigbird_dna.cli.main import main
-
     path = checkpoint("BigBirdForSequenceClassification", num_labels=3)
     update_json(path / "config.json", auto_map={"AutoModel": "evil.Model"})
     (path / "bigbird_dna.model").unlink()  # so that the tokenizer is tokenizer.json
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    for words in (["import-hf", path, tmp_path / "ours"], ["export-hf", tmp_path / "ours"]):
-        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, words), str(tmp_path / "back")])
-        if words[0] == "import-hf":
-            sys.argv.pop()
-        with pytest.raises(SystemExit) as left:
-            main()
-        assert not left.value.code
-    messages = capsys.readouterr().err
-    assert "auto_map is ignored" in messages and "a classification model" in messages
+    read = run("import-hf", path, tmp_path / "ours")
+    written = run("export-hf", tmp_path / "ours", tmp_path / "back")
+    assert (read.code, written.code) == (0, 0)
+    assert "auto_map is ignored" in read.err and "a classification model" in read.err + written.err
     assert_same_checkpoint(tmp_path, path)
     model = load(tmp_path / "ours")
     with fails(ModelError):

@@ -300,10 +300,9 @@ def test_correlations_by_hand(
 @pytest.mark.slow
 def test_bigbird_joins_two_far_facts_and_windows_alone_dont(run: Run, tmp_path: Path) -> None:
     accuracy = {}
+    config, commands = REPOSITORY / "workflow/config/nlp.yaml", ("prepare", "finetune", "predict", "evaluate")
     for task in ("far", "far-window"):
-        words = [REPOSITORY / "workflow/config/nlp.yaml", "--task", task, "--set", f"results={tmp_path}"]
-        for command in ("prepare", "finetune", "predict", "evaluate"):
-            assert run("nlp", command, *words).code == 0
+        done(run, config, task, *commands, more=("--set", f"results={tmp_path}"))
         accuracy[task] = figures(tmp_path / task)["accuracy"]
     assert accuracy["far"] > 0.9
     # A quarter, within four standard errors of 400 records.

@@ -1,6 +1,7 @@
 """What the workflow's tests share: dry runs of it, and what they say."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -70,10 +71,18 @@ ONE_STUDY = STUDY | {
 }
 
 
-def snakemake(directory: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run Snakemake on the repository's Snakefile in an empty directory."""
-    command: list[str | Path] = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "32"]
-    return subprocess.run([*command, "--directory", directory, *arguments], capture_output=True, text=True)
+def snakemake(
+    directory: Path, *arguments: str | Path, snakefile: Path = REPOSITORY / "Snakefile"
+) -> subprocess.CompletedProcess[str]:
+    """Run Snakemake in a directory, on the repository's Snakefile or another; jobs have the same Python."""
+    command: list[str | Path] = [BIN / "snakemake", "--snakefile", snakefile, "--cores", "32"]
+    path = os.pathsep.join([str(BIN), *os.get_exec_path()])
+    return subprocess.run(
+        [*command, "--directory", directory, *arguments],
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
 
 
 def dry_run(directory: Path, *arguments: str | Path) -> str:

@@ -48,13 +48,6 @@ def texts(*answers: str, **values: Any) -> Values:
     return {"answers": [{"text": one} for one in answers], **values}
 
 
-def evaluated(form: Any, *pairs: tuple[Values, Values]) -> dict[str, float]:
-    """Figures of what is known of questions, and what is predicted."""
-    asked = {"question": "q", "paragraphs": PARAGRAPHS}
-    truths = [QuestionRecord.model_validate_json(json.dumps(asked | known)) for known, _ in pairs]
-    return official_metrics(form, [*zip(truths, (said for _, said in pairs), strict=True)])
-
-
 @pytest.mark.parametrize(
     ("text", "squad", "trivia"),
     [
@@ -95,6 +88,23 @@ def test_overlap_by_hand(answer: str, references: list[str], wanted: tuple[float
     assert best_overlap(answer, references) == pytest.approx(wanted)
     for one in references if len(references) == 1 else ():
         assert overlap(answer, one) == pytest.approx(wanted)
+
+
+ONE, TWO = ({"text": text, "paragraph": 0, "start": start} for text, start in (("One", 0), ("Two", 5)))
+SHORT = {"answer": "One", "paragraph": 0, "start": 0, "type": "short", "long_answer": 0}
+SURE = {**SHORT, "score": 1.0, "long_score": 1.0}
+
+
+def annotations(*longs: int | None, short: int = 0) -> Values:
+    """Annotators who say these paragraphs, the first `short` of them with the short answer One."""
+    return {
+        "annotations": [
+            {"type": "null"}
+            if paragraph is None
+            else {"long_answer": paragraph, **({"answers": [ONE], "type": "short"} if n < short else {})}
+            for n, paragraph in enumerate(longs)
+        ]
+    }
 
 
 FACTS = [{"paragraph": 0, "sentence": 1}, {"paragraph": 1, "sentence": 0}]
@@ -169,58 +179,42 @@ SQUAD = [f"{kind}{name}" for kind in ("", "answerable_", "unanswerable_") for na
             ],
             {"accuracy": 1 / 3},
         ),
+        (
+            "natural_questions",  # two annotators are needed, and any of them is right
+            [
+                (annotations(0, 1, None, None, None, short=2), SURE),  # has both; right
+                (annotations(0, None, None, None, None, short=1), SURE),  # one annotator is not enough
+                (annotations(1, 1, 1, 0, None), SURE),  # long right by the fourth, no short answer
+                (annotations(1, 1, 1, 1, 1), {**SURE, "type": "null"}),  # long wrong
+            ],
+            {
+                # long: three have one, three are given, two of these right
+                **{"long_precision": 2 / 3, "long_recall": 2 / 3},
+                # short: one has one, three are given, one right
+                **{"short_precision": 1 / 3, "short_recall": 1, "short_f1": 0.5},
+            },
+        ),
+        (
+            "natural_questions",  # yes and no count, and all spans of an annotator
+            [
+                ({"type": "yes", "long_answer": 0}, {"answer": "One", "type": "yes", "long_answer": 0}),
+                ({"type": "short", "long_answer": 0, "answers": [ONE, TWO]}, SHORT),
+                ({"type": "null"}, {"answer": "", "type": "null", "long_answer": None}),
+            ],
+            # one of two spans is not the answer
+            {"long_f1": 1, "short_precision": 0.5, "short_recall": 0.5},
+        ),
     ],
 )
-def test_figures_by_hand(form: str, pairs: list[tuple[Values, Values]], wanted: dict[str, float]) -> None:
-    found = evaluated(form, *pairs)
+def test_figures_by_hand(form: Any, pairs: list[tuple[Values, Values]], wanted: dict[str, float]) -> None:
+    """Of what is known of questions, and what is predicted."""
+    asked = {"question": "q", "paragraphs": PARAGRAPHS}
+    truths = [QuestionRecord.model_validate_json(json.dumps(asked | known)) for known, _ in pairs]
+    found = official_metrics(form, [*zip(truths, (said for _, said in pairs), strict=True)])
     assert {name: found[name] for name in wanted} == pytest.approx(wanted)
     assert found["records"] == len(pairs)
     if form == "span":
         assert found.keys() == {*wanted, "records"}
-
-
-ONE = {"text": "One", "paragraph": 0, "start": 0}
-SHORT = {"answer": "One", "paragraph": 0, "start": 0, "type": "short", "long_answer": 0}
-
-
-def annotations(*longs: int | None, short: int = 0) -> Values:
-    """Annotators who say these paragraphs, the first `short` of them with the short answer One."""
-    return {
-        "annotations": [
-            {"type": "null"}
-            if paragraph is None
-            else {"long_answer": paragraph, **({"answers": [ONE], "type": "short"} if n < short else {})}
-            for n, paragraph in enumerate(longs)
-        ]
-    }
-
-
-def test_natural_questions_need_two_annotators_and_any_of_them_is_right() -> None:
-    said = {**SHORT, "score": 1.0, "long_score": 1.0}
-    found = evaluated(
-        "natural_questions",
-        (annotations(0, 1, None, None, None, short=2), said),  # has both; right
-        (annotations(0, None, None, None, None, short=1), said),  # one annotator is not enough
-        (annotations(1, 1, 1, 0, None), said),  # long right by the fourth, no short answer
-        (annotations(1, 1, 1, 1, 1), {**said, "type": "null"}),  # long wrong
-    )
-    # long: three have one, three are given, two of these right
-    assert found["long_precision"] == found["long_recall"] == pytest.approx(2 / 3)
-    # short: one has one, three are given, one right
-    assert found["short_precision"] == pytest.approx(1 / 3) and found["short_recall"] == 1
-    assert found["short_f1"] == pytest.approx(0.5)
-
-
-def test_natural_questions_yes_no_and_all_spans_of_an_annotator_count() -> None:
-    two = [ONE, {"text": "Two", "paragraph": 0, "start": 5}]
-    found = evaluated(
-        "natural_questions",
-        ({"type": "yes", "long_answer": 0}, {"answer": "One", "type": "yes", "long_answer": 0}),
-        ({"type": "short", "long_answer": 0, "answers": two}, SHORT),
-        ({"type": "null"}, {"answer": "", "type": "null", "long_answer": None}),
-    )
-    assert found["long_f1"] == 1
-    assert found["short_precision"] == found["short_recall"] == 0.5  # one of two spans is not the answer
 
 
 def test_the_best_threshold_gives_ties_together() -> None:
