@@ -19,6 +19,7 @@ from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import Step, blocks, commands, pages, parse
 from tests.golden.messages import fails
+from tests.toys import written
 from tests.workflow.dry_runs import dry_run, jobs
 
 RUN = ("README.md", "docs/tutorial.md")
@@ -87,9 +88,7 @@ def test_every_line_of_snakemake_names_what_there_is(page: str) -> None:
 def test_every_configuration_shown_is_one(page: str, tmp_path: Path) -> None:
     for block in blocks(page, "yaml"):
         if not block.waits:
-            path = tmp_path / "mine.yaml"
-            path.write_text(block.text)
-            load_config(path)
+            load_config(written(tmp_path / "mine.yaml", block.text))
 
 
 # Run on toys

@@ -26,7 +26,7 @@ from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.initialization import read_provenance
 from tests.golden.messages import fails
-from tests.toys import cases, random_model, small_encoder, update_json
+from tests.toys import cases, random_model, small_encoder, update_json, written
 
 Change = Callable[[dict[str, Any]], object]
 SIZES = small_encoder(96, layers=2, hidden=8, max_length=64, block_size=4, random_blocks=1)
@@ -128,8 +128,7 @@ SHARDS = [
 @pytest.mark.parametrize("name", SHARDS, ids=range(len(SHARDS)))
 def test_shards_lie_in_the_checkpoint(checkpoint: Path, name: Any) -> None:
     (checkpoint / "model.safetensors").unlink()
-    index = checkpoint / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": name}}))
+    written(checkpoint / "model.safetensors.index.json", json.dumps({"weight_map": {"a": name}}))
     refused(checkpoint)
 
 
@@ -173,8 +172,7 @@ def pickled(tensors: object, **options: Any) -> bytes:
 
 
 def read(path: Path, content: bytes) -> dict[str, Tensor]:
-    path.write_bytes(content)
-    return {name: stored.read() for name, stored in read_tensor_file(path).items()}
+    return {name: stored.read() for name, stored in read_tensor_file(written(path, content)).items()}
 
 
 FORMS: list[dict[str, Any]] = [{}, {"_use_new_zipfile_serialization": False}, {"pickle_protocol": 4}]

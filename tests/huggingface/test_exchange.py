@@ -23,7 +23,7 @@ from tests.cli.command import Run
 from tests.golden.messages import fails
 from tests.nlp.conftest import shuffle_weights
 from tests.tokens.text_model import text_model
-from tests.toys import random_model, small_encoder, update_json
+from tests.toys import random_model, small_encoder, update_json, written
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
@@ -287,8 +287,7 @@ def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
         file = f"{stem}-{number:05d}-of-00002.{suffix}"
         write({name: tensors[name] for name in part}, path / file)
         places |= dict.fromkeys(part, file)
-    index = path / f"{stem}.{suffix}.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    index = written(path / f"{stem}.{suffix}.index.json", json.dumps({"metadata": {}, "weight_map": places}))
     network = import_huggingface(path, tmp_path / "ours").network.state_dict()
     assert all(torch.equal(network[name], value) for name, value in whole.items())
     (path / file).unlink()

@@ -31,7 +31,7 @@ from tests.cli.command import Run
 from tests.golden.messages import fails
 from tests.nlp.conftest import TEXT, TINY, Write, done, figures, shuffle_weights, their_config, write_lines
 from tests.tokens.text_model import text_model
-from tests.toys import random_model, small_encoder, update_json
+from tests.toys import random_model, small_encoder, update_json, written
 
 TOLERANCE = 1e-4
 
@@ -235,9 +235,7 @@ def test_white_space_that_a_tokenizer_leaves_out_is_counted() -> None:
 
 
 def test_pieces_of_a_sentencepiece_model_say_their_characters(tmp_path: Path) -> None:
-    path = tmp_path / "spiece.model"
-    path.write_bytes(text_model("the cat sat on the mat", 40))
-    tokenizer = open_tokenizer(path)
+    tokenizer = open_tokenizer(written(tmp_path / "spiece.model", text_model("the cat sat on the mat", 40)))
     text = "the é cat ☃ sat"
     pieces = tokenizer.text_pieces(text)
     assert pieces.ids.tolist() == tokenizer.encode(text).tolist()

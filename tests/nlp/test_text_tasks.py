@@ -49,6 +49,7 @@ from tests.nlp.conftest import (
     read_lines,
     write_lines,
 )
+from tests.toys import written
 
 
 def test_a_classification_from_its_records_to_the_page(run: Run, write: Write, tmp_path: Path) -> None:
@@ -320,10 +321,8 @@ QUESTION: dict[str, Any] = {
 
 
 def test_records_come_back_with_their_lines_for_names_and_from_gzip_too(tmp_path: Path) -> None:
-    plain = tmp_path / "a.jsonl"
-    plain.write_text('{"text": "one"}\n\n{"id": "x", "text": "zwei ü"}\n')
-    packed = tmp_path / "b.jsonl"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    plain = written(tmp_path / "a.jsonl", '{"text": "one"}\n\n{"id": "x", "text": "zwei ü"}\n')
+    packed = written(tmp_path / "b.jsonl", gzip.compress(plain.read_bytes()))
     expected = [TextRecord(id="1", text="one"), TextRecord(id="x", text="zwei ü")]
     write_lines(tmp_path / "c.jsonl", {**QUESTION, "answers": [{"text": "Ada", "paragraph": 0, "start": 11}]})
     assert [len(record.answers) for record in read_records(tmp_path / "c.jsonl", QuestionRecord)] == [1]

@@ -10,7 +10,7 @@ from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
 from bigbird_dna.registry.card import Publication
 from bigbird_dna.registry.publishing import publish_model
-from tests.toys import random_model, small_encoder, small_tokenizer
+from tests.toys import random_model, small_encoder, small_tokenizer, written
 
 SETTINGS = {
     "pretraining": PretrainingSettings(),
@@ -64,8 +64,7 @@ def publish(model: Path, archive: Path, name: str = "toy", **more: Any) -> dict[
 
 
 def write_list(path: Path, entries: dict[str, dict[str, Any]]) -> Path:
-    path.write_text(yaml.safe_dump(entries, width=10_000))
-    return path
+    return written(path, yaml.safe_dump(entries, width=10_000))
 
 
 def make_shelf(home: Path, task: str = "promoter") -> Path:

@@ -25,6 +25,7 @@ from bigbird_dna.reporting.promoters import ScoreTrack, read_score_track
 from bigbird_dna.reporting.result import interval
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
 from tests.golden.messages import fails, message
+from tests.toys import written
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 9))
@@ -181,8 +182,7 @@ def read_log(tmp_path):
     """Reads lines as a log."""
 
     def read(*lines):
-        (tmp_path / "training.jsonl").write_text("\n".join(lines))
-        return read_training_log(tmp_path / "training.jsonl")
+        return read_training_log(written(tmp_path / "training.jsonl", "\n".join(lines)))
 
     return read
 
@@ -224,8 +224,7 @@ def track(tmp_path):
     """Reads rows as a track."""
 
     def read(*rows, **options):
-        (tmp_path / "s.tsv").write_text(HEADER + "".join(rows))
-        return read_score_track(tmp_path / "s.tsv", **options)
+        return read_score_track(written(tmp_path / "s.tsv", HEADER + "".join(rows)), **options)
 
     return read
 

@@ -25,6 +25,7 @@ from bigbird_dna.workflow import (
 )
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import parse
+from tests.toys import written
 from tests.workflow.dry_runs import dry_run, overlay, own_genome, own_sequences, snakemake
 from tests.workflow.test_slurm_profile import DENSITY, LANGUAGE_MODELS, STUDIED, TARGETS
 
@@ -114,8 +115,7 @@ def test_the_log_of_a_failed_job_is_shown_and_the_configuration_is_not(tmp_path:
         },
     }
     (tmp_path / "tss.bed").write_text("one\t3\t4\tp\t0\t+\n")
-    config = tmp_path / "own.yaml"
-    config.write_text(yaml.safe_dump(values))
+    config = written(tmp_path / "own.yaml", yaml.safe_dump(values))
     targets = ("results/config/tokens.yaml", "results/genome/reference.fa.gz")
     done = snakemake(tmp_path, "--keep-going", "--configfile", config, "--", *targets)
     assert done.returncode == 1

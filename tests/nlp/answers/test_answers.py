@@ -39,6 +39,7 @@ from tests.nlp.conftest import (
     read_lines,
     write_lines,
 )
+from tests.toys import written
 
 PARAGRAPHS = [{"sentences": ["One. ", "Two. ", "Three."]}, {"sentences": ["Four. ", "Five."]}]
 Values = dict[str, Any]
@@ -330,9 +331,7 @@ def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(run: Run, t
 
 
 def read(form: Any, tmp_path: Path, text: str) -> list[QuestionRecord]:
-    path = tmp_path / "data.json"
-    path.write_text(text)
-    return [*read_public(form, path)]
+    return [*read_public(form, written(tmp_path / "data.json", text))]
 
 
 def test_hotpotqa(tmp_path: Path) -> None:
@@ -381,8 +380,7 @@ def test_triviaqa(tmp_path: Path) -> None:
         path = tmp_path / "evidence" / kind / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    path = tmp_path / "qa" / "train.json"
-    path.write_text(json.dumps({"Data": [TRIVIA], "Domain": "Web"}))
+    path = written(tmp_path / "qa" / "train.json", json.dumps({"Data": [TRIVIA], "Domain": "Web"}))
     (found,) = read_public("triviaqa", path)
     assert [(one.title, one.sentences) for one in found.paragraphs] == [
         ("Egypt", ("The Nile\n", "flows.")),
@@ -390,12 +388,10 @@ def test_triviaqa(tmp_path: Path) -> None:
     ]
     assert [one.text for one in found.answers] == ["Nile", "The Nile"]
     outside = {**TRIVIA, "EntityPages": [{"Title": "x", "Filename": "../../secret.txt"}]}
-    path.write_text(json.dumps({"Data": [TRIVIA, outside]}))
-    with fails(DataError):
-        [*read_public("triviaqa", path)]
-    path.write_text(json.dumps({"Data": [{**TRIVIA, "EntityPages": [{"Filename": "None.txt"}]}]}))
-    with fails(DataError):
-        [*read_public("triviaqa", path)]
+    nowhere = {**TRIVIA, "EntityPages": [{"Filename": "None.txt"}]}
+    for rows in ([TRIVIA, outside], [nowhere]):
+        with fails(DataError):
+            [*read_public("triviaqa", written(path, json.dumps({"Data": rows})))]
 
 
 def test_wikihop(tmp_path: Path) -> None:
