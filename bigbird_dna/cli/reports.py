@@ -246,7 +246,7 @@ def draw_scores(
     """
     from bigbird_dna.genome.annotation import read_genes
     from bigbird_dna.genome.promoters import read_loci
-    from bigbird_dna.reporting.promoters import read_score_track, score_figure
+    from bigbird_dna.reporting.score_track import read_score_track, score_figure
 
     if start is not None and end is not None and end <= start:
         raise UsageError(f"--end {end} must be greater than --start {start}")

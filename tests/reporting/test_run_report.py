@@ -12,6 +12,7 @@ from bigbird_dna.reporting.run_page import PARTS, clock, run_report, shown_table
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.html_pages import HtmlPage
+from tests.toys import written
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 SUMMARY = "section\tfigure\tvalue\tlow\thigh\tnote\ntokens\tvocabulary\t1024\t\t\t<b>\n"
@@ -95,8 +96,7 @@ def test_the_longest_steps_come_first(tmp_path: Path, files: list[Path]) -> None
 
 
 def test_bad_files(tmp_path: Path, files: list[Path]) -> None:
-    other = tmp_path / "else.tsv"
-    other.write_text("a\n1\n")
+    other = written(tmp_path / "else.tsv", "a\n1\n")
     for error, paths, benchmarks, named in (
         (UsageError, [other], [], other),
         (UsageError, [files[0], files[0]], [], files[0]),
