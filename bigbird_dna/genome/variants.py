@@ -17,6 +17,7 @@ from typing import IO, NamedTuple, Self, cast
 
 from bigbird_dna.disk.compression import control_character, numbered_lines, open_bytes
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly
 from bigbird_dna.genome.fields import check_name, quoted, whole_number
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, clean, first_bad_letter, fraction_n
@@ -200,6 +201,7 @@ LONGEST_LINE = 1 << 27  # bytes: genotypes of a million people
 _LARGEST_HEADER, _MOST_HEADER_LINES = 1 << 26, 1_000_000  # bytes, lines
 _START = b"##fileformat=VCF"
 _CONTIG_LINE = re.compile(r"##contig=<(?:[^>]*,)?ID=([^,>]+)")
+_CONTIG_LENGTH = re.compile(r"(?=.*[<,]length=(\d{1,12})[,>])##contig=<(?:[^>]*,)?ID=([^,>]+)")
 _UNFIT = re.compile('[,<>"]')  # in names that cannot be declared in a header line
 _NO_VCF = "not a VCF file: it must begin with ##fileformat=VCFv4.2"
 
@@ -301,6 +303,14 @@ def contig_lines(
         for name in names.get(contig, [] if contig in known else [contig])
         if not _UNFIT.search(name)
     ]
+
+
+def declared_assembly(meta: Sequence[str]) -> str | None:
+    """Return the known assembly with the contig lengths that a VCF header declares, or None."""
+    declared = {found[2]: int(found[1]) for line in meta if (found := _CONTIG_LENGTH.match(line))}
+    matches = {name: declared.items() & load_assembly(name).lengths.items() for name in ASSEMBLIES}
+    best = max(matches, key=lambda name: len(matches[name]))
+    return best if matches[best] else None
 
 
 def _read_header(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[tuple[str, ...], str]:

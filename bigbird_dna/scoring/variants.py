@@ -17,7 +17,15 @@ from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import Keep, Note, VcfRecord, contig_lines, open_vcf, scan_vcf
+from bigbird_dna.genome.variants import (
+    Keep,
+    Note,
+    VcfRecord,
+    contig_lines,
+    declared_assembly,
+    open_vcf,
+    scan_vcf,
+)
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
@@ -28,6 +36,7 @@ from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor
 from bigbird_dna.scoring.variant_effects import (
     LAYOUTS,
     EffectKind,
+    ScoredRecord,
     check_offsets,
     score_records,
     track_effects,
@@ -36,6 +45,8 @@ from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEffects
 
 OFFSETS = 4
 """Number of window offsets over which effects on tracks are averaged."""
+CHECKED_RECORDS = 100
+"""Number of records after which a VCF of another assembly is recognized."""
 
 
 ScoringModel = LoadedPromoterModel | LoadedChromatinModel
@@ -239,7 +250,8 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
                     effects = score_records(
                         _fitting(records, fit), reference, kind, predict, max_n=self.max_n
                     )
-                    scored = progress(effects, "scoring", expected, "records")
+                    matching = _same_assembly(effects, path, reference, opened.meta)
+                    scored = progress(matching, "scoring", expected, "records")
                     if summary is None:
                         scored = chain(list(islice(scored, 1)), scored)
                         lines.extend(head(fit.names))
@@ -306,6 +318,23 @@ def _refuse(model: LoadedModel, kind: str, options: Mapping[str, object]) -> Non
     for name, value in options.items():
         if value is not None:
             raise UsageError(f"{name} {value}: does not apply to {model.name}, which is {kind}")
+
+
+def _same_assembly(
+    scored: Iterable[ScoredRecord[Any]], path: Path | str, reference: Reference, meta: Sequence[str]
+) -> Iterator[ScoredRecord[Any]]:
+    """Yield the records; `DataError` if REF of most of the first ones differs from the reference."""
+    differing = 0
+    for number, record in enumerate(scored, start=1):
+        differing += any(Note.REF_MISMATCH in effect.notes for effect in record.effects)
+        if number == CHECKED_RECORDS and 2 * differing > number:
+            declared = declared_assembly(meta)
+            header = f"; its header declares the contig lengths of {declared}" if declared else ""
+            raise DataError(
+                f"{path}: REF of {differing} of the first {number} records differs from {reference.path}: "
+                f"use the reference of the assembly on which the variants were called{header}"
+            )
+        yield record
 
 
 def _fitting(records: Iterable[VcfRecord], fit: Fit) -> Iterator[VcfRecord]:
