@@ -265,7 +265,7 @@ def tokenize(
 def _known_promoters(settings: "RunConfig", _: opt.Given) -> Path | None:
     if settings.paths.promoters.exists():
         return settings.paths.promoters
-    log(f"{settings.paths.promoters} is missing: no token statistics of promoters")
+    log(f"no promoters ({settings.paths.promoters} is missing): token statistics exclude promoters")
     return None
 
 
