@@ -220,8 +220,8 @@ def _codes(path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[st
         at, track = np.argwhere(wrong)[0]
         value, name = chunk[at, track].item(), names[first + track]
         raise DataError(
-            f"{path}: row {row + at + 1:,}, track {name!r}: label must be "
-            f"0, 1, or -1 or NaN (not measured), found {value!r}"
+            f"{path}: row {row + at + 1:,}, track {name!r}: label {value!r}: must be 0, 1, or -1 or NaN "
+            "(not measured)"
         )
     return chunk
 
