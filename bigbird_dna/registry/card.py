@@ -26,7 +26,7 @@ _MOST_FIGURES = 200
 _STAGES = {"pretraining": "pretrain", "promoter": "finetune-promoter", "chromatin": "finetune-chromatin"}
 _LIMITS = {
     "pretraining": (
-        "It predicts masked tokens from their context. It predicts no genomic feature by itself: fine-tune it, "
+        "It predicts masked tokens from their context, but no genomic feature by itself: fine-tune it, "
         "or use its embeddings.",
         "Bits per base depend on the tokenizer and on the masked tokens: compare them on the same "
         "masked bases only.",
