@@ -96,7 +96,7 @@ def combine_models(
 
 
 CATALOGUE = option(
-    None, "FILE", "List of models in the form of the package's; docs/formats.md has it.", "the package's"
+    None, "FILE", "List of models in the form of the package's; docs/files/model-catalog.md has it.", "the package's"
 )
 
 

@@ -138,7 +138,7 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         reference
             FASTA of the regions, plain or bgzip.
         aliases
-            File of contigs' other names, where the regions' are not the reference's (see docs/formats.md).
+            File of contigs' other names, where the regions' are not the reference's (see docs/files/reference.md).
         stride
             bp between a region's windows, or the TSS positions that are looked at in it.
         max_n

@@ -98,7 +98,7 @@ def score_promoters(
         File to write, whole or not at all; None or "-": standard output, as a pipe or a device to which
         scores go as they are made.
     format
-        tsv, bed, bedgraph, bigwig or parquet (docs/formats.md); None: by the ending of `output`, or tsv.
+        tsv, bed, bedgraph, bigwig or parquet (docs/files/promoter-scores.md); None: by the ending of `output`, or tsv.
         Coordinates are 0-based and half-open on the record's forward strand.
     stride, strand
         bp between windows; "both", "+" or "-".

@@ -144,7 +144,7 @@ def predict_tracks(
     output, format
         As of `score_promoters`; tsv, bed, bigwig (one track) or parquet.
     aliases
-        File of contigs' other names, where the regions' are not the reference's (see docs/formats.md).
+        File of contigs' other names, where the regions' are not the reference's (see docs/files/reference.md).
     tracks
         Tracks, groups or shell patterns, comma-separated; None: all.
     summary

@@ -89,7 +89,7 @@ def score_variants(
     output, format
         File to write, whole or not at all (None or "-": standard output, as a pipe or a device to which
         records go as they are made), as "vcf" or "tsv" (None: by its ending, or vcf); `.gz` makes it bgzip,
-        with an index if the input is sorted. Through a link both are where it leads to. See docs/formats.md.
+        with an index if the input is sorted. Through a link both are where it leads to. See docs/files/variants.md.
     tracks
         Tracks, groups or shell patterns: only these count, and the values of each are written. None: all
         count, only the largest effect is written.
@@ -97,7 +97,7 @@ def score_variants(
         Only the records of these, by any name that their assembly knows; only those whose REF shares a base
         with the regions of a BED file. Together: what lies in both.
     aliases
-        File of contigs' other names, where the VCF's are not the reference's (see docs/formats.md).
+        File of contigs' other names, where the VCF's are not the reference's (see docs/files/reference.md).
     offsets
         Of chromatin models: windows that are averaged over, spread over the length of a few tokens, each on
         both strands; None: 4.
