@@ -139,7 +139,7 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         reference
             FASTA of the regions, plain or bgzip.
         aliases
-            File of alternative contig names, if the regions use other names (see docs/formats.md).
+            File of alternative contig names, if the regions use other names (see docs/files/reference.md).
         stride
             Distance in bp between the windows, or between the candidate TSS positions, of a region.
         max_n

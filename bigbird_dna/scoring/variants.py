@@ -100,7 +100,7 @@ def score_variants(
     output, format
         File to write atomically, as "vcf" or "tsv" (None: by its extension, or vcf). None or "-": standard
         output; a pipe or device receives records as they are computed. `.gz` means bgzip, with an index if
-        the input is sorted. Through a link, file and index are written at the target. See docs/formats.md.
+        the input is sorted. Through a link, file and index are written at the target. See docs/files/variants.md.
     tracks
         Tracks, groups or shell patterns: only these are considered, and the values of each are written. None:
         all tracks are considered, and only the largest effect is written.

@@ -1,4 +1,4 @@
-"""Records of the tasks on text, and predictions of them: a JSON object a line, UTF-8 (docs/formats.md).
+"""Records of the tasks on text, and predictions of them: a JSON object a line, UTF-8 (docs/files/text-records.md).
 
 What a record must hold is declared here once; readers are bounded, and name file and line in errors. A file
 may be gzip.
