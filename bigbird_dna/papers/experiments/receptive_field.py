@@ -2,8 +2,8 @@
 
 A layer propagates information along the edges of its attention graph (all heads together), and a token keeps
 its own. Before the first layer, a convolution propagates embeddings to neighboring tokens. The farthest of n
-unit vectors u is found with query −β u, key and value u: for large β, softmax selects the smallest product. The
-fraction of tokens that attend to their farthest vector bounds the accuracy of one layer; it is attained.
+unit vectors u is found with query −β u, key and value u: for large β, softmax selects the smallest product.
+The fraction of tokens that attend to their farthest vector bounds the accuracy of one layer; it is attained.
 """
 
 from collections.abc import Callable, Iterator
