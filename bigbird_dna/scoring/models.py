@@ -367,7 +367,7 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
         Directory written by training, `import-hf` or `model extend-context`; or the name of a model bundled
         with the package, if no directory has that name.
     positions
-        Maximum input length in tokens, to extend that of the model; None: as saved.
+        Longest input in tokens, to extend that of the model; None: as saved.
     extend
         Method of extension: "tile" or "interpolate" for learned positions, "interpolate" or "ntk" for rotary
         positions.

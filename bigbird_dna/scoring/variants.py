@@ -108,7 +108,7 @@ def score_variants(
         Only records on these contigs, by any name in the assembly's table of names; only records whose REF
         overlaps the regions of a BED file. If both are given, records must satisfy both.
     aliases
-        File of alternative contig names, if the VCF uses other names than the reference (docs/formats.md).
+        File of alternative contig names, if the VCF uses other names than the reference (docs/files/reference.md).
     offsets
         Chromatin models only: number of windows to average over, shifted within the length of a few tokens,
         each on both strands; None: 4.
