@@ -1,10 +1,10 @@
 """Sparse-attention DNA language models: from a reference genome to promoter scores, tracks and variants.
 
-`load` gives a model with `predict`, `embed`, `predict_regions` and `variant_effects`. The functions
-`score_promoters`, `predict_tracks`, `score_variants` and `auc_report` write files, as the commands do;
-`merge_shards` puts together what the first three wrote in shards.
+`load` returns a model with the methods `predict`, `embed`, `predict_regions` and `variant_effects`. The
+functions `score_promoters`, `predict_tracks`, `score_variants` and `auc_report` write files like the commands
+of these names; `merge_shards` merges the shards that the first three write.
 
-The names below are imported on first use, so that light commands stay light.
+The names below are imported on first use, so that commands import only what they need.
 """
 
 from importlib import import_module
@@ -60,7 +60,7 @@ _NAMES = {
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
 
-if not TYPE_CHECKING:  # a type checker then knows which names there are not
+if not TYPE_CHECKING:  # hidden from type checkers, which then report unknown names
 
     def __getattr__(name: str) -> object:
         if name == "__version__":

@@ -1,4 +1,4 @@
-"""Messages and progress bars, all on standard error; standard output is for results."""
+"""Log messages and progress bars on standard error; standard output is reserved for results."""
 
 import sys
 import time
@@ -11,25 +11,25 @@ from bigbird_dna.errors import printable
 T = TypeVar("T")
 Total = int | Callable[[], int] | None
 
-_FIRST = 30.0  # seconds between the first lines about progress
-_FRACTION = 0.15  # of the time that has passed: later lines are further apart, some fifty in a day
-_FOUND_OUT = 10.0  # seconds after which a total is asked for that takes time to find out
+_FIRST = 30.0  # seconds between the first progress lines
+_FRACTION = 0.15  # fraction of the elapsed time between later progress lines: about fifty lines per day
+_FOUND_OUT = 10.0  # seconds before a total that is expensive to compute is requested
 
 
 def log(message: str) -> None:
     """Write one line with the time of day to standard error.
 
-    Work goes on where nobody can read it: the terminal was closed, or the log's disk is full.
+    Write errors are ignored, so that work continues if the terminal is closed or the disk is full.
     """
     with suppress(OSError):
         print(f"{time.strftime('%H:%M:%S')}  {printable(message)}", file=sys.stderr, flush=True)
 
 
 def progress(items: Iterable[T], description: str, total: Total = None, unit: str = "") -> Iterator[T]:
-    """Yield `items` behind a progress bar; where standard error is no terminal, with a line now and then.
+    """Yield `items` with a progress bar, or with occasional log lines if standard error is not a terminal.
 
-    A `total` that is a function is called when the work has gone on for some seconds, so that it doesn't hold
-    up the first items; `unit` is in the plural.
+    If `total` is a function, it is called after some seconds, to avoid a delay of the first items; `unit` is
+    a plural noun.
     """
     if not sys.stderr.isatty():
         yield from _with_lines(items, description, total, unit)
@@ -67,7 +67,7 @@ def _with_lines(items: Iterable[T], description: str, total: Total, unit: str) -
 
 
 def _how_far(done: int, total: int | None, unit: str, seconds: float) -> str:
-    """`12 % (1,234,567 of 10,000,000 windows), 4 min left`; without a total the number and time."""
+    """Return `12 % (1,234,567 of 10,000,000 windows), 4 min left`, or number and time without a total."""
     name = f" {unit}" if unit else ""
     if total is None or done > total:
         return f"{done:,}{name} in {duration(seconds)}"
@@ -76,7 +76,7 @@ def _how_far(done: int, total: int | None, unit: str, seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span of time in two words or four: `50 s`, `4 min`, `3 h 10 min`, `2 d 4 h`."""
+    """Return a duration in one or two units: `50 s`, `4 min`, `3 h 10 min`, `2 d 4 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

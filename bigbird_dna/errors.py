@@ -1,7 +1,7 @@
-"""Errors that a user can cause and mend, and checks of arguments.
+"""Errors that a user can cause and fix, and checks of arguments.
 
-The command line prints their text as one line and leaves with `exit_code`; everything else is a defect of
-this software and keeps its traceback.
+The command line prints their message as one line and exits with `exit_code`; any other exception is a defect
+of this software and keeps its traceback.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,11 +10,11 @@ from pkgutil import resolve_name
 from typing import Any
 
 _LONGEST = 1200
-"""Characters of a message: more comes of a file that holds rubbish where a name or a number should be."""
+"""Maximum length of a message: longer ones quote garbage from a damaged file as a name or number."""
 
 
 class BigBirdDnaError(Exception):
-    """Base of all errors whose text is meant for the user: one line, not too long, and printable."""
+    """Base class of all errors with a message for the user: one printable line of limited length."""
 
     exit_code = 1
 
@@ -25,15 +25,15 @@ class BigBirdDnaError(Exception):
 
 
 class DataError(BigBirdDnaError):
-    """A file holds something that can't be used; the text names file, record or line, and value."""
+    """A file contains invalid data; the message contains the file, the record or line, and the value."""
 
 
 class ModelError(BigBirdDnaError):
-    """A model directory or checkpoint is missing something, damaged, or of another kind."""
+    """A model directory or checkpoint is incomplete, damaged, or of another kind."""
 
 
 class UsageError(BigBirdDnaError):
-    """The command was asked for something that it doesn't offer."""
+    """An invalid argument, option, or combination of options."""
 
     exit_code = 2
 
@@ -43,9 +43,9 @@ class ConfigError(UsageError):
 
 
 class Stopped(BigBirdDnaError):
-    """A training has saved a checkpoint and stopped before its end, as asked: the same command goes on."""
+    """A training saved a checkpoint and stopped early, as requested; the same command resumes it."""
 
-    exit_code = 75  # of a temporary failure (sysexits.h), for who submits the command again
+    exit_code = 75  # temporary failure (sysexits.h), so that a scheduler can submit the command again
 
     def __init__(self, text: str, *, silent: bool = False) -> None:
         super().__init__(text)
@@ -53,19 +53,19 @@ class Stopped(BigBirdDnaError):
 
 
 def error_text(error: BaseException) -> str:
-    """The message of another library's error, on one line and not too long; its type where it has none."""
+    """Return the message of another library's error on one line, shortened, or its type if it has none."""
     return shortened(" ".join(str(error).split()), 300) or type(error).__name__
 
 
 def shortened(text: str, longest: int = 80) -> str:
-    """`text` fit for a message: cut where it is longer, on one line, and printable."""
+    """Return `text` for a message: at most `longest` characters, on one line, and printable."""
     return printable(text if len(text) <= longest else text[:longest] + "…")
 
 
 def printable(text: str) -> str:
-    """`text` on one line, with everything that can't be printed spelt out, as `\\n` or `\\x1b`.
+    """Return `text` on one line, with non-printable characters escaped, such as `\\n` or `\\x1b`.
 
-    A line break or an escape sequence in the name of a file or a record does nothing to a terminal or a log.
+    Line breaks and escape sequences in names of files or records then cannot affect a terminal or a log.
     """
     if text.isprintable():
         return text
@@ -75,19 +75,19 @@ def printable(text: str) -> str:
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     """`UsageError` if the value of an argument is not one of its choices."""
     if value not in choices:
-        raise UsageError(f"{name} {value!r}: choose one of {', '.join(choices)}")
+        raise UsageError(f"{name} {value!r}: must be one of {', '.join(choices)}")
 
 
 def check_import(name: str, value: str) -> Any:
-    """What the value `MODULE:NAME` of an argument names; `UsageError` where it can't be imported."""
+    """Return the object named by the value `MODULE:NAME` of an argument; `UsageError` if the import fails."""
     try:
         return resolve_name(value)
-    except Exception as error:  # whatever is wrong with a user's own file
-        raise UsageError(f"{name} {value!r}: can't be imported: {error_text(error)}") from error
+    except Exception as error:  # a user's file may raise any error
+        raise UsageError(f"{name} {value!r}: cannot be imported: {error_text(error)}") from error
 
 
 def check_fraction(name: str, value: float, *, ends: bool = True) -> None:
-    """`UsageError` if the value of an argument lies outside 0 to 1, or is one of these `ends`."""
+    """`UsageError` if the value of an argument is outside 0 to 1 or, unless `ends`, equals 0 or 1."""
     if not (0 <= value <= 1 if ends else 0 < value < 1):
         raise UsageError(
             f"{name} {value}: must be a fraction {'from 0 to' if ends else 'above 0 and below'} 1"
@@ -95,21 +95,18 @@ def check_fraction(name: str, value: float, *, ends: bool = True) -> None:
 
 
 def check_whole(name: str, value: object) -> None:
-    """`UsageError` if the value of an argument isn't a whole number; numpy's are, truth values are not."""
+    """`UsageError` if the value of an argument is not an integer; numpy integers are, booleans are not."""
     try:
         if not isinstance(value, bool):
-            index(value)  # type: ignore[arg-type]  # what callers promise, Python doesn't check
+            index(value)  # type: ignore[arg-type]  # Python does not check the types of arguments
             return
     except TypeError:
         pass
-    raise UsageError(f"{name} {shortened(repr(value))}: must be a whole number")
+    raise UsageError(f"{name} {shortened(repr(value))}: must be an integer")
 
 
 def check_at_least_one(values: Mapping[str, int | None]) -> None:
-    """`UsageError` for the first argument whose value isn't a whole number, or is below 1.
-
-    None is passed over.
-    """
+    """`UsageError` for the first argument whose value is not an integer, or is below 1; None is valid."""
     for name, value in values.items():
         if value is not None:
             check_whole(name, value)

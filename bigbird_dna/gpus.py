@@ -1,8 +1,8 @@
-"""One GPU per process: locks on the GPUs of this machine, for commands that no scheduler keeps apart.
+"""One GPU per process: locks on the GPUs of this machine, for commands not managed by a scheduler.
 
-A lock is a file among the system's temporary files, the same for all users, and freed by the system when its
-process ends, however that is. Inside a job of a scheduler GPUs are leased among that job's processes only:
-schedulers number a job's GPUs from 0, whichever they are.
+A lock is a file in the system's temporary directory, shared by all users; the system releases it when the
+process ends for any reason. Inside a scheduler job, GPUs are leased only among the processes of the job,
+because schedulers number the GPUs of every job from 0.
 """
 
 import fcntl
@@ -19,11 +19,11 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError, shortened
 
 SHARED = "BIGBIRD_DNA_CARDS"
-"""Where this environment variable is `shared`, commands lease no GPU and take the first."""
+"""If this environment variable is `shared`, commands do not lease a GPU and use the first."""
 
 JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
-PAUSE = 5.0  # seconds between two looks for a free GPU
-# Processes that train together don't wait for long, each holding some GPUs, for those of others.
+PAUSE = 5.0  # seconds between attempts to find a free GPU
+# Seconds: processes that train together must not hold some GPUs and wait long for GPUs of others.
 TOGETHER = 60.0
 _PERMITTED = 0o666
 _REMINDED = 3600.0
@@ -31,7 +31,7 @@ _REMINDED = 3600.0
 
 @dataclass
 class _Lease:
-    """What this process has: nothing, or a GPU by its place among the visible ones, and its lock."""
+    """The lease of this process: none, or the index of a GPU among the visible ones, and its lock."""
 
     wanted: bool = False
     gpu: int | None = None
@@ -42,16 +42,16 @@ _lease = _Lease()
 
 
 def lease_gpus() -> None:
-    """From now on `acquire_gpu` leases: for commands, which end; a notebook would keep its GPU for hours."""
+    """Enable leases in `acquire_gpu`, for commands only: a notebook would keep its GPU for hours."""
     _lease.wanted = True
 
 
 def acquire_gpu(count: int, local_rank: int = 0, together: int = 1) -> int:
-    """The GPU that this process runs on, by its place among the `count` visible ones; the same each time.
+    """Return the index of this process's GPU among the `count` visible ones; the same in every call.
 
-    Without leases that is `local_rank`. With them it is the first that nobody has, from `local_rank` on;
-    where all are taken, a process by itself waits. Of several that train `together` on this machine, each
-    takes a GPU for itself, and finding none within a minute is a `UsageError`.
+    Without leases, this is `local_rank`. With leases, it is the first free GPU from `local_rank` on; a single
+    process waits if all are in use. Several processes that train `together` on this machine lease one GPU
+    each; `UsageError` if none is free within a minute.
     """
     if not _lease.wanted or os.environ.get(SHARED) == "shared":
         return local_rank
@@ -61,14 +61,14 @@ def acquire_gpu(count: int, local_rank: int = 0, together: int = 1) -> int:
 
 
 def release_gpu() -> None:
-    """Give the GPU back before the process ends, and lease none any more."""
+    """Release the GPU before the process ends, and disable leases."""
     if _lease.handle is not None:
         os.close(_lease.handle)
     _lease.wanted, _lease.gpu, _lease.handle = False, None, None
 
 
 def visible_gpus(environment: Mapping[str, str], count: int) -> list[str]:
-    """The names of the GPUs that a process sees: those in $CUDA_VISIBLE_DEVICES, else their numbers."""
+    """Return the names of the visible GPUs: those in $CUDA_VISIBLE_DEVICES, else their indices."""
     named = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     named = [name for name in named if name]
     return named[:count] if len(named) >= count else [str(number) for number in range(count)]
@@ -84,17 +84,17 @@ def _leased(names: list[str], first: int, together: int) -> int:
         now = time.monotonic()
         if together > 1 and now - began >= TOGETHER:
             raise UsageError(
-                f"device cuda: {together} processes need a card each, and all {len(names)} cards are taken "
-                f"({_holders(names)}): start fewer jobs at a time, or wait for the end of another"
+                f"--device cuda: {together} processes need {together} GPUs, but all {len(names)} GPUs are in "
+                f"use ({_holders(names)}): start fewer jobs at a time, or wait until another job ends"
             )
         if now >= remind:
-            log(f"waiting for a card: all {len(names)} are taken ({_holders(names)})")
+            log(f"waiting for a GPU: all {len(names)} are in use ({_holders(names)})")
             remind = now + _REMINDED
         time.sleep(PAUSE)
 
 
 def _locked(name: str) -> bool:
-    """Whether the GPU is this process's now. Where nothing can be locked, the log has a warning."""
+    """Lock a GPU; return whether this succeeds. If locking is impossible, log a warning and return True."""
     path = _lock_path(name)
     try:
         handle = _opened(path)
@@ -106,24 +106,24 @@ def _locked(name: str) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        log(f"warning: {path}: can't be locked ({error.strerror}): another job may take the same card")
+        log(f"warning: {path}: cannot be locked ({error.strerror}): another job may use the same GPU")
         return True
     _lease.handle = handle
     text = f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode()
-    with suppress(OSError):  # a full disk, or a file of another user: the lock holds without a text
+    with suppress(OSError):  # full disk, or file of another user: the lock works without this text
         os.ftruncate(handle, 0)
         os.pwrite(handle, text, 0)
     return True
 
 
 def _opened(path: Path) -> int:
-    """A handle of the lock's file, which is made, for all users, where it is missing."""
+    """Open the lock file and return its handle; create the file, for all users, if it is missing."""
     path.parent.mkdir(exist_ok=True)
-    with suppress(OSError):  # another user's directory, who has done the same
+    with suppress(OSError):  # directory of another user, who has set the same mode
         path.parent.chmod(0o1777)
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
-        # Opened before it is made: in such a directory Linux may refuse O_CREAT for a file of another user.
+        # Open before create: in a sticky directory, Linux may reject O_CREAT for a file of another user.
         with suppress(FileNotFoundError):
             return os.open(path, flags)
         with suppress(FileExistsError):
@@ -140,11 +140,11 @@ def _lock_path(name: str) -> Path:
 
 
 def _holders(names: list[str]) -> str:
-    """Which processes have the GPUs, as far as their files contain it."""
+    """Describe the processes that hold the GPUs, as far as the lock files contain them."""
     holders = []
     for name in names[:3]:
         text = ""
         with suppress(OSError):
             text = _lock_path(name).read_text(errors="replace").strip()
-        holders.append(f"card {name} by {shortened(text, 60)}" if text else f"card {name}")
+        holders.append(f"GPU {name} by {shortened(text, 60)}" if text else f"GPU {name}")
     return ", ".join(holders) + (", …" if len(names) > 3 else "")

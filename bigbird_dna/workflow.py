@@ -1,6 +1,6 @@
-"""What the workflow's rules compute: resources, arguments of commands; and what a run shows in the terminal.
+"""Functions for the workflow's rules: resources and command arguments of jobs, and terminal output of a run.
 
-Functions of `wildcards`, `input`, `threads` or `resources` are called by Snakemake, for each job.
+Snakemake calls functions of `wildcards`, `input`, `threads` or `resources` for each job.
 """
 
 import logging
@@ -16,10 +16,10 @@ _CHATTER = ("Select jobs to execute...", "Removing temporary output")
 
 
 class JobLines(logging.Filter):
-    """One line per finished job in place of Snakemake's blocks: its rule, wildcards and duration.
+    """Replaces Snakemake's blocks by one line per finished job: rule, wildcards and duration.
 
-    Errors pass, and so does the log of a failed job (`--show-failed-logs`). A dry run never gets here, and
-    Snakemake's own log file of the run has everything.
+    Errors and logs of failed jobs (`--show-failed-logs`) are kept. Dry runs do not use this filter, and
+    Snakemake's log file of the run is complete.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class JobLines(logging.Filter):
         self._finished: list[str] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is shown as it is; lines of jobs take the place of some that aren't."""
+        """Return whether a record is shown; job lines replace the content of progress records."""
         event = str(getattr(record, "event", None) or "")
         if event == "job_info":
             self._running[record.jobid] = (self._label(record), monotonic())  # type: ignore[attr-defined]
@@ -41,7 +41,7 @@ class JobLines(logging.Filter):
             lines, self._finished = self._finished, []
             if not lines:
                 return False
-            # The record is shown as a plain message: the formatter knows events by this attribute.
+            # Without this attribute, the formatter shows the record as a plain message.
             record.event = None
             count = f"{record.done}/{record.total}"  # type: ignore[attr-defined]
             record.msg, record.args = "\n".join(f"[{count}] {line}" for line in lines), ()
@@ -55,58 +55,58 @@ class JobLines(logging.Filter):
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds as `1:02:03`, or minutes and seconds as `2:03`."""
+    """Return hours, minutes and seconds as `1:02:03`, or minutes and seconds as `2:03`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
 def show_job_lines(logger: logging.Logger) -> None:
-    """Let the terminal have lines of jobs; files keep Snakemake's own blocks."""
+    """Show job lines in the terminal; log files keep Snakemake's blocks."""
     for handler in logger.handlers:
         if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
             handler.addFilter(JobLines())
 
 
 def growing(amount: float) -> Callable[..., int]:
-    """A resource of which an attempt after a failure gets more: half as much again, then twice as much."""
+    """Return a resource that grows with attempts after failures: by a factor of 1.5, then 2."""
     return lambda wildcards, attempt: round(amount * (1 + min(attempt, 3)) / 2)
 
 
 def job(mem_mb: float, runtime: float, **more: object) -> dict[str, object]:
-    """The resources of a job: MB and minutes, which grow, and others."""
+    """Return the resources of a job: memory in MB and minutes, which grow with attempts, and others."""
     return {"mem_mb": growing(mem_mb), "runtime": growing(runtime), **more}
 
 
 def training(processes: int, runtime: int) -> dict[str, object]:
-    """The resources of a training, a GPU for each process; its next attempt goes on, with as much time."""
+    """Return the resources of a training, one GPU per process; a next attempt resumes with the same time."""
     memory = growing(16000 * processes)
     return {"processes": processes, "gpu": processes, "mem_mb": memory, "runtime": runtime}
 
 
 def device(wildcards: object, resources: Any) -> str:
-    """Where a job computes: `--resources gpu=0` caps what its rule asks for."""
+    """Return the device of a job; `--resources gpu=0` limits the request of its rule."""
     return "cuda" if resources.gpu else "cpu"
 
 
 def time_limit(wildcards: object, resources: Any) -> list[str]:
-    """The option that stops a training before the time of its job is over; without jobs there is none.
+    """Return the option that stops a training before its Slurm job's time limit; none without Slurm.
 
-    Some minutes of that time have passed when the training begins.
+    The margin covers the minutes before the training begins.
     """
     minutes = max(2, resources.runtime - 5)
     return [f"--time-limit={minutes // 60}:{minutes % 60:02}:00"] if resources.get("slurm_partition") else []
 
 
 def threads_each(wildcards: object, threads: int, resources: Any) -> int:
-    """The threads of each process of a training: like the device, their number decides no weights."""
+    """Return the threads per process of a training; like the device, they have no effect on weights."""
     each: int = max(1, threads * resources.get("nodes", 1) // resources.processes)
     return each
 
 
 def launcher(container: str) -> Callable[..., list[str]]:
-    """For params: the program that trains, on as many processes and nodes as its job has.
+    """Return a function for params: the program that trains with the processes and nodes of its job.
 
-    `container` is the command that enters the image, if the training has to do so by itself.
+    `container` is the command that enters the image, if the training must enter it itself.
     """
 
     def launch(wildcards: object, threads: int, resources: Any) -> list[str]:
@@ -121,7 +121,7 @@ def launcher(container: str) -> Callable[..., list[str]]:
 
 
 def given(*names: str, joined: bool = False) -> Callable[..., list[str]]:
-    """An option for each input of these names that the run has: two arguments, or one, `joined` by `=`."""
+    """Return a function for params: one option per input of these names, as two words or `joined` by =."""
 
     def options(wildcards: object, input: Mapping[str, str | Sequence[str]]) -> list[str]:
         args = []
@@ -136,7 +136,7 @@ def given(*names: str, joined: bool = False) -> Callable[..., list[str]]:
 
 
 def sequence_args(config: Config) -> list[str]:
-    """The options of `prepare sequences` that the configuration sets."""
+    """Return the options of `prepare sequences` that the configuration sets."""
     windows, sequences = config.promoters.windows, config.promoters.sequences
     if sequences is None:
         return []
@@ -152,7 +152,7 @@ def sequence_args(config: Config) -> list[str]:
 
 
 def simulated_test_contigs(config: Config) -> list[str]:
-    """The test contigs of the simulation, in which the effects of variants are known; none without it."""
+    """Return the test contigs of the simulation, with known variant effects; empty without a simulation."""
     if config.chromatin.data.tracks != SIMULATED:
         return []
     simulated = [f"demo{number}" for number in range(1, 7)]

@@ -28,14 +28,7 @@ from bigbird_dna.papers.nlp.config import NlpConfig, read_config
 from bigbird_dna.papers.nlp.config import parse_config as parse_nlp
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-
-
-def _at(key: str, value: Any) -> dict[str, Any]:
-    """A configuration of one value."""
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return value  # type: ignore[no-any-return]
-
+from tests.toys import written
 
 # Files that are no plain data
 
@@ -92,8 +85,7 @@ NO_DATA: dict[str, tuple[str | bytes, str]] = {
 
 @pytest.mark.parametrize("text", NO_DATA.values(), ids=NO_DATA)
 def test_a_file_that_is_no_plain_data_gets_one_short_line(tmp_path: Path, text: str | bytes) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    path = written(tmp_path / "run.yaml", text)
     before = time.process_time()
     with fails(ConfigError, str(path)) as caught:
         load_config(path)
@@ -110,9 +102,7 @@ def test_a_pipe_and_a_device_are_no_configurations(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_bytes(b"\xef\xbb\xbfseed: 7\n")
-    assert load_config(path).seed == 7
+    assert load_config(written(tmp_path / "run.yaml", b"\xef\xbb\xbfseed: 7\n")).seed == 7
 
 
 def test_an_override_changes_a_repeated_value_in_one_place(tmp_path: Path) -> None:
@@ -129,8 +119,7 @@ promoters: {training: {optimizer: *slow}}
 def test_numbers_as_people_write_them(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     for text, seed in {"1_000": 1000, "0xff": 255, "+7": 7, "0": 0}.items():
-        path.write_text(f"seed: {text}")
-        assert load_config(path).seed == seed
+        assert load_config(written(path, f"seed: {text}")).seed == seed
     for text, rate in {"5e-4": 5e-4, "5.0e-4": 5e-4, ".5": 0.5, "2": 2.0, "1_0.5": 10.5}.items():
         path.write_text(f"pretraining: {{optimizer: {{learning_rate: {text}}}}}")
         assert load_config(path).pretraining.optimizer.learning_rate == rate
@@ -191,9 +180,7 @@ def _is_a_configuration_or_one_line(path: Path) -> None:
 )
 @example(data=b"results: \x85")
 def test_any_bytes_are_a_configuration_or_one_line(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_bytes(data)
-    _is_a_configuration_or_one_line(path)
+    _is_a_configuration_or_one_line(written(tmp_path / "run.yaml", data))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -226,8 +213,7 @@ def test_what_a_stage_is_told_is_what_the_configuration_says(
         config = parse_config({"genome": {"exclude": names}, "chromatin": {"data": {"tracks": tracks}}})
     except ConfigError:
         return
-    path = tmp_path / "stage.yaml"
-    path.write_text(stage_text(config, "chromatin-data"), encoding="utf-8")
+    path = written(tmp_path / "stage.yaml", stage_text(config, "chromatin-data"))
     read = load_config(path, [f"data_dir={json.dumps(tracks, ensure_ascii=False)}"])
     assert (read.genome, read.chromatin.data, read.data_dir) == (config.genome, config.chromatin.data, tracks)
 
@@ -265,7 +251,9 @@ CONTIGS = (
 )
 def test_values_that_no_run_can_have(value: Any, keys: tuple[str, ...]) -> None:
     for key in keys:
-        values = _at(f"{key}.negative_sets" if key == "promoters.windows" else key, value)
+        values = {"negative_sets": value} if key == "promoters.windows" else value
+        for part in reversed(key.split(".")):
+            values = {part: values}
         with fails(ConfigError, key):
             parse_config(values, "mine")
 

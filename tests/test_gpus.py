@@ -20,8 +20,8 @@ from bigbird_dna.errors import UsageError
 from bigbird_dna.gpus import acquire_gpu, lease_gpus, release_gpu, visible_gpus
 from bigbird_dna.model.inference import choose_device
 from tests.cli.command import Run
-from tests.conftest import REPOSITORY
 from tests.golden.messages import fails, message
+from tests.workflow.dry_runs import snakemake
 
 # A command of its own: prints which of so many GPUs it has, and keeps it until it is ended.
 COMMAND = """
@@ -146,7 +146,7 @@ def test_processes_that_train_together_get_a_gpu_each_or_are_refused(
     began = time.monotonic()
     with fails(UsageError) as caught:
         acquire_gpu(2, local_rank=1, together=2)
-    assert time.monotonic() - began < 5 and f"card 0 by process {first.pid} since" in str(caught.value)
+    assert time.monotonic() - began < 5 and f"GPU 0 by process {first.pid} since" in str(caught.value)
 
 
 def test_in_a_scheduler_s_job_its_processes_are_kept_apart_but_not_from_other_jobs(
@@ -228,13 +228,6 @@ Path(sys.argv[1]).write_text(Path(f"began-{sys.argv[2]}").read_text())
 def test_two_jobs_that_snakemake_starts_side_by_side_have_different_gpus(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(JOBS)
     (tmp_path / "command.py").write_text(JOB)
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--cores", "2", "--resources", "gpu=8", "--directory", tmp_path],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-    )
+    done = snakemake(tmp_path, "--resources", "gpu=8", snakefile=tmp_path / "Snakefile")
     assert done.returncode == 0, done.stderr
     assert {(tmp_path / f"{number}.txt").read_text() for number in range(2)} == {"0", "1"}

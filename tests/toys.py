@@ -5,6 +5,7 @@ import json
 import math
 import re
 import tempfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -95,15 +96,15 @@ def uneven_loss(hidden: "Tensor") -> "Tensor":
 BROKEN_FASTA = {
     "empty file": (b"", "the file is empty"),
     "only blank lines": (b"\n\n\n", "no FASTA record"),
-    "no header": (b"ACGT\nACGT\n", "no FASTA header: the first line doesn't start with '>' ('ACGT')"),
+    "no header": (b"ACGT\nACGT\n", "no FASTA header: the first line does not start with '>' ('ACGT')"),
     "text of another kind": (b"#chrom\tstart\n", "no FASTA header"),
-    "binary": (b"\x7fELF\x00\x01\x02", "not a FASTA file (binary content)"),
+    "binary": (b"\x7fELF\x00\x01\x02", "the file is not FASTA (binary content)"),
     "empty record": (b">a\n>b\nACGT\n", "record 'a' has no sequence"),
     "empty record at the end": (b">a\nACGT\n>b\n", "record 'b' has no sequence"),
     "header at the end of the file": (b">a\nACGT\n>b", "record 'b' has no sequence"),
-    "duplicate name": (b">a x\nACGT\n>a y\nAC\n", "line 3: a second record named 'a'"),
-    "no name": (b">a\nAC\n>\nACGT\n", "line 3: a record without a name"),
-    "blank before the name": (b"> a\nACGT\n", "line 1: a record without a name"),
+    "duplicate name": (b">a x\nACGT\n>a y\nAC\n", "line 3: duplicate record 'a'"),
+    "no name": (b">a\nAC\n>\nACGT\n", "line 3: the record has no name"),
+    "blank before the name": (b"> a\nACGT\n", "line 1: the record has no name"),
     "protein": (b">p\nMKV\nLLA\n", "record 'p', line 3: 'L' is not a DNA letter (is this a protein?)"),
     "RNA": (b">r\nACGU\n", "record 'r', line 2: 'U' is not a DNA letter (is this RNA?)"),
     "gap": (b">r\nACG\nA-G\n", "record 'r', line 3: '-' is not a DNA letter"),
@@ -111,15 +112,24 @@ BROKEN_FASTA = {
     "bytes inside": (b">r\nAC\x80T\n", "record 'r', line 2: byte 0x80 is not a DNA letter"),
     "short line inside": (b">a\nACG\nAC\nACG\n", "line 3 is shorter than the record's first"),
     "long line inside": (b">a\nACG\nACGTA\n", "line 3 is longer than the record's first"),
-    "blank line inside": (b">a\nACG\n\nACG\n", "record 'a': line 3 is blank, and sequence comes after it"),
-    "blank line after a header": (b">a\nAC\n>b\n\nACG\nACG\n", "record 'b': line 4 is blank, and sequence"),
-    "blank lines after a header": (b">a\n\n\nACG", "record 'a': line 2 is blank, and sequence"),
-    "blank at a line's end": (b">a\nACG\nACG \nACG\n", "record 'a': line 3 ends with a blank"),
-    "blanks before the end of a line of Windows": (b">a\r\nACG\t \r\n", "'a': line 2 ends with a blank"),
-    "blank at the end of the file": (b">a\nACG ", "record 'a': line 2 ends with a blank"),
+    "blank line inside": (
+        b">a\nACG\n\nACG\n",
+        "record 'a': line 3 is blank, but the sequence continues after it",
+    ),
+    "blank line after a header": (
+        b">a\nAC\n>b\n\nACG\nACG\n",
+        "record 'b': line 4 is blank, but the sequence",
+    ),
+    "blank lines after a header": (b">a\n\n\nACG", "record 'a': line 2 is blank, but the sequence"),
+    "blank at a line's end": (b">a\nACG\nACG \nACG\n", "record 'a': line 3 ends with a space or tab"),
+    "blanks before the end of a line of Windows": (
+        b">a\r\nACG\t \r\n",
+        "'a': line 2 ends with a space or tab",
+    ),
+    "blank at the end of the file": (b">a\nACG ", "record 'a': line 2 ends with a space or tab"),
     "blank between letters": (b">a\nACG ACG\n", "record 'a', line 2: ' ' is not a DNA letter"),
     "header not text": (b">\xff\xfe\nACG\n", "line 1: the header is not text"),
-    "line ends of old Macs": (b">a\rACGT\rACGT\r", "a carriage return that ends no line"),
+    "line ends of old Macs": (b">a\rACGT\rACGT\r", "a carriage return is not at the end of a line"),
 }
 
 
@@ -127,6 +137,15 @@ def random_dna(length: int, seed: int) -> str:
     """Bases whose frequencies are uneven enough for merges to be worth it."""
     rng = np.random.default_rng(seed)
     return "".join(rng.choice(list("ACGT"), length, p=[0.35, 0.15, 0.2, 0.3]))
+
+
+def hashed(sequences: Sequence[str], *shape: int) -> np.ndarray:
+    """(N, *shape) numbers from 0 to 1 that change with every letter and its place: a predictor's answers."""
+    sums = [[zlib.crc32(text.encode(), salt) for salt in range(math.prod(shape))] for text in sequences]
+    return (np.array(sums, np.float64).reshape(-1, *shape) / 2**32).astype(np.float32)
+
+
+VCF = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
 
 
 @cache

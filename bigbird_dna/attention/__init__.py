@@ -1,9 +1,9 @@
-"""Attention mechanisms behind one signature.
+"""Attention mechanisms with a common signature.
 
-`bigbird_attention(q, k, v, pattern, *, lengths, layer, dropout, route, relative)` is the sparse attention
-of BigBird, and `full_attention` the reference with the same signature. Mechanisms that go by no block
-pattern, or learn something, are modules: each joins by a file in `mechanisms`, as `config.mechanisms`
-describes. `ATTENTIONS` has all of them by the names that a configuration may use.
+`bigbird_attention(q, k, v, pattern, *, lengths, layer, dropout, route, relative)` is BigBird's sparse
+attention. `full_attention` is full attention with the same signature. Mechanisms without a block pattern, or
+with learned parameters, are modules. Each is added by a file in `mechanisms`, as `config.mechanisms`
+describes. `ATTENTIONS` contains all mechanisms by the names that a configuration may use.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -41,19 +41,19 @@ __all__ = [
 
 
 PatternAttention = Callable[..., Tensor]
-"""Attention of a block pattern, called as `bigbird_attention`, which has the contract."""
+"""Attention function of a block pattern, with the contract of `bigbird_attention`."""
 PATTERN_ATTENTIONS: Mapping[str, PatternAttention] = {
     name: full_attention if name == "full" else bigbird_attention for name in OF_PATTERNS
 }
-"""Attention functions of a block pattern by their names."""
+"""Attention functions of block patterns, by name."""
 
 
 class _Attentions(Mapping[str, PatternAttention | Mechanism]):
-    """Every name that `encoder.attention` takes, installed mechanisms of other packages included.
+    """Every name that `encoder.attention` accepts, including mechanisms installed by other packages.
 
-    Names of block patterns have functions that are called as `bigbird_attention`. Every other name has its
-    `Mechanism`: `ATTENTIONS["axial"].make(LayerShape(heads=12, width=64), {"columns": 32})` is a module for a
-    layer. Mechanisms are looked for when one is asked for, not when this is imported.
+    Names of block patterns map to functions with the signature of `bigbird_attention`. Every other name maps
+    to its `Mechanism`: `ATTENTIONS["axial"].make(LayerShape(heads=12, width=64), {"columns": 32})` creates a
+    module for one layer. Mechanisms are looked up on access, not when this module is imported.
     """
 
     def __getitem__(self, name: str) -> PatternAttention | Mechanism:

@@ -1,11 +1,11 @@
-"""The public attention functions, and the choice between equivalent routes.
+"""The public attention functions and the selection among equivalent routes (backends).
 
-A route is a name of a backend: "dense" (the reference implementation, quadratic), "blocked" (any device),
-"native" (compiled C++, CPU) or "flex" (FlexAttention). All give the same values up to rounding; "auto" takes
-the fastest for each sequence, see `choose_route`. One that can't serve a call gives way to "blocked", with a
-`RouteWarning`.
+The routes are "dense" (the reference implementation, quadratic), "blocked" (any device), "native" (compiled
+C++, CPU) and "flex" (FlexAttention). All compute the same values up to rounding. "auto" selects the fastest
+route for each sequence, see `choose_route`. If the requested route cannot serve a call, "blocked" is used and
+a `RouteWarning` is issued.
 
-Under `torch.autocast` float32 inputs are cast to the autocast type, as torch's own attention does.
+Under `torch.autocast`, float32 inputs are cast to the autocast type, as in torch's own attention.
 """
 
 import warnings
@@ -39,32 +39,32 @@ Route = Literal["auto", "dense", "blocked", "native", "flex"]
 
 
 class RouteWarning(UserWarning):
-    """A route that was asked for can't serve a call; the text has the reason, and which one served it."""
+    """Warning that the requested route cannot serve a call; the text names the reason and the route used."""
 
 
 class Choice(NamedTuple):
-    """The route that serves a sequence, and why it is that one."""
+    """The route selected for a sequence, and the reason."""
 
     route: Literal["dense", "blocked", "native", "flex", "masked", "full"]
     reason: str
 
     @property
     def gave_way(self) -> bool:
-        """Whether a faster route can't serve the call, see `reason`."""
+        """Whether a faster route cannot serve the call; `reason` explains why."""
         return self.route == "blocked" and self.reason != ASKED
 
     def __str__(self) -> str:
         return f"attention: {self.route} ({self.reason})"
 
 
-ASKED = "asked for"
+ASKED = "requested"
 LogChoice = Callable[[Choice], None]
 _log: ContextVar[LogChoice | None] = ContextVar("_log", default=None)
 
 
 @contextmanager
 def routes_logged(log: LogChoice) -> Iterator[None]:
-    """Call `log` with each choice of a route in the block (and thread) once; an error of it ends the call."""
+    """Call `log` once per distinct route choice in this context and thread; errors of `log` propagate."""
     logged: set[Choice] = set()
 
     def log_once(choice: Choice) -> None:
@@ -91,29 +91,30 @@ def bigbird_attention(
     route: Route = "auto",
     relative: RelativeKeys | None = None,
 ) -> Tensor:
-    """BigBird's block-sparse attention (paper section 2 and App. D): softmax(QKᵀ / √K) V over a sparse graph.
+    """Compute BigBird's block-sparse attention (paper section 2, App. D): softmax(QKᵀ / √K) V over a sparse
+    graph.
 
     Parameters
     ----------
-    q, k, v : (B, H, L, K), of one shape, floating type and device.
-    pattern : the graph; each sequence gets the one of its own true number of blocks. ETC's extra globals, if
-        any, are the first positions; HuggingFace's arithmetic has the graph of the padded length.
-    lengths : (B,) true lengths in tokens, 1 … L, extra globals included, padding on the right; none: all are
-        L. Give a CPU tensor where one is at hand: for one on a GPU the host waits.
-    layer : number of the layer; it has its own random blocks.
-    dropout : probability of dropping an attention weight, from torch's global random generator.
-    route : how it is computed, see the module's beginning.
+    q, k, v : (B, H, L, K), with the same shape, floating-point type and device.
+    pattern : the attention graph; each sequence uses the graph for its own true number of blocks. ETC's extra
+        global tokens, if any, come first. HuggingFace arithmetic uses the graph of the padded length.
+    lengths : (B,) true lengths in tokens, 1 to L, including extra global tokens, with padding on the right;
+        None means that all are L. Prefer a CPU tensor: a GPU tensor makes the host wait.
+    layer : layer number; each layer has its own random blocks.
+    dropout : probability of dropping an attention weight, drawn from torch's global random generator.
+    route : the backend, see the module docstring.
     relative : learned relative positions (ETC), see `RelativeKeys`.
 
     Returns
     -------
-    (B, H, L, K), zero at padded positions. The values of a sequence depend on neither the padding nor the
-    other sequences of the batch, and neither does the route that "auto" takes for it. What stands at padded
-    positions of q, k and v doesn't matter as long as it is finite.
+    (B, H, L, K), zero at padded positions. The values of a sequence, and the route that "auto" selects for
+    it, depend neither on padding nor on other sequences of the batch. Padded positions of q, k and v may
+    contain any finite values.
 
     Raises
     ------
-    ValueError : shapes, types, lengths, dropout or route are not as above.
+    ValueError : if shapes, types, lengths, dropout or route violate the above.
     """
     _check_route(route)
     call = _with_relative(checked_call(q, k, v, pattern, lengths, layer, dropout), relative)
@@ -129,7 +130,7 @@ def bigbird_attention(
 
 
 def _grouped(call: Call, route: Route) -> list[tuple[str, list[int]]]:
-    """Rows of the batch that are computed together, and by which route."""
+    """Rows of the batch that are computed together, each group with its route."""
     pattern, tokens = call.pattern, call.q.shape[2]
     request = call.request
     choose = _chooser(request, route)
@@ -161,34 +162,33 @@ def choose_route(
     relative: bool = False,
     route: Route = "auto",
 ) -> Choice:
-    """The route that `bigbird_attention` takes for a sequence of `length` tokens, with the reason.
+    """Choose the route of `bigbird_attention` for a sequence of `length` tokens, with the reason.
 
-    `q` (B, H, L, K) stands for the call's device, type and shape; `gradients` says whether a backward pass
-    will follow, `relative` whether relative positions take part. "auto" takes full attention where the
-    pattern covers everything, masked full attention where the sequence is short (`masked.is_short`), else
-    flex on a GPU and native on a CPU where they can be had, else blocked. Only the sequence's own length
-    and the kind of call matter, so a score doesn't depend on what is scored beside it.
-
-    A route that was asked for but can't serve the call gives way to blocked with a `RouteWarning`.
+    `q` (B, H, L, K) supplies the device, type and shape. `gradients` states whether a backward pass follows,
+    and `relative` whether relative positions are used. "auto" selects full attention where the pattern covers
+    all pairs, and masked full attention for short sequences (`is_short`). Otherwise it selects flex on a GPU
+    or native on a CPU if available, else blocked. Only the sequence's own length and the kind of call matter,
+    so a score does not depend on the rest of the batch. If the requested route cannot serve the call, blocked
+    is used with a `RouteWarning`.
     """
     return _chooser(RouteRequest(q, pattern, dropout, gradients, relative), route)(length)
 
 
 def _chooser(request: RouteRequest, route: Route) -> Callable[[int], Choice]:
-    """Chooses routes for sequences of one call, of which `route` was asked for, by their lengths."""
+    """Return the function that chooses a route by sequence length; `route` is the requested one."""
     on, pattern = request.q.device.type, request.pattern
     fastest: Literal["native", "flex"] = "native" if on == "cpu" else "flex"
     if route in ("native", "flex"):
         fastest = route
     backend = native if fastest == "native" else flex
-    refusals: list[str | None] = []  # asked for once, as that takes as long as a small kernel
+    refusals: list[str | None] = []  # computed at most once: a check takes as long as a small kernel
 
     def choose(length: int) -> Choice:
         if route in ("dense", "blocked"):
             return Choice(route, ASKED)
         if route == "auto" and not request.relative:
             if pattern.is_full(pattern.blocks(length)):
-                return Choice("full", "every block sees every block")
+                return Choice("full", "every block attends to every block")
             if is_short(pattern, length):
                 return Choice("masked", "the sequence is short")
         if not refusals:
@@ -196,7 +196,7 @@ def _chooser(request: RouteRequest, route: Route) -> Callable[[int], Choice]:
         if (why := refusals[0]) is None:
             return Choice(fastest, ASKED if route != "auto" else f"fastest on a {on}")
         if route != "auto":
-            # Python shows a warning once for each text and line.
+            # Python shows a warning once per text and line.
             warnings.warn(f"route {route}: {why}; using blocked", RouteWarning, stacklevel=3)
         return Choice("blocked", f"{fastest}: {why}")
 
@@ -215,15 +215,15 @@ def full_attention(
     route: Route = "auto",
     relative: RelativeKeys | None = None,
 ) -> Tensor:
-    """Attention of every query to every key of its sequence; arguments and result as of `bigbird_attention`.
+    """Compute full attention within each sequence; arguments and result are as for `bigbird_attention`.
 
-    Of `pattern` only `causal` matters here; it, `layer` and `route` are accepted so that mechanisms can be
-    exchanged. Relative positions are refused with `ValueError`.
+    Only `pattern.causal` has an effect; `layer` and `route` are accepted so that mechanisms are
+    interchangeable. Relative positions raise `ValueError`.
     """
     _check_route(route)
     call = checked_call(q, k, v, pattern or Pattern(), lengths, layer, dropout)
     if relative is not None:
-        raise ValueError("full attention takes no relative positions")
+        raise ValueError("full attention does not support relative positions")
     return _full(call)
 
 
@@ -231,7 +231,7 @@ def _full(call: Call) -> Tensor:
     cut = call.cut()
     mask, causal = None, call.pattern.causal
     longest = cut.q.shape[2]
-    # A true query of a causal pattern doesn't see the padding, which comes after it.
+    # True queries of a causal pattern cannot attend to the padding, which comes after them.
     if not causal and any(length < longest for length in call.lengths):
         mask = real_positions(call.lengths, longest, cut.q.device)[:, None, None, :]
     out = scaled_dot_product_attention(*cut[:3], attn_mask=mask, dropout_p=call.dropout, is_causal=causal)
@@ -246,7 +246,7 @@ ROUTES: dict[str, Callable[[Call], Tensor]] = {
     "masked": masked_attention,
     "full": _full,
 }
-_BY_BLOCKS = ("blocked", "native", "flex")  # serve rows of equally many blocks
+_BY_BLOCKS = ("blocked", "native", "flex")  # require rows with equal numbers of blocks
 
 
 def _check_route(route: str) -> None:
@@ -255,7 +255,7 @@ def _check_route(route: str) -> None:
 
 
 def _with_relative(call: Call, relative: RelativeKeys | None) -> Call:
-    """The call with relative positions, checked, as is that no row consists of extra globals alone."""
+    """The call with checked relative positions; every row must contain more than the extra global tokens."""
     batch, heads, tokens, width = call.q.shape
     if relative is not None:
         expected = (heads, label_count(relative.radius), width)
@@ -271,5 +271,5 @@ def _with_relative(call: Call, relative: RelativeKeys | None) -> Call:
             )
     extra, shortest = call.pattern.num_global_tokens, min(call.lengths, default=tokens)
     if extra and shortest <= extra:
-        raise ValueError(f"lengths must be above the {extra} extra globals, got {shortest}")
+        raise ValueError(f"lengths must be above the {extra} extra global tokens, got {shortest}")
     return call._replace(relative=relative)

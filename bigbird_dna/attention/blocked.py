@@ -1,19 +1,19 @@
-"""Attention by whole blocks: their layout, gathered key blocks on any device, masks of short sequences.
+"""Attention by whole blocks: block layout, gathered key blocks on any device, and masks for short sequences.
 
-Extra globals are laid out as blocks of their own in front of the sequence, the last of them padded, so that
-nothing below needs to know them apart from other blocks. Query blocks that don't see everything are sorted
-into classes by the number of key blocks they see, so that each class is a rectangle and needs no mask. Almost
-all blocks are in one class; those near the ends of the sequence, whose window is clipped or meets a global
-block, make up one or two small ones.
+Extra global tokens are laid out as separate blocks in front of the sequence, with padding in the last of
+them, so all later code treats them as ordinary blocks. Query blocks that do not attend to everything are
+sorted into classes by their number of key blocks. Each class is thus a rectangle and needs no mask. Almost
+all blocks are in one class. Blocks near the sequence ends, whose window is clipped or meets a global block,
+form one or two small classes.
 
-Every query block needs all its keys in one softmax, so its key blocks (global, window, random) are gathered
-side by side and given to torch's fused attention, which never stores probabilities. `chunked` does the same
-on a CPU with little memory.
+Each query block needs all its keys in one softmax. Its key blocks (global, window, random) are therefore
+gathered contiguously and passed to torch's fused attention, which never stores probabilities. `chunked` does
+the same on a CPU with little memory.
 
-Short sequences take torch's fused full attention under the pattern's boolean mask: while a query sees about
-half of all blocks or more, computing every score costs no more than gathering blocks. On a CPU the two meet
-at twice as many blocks as a query sees (measured with blocks of 16, 32 and 64 tokens, both directions); the
-limit on tokens keeps the masks small.
+Short sequences use torch's fused full attention with the pattern's boolean mask. While a query attends to
+about half of all blocks or more, computing every score costs no more than gathering blocks. On a CPU the
+costs are equal at twice as many blocks as a query attends to (measured with blocks of 16, 32 and 64 tokens,
+forward and backward). The limit on tokens keeps the masks small.
 """
 
 import math
@@ -38,56 +38,56 @@ from bigbird_dna.attention.call import (
 )
 from bigbird_dna.attention.pattern import Pattern
 
-# Axes: B batch, H heads, L tokens as given, N tokens in whole blocks (under a mask: of the longest sequence),
-# K head width, Q blocks of a sequence, W block size, F full query blocks, M query blocks of a class, S key
-# blocks that each of these sees.
+# Axes: B batch, H heads, L input tokens, N tokens in whole blocks (under a mask: of the longest sequence), K
+# head width, Q blocks per sequence, W block size, F full query blocks, M query blocks of a class, S key
+# blocks per query block of the class.
 
 
 class QueryClass(NamedTuple):
-    """Query blocks that see equally many key blocks."""
+    """Query blocks with the same number of key blocks."""
 
     queries: Tensor  # (M,) int64, block numbers
-    keys: Tensor  # (H, M, S) int64, block numbers; the own block last, in a causal pattern
+    keys: Tensor  # (H, M, S) int64, block numbers; in a causal pattern the query's own block is last
 
 
 class GatheredBlocks(NamedTuple):
-    """Index tensors of one pattern, heads and layer on one device; blocks of extra globals count first."""
+    """Index tensors of one pattern, head count, layer and device; blocks of extra global tokens first."""
 
-    blocks: int  # those of extra globals included
-    full: Tensor  # (F,) int64: query blocks that see every block
+    blocks: int  # including those of extra global tokens
+    full: Tensor  # (F,) int64: query blocks that attend to every block
     classes: tuple[QueryClass, ...]
-    restore: Tensor  # (Q,) int64: puts [full, class, class …] back into the order of the sequence
+    restore: Tensor  # (Q,) int64: reorders [full, class, class …] to the order of the sequence
 
 
 class BlockLayout(NamedTuple):
-    """Where the positions of a sequence go when it is laid out in whole blocks."""
+    """Mapping between sequence positions and a layout in whole blocks."""
 
-    extra: int  # extra globals, tokens
-    gap: int  # padding after them, tokens
+    extra: int  # extra global tokens
+    gap: int  # padding tokens after them
     whole: int  # N, tokens of the layout
 
     def spread(self, x: Tensor) -> Tensor:
-        """(B, H, L, K) → (B, H, N, K), zero where nothing comes from; no copy where nothing changes."""
+        """(B, H, L, K) → (B, H, N, K), zero at padding; no copy if nothing changes."""
         if self.gap:
             x = torch.cat([pad(x[:, :, : self.extra], (0, 0, 0, self.gap)), x[:, :, self.extra :]], 2)
         missing = self.whole - x.shape[2]
         return pad(x, (0, 0, 0, missing)) if missing > 0 else x[:, :, : self.whole]
 
     def collect(self, x: Tensor, tokens: int) -> Tensor:
-        """The way back: (B, H, N, K) → (B, H, L, K), zero at positions that `spread` left out."""
+        """Inverse of `spread`: (B, H, N, K) → (B, H, L, K), zero at positions that `spread` dropped."""
         if self.gap:
             x = torch.cat([x[:, :, : self.extra], x[:, :, self.extra + self.gap :]], 2)
         missing = tokens - x.shape[2]
         return pad(x, (0, 0, 0, missing)) if missing > 0 else x[:, :, :tokens]
 
     def positions(self, device: torch.device) -> Tensor:
-        """(N,) the position in the sequence that stands in each place (padding has some number as well)."""
+        """(N,) sequence position of each layout position; padding has arbitrary values."""
         places = torch.arange(self.whole, device=device)
         return torch.where(places < self.extra + self.gap, places, places - self.gap)
 
     def padding_bias(self, lengths: tuple[int, ...], like: Tensor) -> Tensor | None:
-        """(B, N), 0 at true positions, else very negative; finite, because exp(-inf + inf) in a fused kernel
-        that meets padded keys before the first true one would be NaN. None where nothing is padded."""
+        """(B, N) bias: 0 at true positions, very negative at padding; None if nothing is padded. It is finite
+        because a fused kernel that meets padded keys first would compute exp(-inf + inf) = NaN."""
         if not self.gap and all(length == self.whole for length in lengths):
             return None
         places = torch.arange(self.whole, device=like.device)
@@ -105,11 +105,11 @@ def make_layout(pattern: Pattern, blocks: int) -> BlockLayout:
 
 
 @lru_cache(maxsize=512)
-@torch.inference_mode(False)  # what evaluation makes first must serve training as well
+@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
 def make_gathered_blocks(
     pattern: Pattern, blocks: int, heads: int, layer: int, device: torch.device
 ) -> GatheredBlocks:
-    """The gathered blocks of sequences of `blocks` blocks; cached, as it is the same in every step."""
+    """Return the gathered blocks of sequences of `blocks` blocks; cached because every step reuses them."""
     front = -(-pattern.num_global_tokens // pattern.block_size)  # blocks of extra globals
     keys = pattern.key_blocks(blocks, heads, layer).astype(np.int64)
     seen = (keys[0] >= 0).sum(axis=1)  # the same for every head
@@ -138,7 +138,7 @@ def make_gathered_blocks(
 
 
 def _own_block_last(keys: npt.NDArray[np.int64], seen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Key blocks (H, Q, S) with each row's own block exchanged for its last one."""
+    """Key blocks (H, Q, S) with each row's own block swapped with its last one."""
     keys = keys.copy()
     rows = np.arange(keys.shape[1])
     for head in keys:
@@ -149,7 +149,7 @@ def _own_block_last(keys: npt.NDArray[np.int64], seen: npt.NDArray[np.int64]) ->
 
 
 def class_bias(bias: Tensor | None, pattern: Pattern, like: Tensor) -> Tensor | None:
-    """The bias (B or 1, N) of each key for query blocks that aren't full; `bias` (B, N) is padding's."""
+    """Bias (B or 1, N) of each key for query blocks that are not full; `bias` (B, N) masks padding."""
     if pattern.first_block_count == 1:
         return bias
     if bias is None:
@@ -160,19 +160,19 @@ def class_bias(bias: Tensor | None, pattern: Pattern, like: Tensor) -> Tensor | 
 
 
 def triangle(size: int, like: Tensor) -> Tensor:
-    """(W, W), 0 up to the own token and very negative after it; finite as padding's bias is."""
+    """(W, W), 0 up to the query's own token, very negative after it; finite, as the padding bias."""
     return _triangle(size, like.dtype, like.device)
 
 
 @lru_cache(maxsize=16)
-@torch.inference_mode(False)  # what evaluation makes first must serve training as well
+@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
 def _triangle(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    lowest = torch.finfo(dtype).min / 4  # adds to a padded key's bias without becoming infinite
+    lowest = torch.finfo(dtype).min / 4  # its sum with a padded key's bias stays finite
     return torch.full((size, size), lowest, dtype=dtype, device=device).triu(1)
 
 
 class RelativeBlocks:
-    """Relative keys of some heads, laid out in blocks."""
+    """Relative keys of selected heads, laid out in blocks."""
 
     def __init__(self, keys: RelativeKeys, num_global_tokens: int, layout: BlockLayout) -> None:
         self.table, self.radius, self.owners = keys
@@ -183,7 +183,7 @@ class RelativeBlocks:
             self.owners = pad(self.owners, (0, short), value=-1)
 
     def scores(self, query: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
-        """Scaled scores (B, H, …, M, N) of laid-out positions; query (B, H, …, M, K)."""
+        """Scaled scores (B, H, …, M, N) at layout positions; query (B, H, …, M, K)."""
         labels = label_ids(
             self.places[queries], self.places[keys], self.radius, self.num_global_tokens, self.owners
         )
@@ -194,7 +194,7 @@ class RelativeBlocks:
 def gathered_attention(
     call: Call, bias: Tensor | None, gathered: GatheredBlocks, relative: RelativeBlocks | None = None
 ) -> Tensor:
-    """Attention of whole blocks, (B, H, N, K) twice; `bias` (B, N) is added to each key's scores."""
+    """Attention over whole blocks, (B, H, N, K) in and out; `bias` (B, N) is added to each key's scores."""
     q, k, v, pattern, _, _, dropout, _ = call
     batch, heads, tokens, width = q.shape
     size = pattern.block_size
@@ -234,13 +234,13 @@ def gathered_attention(
 
 
 def _token_ids(blocks: Tensor, size: int) -> Tensor:
-    """The tokens of blocks (…, S): (…, S · W)."""
+    """Token positions of blocks (…, S): (…, S · W)."""
     tokens = blocks[..., None] * size + torch.arange(size, device=blocks.device)
     return tokens.flatten(-2)
 
 
 def class_mask(keys: Tensor, bias: Tensor | None, pattern: Pattern, like: Tensor) -> Tensor | None:
-    """What is added to the scores of query blocks that see `keys` (H, M, S), (B or 1, H·M, 1 or W, S·W)."""
+    """The additive mask of query blocks that attend to `keys` (H, M, S), (B or 1, H·M, 1 or W, S·W)."""
     size = pattern.block_size
     mask = None
     if bias is not None:
@@ -255,7 +255,7 @@ def class_mask(keys: Tensor, bias: Tensor | None, pattern: Pattern, like: Tensor
 def with_relative_keys(
     call: Call, bias: Tensor | None, gathered: GatheredBlocks, layout: BlockLayout, relative: RelativeKeys
 ) -> Tensor:
-    """`gathered_attention` head by head: the labels' scores of one head at a time are in memory."""
+    """`gathered_attention` head by head, so only one head's label scores are in memory at a time."""
 
     def attend(head: int, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
         one = slice(head, head + 1)
@@ -276,12 +276,12 @@ def with_relative_keys(
 
 
 def sum_dtype(x: Tensor) -> torch.dtype:
-    """The type in which gradients of a key that many queries see are added up."""
+    """The type in which gradients of a key are summed over the queries that attend to it."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 class _Gather(torch.autograd.Function):
-    """`x.index_select(1, ids)` whose gradient adds up in float32: a global block is gathered Q times."""
+    """`x.index_select(1, ids)` with gradients summed in float32: a global block is gathered Q times."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ids: Tensor) -> Tensor:
@@ -298,11 +298,11 @@ class _Gather(torch.autograd.Function):
 
 
 LONGEST = 512  # tokens
-MASK_ELEMENTS = 1 << 24  # of one call; the fused kernel turns them into floats
+MASK_ELEMENTS = 1 << 24  # per call; the fused kernel converts the mask to floats
 
 
 def is_short(pattern: Pattern, tokens: int) -> bool:
-    """Whether this route is meant for a sequence of so many tokens; a function of its own length alone."""
+    """Whether masked attention suits a sequence of `tokens` tokens; depends on its own length only."""
     if pattern.huggingface:  # counts some keys several times
         return False
     seen = pattern.global_blocks + pattern.window_blocks + pattern.random_blocks
@@ -327,7 +327,7 @@ def masked_attention(call: Call) -> Tensor:
 
 
 def attention_mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer: int) -> Tensor:
-    """(rows, H, N, N), true where a query sees a key; a query past the end sees some true key."""
+    """(rows, H, N, N), true where a query attends to a key; a query past the end attends to some true key."""
     heads, tokens = q.shape[1:3]
     extra = pattern.num_global_tokens
     width = pattern.blocks(tokens)
@@ -343,12 +343,12 @@ def attention_mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer:
 
 
 @lru_cache(maxsize=1024)
-@torch.inference_mode(False)  # what evaluation makes first must serve training as well
+@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
 def _block_mask(
     pattern: Pattern, blocks: int, width: int, heads: int, layer: int, device: torch.device
 ) -> Tensor:
-    """The pattern in the corner of (H, width, width); query blocks past the end see everything, since some
-    kernels give NaN for a query without any key, and NaN would reach the gradients of the others."""
+    """The pattern in the corner of (H, width, width). Query blocks past the end attend to everything: some
+    kernels return NaN for a query without keys, and NaN would reach the gradients of the other queries."""
     mask = torch.ones(heads, width, width, dtype=torch.bool)
     mask[:, :blocks, :blocks] = torch.from_numpy(pattern.block_mask(blocks, heads, layer))
     return mask.to(device, non_blocking=True)

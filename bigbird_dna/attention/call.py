@@ -1,8 +1,8 @@
-"""A call of an attention function, checked: what every route is given; relative positions, and the reference.
+"""Checked arguments of an attention call, relative positions, and the reference implementation.
 
-A route is a function of a `Call`. It gives softmax(QKᵀ / √K) V over the call's pattern, (B, H, L, K): equal
-to `dense_attention` up to rounding, and zero at positions from a row's length on. Those that go by the
-pattern's blocks ("blocked", "native", "flex") take rows of equally many blocks only.
+A route is a function of a `Call`. It computes softmax(QKᵀ / √K) V over the call's pattern, (B, H, L, K):
+equal to `dense_attention` up to rounding, and zero at positions from a row's length on. Routes based on the
+pattern's blocks ("blocked", "native", "flex") accept only rows with equal numbers of blocks.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -16,19 +16,19 @@ from torch.nn.functional import pad
 
 from bigbird_dna.attention.pattern import Pattern
 
-# Relative position labels of the ETC paper: what stands where, learned, as a part of the scores. That of
-# query i and key j becomes q_i · (k_j + a_label(i, j)) / √K. Two tokens of the sequence, and two extra
-# globals, have their clipped distance as label; a token and an extra global have one for whether the token is
-# among those that the global stands for. Each of the four cases has labels of its own.
+# Relative position labels of the ETC paper: learned key vectors that add relative positions to the scores.
+# The score of query i and key j becomes q_i · (k_j + a_label(i, j)) / √K. Two sequence tokens, or two extra
+# global tokens, are labeled by their clipped distance. A sequence token and an extra global token are labeled
+# by whether the global token owns the sequence token. Each of the four cases has separate labels.
 # Axes: B batch, H heads, M queries, N keys, R labels, K head width, L tokens.
 
 
 class RelativeKeys(NamedTuple):
-    """What `bigbird_attention` needs to know about relative positions.
+    """Learned relative positions for `bigbird_attention`.
 
-    `table` (H, R, K) holds a key vector for each label, R = `label_count(radius)`; distances beyond `radius`
-    tokens share the label of the radius. `owners` (B, L) has for each position which extra global stands for
-    it (-1: none, and at the extra globals themselves); none: no token has one.
+    `table` (H, R, K) contains one key vector per label, R = `label_count(radius)`; distances beyond `radius`
+    tokens use the label of the radius. `owners` (B, L) is the index of the extra global token that owns each
+    position; -1 means no owner, as at the extra global tokens themselves. None means no owners at all.
     """
 
     table: Tensor
@@ -37,15 +37,15 @@ class RelativeKeys(NamedTuple):
 
 
 def label_count(radius: int) -> int:
-    """Number of labels: distances among tokens, among extra globals, and twice (own, other) between."""
+    """Number of labels: distances among tokens and among extra globals, and 2 × (own, other) between."""
     return 2 * (2 * radius + 1) + 4
 
 
 def label_ids(
     queries: Tensor, keys: Tensor, radius: int, num_global_tokens: int, owners: Tensor | None
 ) -> Tensor:
-    """Labels (B or 1, …, M, N) of positions `queries` (…, M) against `keys` (…, N), of which those below
-    `num_global_tokens` are extra globals; the leading dimension is that of `owners`."""
+    """Labels (B or 1, …, M, N) of positions `queries` (…, M) against `keys` (…, N). Positions below
+    `num_global_tokens` are extra global tokens; the leading dimension is that of `owners`."""
     distances = 2 * radius + 1
     query, key = queries[..., :, None], keys[..., None, :]
     labels = (key - query).clamp(-radius, radius) + radius
@@ -63,8 +63,8 @@ def label_ids(
 
 
 def relative_scores(query: Tensor, table: Tensor, labels: Tensor) -> Tensor:
-    """q · a, not yet divided by √K: (B, H, …, M, K), (H, R, K) and labels (B or 1, H or 1, …, M, N) →
-    (B, H, …, M, N)."""
+    """q · a, not yet divided by √K: (B, H, …, M, K), (H, R, K) and labels (B or 1, H or 1, …, M, N) → (B, H,
+    …, M, N)."""
     batch, heads = query.shape[:2]
     by_label = torch.matmul(query.flatten(2, -2), table.transpose(1, 2))  # (B, H, …·M, R)
     by_label = by_label.view(*query.shape[:-1], table.shape[1])
@@ -73,8 +73,8 @@ def relative_scores(query: Tensor, table: Tensor, labels: Tensor) -> Tensor:
 
 
 def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) -> Tensor:
-    """Which of `extra` globals, among which a sequence is divided evenly, in order, stands for each token:
-    (B, extra + L), -1 for extra globals and padding."""
+    """Owners of tokens, (B, extra + L): each sequence is divided evenly and in order among `extra` global
+    tokens; -1 for extra global tokens and padding."""
     ends = torch.full((batch,), tokens) if lengths is None else lengths
     places = torch.arange(tokens).expand(batch, -1)
     owners = (places * extra // ends[:, None]).masked_fill(places >= ends[:, None], -1)
@@ -85,27 +85,27 @@ def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) ->
 
 
 class RouteRequest(NamedTuple):
-    """What decides, apart from lengths, whether a route can serve a call."""
+    """Everything except lengths that determines whether a route can serve a call."""
 
-    q: Tensor  # (B, H, L, K), which stands for the call's device, type and shape
+    q: Tensor  # (B, H, L, K), supplies the call's device, type and shape
     pattern: Pattern
     dropout: float = 0.0
     gradients: bool = False  # whether a backward pass may follow
-    relative: bool = False  # whether relative positions take part
+    relative: bool = False  # whether relative positions are used
 
     def beyond(self, route: str, types: Container[torch.dtype]) -> str | None:
-        """What a route can't do that computes in `types` alone, without dropout and relative positions."""
+        """Reason why a route limited to `types`, without dropout and relative positions, cannot serve it."""
         if self.dropout:
-            return f"{route} has no dropout"
+            return f"{route} does not support dropout"
         if self.relative:
-            return f"{route} has no relative positions"
+            return f"{route} does not support relative positions"
         if self.q.dtype not in types:
-            return f"{route} does not compute in {str(self.q.dtype).removeprefix('torch.')}"
+            return f"{route} does not support {str(self.q.dtype).removeprefix('torch.')}"
         return None
 
 
 class Call(NamedTuple):
-    """Arguments of one attention; the public functions check them and say what they mean."""
+    """Arguments of one attention call; the public functions document and check them."""
 
     q: Tensor  # (B, H, L, K); k and v have its shape, type and device
     k: Tensor
@@ -118,7 +118,7 @@ class Call(NamedTuple):
 
     @property
     def request(self) -> RouteRequest:
-        """What the routes are asked about."""
+        """The properties that routes check."""
         return RouteRequest(self.q, self.pattern, self.dropout, self.gradients, self.relative is not None)
 
     @property
@@ -128,7 +128,7 @@ class Call(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of the graph of all rows; `ValueError` if they have different ones."""
+        """Number of blocks of the graph, which must be equal in all rows (else `ValueError`)."""
         tokens = self.q.shape[2]
         lengths = self.lengths or (tokens,)
         counts = {self.pattern.graph_blocks(length, tokens) for length in lengths}
@@ -137,7 +137,7 @@ class Call(NamedTuple):
         return counts.pop()
 
     def take(self, rows: list[int]) -> "Call":
-        """The call for some rows of the batch."""
+        """The call for selected rows of the batch."""
         index = numbers_on(self.q.device, rows)
         relative = self.relative
         if relative is not None and relative.owners is not None:
@@ -151,13 +151,13 @@ class Call(NamedTuple):
         )
 
     def cut(self) -> "Call":
-        """The call without the padding that all rows have."""
+        """The call without padding common to all rows."""
         longest = max(self.lengths, default=self.q.shape[2])
         q, k, v = (x[:, :, :longest] for x in (self.q, self.k, self.v))
         return self._replace(q=q, k=k, v=v)
 
     def uncut(self, out: Tensor) -> Tensor:
-        """The output of `cut`'s call, (B, H, N, K), as this call's, (B, H, L, K), zero where it is padded."""
+        """Convert the output (B, H, N, K) of the call from `cut` to (B, H, L, K), zero at padding."""
         tokens, longest = self.q.shape[2], out.shape[2]
         if any(length < longest for length in self.lengths):
             real = real_positions(self.lengths, longest, out.device)
@@ -166,27 +166,27 @@ class Call(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-@torch.inference_mode(False)  # what evaluation makes first must serve training as well
+@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
 def real_positions(lengths: tuple[int, ...], tokens: int, device: torch.device) -> Tensor:
-    """(B, N), true before the end of each sequence; the same in every layer of an encoder."""
+    """(B, N), true before the end of each sequence; cached because all encoder layers use it."""
     return torch.arange(tokens, device=device) < numbers_on(device, lengths)[:, None]
 
 
 def numbers_on(device: torch.device, numbers: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
-    """Whole numbers on a device; the host doesn't wait until what the device has to do before is done."""
+    """Integers on a device, copied without making the host wait for the device's pending work."""
     return torch.tensor(numbers, dtype=dtype or torch.int64).to(device, non_blocking=True)
 
 
 def empty_output(q: Tensor) -> Tensor:
-    """(B, H, L, K) in the memory order (B, L, H, K), from which heads are joined without a copy."""
+    """Empty (B, H, L, K) in the memory order (B, L, H, K), in which heads are joined without a copy."""
     batch, heads, tokens, width = q.shape
     return q.new_empty(batch, tokens, heads, width).transpose(1, 2)
 
 
 def differentiate_by(forward: Any, backward: Any, lse_dtype: Callable[[Tensor], torch.dtype]) -> None:
-    """Make an operator differentiable, from q, k, v and others to the output and log-sum-exps (B, H, N).
+    """Register derivatives of an operator from q, k, v and others to the output and log-sum-exps (B, H, N).
 
-    `backward` takes the output's gradient, q, k, v, both results and the others, and gives those of q, k, v.
+    `backward` maps the output's gradient, q, k, v, both results and the others to the gradients of q, k, v.
     """
 
     def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -211,7 +211,7 @@ def checked_call(
     layer: int,
     dropout: float,
 ) -> Call:
-    """The call that a user asks for, cast as autocast wants it; `ValueError` if it contradicts itself."""
+    """Return the validated call, cast to the autocast type if enabled; `ValueError` for invalid arguments."""
     if q.dim() != 4 or not q.shape == k.shape == v.shape or 0 in q.shape[1:]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"q, k, v must have one shape (batch, heads, tokens, width), got {shapes}")
@@ -243,23 +243,23 @@ def _counts(lengths: Tensor | Sequence[int] | None, batch: int, tokens: int) -> 
     return counts
 
 
-# The reference implementation: all scores, a mask and an explicit softmax, one sequence at a time. Nothing
-# here is fast; every other route must agree with it in value and in gradient.
+# The reference implementation: all scores, a mask and an explicit softmax, one sequence at a time. It is
+# slow; every other route must agree with it in values and gradients.
 
 
 def dense_attention(call: Call) -> Tensor:
-    """softmax(QKᵀ / √K + ln counts) V over the pairs that the pattern allows, (B, H, L, K).
+    """Compute softmax(QKᵀ / √K + ln counts) V over the pairs that the pattern allows, (B, H, L, K).
 
-    Each row of the batch is cut to its true length first, so that it can't depend on padding or on other
-    rows. The softmax is taken in the precision of `q`. Dropout acts on the probabilities and draws from
-    torch's global generator.
+    Each row of the batch is first cut to its true length, so it cannot depend on padding or other rows. The
+    softmax is computed in the precision of `q`. Dropout applies to the probabilities and draws from torch's
+    global generator.
     """
     q, k, v, pattern, lengths, layer, dropout, relative = call
     heads, tokens, width = q.shape[1:]
     rows = []
     for row, length in enumerate(lengths):
         query, key, value = (x[row, :, :length] for x in (q, k, v))
-        # HuggingFace's graph is that of the padded length; its padded keys are hidden all the same.
+        # HuggingFace's graph is that of the padded length; padded keys are hidden nevertheless.
         graph = tokens if pattern.huggingface else length
         counts = torch.from_numpy(pattern.counts(graph, heads, layer)[:, :length, :length])
         scores = query @ key.transpose(1, 2)  # (H, L, L)
@@ -278,8 +278,8 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def effective_matrix(attend: Attend, q: Tensor, k: Tensor) -> Tensor:
-    """A with out = A v, (B, H, L, K) twice → (B, H, L, L), for an attention that is linear in v; it takes the
-    room of all pairs, and ⌈L / K⌉ calls with columns of the identity matrix."""
+    """The matrix A with out = A v, (B, H, L, K) twice → (B, H, L, L), for an attention that is linear in v.
+    It needs memory for all pairs and ⌈L / K⌉ calls with columns of the identity matrix."""
     tokens, width = q.shape[2:]
     columns = []
     for start in range(0, tokens, width):

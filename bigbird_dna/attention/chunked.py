@@ -1,7 +1,7 @@
-"""Sparse attention on a CPU, a few heads at a time, with torch's fused kernels in both directions.
+"""Sparse attention on a CPU, a few heads at a time, with torch's fused kernels, forward and backward.
 
-The gathered keys of a chunk stay in cache, and memory grows neither with heads nor with layers: only q, k,
-v, the output and the log-sum-exp of every row are kept, and the backward pass gathers again.
+The gathered keys of a chunk fit in cache, and memory does not grow with heads or layers. Only q, k, v, the
+output and the log-sum-exp of every row are kept; the backward pass gathers the keys again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,16 +23,16 @@ from bigbird_dna.attention.blocked import (
 from bigbird_dna.attention.call import Call, differentiate_by, empty_output
 from bigbird_dna.attention.pattern import Pattern
 
-# Axes: B batch, H heads, N tokens in whole blocks, K head width, Q blocks of a sequence, W block size,
-# M query blocks of a class, S key blocks that each of these sees.
+# Axes: B batch, H heads, N tokens in whole blocks, K head width, Q blocks per sequence, W block size, M query
+# blocks of a class, S key blocks per query block of the class.
 
-# Elements of keys gathered at once, for each thread: 1 MiB in float32. Larger temporaries leave the
-# core's cache and are mapped anew at every call (4,096 tokens: 1.4 times the time at 8 MiB).
+# Elements of keys gathered at once per thread: 1 MiB in float32. Larger temporaries exceed the core's cache
+# and are mapped again at every call (4,096 tokens: 1.4 times the time at 8 MiB).
 CHUNK_ELEMENTS = 1 << 18
 
 
 def blocked_attention(call: Call) -> Tensor:
-    """Attention block by block, (B, H, L, K); time and memory are linear in L."""
+    """Compute attention block by block, (B, H, L, K); time and memory are linear in L."""
     q, k, v, pattern, lengths, layer, dropout, relative = call
     blocks = call.blocks
     layout = make_layout(pattern, blocks)
@@ -51,8 +51,8 @@ def blocked_attention(call: Call) -> Tensor:
     return layout.collect(out, q.shape[2])
 
 
-# Operators rather than an autograd function, so that torch.compile and torch.export can pass over them. They
-# take a pattern as integers, because operators take no other objects.
+# Custom operators rather than an autograd function, so torch.compile and torch.export can trace over them.
+# Patterns are passed as integers because operators accept no other objects.
 
 
 @torch.library.custom_op("bigbird_dna::chunked_forward", mutates_args=())
@@ -97,7 +97,7 @@ def _backward(
         part = chunk.part
         query, key, value, seen, upper = (_blocks(x[part], work.gathered) for x in (q, k, v, out, grad))
         seen_lse = lse[part].reshape(query.shape[:2])
-        # Every key block is seen by many queries: their gradients add up in at least float32.
+        # Many queries attend to each key block: their gradients are summed in at least float32.
         sums = [torch.zeros(query.shape, dtype=lse.dtype) for _ in range(3)]
         for batch in work.batches(chunk):
             to_query, *to_keys = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
@@ -127,18 +127,18 @@ differentiate_by(_forward, _backward, lse_dtype=sum_dtype)
 
 
 class _HeadChunk(NamedTuple):
-    """Some sequences with all heads, or one sequence with some heads."""
+    """Several sequences with all heads, or one sequence with several heads."""
 
-    part: tuple[slice, slice]  # of the axes B and H
+    part: tuple[slice, slice]  # slices of the axes B and H
     shape: tuple[int, int, int, int]  # (sequences, heads, N, K)
 
 
 class _BlockBatch(NamedTuple):
-    """Attention problems of equal size; block numbers count through all sequences and heads of the chunk."""
+    """Attention problems of equal size; blocks are numbered across all sequences and heads of the chunk."""
 
     problems: int
     queries: Tensor  # (problems · query blocks of each,)
-    keys: Tensor | None  # (problems · key blocks of each,); none: all blocks in order
+    keys: Tensor | None  # (problems · key blocks of each,); None: all blocks in order
     mask: Tensor | None  # (problems, 1, queries, keys) additive
 
     def take_queries(self, blocks: Tensor) -> Tensor:
@@ -158,24 +158,24 @@ def _blocks(x: Tensor, gathered: GatheredBlocks) -> Tensor:
 
 
 def _budget() -> int:
-    """Elements gathered at once."""
+    """Number of elements gathered at once."""
     return CHUNK_ELEMENTS * torch.get_num_threads()
 
 
 class _Work:
-    """The attention of one layer, cut into batches that fit in cache."""
+    """The attention of one layer, divided into batches that fit in cache."""
 
     def __init__(self, pattern: Pattern, blocks: int, layer: int, q: Tensor, bias: Tensor | None) -> None:
         self.shape = q.shape
         self.size = pattern.block_size
         self.gathered = make_gathered_blocks(pattern, blocks, q.shape[1], layer, q.device)
         self.bias = bias
-        others = class_bias(bias, pattern, q)  # one row for all sequences where none is padded
+        others = class_bias(bias, pattern, q)  # a single row if no sequence is padded
         self.others_bias = None if others is None else others.expand(q.shape[0], -1)
         self.pattern, self.like = pattern, q
 
     def chunks(self) -> Iterator[_HeadChunk]:
-        """Cut sequences × heads so that what is gathered at once has about `_budget()` elements."""
+        """Split sequences × heads into chunks that gather about `_budget()` elements at once."""
         batch, heads, tokens, width = self.shape
         most = max(
             (c.keys.shape[1] * c.keys.shape[2] for c in self.gathered.classes), default=self.gathered.blocks
@@ -189,7 +189,7 @@ class _Work:
                 yield _HeadChunk(part, shape)
 
     def batches(self, chunk: _HeadChunk) -> Iterator[_BlockBatch]:
-        """The full rows of a chunk, then the others class by class, as many blocks at once as fit."""
+        """Yield the full rows of a chunk, then the others by class, as many blocks at once as fit."""
         rows, heads, tokens, width = chunk.shape
         gathered, size = self.gathered, self.size
         starts = torch.arange(rows * heads).view(rows, heads, 1, 1) * gathered.blocks

@@ -1,14 +1,14 @@
-"""The route through torch's FlexAttention: one fused kernel that walks the pattern's blocks.
+"""The route through torch's FlexAttention: one fused kernel that iterates over the pattern's blocks.
 
-On a GPU it serves training and inference, on a CPU inference alone. The kernel is compiled at the first call
-of its kind (which takes seconds to a minute) for all lengths, layers and seeds at once: what makes a new
-kind is listed in `Kind`. torch compiles one kernel for all of these only if nothing else changes between
-calls: the layout of memory, autocast, gradient mode; `run` makes sure that they don't.
+On a GPU it serves training and inference, on a CPU inference only. The kernel is compiled at the first call
+of each kind (seconds to a minute), for all lengths, layers and seeds at once; `Kind` lists what defines a
+kind. torch compiles one kernel for all of these only if nothing else changes between calls: memory layout,
+autocast and gradient mode. `run` ensures that they do not change.
 
-Nothing is trusted before it is tried: the first call of a kind compares outputs, and gradients where they are
-wanted, with other routes: on sequences as long as that call's, for which torch also tunes the kernel, and on
-short ones with the reference implementation. If that fails, or compiling does, the route reports the reason
-and isn't used.
+Every kernel is tested before use. The first call of a kind compares outputs, and gradients if needed, with
+other routes: on sequences as long as that call's, for which torch also tunes the kernel, and on short
+sequences with the reference implementation. If compilation or a test fails, the route reports the reason and
+is not used.
 """
 
 import inspect
@@ -36,28 +36,28 @@ from bigbird_dna.attention.tiles import Tiles, aligned, list_bytes, make_tiles, 
 
 # Axes: B batch, H heads, L tokens as given, N tokens of the longest sequence, K head width.
 
-LARGEST_BLOCK = 256  # tokens; larger ones would make the trial against dense attention costly
-LIST_BYTES = 64 << 20  # of one list of tiles, of which a layer has two, in training four
-TRIAL_TOKENS = 1 << 14  # of the longest trial, whose gradients by another route take gigabytes
-DENSE_TOKENS = 2048  # longer trials are compared with the blocked route: dense scores would fill the memory
+LARGEST_BLOCK = 256  # tokens; larger blocks would make the test against dense attention costly
+LIST_BYTES = 64 << 20  # of one list of tiles; a layer has two lists, in training four
+TRIAL_TOKENS = 1 << 14  # of the longest test, whose gradients by another route take gigabytes
+DENSE_TOKENS = 2048  # longer tests compare with the blocked route: dense scores would exhaust memory
 
-# Largest deviation that a trial forgives, relative to the largest value.
+# Largest deviation that a test accepts, relative to the largest value.
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 TOLERANCE_TF32 = 1e-2
-GRAPHS = 64  # compiled at most; torch counts them and refuses more
+GRAPHS = 64  # maximum number of compiled graphs; torch counts them and compiles no more
 
 
 class Recipe(NamedTuple):
-    """How a kernel is built."""
+    """Build options of a kernel."""
 
-    size: int  # tokens along a side of a tile
-    search: bool  # let torch try many kernels: some of its versions offer none for small tiles otherwise
+    size: int  # tokens per side of a tile
+    search: bool  # let torch try many kernels: without it, some torch versions offer none for small tiles
 
 
 def run(recipe: Recipe, call: Call, gradients: bool) -> Tensor:
     """Attention by the kernel of `recipe`, (B, H, L, K), compiled at the first call of its kind."""
     tokens, longest = call.q.shape[2], max(call.lengths)
-    if longest == 1:  # a lone token attends to itself; torch would compile it anew
+    if longest == 1:  # a single token attends to itself; torch would recompile the kernel for it
         return pad(call.v[:, :, :1], (0, 0, 0, tokens - 1))
     tiles = make_tiles(call, recipe.size, gradients)
     q, k, v = (_plain(x, gradients) for x in call.cut()[:3])
@@ -69,7 +69,7 @@ def run(recipe: Recipe, call: Call, gradients: bool) -> Tensor:
 
 
 def _plain(x: Tensor, gradients: bool) -> Tensor:
-    """Contiguous and no view of another tensor, on whose shape torch would make the kernel depend."""
+    """A contiguous tensor that is not a view: torch would make the kernel depend on a view's shape."""
     x = x.contiguous()
     if not x._is_view():
         return x
@@ -77,7 +77,7 @@ def _plain(x: Tensor, gradients: bool) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-@torch.inference_mode(False)  # what evaluation makes first must serve training as well
+@torch.inference_mode(False)  # tensors cached during evaluation must also work in training
 def _ends(lengths: tuple[int, ...], device: torch.device) -> Tensor:
     return numbers_on(device, lengths, torch.int32)
 
@@ -87,14 +87,14 @@ def compiled_attention(search: bool) -> Callable[..., Tensor]:
     options: dict[str, Any] = {"dynamic": True, "fullgraph": True}
     if search:
         options["options"] = {"max_autotune": True}
-    # Where torch can, it counts these graphs apart from other ones; its usual limit is 8.
+    # If supported, torch counts these graphs separately from others; its usual limit is 8.
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         options |= {"isolate_recompiles": True, "recompile_limit": GRAPHS}
     return torch.compile(_attend, **options)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, ends: Tensor, size: str, causal: bool) -> Tensor:
-    """What is compiled. `size` is text because torch would make an integer a variable of the kernel."""
+    """The function to compile. `size` is text: torch would make an integer a variable of the kernel."""
     queries, full_queries = tiles.partial_queries, tiles.full_queries
     block_mask = BlockMask(
         (q.shape[2], k.shape[2]),
@@ -122,34 +122,34 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, ends: Tensor, size: s
 
 
 def kernel_options(size: int, dtype: torch.dtype) -> Any:
-    """Sides of the squares that a GPU multiplies; they must divide a tile, and torch's own divide 128."""
+    """Sides of the matrix tiles of a GPU; they must divide a tile, and torch's defaults divide 128."""
     options: dict[str, int | bool] = {"FORCE_USE_FLEX_ATTENTION": True}
     if size % 128 == 0:
         return options
     side = min(size & -size, 64)
     options |= {"fwd_BLOCK_M": side, "fwd_BLOCK_N": side}
-    if dtype != torch.float32:  # for which torch's gradient kernels take 16
+    if dtype != torch.float32:  # torch's gradient kernels use 16 for float32
         options |= {f"bwd_BLOCK_{name}": side for name in ("M1", "N1", "M2", "N2")}
     return options
 
 
 class Kind(NamedTuple):
-    """All that a compiled kernel depends on; another kind is compiled and tried anew."""
+    """Everything that a compiled kernel depends on; every other kind is compiled and tested again."""
 
     device: torch.device
     dtype: torch.dtype
     heads: int
     width: int
-    one_row: bool  # torch always compiles a batch of one row by itself
-    by_row: bool  # whether each row has a graph of its own
+    one_row: bool  # torch always compiles a separate kernel for a batch of one row
+    by_row: bool  # whether each row has its own graph
     gradients: bool
     inference: bool
-    threads: int  # of the CPU: a kernel's scratch space is laid out for so many
-    pattern: Pattern  # of the trial: that of the calls but for numbers of blocks and seed
+    threads: int  # CPU threads: the size of a kernel's scratch space depends on their number
+    pattern: Pattern  # pattern of the test: that of the calls except for numbers of blocks and seed
 
 
 def unavailable(request: RouteRequest) -> str | None:
-    """Why this route can't serve such a call, or None; the first question of a kind tries the kernel."""
+    """Why this route cannot serve the request, or None; the first request of a kind tests the kernel."""
     reason = _refusal(request)
     if reason is not None:
         return reason
@@ -159,7 +159,7 @@ def unavailable(request: RouteRequest) -> str | None:
 
 
 def serves_by_row(request: RouteRequest) -> bool:
-    """Whether one call can have rows of different numbers of blocks; then also such of equally many."""
+    """Whether one call can have rows with different, and also equal, numbers of blocks."""
     if _refusal(request) is not None:
         return False
     q, pattern, _, gradients, _ = request
@@ -170,8 +170,8 @@ def serves_by_row(request: RouteRequest) -> bool:
 
 
 def flex_attention(call: Call) -> Tensor:
-    """Attention by a compiled kernel, (B, H, L, K); `RuntimeError` if it failed the trial that `unavailable`,
-    or `serves_by_row` for rows of different numbers of blocks, tells of."""
+    """Attention by a compiled kernel, (B, H, L, K); `RuntimeError` if the kernel failed the test of
+    `unavailable`, or of `serves_by_row` for rows with different numbers of blocks."""
     gradients, tokens = call.gradients, call.q.shape[2]
     several = len({call.pattern.graph_blocks(length, tokens) for length in call.lengths}) > 1
     recipe = find_recipe(kind_of(call.q, call.pattern, gradients, several), tokens)
@@ -181,14 +181,14 @@ def flex_attention(call: Call) -> Tensor:
 
 
 def _refusal(request: RouteRequest) -> str | None:
-    """What is known without compiling anything."""
+    """Reason known without compiling anything, or None."""
     q, pattern, _, gradients, _ = request
     if (why := request.beyond("flex", TOLERANCE)) is not None:
         return why
     if torch.compiler.is_compiling():
-        return "flex is compiled by itself, not within another torch.compile"
+        return "flex cannot be compiled within another torch.compile"
     if pattern.block_size > LARGEST_BLOCK:
-        return f"flex serves blocks of up to {LARGEST_BLOCK} tokens, not {pattern.block_size}"
+        return f"flex supports blocks of up to {LARGEST_BLOCK} tokens, not {pattern.block_size}"
     size = possible_recipes(pattern, q.device.type, False)[0].size
     if list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES:
         return f"flex would need lists of more than {LIST_BYTES >> 20} MiB for {q.shape[2]} tokens"
@@ -201,14 +201,14 @@ def _refusal(request: RouteRequest) -> str | None:
 
 def cpu_refusal(pattern: Pattern, gradients: bool) -> str | None:
     if gradients:
-        return "flex has no gradients on a CPU"
-    if not aligned(pattern, pattern.block_size):  # torch writes C++ that doesn't compile for the lookup
-        return "flex needs num_global_tokens to be whole blocks on a CPU"
+        return "flex does not support gradients on a CPU"
+    if not aligned(pattern, pattern.block_size):  # torch generates C++ for the lookup that does not compile
+        return "flex on a CPU needs num_global_tokens in whole blocks"
     if "AVX" not in torch.backends.cpu.get_cpu_capability().replace("NO AVX", ""):
         return "flex needs a CPU with AVX2"
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
-        return f"flex needs a C++ compiler, and {compiler} is not found"
+        return f"flex needs a C++ compiler; {compiler} not found"
     return None
 
 
@@ -217,9 +217,9 @@ def _cuda_refusal(q: Tensor) -> str | None:
         return "flex needs triton"
     capability = torch.cuda.get_device_capability(q.device)
     if capability < ((8, 0) if q.dtype == torch.bfloat16 else (7, 0)):
-        return f"flex needs a newer GPU than one of compute capability {capability}"
+        return f"flex needs a newer GPU; this one has compute capability {capability}"
     if q.shape[3] < 16:
-        return f"flex needs heads at least 16 wide, not {q.shape[3]}"
+        return f"flex needs a head width of at least 16, not {q.shape[3]}"
     return None
 
 
@@ -239,14 +239,14 @@ def kind_of(q: Tensor, pattern: Pattern, gradients: bool, by_row: bool) -> Kind:
 
 
 def possible_recipes(pattern: Pattern, device: str, gradients: bool) -> tuple[Recipe, ...]:
-    """Ways to build a kernel, the best one first."""
+    """Possible build options of a kernel, the best first."""
     size = pattern.block_size
-    # A GPU multiplies squares whose side is a power of two from 16 up; a CPU takes any.
+    # A GPU multiplies tiles whose side is a power of two from 16 up; a CPU accepts any size.
     if device == "cuda" and (size & -size < 16 or not aligned(pattern, size)):
         size = 64
     if not (gradients and size % 128):
         return (Recipe(size, False),)
-    # Some versions of torch offer only gradient kernels of 128 tokens on some GPUs, whatever one asks for.
+    # For some GPUs, some torch versions offer only gradient kernels of 128 tokens, regardless of the request.
     return Recipe(size, False), Recipe(size, True), Recipe(128, False)
 
 
@@ -255,7 +255,7 @@ _trying = threading.Lock()
 
 
 def find_recipe(kind: Kind, tokens: int) -> Recipe | str:
-    """What `_first_good` gives; of each kind once, for the length of the first call."""
+    """Result of `_first_good`, computed once per kind with the length of the first call."""
     found = FOUND_RECIPES.get(kind)
     if found is None:
         with _trying:
@@ -264,7 +264,7 @@ def find_recipe(kind: Kind, tokens: int) -> Recipe | str:
 
 
 def _first_good(kind: Kind, tokens: int) -> Recipe | str:
-    """The first recipe that passes its trials, or why the first one doesn't."""
+    """The first recipe that passes its tests, or the reason why the first recipe fails."""
     reasons = []
     for recipe in possible_recipes(kind.pattern, kind.device.type, kind.gradients):
         reason = find_failure(recipe, kind, tokens)
@@ -275,17 +275,17 @@ def _first_good(kind: Kind, tokens: int) -> Recipe | str:
 
 
 def trial_lengths(recipe: Recipe, kind: Kind, tokens: int = 0) -> tuple[int, ...]:
-    """Of sequences of `tokens` tokens or little more, the last block partial.
+    """Lengths of test sequences of at least `tokens` tokens, each with a partial last block.
 
-    All but the first are as long as can be; that has a block less if each row is to have its own graph.
+    All but the first have the maximum length; the first has one block fewer if each row has its own graph.
     """
     fixed = (kind.heads, kind.width)
     rows = 1 if kind.one_row else next(n for n in (2, 3, 4) if n not in fixed)
-    # Some versions of torch compile fewer than 128 queries for themselves.
+    # Some torch versions compile a separate kernel for fewer than 128 queries.
     size, extra = kind.pattern.block_size, kind.pattern.num_global_tokens
     blocks = max(8, 160 // size, (tokens - extra) // size)
     while True:
-        # What varies must not happen to equal what doesn't: torch would take it for the same size for good.
+        # Variable sizes must not equal fixed sizes by chance: torch would treat both as one fixed size.
         whole = extra + blocks * size
         longest = whole + size // 2 + 1
         if not {longest, -(-longest // recipe.size)} & {*fixed, rows}:
@@ -295,13 +295,13 @@ def trial_lengths(recipe: Recipe, kind: Kind, tokens: int = 0) -> tuple[int, ...
 
 
 def find_failure(recipe: Recipe, kind: Kind, tokens: int) -> str | None:
-    """What is wrong with a kernel on problems of its kind, which have padding and a partial block.
+    """Failure of a kernel on test problems of its kind, with padding and a partial block, or None.
 
-    The first one is as long as the calls that it is for: torch looks for the fastest kernel of that length.
+    The first test is as long as the kernel's calls: torch searches for the fastest kernel of that length.
     """
     long, short = (trial_lengths(recipe, kind, size) for size in (min(tokens, TRIAL_TOKENS), 0))
-    # Autocast would compute the reference in half precision; where layers are recomputed in the backward
-    # pass, what the first layer saves would be what its trial saves.
+    # Autocast would compute the reference in half precision. With gradient checkpointing, the saved tensors
+    # of the test would be taken for those of the first layer.
     with torch.autocast(kind.device.type, enabled=False), saved_tensors_hooks(_same, _same):
         reason = _deviation(recipe, kind, long)
         return reason if reason or long == short else _deviation(recipe, kind, short)
@@ -312,7 +312,7 @@ def _same(x: Tensor) -> Tensor:
 
 
 def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | None:
-    """What is wrong with a kernel on sequences of these lengths."""
+    """Deviation or failure of a kernel on sequences of these lengths, or None."""
     pattern = kind.pattern
     source = torch.Generator().manual_seed(0)
     shape = (len(lengths), kind.heads, max(lengths), kind.width)
@@ -321,13 +321,13 @@ def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | No
         exact = [x.float() for x in made]
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's own, while it compiles
+                warnings.simplefilter("ignore")  # torch's own compilation warnings
                 got = _with_gradients(
                     lambda q, k, v: run(recipe, Call(q, k, v, pattern, lengths), kind.gradients),
                     made,
                     kind.gradients,
                 )
-        except Exception as error:  # a compiler's failure comes in many classes
+        except Exception as error:  # compilation errors have many classes
             return f"flex failed to compile: {type(error).__name__}: {_first_line(error)}"
         want = _with_gradients(
             lambda q, k, v: _reference(Call(q, k, v, pattern, lengths)), exact, kind.gradients
@@ -338,13 +338,13 @@ def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | No
     names = ("output", "gradient of q", "gradient of k", "gradient of v")
     for name, a, b in zip(names, got, want, strict=False):
         deviation = ((a.float() - b).abs().max() / b.abs().max()).item()
-        if not deviation <= tolerance:  # NaN fails too
-            return f"flex's {name} differs from the reference's by {deviation:.1e} on this machine"
+        if not deviation <= tolerance:  # also true for NaN
+            return f"{name} differs from the reference by {deviation:.1e} on this machine"
     return None
 
 
 def _reference(call: Call) -> Tensor:
-    """Dense attention; where that would take too much memory, by a route that is tested against it."""
+    """Dense attention, or for long sequences a memory-saving route that is tested against it."""
     if call.q.shape[2] <= DENSE_TOKENS:
         return dense_attention(call)
     return torch.cat([blocked_attention(call.take([row])) for row in range(len(call.lengths))])
@@ -353,7 +353,7 @@ def _reference(call: Call) -> Tensor:
 def _with_gradients(
     attend: Callable[[Tensor, Tensor, Tensor], Tensor], made: list[Tensor], gradients: bool
 ) -> list[Tensor]:
-    """The output, and the gradients of q, k and v if wanted; `made` is q, k, v and the output's gradient."""
+    """The output, and optionally the gradients of q, k and v; `made` is q, k, v and the output's gradient."""
     q, k, v = (x.detach().requires_grad_(gradients) for x in made[:3])
     out = attend(q, k, v)
     return [out, *torch.autograd.grad(out, (q, k, v), made[3])] if gradients else [out]

@@ -1,18 +1,19 @@
 // BigBird's block-sparse attention on a CPU: softmax(Q Kᵀ / √K) V over lists of key blocks, and its gradients.
 //
-// Axes: B batch, H heads, L tokens, K head width, Q query blocks, W block size, S key blocks that a query block
-// sees. Inside: i a query of a tile, j a key of a tile, c a column of the head width.
+// Axes: B batch, H heads, L tokens, K head width, Q query blocks, W block size, S key blocks per query block. Inside:
+// i a query of a tile, j a key of a tile, c a column of the head width.
 //
-// The forward pass is flash attention: a tile of up to 64 queries meets its keys 64 at a time and keeps a running
-// maximum, sum and output. Scores are held transposed, (j, i): then the softmax goes down columns, every vector
-// lane its own query, and both products read the keys and values as they lie in memory, row by row. Powers are
-// of 2, log2 e being part of the scale.
+// The forward pass is flash attention: a tile of up to 64 queries processes its keys 64 at a time with a running
+// maximum, sum and output. Scores are stored transposed, (j, i). The softmax thus runs down columns, one query per
+// vector lane, and both products read keys and values row by row in memory order. Exponentials use base 2; log2 e is
+// part of the scale.
 //
-// The backward pass takes each pair of tiles once where whole heads share the threads evenly, else twice, once
-// for the gradient of the queries and once for that of keys and values. Each sum has one order in both ways, so
-// that results don't depend on the number of threads, bit for bit.
+// If whole heads divide evenly among the threads, the backward pass processes each pair of tiles once. Otherwise it
+// processes each pair twice, for the gradients of queries and for those of keys and values. Each sum has the same
+// order in both cases, so results do not depend on the number of threads, bit for bit.
 //
-// One file without dependencies and with a C interface; native_build.py compiles and native.py calls it.
+// A single file without dependencies, with a C interface; disk/user_cache.py compiles it and native_kernel.py calls
+// it.
 
 #include <algorithm>
 #include <atomic>
@@ -51,24 +52,24 @@ constexpr int ROWS = 12;
 #else
 constexpr int ROWS = 6;
 #endif
-constexpr long TILE = 64;  // queries or keys of a tile, the row length of transposed buffers
+constexpr long TILE = 64;  // queries or keys of a tile, and the row length of transposed buffers
 constexpr float LOG2_E = 1.44269504088896341f;
 constexpr float MASKED = -1e30f;
-// Sums are rescaled when the maximum has grown by this power of 2, not before.
+// Sums are rescaled only after the maximum has grown by this power of 2.
 constexpr float SLACK = 8;
 constexpr long LONGEST_RUN = 4;                // query blocks of a work item
 constexpr long PACK_ROWS = 64;                 // keys of a work item
 #ifndef PACKED_NUMBERS
-#define PACKED_NUMBERS (4L << 20)  // packed at once for each thread: 16 MiB
+#define PACKED_NUMBERS (4L << 20)  // elements packed at once per thread: 16 MiB
 #endif
 
 inline Vector load(const float* x) { return *reinterpret_cast<const Loose*>(x); }
 inline void store(float* x, Vector value) { *reinterpret_cast<Loose*>(x) = value; }
 inline Vector splat(float x) { return x - Vector{}; }
-inline Vector maximum(Vector a, Vector b) { return a > b ? a : b; }  // b if one is NaN
+inline Vector maximum(Vector a, Vector b) { return a > b ? a : b; }  // b if either is NaN
 
-// a * b + c, rounded once wherever the processor can: left to the compiler, it depends on the code around it (GCC
-// takes fused chains apart where it finds that faster), and equal sums would differ in their last bits.
+// a * b + c with a single rounding if the processor supports it. Left to the compiler, rounding depends on the
+// surrounding code (GCC splits fused chains where that is faster), and equal sums would differ in their last bits.
 inline Vector fused(Vector a, Vector b, Vector c) {
 #if VECTOR_BYTES == 64 && defined(__AVX512F__)
     return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -95,7 +96,7 @@ inline Vector power(Vector x) {
     return p * (Vector)((Integers)shifted << 23);
 }
 
-// Indices 0, n, 1, n + 1 … of two vectors of n lanes, from the given one of the first vector on.
+// Indices 0, n, 1, n + 1 … of two vectors of n lanes, beginning with index From of the first vector.
 template <long From, std::size_t... I> inline Vector zip(Vector a, Vector b, std::index_sequence<I...>) {
 #if defined(__clang__) || __GNUC__ >= 12
     return __builtin_shufflevector(a, b, (From + I / 2 + I % 2 * LANES)...);
@@ -104,7 +105,7 @@ template <long From, std::size_t... I> inline Vector zip(Vector a, Vector b, std
 #endif
 }
 
-// A square of LANES rows, transposed: zip row r with row r + LANES / 2, log2 LANES times.
+// Transpose a square of LANES rows: zip row r with row r + LANES / 2, log2 LANES times.
 inline void transpose(Vector (&rows)[LANES]) {
     constexpr std::make_index_sequence<LANES> lanes{};
 #pragma GCC unroll 4
@@ -130,7 +131,7 @@ struct Brain {
         std::memcpy(&value, &wide, 4);
         return value;
     }
-    static Brain from(float value) {  // to the nearest, ties to even
+    static Brain from(float value) {  // round to nearest, ties to even
         uint32_t wide;
         std::memcpy(&wide, &value, 4);
         const uint32_t rounded = (wide + 0x7fff + (wide >> 16 & 1)) >> 16;
@@ -138,7 +139,7 @@ struct Brain {
     }
 };
 
-// LANES numbers from `x` on.
+// Read LANES elements from `x` on.
 inline Vector widen(const float* x) { return load(x); }
 inline Vector widen(const Brain* x) {
     typedef uint16_t Halves __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
@@ -151,7 +152,7 @@ inline Vector widen(const _Float16* x) {
 }
 #endif
 
-// The other way; `narrow_to` gives the same bits as `narrow`.
+// The reverse conversion; `narrow_to` returns the same bits as `narrow`.
 inline void narrow_to(float* x, Vector value) { store(x, value); }
 inline void narrow_to(Brain* x, Vector value) {
     typedef uint32_t Unsigned __attribute__((vector_size(VECTOR_BYTES)));
@@ -166,7 +167,7 @@ template <> inline Brain narrow<Brain>(float value) { return Brain::from(value);
 
 // ---- matrix products ----------------------------------------------------------------------------------------
 
-// Where the rows of B are: at equal distances, or wherever a list says.
+// Row positions of B: equally spaced, or given by a list.
 struct Spaced {
     const float* start;
     long step;
@@ -180,8 +181,8 @@ struct Listed {
     Listed from(long x) const { return {rows, offset + x}; }
 };
 
-// A register tile of C (+)= A B, R rows and N vectors wide. A is read element by element, at a[r * lda + k], or
-// at a[k * lda + r] if it is `Flipped`; B in vectors.
+// A register tile of C (+)= A B, R rows and N vectors wide. A is read by element, at a[r * lda + k], or at a[k * lda +
+// r] if `Flipped`; B is read in vectors.
 template <int R, int N, bool Flipped, bool Add, typename B>
 __attribute__((always_inline)) inline void tile(long depth, const float* __restrict a, long lda, B b,
                                                 float* __restrict c, long ldc) {
@@ -230,9 +231,9 @@ __attribute__((always_inline)) inline void product(long rows, long columns, long
     if (x < columns) panel<1, Flipped, Add>(rows, depth, a, lda, b.from(x), c + x, ldc);
 }
 
-// The three forms that attention needs; `line` is the length of rows (·, c) in buffers.
+// The three products of attention; `line` is the length of rows (·, c) in buffers.
 
-// (j, i) ← (j, c) (c, i). Line is both `width` and `line` where these are known to the compiler, else 0.
+// (j, i) ← (j, c) (c, i). Line equals `width` and `line` where the compiler knows them, else 0.
 template <long Line>
 __attribute__((noinline)) void against_queries(long keys, long columns, long width, long line, const float* rows,
                                                const float* flipped, float* result) {
@@ -267,27 +268,27 @@ struct Array {
     int64_t batch, head, token;
 };
 
-// native.py declares the same, field for field.
+// `KernelCall` in native_kernel.py declares the same fields.
 struct Problem {
     int64_t batch, heads, tokens, width;
     int64_t block_size, blocks, seen;  // W, Q, S
     int64_t causal;
     int64_t type;     // 0 float32, 1 bfloat16, 2 float16
     int64_t threads;
-    double scale;       // of the scores
-    double first_bias;  // log2 of how often rows that aren't full count key block 0
+    double scale;       // scale of the scores
+    double first_bias;  // log2 of how often rows that are not full count key block 0
     const int32_t* key_blocks;  // (H, Q, S), -1 padded at the end of each row
-    const uint8_t* full;        // (Q,) whether a query block sees every block
+    const uint8_t* full;        // (Q,) whether a query block attends to every block
     const int64_t* lengths;     // (B,)
-    Launcher launcher;          // null: own threads
-    float* scratch;             // as many numbers as `scratch_size` says
+    Launcher launcher;          // null: start own threads
+    float* scratch;             // `scratch_size` elements
     Array q, k, v, out;
-    float* lse;  // (B, H, L) log2 of the sum of the powers, contiguous
+    float* lse;  // (B, H, L) log2 of the sum of exponentials, contiguous
     Array upper, grad_q, grad_k, grad_v;
 };
 
-// A layer of an encoder: matrices packed as `multiply` takes them, vectors filled up with 0 to whole panels.
-// native_layer.py declares the same.
+// An encoder layer: matrices packed for `multiply`, vectors padded with 0 to whole panels. `_Weights` in
+// native_kernel.py declares the same.
 struct Weights {
     int64_t hidden, inner;  // D, I
     double epsilon;
@@ -302,17 +303,17 @@ namespace {
 
 long padded(long width) { return (width + LANES - 1) / LANES * LANES; }
 
-// Numbers in a row of any buffer; those past the head width are 0.
+// Elements per buffer row; those past the head width are 0.
 long line(const Problem& p) { return padded(p.width); }
 
-// Memory of one worker: a tile of queries, and what is computed from it and a tile of keys.
+// Memory of one worker: a tile of queries, and intermediates for it and a tile of keys.
 struct Scratch {
     float *q, *q_flipped, *upper, *upper_flipped, *sum, *grad_k, *grad_v;  // TILE rows (·, c), or flipped
     float *scores, *slopes;                                                // (j, i)
-    float *top, *total, *lse, *delta, *factor;                             // TILE numbers
+    float *top, *total, *lse, *delta, *factor;                             // TILE elements each
 };
 
-// Gives `s` its parts, if there is memory; how many numbers that takes.
+// Assign parts of `memory`, if given, to `s`; returns the number of elements needed.
 long divide(float* memory, long line, Scratch& s) {
     long used = 0;
     const auto part = [&](float*& to, long size) { to = memory ? memory + used : nullptr, used += size; };
@@ -346,7 +347,7 @@ template <typename T> void put_as(const float* from, T* to, long width, float sc
     for (long c = 0; c < width; ++c) to[c] = narrow<T>(from[c] * scale);
 }
 
-// One row of a tensor, from and to a buffer.
+// Copy one row of a tensor to or from a buffer.
 void take(const Problem& p, const Array& x, long batch, long head, long token, float* to) {
     const long at = batch * x.batch + head * x.head + token * x.token;
     if (p.type == 1) return take_as(static_cast<const Brain*>(x.data) + at, to, p.width);
@@ -365,30 +366,29 @@ void put(const Problem& p, const float* from, float scale, Array& x, long batch,
     put_as(from, static_cast<float*>(x.data) + at, p.width, scale);
 }
 
-// Keys and values of a head as rows of buffers: key j at k + j * line. In the tensors all heads of a token lie
-// together as a rule, and a tile of one head would have each row in another page and compete for few sets of the
-// caches.
+// Keys and values of a head as buffer rows: key j at k + j * line. In the tensors, all heads of a token are usually
+// adjacent, so a tile of one head would have each row in another page and compete for few cache sets.
 struct Rows {
     const float *k, *v;
 };
 
-// Whether the tensors themselves are such rows.
+// Whether the tensors already have this layout.
 bool is_packed(const Problem& p) {
     return p.type == 0 && p.width == line(p) && p.k.token == p.width && p.v.token == p.width;
 }
 
 long plane_size(const Problem& p) { return p.tokens * line(p); }
 
-// Some consecutive heads, counted through all sequences; `room` has as many numbers for each as a plan says.
+// Consecutive heads, numbered across all sequences; `room` has `Layout::size` elements per head.
 struct Group {
     long first, planes;
     float* room;
 };
 
-// What is kept of a head while its group is computed.
+// Buffers kept per head while its group is computed.
 struct Layout {
     long packed;  // 2 if keys and values are packed, else 0
-    long sums;    // 2 if gradients of keys and values are added up
+    long sums;    // 2 if gradients of keys and values are accumulated
     long size(const Problem& p) const { return (packed + sums) * plane_size(p); }
 };
 
@@ -402,7 +402,7 @@ Rows rows_of(const Problem& p, const Group& group, const Layout& layout, long pl
     return {static_cast<const float*>(p.k.data) + k, static_cast<const float*>(p.v.data) + v};
 }
 
-// Where gradients of the keys of a head are added up; those of the values follow.
+// Accumulated gradients of a head's keys; those of the values follow.
 float* sums_of(const Problem& p, const Group& group, const Layout& layout, long plane) {
     return group.room + (plane - group.first) * layout.size(p) + layout.packed * plane_size(p);
 }
@@ -412,8 +412,8 @@ float* sums_of(const Problem& p, const Group& group, const Layout& layout, long 
 // Consecutive keys of a tile.
 struct Segment {
     long start, count;  // position of the first key in the sequence
-    bool first;         // of key block 0
-    bool own;           // of the block that the queries are in
+    bool first;         // in key block 0
+    bool own;           // in the queries' own block
 };
 
 struct Keys {
@@ -427,14 +427,14 @@ struct Queries {
     long columns() const { return padded(count); }
 };
 
-// The parts of a query block that hold true positions.
+// Visit the tiles of a query block that contain true positions.
 template <typename Visit> void each_tile(const Problem& p, long batch, long head, long block, Visit visit) {
     const long begin = block * p.block_size, end = std::min<long>(begin + p.block_size, p.lengths[batch]);
     for (long start = begin; start < end; start += TILE)
         visit(Queries{batch, head, block, start, std::min(TILE, end - start)});
 }
 
-// The keys that a query block sees, a tile at a time.
+// Iterator over the keys that a query block attends to, one tile at a time.
 class Walk {
   public:
     Walk(const Problem& p, const Queries& queries)
@@ -443,9 +443,9 @@ class Walk {
 
     bool next(Keys& keys) {
         keys.count = keys.segments = 0;
-        const long blocks = full ? 1 : p.seen;  // to a full row the whole sequence is one block
-        // Keys after the end of the sequence take up room in a tile, so that what stands in the same tile, and with
-        // it the order of all sums, doesn't depend on where the sequence ends.
+        const long blocks = full ? 1 : p.seen;  // for a full row, the whole sequence is one block
+        // Keys after the end of the sequence occupy space in a tile. The composition of tiles, and the order of all
+        // sums, thus does not depend on the sequence's length.
         long room = TILE;
         while (place < blocks && (full || list[place] >= 0)) {
             const long start = (full ? 0 : list[place] * p.block_size) + done;
@@ -460,7 +460,7 @@ class Walk {
             if (taken == left) ++place, done = 0;
             if (room > 0) continue;
             if (keys.count > 0) break;
-            room = TILE;  // all of it lay after the end
+            room = TILE;  // all of it was after the end
         }
         return keys.count > 0;
     }
@@ -485,7 +485,7 @@ void flip(const Problem& p, const float* from, float* to, const Queries& queries
         }
 }
 
-// Queries for scores in powers of 2.
+// Load queries, scaled for base-2 scores.
 void load_queries(const Problem& p, Scratch& s, const Queries& queries) {
     for (long i = 0; i < queries.count; ++i)
         take(p, p.q, queries.batch, queries.head, queries.start + i, s.q + i * line(p));
@@ -520,7 +520,7 @@ void add_rows_to_queries(const Problem& p, Scratch& s, const Queries& queries, c
     add_to_queries(queries.count, keys.count, line(p), weights, list, s.sum);
 }
 
-// s.scores (j, i) ← the scores in powers of 2, weighted and masked.
+// s.scores (j, i) ← base-2 scores, with bias and mask.
 void scores(const Problem& p, Scratch& s, const Queries& queries, const Keys& keys, const Rows& rows) {
     const long columns = queries.columns();
     rows_against_queries(p, queries, keys, rows.k, s.q_flipped, s.scores);
@@ -539,8 +539,8 @@ void scores(const Problem& p, Scratch& s, const Queries& queries, const Keys& ke
 
 // ---- forward ------------------------------------------------------------------------------------------------
 
-// s.scores ← powers relative to s.top; adds to s.total. Whether s.factor has to be applied to earlier sums:
-// s.top has grown for some query. Each query by itself, whatever its neighbours do.
+// s.scores ← exponentials relative to s.top; adds to s.total. Returns whether s.factor must be applied to earlier
+// sums, because s.top has grown for some query. Each query is independent of its neighbors.
 bool softmax(Scratch& s, long columns, long keys) {
     bool grown = false;
     for (long i = 0; i < columns; i += LANES) {
@@ -590,8 +590,8 @@ void attend(Problem& p, Scratch& s, const Queries& queries, const Rows& rows) {
 
 // ---- backward -----------------------------------------------------------------------------------------------
 
-// Queries as for the forward pass, and in rows times the scale; the gradients of their outputs; and what was
-// found for them.
+// Load queries as for the forward pass, and as rows times the scale; the gradients of their outputs; and their stored
+// results.
 void load_queries_backward(const Problem& p, Scratch& s, const Queries& queries) {
     load_queries(p, s, queries);
     const float scale = static_cast<float>(p.scale);
@@ -601,7 +601,7 @@ void load_queries_backward(const Problem& p, Scratch& s, const Queries& queries)
     const float* lse = p.lse + (queries.batch * p.heads + queries.head) * p.tokens + queries.start;
     std::copy_n(lse, queries.count, s.lse);
     for (long i = 0; i < queries.count; ++i) {
-        float *upper = s.upper + i * line(p), *out = s.upper_flipped;  // a free row
+        float *upper = s.upper + i * line(p), *out = s.upper_flipped;  // reuses a free row
         take(p, p.upper, queries.batch, queries.head, queries.start + i, upper);
         take(p, p.out, queries.batch, queries.head, queries.start + i, out);
         Vector sum{};
@@ -625,7 +625,7 @@ void slopes(const Problem& p, Scratch& s, const Queries& queries, const Keys& ke
     }
 }
 
-// Adds to gradients of keys and values, each a row at its position.
+// Add to gradients of keys and values, each row at its position.
 void add_segments(const Problem& p, Scratch& s, const Queries& queries, const Keys& keys, float* grad_k,
                   float* grad_v) {
     long at = 0;
@@ -638,7 +638,7 @@ void add_segments(const Problem& p, Scratch& s, const Queries& queries, const Ke
     }
 }
 
-// The gradient of the queries, and, if there is room for them, what these queries add to those of keys and values.
+// Gradient of the queries and, if grad_k is given, these queries' contributions to gradients of keys and values.
 void backward_queries(Problem& p, Scratch& s, const Queries& queries, const Rows& rows, float* grad_k,
                       float* grad_v) {
     load_queries_backward(p, s, queries);
@@ -654,7 +654,7 @@ void backward_queries(Problem& p, Scratch& s, const Queries& queries, const Rows
         put(p, s.sum + i * line(p), scale, p.grad_q, queries.batch, queries.head, queries.start + i);
 }
 
-// The gradients of the queries of a head; those of its keys and values, (L, ·) each, into `sums`.
+// Gradients of a head's queries; those of its keys and values, (L, ·) each, go to `sums`.
 void backward_head(Problem& p, Scratch& s, long batch, long head, const Rows& rows, float* sums) {
     std::fill_n(sums, 2 * plane_size(p), 0.0f);
     for (long block = 0; block < p.blocks; ++block)
@@ -663,7 +663,7 @@ void backward_head(Problem& p, Scratch& s, long batch, long head, const Rows& ro
         });
 }
 
-// The gradients of a tile of keys of one block, from the query blocks that see it, in ascending order.
+// Gradients of a tile of keys in one block, over the query blocks that attend to it, in ascending order.
 void backward_keys(Problem& p, Scratch& s, const Queries& tile, const std::vector<int32_t>& seers, const Rows& rows) {
     std::fill_n(s.grad_k, tile.count * line(p), 0.0f);
     std::fill_n(s.grad_v, tile.count * line(p), 0.0f);
@@ -685,9 +685,9 @@ void backward_keys(Problem& p, Scratch& s, const Queries& tile, const std::vecto
     }
 }
 
-// ---- sharing the work ---------------------------------------------------------------------------------------
+// ---- distribution of work -----------------------------------------------------------------------------------
 
-// Calls `work(worker, item)` for every item below `items`, in that order, from the threads of the problem.
+// Call `work(worker, item)` for every item below `items`, in that order, on the problem's threads.
 template <typename Work> class Crew {
   public:
     Crew(const Problem& p, long items, Work work) : items(items), work(work) {
@@ -716,7 +716,7 @@ template <typename Work> class Crew {
     }
 };
 
-// How many heads make up a group: as many as have room, and the same number for each thread.
+// Number of heads per group: as many as fit, a multiple of the thread count if possible.
 long group_planes(const Problem& p, const Layout& layout) {
     const long all = std::max<long>(p.batch * p.heads, 1);
     if (!layout.size(p)) return all;
@@ -726,8 +726,8 @@ long group_planes(const Problem& p, const Layout& layout) {
 
 Layout forward_layout(const Problem& p) { return {is_packed(p) ? 0 : 2, 0}; }
 
-// Calls `visit(batch, head, token, plane)` for all heads of a group, from all threads, token by token: a token's
-// heads lie together.
+// Call `visit(batch, head, token, plane)` for all heads of a group, on all threads, token by token: a token's heads
+// are adjacent in memory.
 template <typename Visit> void each_token(Problem& p, const Group& group, Visit visit) {
     const long chunks = (p.tokens + PACK_ROWS - 1) / PACK_ROWS;
     const long begin = group.first / p.heads, end = (group.first + group.planes - 1) / p.heads + 1;
@@ -740,7 +740,7 @@ template <typename Visit> void each_token(Problem& p, const Group& group, Visit 
     });
 }
 
-// Calls `solve` for groups of heads whose keys and values have been packed.
+// Call `solve` for groups of heads after packing their keys and values.
 template <typename Solve> void each_group(Problem& p, const Layout& layout, Solve solve) {
     const long all = p.batch * p.heads, step = group_planes(p, layout);
     for (long first = 0; first < all; first += step) {
@@ -762,7 +762,7 @@ void forward_all(Problem& p) {
     const Layout layout = forward_layout(p);
     each_group(p, layout, [&](const Group& group) {
         const long first = group.first, planes = group.planes;
-        // Full rows take longest and go first, a tile each; then runs of neighbours, whose windows overlap.
+        // Full rows take longest and go first, one tile each; then runs of neighboring blocks, whose windows overlap.
         const long long_items = planes * static_cast<long>(full.size()) * tiles;
         const long run = std::clamp(planes * listed / (8 * p.threads), 1L, LONGEST_RUN);
         const long runs = (listed + run - 1) / run;
@@ -786,8 +786,8 @@ void forward_all(Problem& p) {
     });
 }
 
-// Whether each worker takes whole heads. That needs 5 products for each pair of tiles, the other way 7, but
-// some threads may have nothing left to do at the end.
+// Whether each worker takes whole heads. This needs 5 products per pair of tiles instead of 7, but some threads may be
+// idle at the end.
 bool by_head(const Problem& p) {
     const long planes = p.batch * p.heads, rounds = (planes + p.threads - 1) / p.threads;
     return 5 * rounds * p.threads <= 7 * planes;
@@ -812,7 +812,7 @@ void backward_by_head(Problem& p) {
     });
 }
 
-// Which query blocks see a key block, (H, Q): all full ones and those that list it, in ascending order.
+// Query blocks that attend to a key block, (H, Q): all full ones and those that list it, in ascending order.
 std::vector<std::vector<int32_t>> seers_of(const Problem& p) {
     std::vector<std::vector<int32_t>> seers(p.heads * p.blocks);
     for (long head = 0; head < p.heads; ++head)
@@ -842,12 +842,12 @@ void backward_by_block(Problem& p) {
                 items.push_back({4 * seen_by, head, start, true});
                 items.push_back({3 * (p.full[block] ? p.blocks : p.seen), head, start, false});
             }
-    // The longest first, so that the threads end together.
+    // Longest items first, so that all threads finish at about the same time.
     std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.cost > b.cost; });
     const Layout layout = backward_layout(p);
     each_group(p, layout, [&](const Group& group) {
         const long first = group.first, planes = group.planes;
-        // A group may begin and end within a sequence: every item of a sequence asks whether it takes part.
+        // A group may begin and end within a sequence, so every item checks whether it belongs to the group.
         const long begin = first / p.heads, sequences = (first + planes - 1) / p.heads + 1 - begin;
         Crew(p, sequences * static_cast<long>(items.size()), [&](long worker, long number) {
             const Item& item = items[number / sequences];
@@ -867,19 +867,19 @@ void backward_by_block(Problem& p) {
     });
 }
 
-// ---- element by element -------------------------------------------------------------------------------------
+// ---- element-wise functions ---------------------------------------------------------------------------------
 
-// Calls `visit(begin, end)` for runs of n numbers, from all threads. Runs are whole vectors but for the last.
+// Call `visit(begin, end)` for runs of n elements, on all threads. All runs but the last are whole vectors.
 template <typename Visit> void each_run(const Problem& p, long n, Visit visit) {
     constexpr long RUN = 1 << 14;
     Crew(p, (n + RUN - 1) / RUN, [&](long, long item) { visit(item * RUN, std::min(item * RUN + RUN, n)); });
 }
 
-// 1 + e^-2u with u = √(2 / π) (x + 0.044715 x³): by its inverse GELU multiplies x.
+// 1 + e^-2u with u = √(2 / π) (x + 0.044715 x³); GELU is x divided by this.
 inline Vector gelu_divisor(Vector x) {
     constexpr float SCALE = -2 * 0.7978845608028654f * LOG2_E;
     const Vector power_of = x * SCALE * fused(x * x, splat(0.044715f), splat(1.0f));
-    // 2^126 is as good as infinity here, and `power` can't go further.
+    // 2^126 is effectively infinity here, and `power` supports no larger exponents.
     return power(-maximum(splat(-126.0f), -power_of)) + 1.0f;
 }
 
@@ -888,7 +888,7 @@ inline Vector gelu_value(Vector x) { return x / gelu_divisor(x); }
 inline Vector gelu_slope_value(Vector x) {
     constexpr float RATE = 2 * 0.7978845608028654f;
     const Vector gate = 1.0f / gelu_divisor(x), inner = fused(x * x, splat(3 * 0.044715f * RATE), splat(RATE));
-    // Far out `bend` is next to nothing, and `steep` may be infinite.
+    // For large |x|, `bend` is almost 0 and `steep` may be infinite.
     const Vector bend = gate * (1.0f - gate), steep = x * inner;
     return fused(bend, bend > 1e-30f ? steep : Vector{}, gate);
 }
@@ -962,11 +962,11 @@ void turn_all(const Problem& p, const T* from, U* to, const float* cos, const fl
 
 // ---- whole layers -------------------------------------------------------------------------------------------
 
-constexpr long PANEL = 2 * LANES;  // columns of weights that lie together
+constexpr long PANEL = 2 * LANES;  // adjacent columns of weights
 
 long in_panels(long columns) { return (columns + PANEL - 1) / PANEL * PANEL; }
 
-// C ← A B, B packed in panels of (inner, PANEL), as many as cover `columns`; rows of C have room for all of them.
+// C ← A B, B packed in panels of (inner, PANEL) that cover `columns`; rows of C have space for all panels.
 __attribute__((noinline)) void multiply(long rows, long inner, long columns, const float* a, long lda,
                                         const float* packed, float* c, long ldc) {
     for (long x = 0; x < columns; x += PANEL)
@@ -1004,7 +1004,7 @@ void add_and_normalise(float* x, const float* part, long line, const float* bias
     }
 }
 
-// Where the parts of `room` begin.
+// Offsets of the parts of `room`.
 struct Rooms {
     long joined, context, inner, size;
 };
@@ -1014,7 +1014,7 @@ Rooms layer_rooms(const Problem& p, const Weights& w) {
     return {0, joined, joined + context, joined + context + p.tokens * in_panels(w.inner)};
 }
 
-// `p` is of one sequence without padding; its tensors are set here.
+// `p` describes one sequence without padding; its tensors are set here.
 void run_layer(Problem& p, const Weights& w, const float* cos, const float* sin, float* x, float* room) {
     const Rooms rooms = layer_rooms(p, w);
     float *joined = room + rooms.joined, *context = room + rooms.context, *inner = room + rooms.inner;
@@ -1044,21 +1044,21 @@ void run_layer(Problem& p, const Weights& w, const float* cos, const float* sin,
 
 extern "C" {
 
-// Numbers that `scratch` must have room for.
+// Number of elements of `scratch`.
 int64_t scratch_size(const Problem* p, int backward) {
     const Layout layout = backward ? backward_layout(*p) : forward_layout(*p);
     return p->threads * worker_scratch(*p) + group_planes(*p, layout) * layout.size(*p);
 }
 
-// ---- element by element: `type` is that of x and what follows it, 0 float32 or 1 bfloat16 -------------------
+// ---- element-wise functions: `type` is that of x and the following arrays, 0 float32 or 1 bfloat16 ----------
 
-// x · sigmoid(2 √(2 / π) (x + 0.044715 x³)), the tanh form of GELU, for n numbers; `out` may be `x`.
+// x · sigmoid(2 √(2 / π) (x + 0.044715 x³)), the tanh form of GELU, for n elements; `out` may be `x`.
 void gelu(const Problem* p, int64_t type, const void* x, void* out, int64_t n) {
     type == 1 ? gelu_of(*p, static_cast<const Brain*>(x), static_cast<Brain*>(out), n)
               : gelu_of(*p, static_cast<const float*>(x), static_cast<float*>(out), n);
 }
 
-// Its slope at x times `upper`; `out` may be `upper`.
+// GELU's slope at x times `upper`; `out` may be `upper`.
 void gelu_slope(const Problem* p, int64_t type, const void* x, const void* upper, void* out, int64_t n) {
     type == 1 ? gelu_slope_of(*p, static_cast<const Brain*>(x), static_cast<const Brain*>(upper),
                               static_cast<Brain*>(out), n)
@@ -1066,7 +1066,7 @@ void gelu_slope(const Problem* p, int64_t type, const void* x, const void* upper
                               static_cast<float*>(out), n);
 }
 
-// out ← x · scale where lane >= least, else 0; plus `residual`, if it isn't null. `out_type` is that of `out`;
+// out ← x · scale where lane >= least, else 0; plus `residual` unless null. `out_type` is the type of `out`;
 // `residual` is float32.
 void drop(const Problem* p, int64_t type, int64_t out_type, const void* x, const float* residual, void* out,
           const int16_t* lanes, int64_t least, double scale, int64_t n) {
@@ -1081,8 +1081,8 @@ void drop(const Problem* p, int64_t type, int64_t out_type, const void* x, const
         out_type == 1 ? go(wide, static_cast<Brain*>(out)) : go(wide, static_cast<float*>(out));
 }
 
-// p.out (B, H, L, K) ← p.q, each row turned by its token's angles: rotary positions. `cos` and `sin` are (L, K / 2),
-// `cos` null for no turn; `sign` -1 turns back. `out_type` is that of p.out, which may be p.q.
+// p.out (B, H, L, K) ← p.q, each row rotated by its token's angles: rotary positions. `cos` and `sin` are (L, K / 2);
+// null `cos` copies, and `sign` -1 inverts the rotation. `out_type` is the type of p.out, which may be p.q.
 void turn(Problem* p, int64_t out_type, const float* cos, const float* sin, double sign) {
     const auto go = [&](const auto* from, auto* to) { turn_all(*p, from, to, cos, sin, static_cast<float>(sign)); };
     const auto *wide = static_cast<const float*>(p->q.data);
@@ -1093,13 +1093,13 @@ void turn(Problem* p, int64_t out_type, const float* cos, const float* sin, doub
         out_type == 1 ? go(wide, static_cast<Brain*>(p->out.data)) : go(wide, static_cast<float*>(p->out.data));
 }
 
-// Columns of a panel of packed weights.
+// Columns per panel of packed weights.
 int64_t panel_columns() { return PANEL; }
 
-// Numbers of `room` that `layer` needs.
+// Number of elements of `room` for `layer`.
 int64_t layer_room(const Problem* p, const Weights* w) { return layer_rooms(*p, *w).size; }
 
-// One sequence through a layer of an encoder, in place; `cos` and `sin` as for `turn`.
+// Run one sequence through an encoder layer, in place; `cos` and `sin` as for `turn`.
 void layer(Problem* p, const Weights* w, const float* cos, const float* sin, float* x, float* room) {
     run_layer(*p, *w, cos, sin, x, room);
 }

@@ -1,4 +1,4 @@
-"""What mechanisms have in common: the layer's call, scores and the joint softmax, work in parts, clusters."""
+"""Common parts of attention mechanisms: layer calls, scores, joint softmax, partial computation, clusters."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,36 +17,36 @@ from bigbird_dna.config import LayerShape, Section
 
 # Axes: B batch, H heads, L tokens, K head width, S tokens of a block, N blocks.
 
-# Numbers that one part of the work holds at once, about: 16 MiB in float32 on a CPU, which stay in or near
-# its cache. On other devices only a bound of memory.
+# Approximate number of elements that one part of the computation holds at once: 16 MiB in float32 on a CPU,
+# which fit in or near its cache. On other devices this only bounds the memory.
 ELEMENTS = {"cpu": 1 << 22}
 ELEMENTS_ELSEWHERE = 1 << 28
 
 
 class Heads(NamedTuple):
-    """Attention of some sequences and heads; all but `present` are (B, H, L, K)."""
+    """Inputs of attention for several sequences and heads; all tensors but `present` are (B, H, L, K)."""
 
     q: Tensor
     k: Tensor
     v: Tensor
-    pooled_q: Tensor  # what summaries are pooled of
+    pooled_q: Tensor  # summaries are pooled from these queries and keys
     pooled_k: Tensor
     present: Tensor  # (B, 1, L): not padding
     largest: bool  # pooling by maximum, else by mean
     causal: bool
     dropout: float
-    clusters: Tensor | None = None  # (B, H, L) numbers, where a plan goes by clusters
+    clusters: Tensor | None = None  # (B, H, L) cluster numbers, for plans based on clusters
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Heads":
-        """The same with its five tensors of vectors changed, one that stands twice only once."""
+        """Return a copy with `change` applied once to each distinct tensor among the first five."""
         changed = {id(x): change(x) for x in {id(x): x for x in self[:5]}.values()}
         q, k, v, pooled_q, pooled_k = (changed[id(x)] for x in self[:5])
         return self._replace(q=q, k=k, v=v, pooled_q=pooled_q, pooled_k=pooled_k)
 
     def in_blocks(self, size: int) -> "Heads":
-        """Cut into blocks, (B, H, N, S, K) and `present` (B, 1, N, S), the last one filled up.
+        """Split into blocks, (B, H, N, S, K) and `present` (B, 1, N, S), padding the last block.
 
-        S is at most L: one block that has all tokens is the same, however much room it has.
+        S is at most L: a single block with all tokens gives the same result for any larger block size.
         """
         size = min(size, self.q.shape[2])
         return self.map(lambda x: in_blocks(x, size))._replace(
@@ -55,20 +55,20 @@ class Heads(NamedTuple):
 
 
 def in_blocks(x: Tensor, size: int) -> Tensor:
-    """(B, H, L, K) → (B, H, N, S, K), zero where there is no token."""
+    """(B, H, L, K) → (B, H, N, S, K), zero at padding."""
     missing = -x.shape[2] % size
     x = pad(x, (0, 0, 0, missing)) if missing else x
     return torch.unflatten(x, 2, (-1, size))
 
 
 def blocks_of(tokens: int, size: int) -> tuple[int, int]:
-    """N and S of so many tokens that are cut by `size`, see `Heads.in_blocks`."""
+    """N and S of `tokens` tokens in blocks of `size`, see `Heads.in_blocks`."""
     size = min(size, tokens)
     return -(-tokens // size), size
 
 
 def joined(out: Tensor, inputs: Heads) -> Tensor:
-    """Blocks of the tokens one after the other, (B, H, N, S, K) → (B, H, L, K)."""
+    """Concatenate the tokens of blocks, (B, H, N, S, K) → (B, H, L, K)."""
     return out.flatten(2, 3)[:, :, : inputs.q.shape[2]]
 
 
@@ -78,52 +78,52 @@ def scores(q: Tensor, k: Tensor) -> Tensor:
 
 
 def hide(scores: Tensor, seen: Tensor) -> Tensor:
-    """Scores, changed in place, whose weight will be exactly 0 where not `seen`; any where a row sees
-    nothing."""
+    """Mask scores in place so that their weight is exactly 0 where not `seen`; arbitrary in rows without any
+    seen key."""
     return scores.masked_fill_(~seen, torch.finfo(scores.dtype).min)
 
 
 def weigh(scores: Tensor, probability: float = 0.0) -> Tensor:
-    """Softmax over the last axis, in float32 at least, of which weights are dropped."""
+    """Softmax over the last axis in at least float32, with dropout of weights."""
     wide = torch.promote_types(scores.dtype, torch.float32)
     weights = scores.softmax(-1, dtype=wide).to(scores.dtype)
     return dropout(weights, probability) if probability else weights
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
-    """Plain attention under a mask: what summaries have as values, (…, M, K)."""
+    """Masked attention that computes the values of summaries, (…, M, K)."""
     return weigh(hide(scores(q, k), seen)) @ v
 
 
 def triangle(size: int, like: Tensor, diagonal: int = 0) -> Tensor:
-    """(S, S), true from the first column up to `diagonal` columns beside the own."""
+    """(S, S), true from the first column up to `diagonal` columns after the row's own."""
     return torch.ones(size, size, dtype=torch.bool, device=like.device).tril(diagonal)
 
 
 def others(size: int, like: Tensor) -> Tensor:
-    """(S, S), true but on the diagonal."""
+    """(S, S), true except on the diagonal."""
     return ~torch.eye(size, dtype=torch.bool, device=like.device)
 
 
 def recomputed(attend: Callable[..., Any], *arguments: object) -> Any:
-    """What a function gives, which is called again in the backward pass rather than its steps kept."""
+    """Result of a function that is called again in the backward pass instead of storing its intermediates."""
     if torch.is_grad_enabled():
         return checkpoint(attend, *arguments, use_reentrant=False)
     return attend(*arguments)
 
 
-HeadSlice = tuple[slice, slice]  # of batch and heads
+HeadSlice = tuple[slice, slice]  # slices of batch and heads
 
 
 def by_parts(attend: Callable[..., Tensor], vectors: Sequence[Tensor], each: int) -> Tensor:
-    """What `attend(part, *vectors)` gives for parts of batch and heads, put together; vectors are (B, H, L,
-    K), and `attend` holds about `each` numbers for one head of one sequence."""
+    """Concatenate the results of `attend(part, *vectors)` over parts of batch and heads. Vectors are (B, H,
+    L, K), and `attend` holds about `each` elements per head of a sequence."""
     batch, heads, *_ = vectors[0].shape
     fit = max(1, ELEMENTS.get(vectors[0].device.type, ELEMENTS_ELSEWHERE) // each)
     if fit >= batch * heads:
         return attend((slice(0, batch), slice(0, heads)), *vectors)
     outs = []
-    # Split rather than sliced: a slice's gradient is as large as what it was cut from.
+    # Split instead of sliced: the gradient of a slice is as large as the tensor that it was cut from.
     for rows, *of_rows in zip(*_split(vectors, max(1, fit // heads), 0), strict=True):
         parts = zip(*_split(of_rows, fit, 1), strict=True)
         outs.append(torch.cat([recomputed(attend, (rows, some), *part) for some, *part in parts], 1))
@@ -131,30 +131,30 @@ def by_parts(attend: Callable[..., Tensor], vectors: Sequence[Tensor], each: int
 
 
 def _split(tensors: Sequence[Tensor], size: int, axis: int) -> Iterator[Iterable[Any]]:
-    """Slices of an axis by `size`, and what each tensor has there."""
+    """Slices of an axis by `size`, then the corresponding parts of each tensor."""
     count = tensors[0].shape[axis]
     yield [slice(start, min(start + size, count)) for start in range(0, count, size)]
     for x in tensors:
         yield torch.split(x, size, axis)
 
 
-_TEMPORARIES = 8  # vectors of a place that a plan makes, about
+_TEMPORARIES = 8  # approximate number of vectors that a plan creates per token
 
 
 class PlannedAttention(NamedTuple):
-    """Which keys a query sees, directly or through summaries, and how that is computed."""
+    """Which keys a query attends to, directly or through summaries, and how the attention is computed."""
 
-    attend: Callable[[Heads], Tensor]  # (B, H, L, K), of any content where there is padding
-    scores: Callable[[int], int]  # that a query has, of L tokens
-    places: Callable[[int], int] = int  # for L tokens, where blocks are filled up more than L
+    attend: Callable[[Heads], Tensor]  # (B, H, L, K), arbitrary at padding
+    scores: Callable[[int], int]  # number of scores per query, given L tokens
+    places: Callable[[int], int] = int  # L including padding of blocks, given L tokens
 
 
 def plan_of_blocks(
     attend: Callable[[Heads], Tensor], size: int, scores: Callable[[int, int], int]
 ) -> PlannedAttention:
-    """A plan of blocks of `size` tokens, which `attend` is given and gives, (B, H, N, S, K).
+    """A plan for blocks of `size` tokens; `attend` maps blocks to blocks, (B, H, N, S, K).
 
-    `scores` that a query has are a function of how many blocks there are, and of how many tokens each.
+    `scores` returns the number of scores per query from the number of blocks and the tokens per block.
     """
 
     def attend_in_blocks(inputs: Heads) -> Tensor:
@@ -168,7 +168,7 @@ def plan_of_blocks(
 
 
 class AttentionLayer(nn.Module):
-    """Checks a call and removes its padding; what remains is `attended`, which a subclass has."""
+    """Check a call, remove its padding and pass the rest to `attended`, which subclasses implement."""
 
     def forward(
         self,
@@ -182,7 +182,7 @@ class AttentionLayer(nn.Module):
     ) -> Tensor:
         """Attention of q, k, v (B, H, L, K) → (B, H, L, K), zero at padding; see `config.mechanisms`.
 
-        `hidden` isn't used here. `ValueError`: shapes, types, lengths or dropout don't fit.
+        `hidden` is ignored. `ValueError`: shapes, types, lengths or dropout are invalid.
         """
         call = checked_call(q, k, v, Pattern(), lengths, 0, dropout)
         if not call.lengths:
@@ -192,18 +192,18 @@ class AttentionLayer(nn.Module):
         return call.uncut(self.attended(cut.q, cut.k, cut.v, present, dropout))
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float) -> Tensor:
-        """The same of valid arguments; `present` (B, 1, L): not padding, where any content is right."""
+        """`forward` for valid arguments; `present` (B, 1, L) marks tokens, and padding may get any values."""
         raise NotImplementedError
 
 
 class PlannedLayer(AttentionLayer):
-    """Attention that its plan, a function of queries, keys and values, alone determines."""
+    """Attention that depends only on queries, keys and values, as specified by its plan."""
 
     largest = False
 
     def __init__(self, shape: LayerShape, plan: PlannedAttention, centroids: nn.Module | None = None) -> None:
         super().__init__()
-        self.shape, self.plan, self.centroids = shape, plan, centroids  # which number tokens' clusters
+        self.shape, self.plan, self.centroids = shape, plan, centroids  # assigns tokens to clusters
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float) -> Tensor:
         """Attention by the plan, a few heads at a time."""
@@ -220,35 +220,35 @@ class PlannedLayer(AttentionLayer):
         return by_parts(attend, (q, k, v), each)
 
     def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """What summaries are pooled of, (B, H, L, K) each, where a plan has some."""
+        """Tensors from which a plan's summaries are pooled, (B, H, L, K) each."""
         return q, k
 
 
-# Clusters of tokens: learned directions that tokens are sorted by, and the tokens of a cluster side by side.
-# Online spherical k-means (Roy et al. 2021, arXiv 2003.05997): a token's direction is that of its normalized
-# query and key together, so that it has one cluster and sees itself. The tokens of a cluster are cut into
-# chunks of at most S; a larger cluster has several. Chunks are numbered by their first token, and a token's
-# place in its chunk by those before it, so that where a token goes depends on none after it. Nothing is
-# dropped.
+# Clusters of tokens: learned directions by which tokens are sorted, and the tokens of each cluster stored
+# contiguously. Online spherical k-means (Roy et al. 2021, arXiv 2003.05997): a token's direction is that of
+# its normalized query plus its normalized key, so it has one cluster and attends to itself. The tokens of a
+# cluster are cut into chunks of at most S; a larger cluster has several chunks. Chunks are numbered by their
+# first token, and a token's place in its chunk by the tokens before it, so neither depends on later tokens.
+# No token is dropped.
 # Axes: B batch, H heads, L tokens, K head width, C clusters, P chunks (`most_chunks`), S tokens of a chunk.
 
 
 class ClusterOptions(Section):
-    """Of clusters."""
+    """Options of token clusters."""
 
-    clusters: int = Field(default=32, ge=1, description="directions that tokens are sorted by, for each head")
-    span: int = Field(default=128, ge=1, description="tokens of a chunk; a larger cluster has several")
+    clusters: int = Field(default=32, ge=1, description="number of clusters per head")
+    span: int = Field(default=128, ge=1, description="tokens per chunk; larger clusters have several chunks")
     decay: float = Field(
-        default=0.999, ge=0, le=1, description="share of a cluster's direction that a training step keeps"
+        default=0.999, ge=0, le=1, description="fraction of a cluster's direction kept per training step"
     )
 
 
 class Centroids(nn.Module):
-    """Numbers of the nearest of `clusters` directions for each head, which follow their tokens while
-    training, `decay` of them staying at each pass; no gradient reaches them."""
+    """Index of the nearest of `clusters` directions per head. In training, directions follow their tokens,
+    with weight `decay` for the old direction at each pass; they get no gradients."""
 
     directions: Tensor  # (H, C, K)
-    seen: Tensor  # (H, C, K): of the last pass in training, each cluster's tokens added up
+    seen: Tensor  # (H, C, K): sum of each cluster's tokens in the last training pass
 
     def __init__(self, shape: LayerShape, clusters: int, decay: float) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ class Centroids(nn.Module):
 
     @torch.no_grad()
     def forward(self, q: Tensor, k: Tensor, present: Tensor) -> Tensor:
-        """The number of the nearest direction, (B, H, L); notes the tokens of each while training."""
+        """Index of the nearest direction, (B, H, L); in training, sums of tokens per cluster are recorded."""
         token = normalize(q.detach(), dim=-1) + normalize(k.detach(), dim=-1)
 
         count = self.directions.shape[1]
@@ -267,7 +267,7 @@ class Centroids(nn.Module):
         def choose(part: HeadSlice, some: Tensor) -> Tensor:
             return (some @ self.directions[part[1]].to(some.dtype).mT).argmax(-1)
 
-        # Some heads at a time: there is a number for each direction on the way.
+        # A few heads at a time: the intermediate products have one element per direction.
         nearest = selected(lambda: by_parts(choose, (token,), token.shape[2] * count), count)
         if self.training:
             token = token.masked_fill(~present[..., None], 0).to(self.seen.dtype)
@@ -279,7 +279,7 @@ class Centroids(nn.Module):
 
     @torch.no_grad()
     def begin_pass(self) -> None:
-        """Let the directions follow the tokens of the last pass in training."""
+        """Move the directions toward the tokens of the last training pass."""
         moved = self.decay * self.directions + (1 - self.decay) * normalize(self.seen, dim=-1)
         empty = (self.seen == 0).all(-1, keepdim=True)
         self.directions.copy_(torch.where(empty, self.directions, normalize(moved, dim=-1)))
@@ -287,47 +287,47 @@ class Centroids(nn.Module):
 
 
 class ClusterChunks(NamedTuple):
-    """Where tokens go."""
+    """Assignment of tokens to chunks."""
 
-    number: Tensor  # (B, H, L) of each token's chunk; P, which is none, for padding
-    place: Tensor  # (B, H, L) in its chunk
-    before: Tensor  # (B, H, P), the chunk of the same cluster before each; P, which is none, for a first one
+    number: Tensor  # (B, H, L) chunk number of each token; P (no chunk) for padding
+    place: Tensor  # (B, H, L) position in its chunk
+    before: Tensor  # (B, H, P) the previous chunk of the same cluster; P (no chunk) for a first chunk
     total: int  # P
     size: int  # S
 
     @property
     def slots(self) -> Tensor:
-        """Place and chunk as one number, (B, H, L, 1)."""
+        """Place and chunk as one index, (B, H, L, 1)."""
         return (self.number * self.size + self.place)[..., None]
 
     def used(self) -> "ClusterChunks":
-        """Without the chunks, and places, that no sequence or head has a token in; these depend on all."""
+        """Without chunks and places that are empty in all sequences and heads; depends on all tokens."""
         none = self.number == self.total
         total, size = int(self.number.masked_fill(none, 0).max()) + 1, int(self.place.max()) + 1
         before = self.before[..., :total].clamp(max=total)
         return ClusterChunks(self.number.masked_fill(none, total), self.place, before, total, size)
 
     def spread(self, x: Tensor) -> Tensor:
-        """(B, H, L, K) → (B, H, P, S, K), zero where there is no token."""
+        """(B, H, L, K) → (B, H, P, S, K), zero at empty slots."""
         room = x.new_zeros(*x.shape[:2], self.total * self.size + 1, x.shape[3])
         spread = room.scatter(2, self.slots.expand_as(x), x)
         return torch.unflatten(spread[:, :, :-1], 2, (self.total, self.size))
 
     def collect(self, x: Tensor) -> Tensor:
-        """The way back, (B, H, P, S, K) → (B, H, L, K); of padding some token's."""
+        """Inverse of `spread`, (B, H, P, S, K) → (B, H, L, K); padding gets arbitrary values."""
         slots = self.slots.clamp(max=self.total * self.size - 1)
         return x.flatten(2, 3).gather(2, slots.expand(-1, -1, -1, x.shape[4]))
 
 
 def most_chunks(tokens: int, count: int, size: int) -> tuple[int, int]:
-    """P and S of `count` clusters: the most that so many tokens can take, by their number alone, as what is
-    causal must not see later tokens by it; neither is above it, however much is asked for."""
+    """P and S of `count` clusters: the maximum that `tokens` tokens can need. It depends only on their
+    number, because causal attention must not depend on later tokens; both are at most `tokens`."""
     size = min(size, tokens)
     return min(count + tokens // size, tokens), size
 
 
 def make_chunks(clusters: Tensor, present: Tensor, count: int, size: int) -> ClusterChunks:
-    """The chunks of tokens with numbers `clusters` (B, H, L), below `count`, where `present` (B, 1, L)."""
+    """Chunks of tokens with cluster indices `clusters` (B, H, L) below `count`, where `present` (B, 1, L)."""
     tokens = clusters.shape[2]
     chunks, size = most_chunks(tokens, count, size)
     clusters = clusters.masked_fill(~present, count)
@@ -336,10 +336,10 @@ def make_chunks(clusters: Tensor, present: Tensor, count: int, size: int) -> Clu
     everywhere = torch.arange(tokens, device=clusters.device).expand_as(clusters)
     new = torch.ones_like(ordered, dtype=torch.bool)
     new[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    begin = everywhere.masked_fill(~new, 0).cummax(2).values  # of the token's cluster, in order
+    begin = everywhere.masked_fill(~new, 0).cummax(2).values  # of the token's cluster, in sorted order
     rank = everywhere - begin
-    first = everywhere - rank % size  # in order, the token that begins the chunk
-    last = order.gather(2, (first - 1).clamp(min=0))  # the one that ends the chunk before
+    first = everywhere - rank % size  # in sorted order, the first token of the chunk
+    last = order.gather(2, (first - 1).clamp(min=0))  # last token of the previous chunk
     last = last.masked_fill(rank < size, -1)
     first = order.gather(2, first)
     rank, first, last = (torch.empty_like(x).scatter_(2, order, x) for x in (rank, first, last))
@@ -352,7 +352,7 @@ def make_chunks(clusters: Tensor, present: Tensor, count: int, size: int) -> Clu
 
 
 def in_chunks(inputs: Heads, options: ClusterOptions) -> tuple[ClusterChunks, Heads]:
-    """The chunks of `inputs.clusters`, and what lies in them, (B, H, P, S, K), `present` (B, H, P, S)."""
+    """The chunks of `inputs.clusters`, and the inputs in chunks, (B, H, P, S, K), `present` (B, H, P, S)."""
     assert inputs.clusters is not None
     chunks = make_chunks(inputs.clusters, inputs.present, options.clusters, options.span)
     chunks = chunks if inputs.causal else chunks.used()
@@ -365,7 +365,7 @@ def plan_of_clusters(
     options: ClusterOptions,
     scores: Callable[[int, int, int], int],
 ) -> PlannedAttention:
-    """A plan of chunks; `scores` that a query has are a function of L, P and S."""
+    """A plan for chunks; `scores` returns the number of scores per query from L, P and S."""
 
     def sizes(tokens: int) -> tuple[int, int]:
         return most_chunks(tokens, options.clusters, options.span)

@@ -1,11 +1,11 @@
-"""The compiled route: BigBird's attention and its gradients on a CPU, in C++ built where it runs.
+"""The compiled route: BigBird's attention and its gradients on a CPU, in C++ compiled on the same machine.
 
-`kernel.cpp` is compiled on first use (some seconds), compared with dense attention in value and gradient,
-and kept (`disk.user_cache`). Inputs are float32, bfloat16 or float16, all arithmetic is float32, and results
-don't depend on the number of threads. Without a compiler the other routes do the same work.
+`kernel.cpp` is compiled on first use (several seconds), compared with dense attention in values and
+gradients, and cached (`disk.user_cache`). Inputs are float32, bfloat16 or float16; arithmetic is float32.
+Results do not depend on the number of threads. Without a compiler, other routes compute the same result.
 
-Environment: BIGBIRD_DNA_NATIVE=0 switches the route off, BIGBIRD_DNA_CACHE names where libraries are kept,
-CXX names the compiler.
+Environment variables: BIGBIRD_DNA_NATIVE=0 disables the route, BIGBIRD_DNA_CACHE is the cache directory, and
+CXX the compiler.
 """
 
 import os
@@ -27,29 +27,29 @@ from bigbird_dna.disk import user_cache as native_build
 
 # Axes: B batch, H heads, L tokens, K head width.
 
-TOLERANCE = 1e-4  # of the check; values and gradients are of the order of 1
+TOLERANCE = 1e-4  # of the check; values and gradients are of order 1
 
 
 def native_attention(call: Call) -> Tensor:
-    """Attention by the kernel, (B, H, L, K), differentiable once; `RuntimeError` where there is none."""
+    """Attention by the kernel, (B, H, L, K), differentiable once; `RuntimeError` if it is unavailable."""
     q, k, v, pattern, lengths, layer, *_ = call
     out: Tensor = forward_op(q, k, v, list(lengths), pattern.as_numbers(), layer)[0]
     return out
 
 
 def unavailable(request: RouteRequest) -> str | None:
-    """Why this route can't serve such a call, or None; the first question compiles or loads the kernel."""
+    """Why this route cannot serve the request, or None; the first request compiles or loads the kernel."""
     q, pattern, *_ = request
     if q.device.type != "cpu":
-        return f"it runs on CPUs, not on {q.device.type}"
+        return f"native runs only on CPUs, not on {q.device.type}"
     if pattern.num_global_tokens:
-        return "it has no extra global tokens"
-    reason: str | None = request.beyond("it", TYPES) or _missing(q.dtype == torch.float16)
+        return "native does not support extra global tokens"
+    reason: str | None = request.beyond("native", TYPES) or _missing(q.dtype == torch.float16)
     return reason
 
 
 def gelu_tanh_(x: Tensor) -> Tensor:
-    """The tanh form of GELU, in place where possible, not differentiable; torch's takes several times as
+    """The tanh form of GELU, in place if possible, not differentiable; torch's version takes several times as
     long."""
     kernel = pointwise(x)
     if kernel is None or not x.is_contiguous():
@@ -58,8 +58,8 @@ def gelu_tanh_(x: Tensor) -> Tensor:
 
 
 def pointwise(*tensors: Tensor) -> Kernel | None:
-    """What computes element by element on CPU tensors of float32 or bfloat16 at the rate of memory; None:
-    torch must do, as where it compiles."""
+    """The kernel for element-wise functions of float32 or bfloat16 CPU tensors at memory bandwidth; None: use
+    torch, for example under torch.compile."""
     fit = all(x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) for x in tensors)
     if not fit or torch.compiler.is_compiling() or _missing(False) is not None:
         return None
@@ -68,7 +68,7 @@ def pointwise(*tensors: Tensor) -> Kernel | None:
 
 class _Loaded(NamedTuple):
     kernel: Kernel | None
-    reason: str  # where there is none
+    reason: str  # why the kernel is missing
 
 
 _lock = Lock()
@@ -76,11 +76,11 @@ loaded: _Loaded | None = None
 
 
 def _load() -> _Loaded:
-    """The kernel of this process, compiled, checked and loaded on the first call."""
+    """The kernel of this process; the first call compiles, checks and loads it."""
     global loaded
     with _lock:
         if loaded is None:
-            # A thread of its own has none of the caller's modes: tracing, inference, autocast.
+            # A new thread does not inherit the caller's modes: tracing, inference, autocast.
             with ThreadPoolExecutor(1) as pool:
                 loaded = pool.submit(_try_to_load).result()
         return loaded
@@ -95,15 +95,15 @@ def _try_to_load() -> _Loaded:
     except (native_build.BuildError, OSError, AttributeError) as error:
         reason = " ".join(str(error).split())
         log(
-            f"attention is computed by PyTorch (route blocked), not by the compiled kernel, as {reason}: "
-            "that is slower, and last digits of scores may differ"
+            f"attention uses PyTorch (route blocked) instead of the compiled kernel, because {reason}. "
+            "PyTorch is slower, and the last digits of scores may differ"
         )
         return _Loaded(None, reason)
     return _Loaded(kernel, "")
 
 
 def _check(kernel: Kernel) -> None:
-    """Compare a new kernel with dense attention in value and gradient; `BuildError` if they differ."""
+    """Compare a new kernel with dense attention in values and gradients; `BuildError` if they differ."""
     generator = torch.Generator().manual_seed(0)
     pattern = Pattern(block_size=24, random_blocks=2)
     for shape, lengths in (((2, 2, 300, 64), (300, 290)), ((1, 3, 235, 20), (235,))):
@@ -124,7 +124,7 @@ def _check(kernel: Kernel) -> None:
 
 
 def _check_sum(kernel: Kernel) -> None:
-    """A kept kernel runs at all: equal keys give the mean of the values."""
+    """Check that a cached kernel runs: with equal keys, attention returns the mean of the values."""
     zeros, v = torch.zeros(1, 1, 40, 8), torch.arange(320.0).reshape(1, 1, 40, 8)
     pattern = Pattern(block_size=8, random_blocks=2)
     out, _ = kernel.forward(Call(zeros, zeros, v, pattern, (40,)))
@@ -134,7 +134,7 @@ def _check_sum(kernel: Kernel) -> None:
 
 
 def _pointwise_agrees(kernel: Kernel) -> bool:
-    """Whether what is computed element by element is what torch computes."""
+    """Whether the element-wise functions agree with torch."""
     some = torch.linspace(-12, 12, 1003, requires_grad=True)
     curve = gelu(some, approximate="tanh")
     (slope,) = torch.autograd.grad(curve.sum(), some)
@@ -159,12 +159,12 @@ def _pointwise_agrees(kernel: Kernel) -> bool:
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _missing(float16: bool) -> str | None:
     if os.environ.get("BIGBIRD_DNA_NATIVE") == "0":
-        return "BIGBIRD_DNA_NATIVE=0 switches it off"
+        return "BIGBIRD_DNA_NATIVE=0 disables it"
     kernel, reason = _load()
     if kernel is None:
         return reason
     if float16 and not kernel.has_float16:
-        return "the compiler has no 16-bit floats"
+        return "the compiler does not support 16-bit floats"
     return None
 
 
@@ -175,7 +175,7 @@ def _kernel() -> Kernel:
     return kernel
 
 
-# Operators that torch.compile and torch.export keep whole; patterns pass as numbers.
+# Custom operators, which torch.compile and torch.export treat as opaque; patterns are passed as integers.
 
 
 @torch.library.custom_op("bigbird_dna::native_forward", mutates_args=(), device_types="cpu")

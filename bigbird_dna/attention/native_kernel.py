@@ -1,8 +1,8 @@
-"""kernel.cpp as Python objects: attention, element-wise functions, whole layers of an encoder.
+"""Python interface of kernel.cpp: attention, element-wise functions, and complete encoder layers.
 
-A short sequence through a small model is many small calls. torch takes longer to arrange them than to compute
-them; `PackedLayer` makes a layer one call, of one sequence on one thread, and its weights lie as its products
-read them.
+A short sequence through a small model consists of many small operations, which take torch longer to dispatch
+than to compute. `PackedLayer` runs a layer as one call, for one sequence on one thread, with weights stored
+in the order in which its matrix products read them.
 """
 
 import ctypes
@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from bigbird_dna.attention.call import Call, empty_output
 from bigbird_dna.attention.pattern import Pattern
 
-# Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that one of them sees,
-# D hidden width, I intermediate width.
+# Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that a query block
+# attends to, D hidden width, I intermediate width.
 
-TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # as the kernel numbers them
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # the kernel's type numbers
 
 
 class _Array(ctypes.Structure):
@@ -31,7 +31,7 @@ class _Array(ctypes.Structure):
 
 
 class KernelCall(ctypes.Structure):
-    """`KernelCall` in kernel.cpp."""
+    """`Problem` in kernel.cpp."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("batch", "heads", "tokens", "width")),
@@ -47,10 +47,10 @@ class KernelCall(ctypes.Structure):
 
 
 class Kernel:
-    """A loaded library.
+    """A loaded kernel library.
 
-    Tensors are (B, H, L, K), on the CPU and of one type of `TYPES`; lse (B, H, L) float32 is the binary
-    logarithm of the sum in each query's softmax. Results are laid out as `empty_output`.
+    Tensors are (B, H, L, K), on the CPU and of one type of `TYPES`. lse (B, H, L) float32 is the binary
+    logarithm of the sum in each query's softmax. Results have the memory layout of `empty_output`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,28 +61,28 @@ class Kernel:
         self.panel_columns = int(self._library.panel_columns())
 
     def forward(self, call: Call) -> tuple[Tensor, Tensor]:
-        """(out, lse)"""
+        """Return (out, lse)."""
         out = _result(call)
-        lse = call.q.new_zeros(call.q.shape[:3], dtype=torch.float32)  # as is padding's
+        lse = call.q.new_zeros(call.q.shape[:3], dtype=torch.float32)  # also zero at padding
         self._solve(call, lse, out=out)
         return out, lse
 
     def backward(self, call: Call, upper: Tensor, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients with respect to q, k and v, `upper` being that with respect to `out`."""
+        """Gradients with respect to q, k and v; `upper` is the gradient with respect to `out`."""
         grads = (_result(call), _result(call), _result(call))
         named = zip(("grad_q", "grad_k", "grad_v"), grads, strict=True)
         self._solve(call, lse, out=out, upper=upper, **dict(named))
         return grads
 
-    # Below, tensors are on the CPU, float32 or bfloat16, and contiguous unless specified otherwise.
+    # Tensors below are on the CPU, float32 or bfloat16, and contiguous unless specified otherwise.
 
     def gelu(self, x: Tensor, out: Tensor) -> Tensor:
-        """The tanh form of GELU, into `out`, which may be `x`."""
+        """The tanh form of GELU, written into `out`, which may be `x`."""
         self._each("gelu", x, x, out)
         return out
 
     def gelu_slope(self, x: Tensor, upper: Tensor) -> Tensor:
-        """Gradient with respect to `x`, `upper` being that with respect to its GELU."""
+        """Gradient with respect to `x`; `upper` is the gradient with respect to GELU(`x`)."""
         out = torch.empty_like(x)
         self._each("gelu_slope", x, x, upper, out)
         return out
@@ -103,9 +103,9 @@ class Kernel:
         return out
 
     def turn(self, x: Tensor, out: Tensor, turns: tuple[Tensor, Tensor] | None, back: bool = False) -> Tensor:
-        """Rows of `x` (B, H, L, K) turned by their tokens' angles, cosines and sines (L, K / 2), into `out`.
+        """Rotate rows of `x` (B, H, L, K) by their tokens' angles, cosines and sines (L, K / 2), into `out`.
 
-        None: they are copied. Both tensors may have any strides but in their last axis, and may be one.
+        None copies the rows. Both tensors may be the same and have any strides except in the last axis.
         """
         batch, heads, tokens, width = x.shape
         problem = KernelCall(
@@ -130,7 +130,7 @@ class Kernel:
     def layer(
         self, problem: KernelCall, weights: ctypes.Structure, x: Tensor, turns: tuple[Tensor, Tensor] | None
     ) -> None:
-        """One sequence's hidden states `x` (L, D) through a layer, in place; see `PackedLayer`."""
+        """Pass one sequence's hidden states `x` (L, D) through a layer, in place; see `PackedLayer`."""
         of, library = ctypes.byref(problem), self._library
         sizes = (
             library.scratch_size(of, 0),
@@ -143,7 +143,7 @@ class Kernel:
         library.layer(of, ctypes.byref(weights), *_addresses(*(turns or (None, None)), x, room))
 
     def _each(self, name: str, *tensors: Tensor) -> None:
-        """Call a function of as many numbers as the first tensor has, of the first's type, on the others."""
+        """Call an element-wise function on `others`, with the element count and type of the first tensor."""
         first, *others = tensors
         problem = KernelCall(threads=torch.get_num_threads(), launcher=launcher())
         self._library[name](
@@ -179,7 +179,7 @@ class Kernel:
 
 
 def _result(call: Call) -> Tensor:
-    """Zero where the kernel doesn't write: it does so at true positions only."""
+    """Output tensor; zero-filled if there is padding, because the kernel writes true positions only."""
     whole = all(length == call.q.shape[2] for length in call.lengths)
     return empty_output(call.q) if whole else empty_output(call.q).zero_()
 
@@ -190,8 +190,8 @@ def _addresses(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
 
 @lru_cache(maxsize=1)
 def launcher() -> int | None:
-    """Address of the OpenMP function that starts torch's own threads, which keep spinning after work and
-    would share the cores with others; None: the kernel starts others."""
+    """Address of the OpenMP function that starts torch's threads; None makes the kernel start its own.
+    torch's threads keep spinning after work and would compete for the cores."""
     try:
         torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         return ctypes.cast(torch_library.GOMP_parallel, ctypes.c_void_p).value
@@ -213,7 +213,7 @@ class _Weights(ctypes.Structure):
 
 
 class _Graph(NamedTuple):
-    """The graph in the kernel's form."""
+    """The attention graph in the kernel's format."""
 
     block_size: int
     key_blocks: npt.NDArray[np.int32]  # (H, blocks, seen)
@@ -223,7 +223,7 @@ class _Graph(NamedTuple):
     def problem(
         self, shape: tuple[int, int, int, int], lengths: npt.NDArray[np.int64], **others: Any
     ) -> KernelCall:
-        """A call of so many rows, heads, tokens and numbers, with addresses of the graph and of `lengths`."""
+        """A call with shape (batch, heads, tokens, width) and the addresses of the graph and of `lengths`."""
         return KernelCall(
             **dict(zip(("batch", "heads", "tokens", "width"), shape, strict=True)),
             block_size=self.block_size,
@@ -249,9 +249,9 @@ def _make_graph(pattern: Pattern, blocks: int, heads: int, layer: int) -> _Graph
 class PackedLayer:
     """A layer's weights, copied and packed for the kernel.
 
-    `joined` has queries, keys and values, (3D, D) and (3D,); `linears` are those after attention, up to the
-    intermediate width, and down again; `norms` those after attention and at the end. Without `pattern` every
-    token sees every other.
+    `joined` contains queries, keys and values, (3D, D) and (3D,). `linears` are the layers after attention,
+    up to the intermediate width and down again. `norms` are those after attention and at the end. Without
+    `pattern`, every token attends to every other.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class PackedLayer:
         self._weights = _Weights(up.in_features, up.out_features, norm.eps, **addresses)
 
     def __call__(self, x: Tensor, turns: tuple[Tensor, Tensor] | None) -> None:
-        """Hidden states (L, D), float32 and contiguous, are replaced by those after the layer."""
+        """Replace hidden states (L, D), float32 and contiguous, by those after the layer."""
         tokens, length = len(x), np.array([len(x)], np.int64)
         graph = _graph(self.pattern, tokens, self.heads, self.index)
         problem = graph.problem((1, self.heads, tokens, x.shape[1] // self.heads), length, threads=1)
@@ -287,7 +287,7 @@ class PackedLayer:
 
 
 def can_pack(hidden: int, heads: int) -> bool:
-    """Whether rows of hidden states are whole vectors of any processor, and heads of pairs."""
+    """Whether hidden states fill whole SIMD vectors on any processor, and head widths are even."""
     return hidden % 16 == 0 and hidden // heads % 2 == 0
 
 
@@ -298,7 +298,7 @@ class PackedLayers:
         self._layers, self._longest = layers, longest
 
     def take(self, x: Tensor, lengths: Tensor | None) -> bool:
-        """Whether these are: embeddings (1, L, D) without padding, where no gradient is asked for."""
+        """Whether the layers can run these embeddings (1, L, D): no padding, one thread, no gradients."""
         batch, tokens, _ = x.shape
         return (
             batch == 1
@@ -319,7 +319,7 @@ class PackedLayers:
 
 
 def layer_agrees(kernel: Kernel) -> bool:
-    """Whether a layer by the kernel is the layer of which torch computes part by part."""
+    """Whether the kernel's layer agrees with torch's computation of the same layer."""
     hidden, inner, heads, tokens = 48, 80, 3, 77
     draw = torch.Generator().manual_seed(0)
 
@@ -346,7 +346,7 @@ def layer_agrees(kernel: Kernel) -> bool:
 
 @lru_cache(maxsize=4096)
 def _graph(pattern: Pattern | None, tokens: int, heads: int, layer: int) -> _Graph:
-    """Of a pattern; where every token sees every other, the sequence is one block."""
+    """The graph of a pattern; with full attention, the sequence is one block."""
     blocks = 1 if pattern is None else pattern.blocks(tokens)
     if pattern is None or pattern.is_full(blocks):
         return _Graph(tokens, np.full((heads, 1, 1), -1, np.int32), np.ones(1, np.uint8))

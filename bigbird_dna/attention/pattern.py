@@ -1,31 +1,30 @@
-"""Which keys a query sees: BigBird's graph in blocks of tokens (paper section 2 and App. D).
+"""BigBird's attention graph in blocks of tokens (paper section 2, App. D): the keys that a query attends to.
 
-A sequence of n tokens has ceil(n / block_size) blocks; the last one may be partial. Query block j sees
+A sequence of n tokens has ceil(n / block_size) blocks; the last one may be partial. Query block j attends to
 
 * the global blocks: the first ceil(g / 2) and the last floor(g / 2) blocks of the true sequence,
 * a window: the blocks j - (w - 1) / 2 ... j + (w - 1) / 2, clipped at the ends of the sequence,
-* r random blocks, drawn uniformly from all that are neither of these; all of them where fewer remain,
+* r random blocks, drawn uniformly from all other blocks; all of them if at most r remain,
 
-and a global block sees, and is seen by, every block. No row is ever empty: with w > 0 a block sees itself,
-with g > 0 the global blocks, and with r > 0 alone every block (itself included) is in the urn. The empty
-pattern g = w = r = 0 is refused. With two of the three sizes 0 the building blocks of the paper's Table 1
-remain: R, W and G alone.
+and global blocks attend to all blocks and all blocks attend to them. No row is empty. With w > 0 a block
+attends to itself, and with g > 0 to the global blocks. With r > 0 alone, it draws from all blocks including
+itself. The empty pattern g = w = r = 0 raises an error. With two of the three sizes 0, the building blocks of
+the paper's Table 1 remain: R, W and G alone.
 
-That is the internal construction (ITC). Three variants change it:
+This is the internal transformer construction (ITC). Three variants change it:
 
-* `num_global_tokens` (the extended construction, ETC): so many tokens in front of the sequence see everything
-  and are seen by everything; blocks are counted from the first token after them.
-* `causal`, for decoders: a query sees only keys up to its own. All g global blocks are the first ones, no
-  block sees its future, the window is the own block (which is seen even with w = 0) and the (w - 1) / 2
-  before it, and the random blocks of a row are drawn from its past. Nothing about a row depends on what
-  follows it, the length of the sequence included.
+* `num_global_tokens` (extended construction, ETC): this number of tokens in front of the sequence attend to
+  everything and are attended to by everything; blocks are counted from the first token after them.
+* `causal`, for decoders: a query attends only to keys up to its own. All g global blocks come first, and no
+  block attends to later blocks. The window is the query's own block (always included, even with w = 0) and
+  the (w - 1) / 2 blocks before it; random blocks are drawn from earlier blocks. No row depends on anything
+  after it, including the sequence length.
 * `huggingface`: the graph that HuggingFace's BigBird uses in evaluation: no random blocks, key block 0 counts
-  1 + r times in every row that isn't global, and up to 5 + 2 r blocks see each other in full.
+  1 + r times in every non-global row, and up to 5 + 2 r blocks attend to each other in full.
 
-The random blocks are a function of (seed, layer, head, number of blocks) alone, of (seed, layer, head, row)
-in a causal pattern: not of the batch, the number of heads, earlier calls or the platform. They are drawn
-from the raw words of PCG64, whose stream NumPy keeps stable over its versions, unlike that of `Generator`'s
-methods.
+Random blocks depend only on (seed, layer, head, number of blocks), or (seed, layer, head, row) in a causal
+pattern: not on the batch, the number of heads, earlier calls or the platform. They are drawn from the raw
+words of PCG64, whose stream is stable across NumPy versions, unlike that of `Generator` methods.
 """
 
 import hashlib
@@ -36,30 +35,30 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-# Axes: H heads, Q query blocks, S key blocks that a query block sees, L tokens.
+# Axes: H heads, Q query blocks, S key blocks of a query block, L tokens.
 Ints = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 UNSEEN, GLOBAL, WINDOW, RANDOM = range(4)
-_cached = lru_cache  # of methods: a pattern is a value, and these are few
+_cached = lru_cache  # caches on methods: patterns are values, and few exist
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Sizes of the three kinds of blocks, the seed of the random ones, and the variant.
+    """Sizes of the three kinds of blocks, the seed of the random blocks, and the variant.
 
-    `ValueError`: a size is negative, the seed has more than 63 bits, the window is even, no block would ever
-    be seen, or variants exclude each other.
+    `ValueError`: a size is negative, the seed exceeds 63 bits, the window is even, all sizes are 0, or
+    variants exclude each other.
     """
 
     block_size: int = 64  # tokens
     global_blocks: int = 2  # g; the first ceil(g / 2) and the last floor(g / 2) blocks of the sequence
-    window_blocks: int = 3  # w; odd, the own block in the middle; 0 for no window
-    random_blocks: int = 3  # r; of each query block that isn't global
+    window_blocks: int = 3  # w; odd, centered on the query's own block; 0 for no window
+    random_blocks: int = 3  # r; per query block that is not global
     seed: int = 0  # of the random blocks
-    causal: bool = False  # no query sees a key after its own
-    num_global_tokens: int = 0  # tokens in front of the sequence that see all and are seen by all
-    huggingface: bool = False  # its arithmetic in evaluation: the graph is that of the padded length
+    causal: bool = False  # no query attends to later keys
+    num_global_tokens: int = 0  # tokens in front of the sequence with attention to and from all tokens
+    huggingface: bool = False  # HuggingFace arithmetic in evaluation: the graph is that of the padded length
 
     def __post_init__(self) -> None:
         if self.block_size < 1:
@@ -67,47 +66,47 @@ class Pattern:
         for name in ("global_blocks", "window_blocks", "random_blocks", "seed", "num_global_tokens"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        if self.seed >= 1 << 63:  # operators take integers of so many bits
+        if self.seed >= 1 << 63:  # operators take 64-bit integers
             raise ValueError(f"seed must be below 2^63, got {self.seed}")
         if self.window_blocks and self.window_blocks % 2 == 0:
             raise ValueError(f"window_blocks must be odd (or 0), not {self.window_blocks}")
         if not self.global_blocks + self.window_blocks + self.random_blocks:
             raise ValueError("the pattern is empty: no global, window or random blocks")
         if self.causal + (self.num_global_tokens > 0) + self.huggingface > 1:
-            raise ValueError("causal, num_global_tokens and huggingface exclude each other")
+            raise ValueError("causal, num_global_tokens and huggingface are mutually exclusive")
         if self.huggingface and (self.global_blocks, self.window_blocks) != (2, 3):
             raise ValueError(
-                "huggingface means 2 global and 3 window blocks, "
+                "huggingface needs 2 global and 3 window blocks, "
                 f"not {self.global_blocks} and {self.window_blocks}"
             )
 
     def as_numbers(self) -> list[int]:
-        """The fields as integers, for operators that take no other types."""
+        """The fields as integers, for operators that accept no other types."""
         return [int(getattr(self, field.name)) for field in fields(self)]
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[int]) -> "Pattern":
-        """The pattern that `as_numbers` was called on."""
+        """Inverse of `as_numbers`."""
         size, globals_, window, random, seed, causal, extra, huggingface = numbers
         return cls(size, globals_, window, random, seed, bool(causal), extra, bool(huggingface))
 
     @property
     def first_block_count(self) -> int:
-        """How often a row that isn't full counts key block 0: ln of it is added to those scores."""
+        """How often a row that is not full counts key block 0: its logarithm is added to the scores."""
         return 1 + self.random_blocks if self.huggingface else 1
 
     def blocks(self, tokens: int) -> int:
-        """Number of blocks of a sequence of `tokens` tokens, a partial last one included, ETC's not."""
+        """Number of blocks of `tokens` tokens, including a partial last one, without extra global tokens."""
         return -(-max(tokens - self.num_global_tokens, 0) // self.block_size)
 
     def graph_blocks(self, length: int, tokens: int) -> int:
-        """Number of blocks of the graph of a sequence of true `length` that is padded to `tokens`."""
+        """Number of blocks in the graph of a sequence of true `length` that is padded to `tokens`."""
         return self.blocks(tokens if self.huggingface else length)
 
     @_cached(1024)
     def global_ids(self, blocks: int) -> Ints:
-        """The blocks that are seen by all (later ones, if causal), ascending; read-only."""
-        if self.causal:  # which block is the last one depends on the future
+        """Blocks that all blocks (if causal, all later blocks) attend to, ascending; read-only."""
+        if self.causal:  # which block is last depends on later tokens
             return _frozen(np.arange(min(self.global_blocks, blocks), dtype=np.int32))
         first = min(-(-self.global_blocks // 2), blocks)
         last = max(blocks - self.global_blocks // 2, first)
@@ -115,7 +114,7 @@ class Pattern:
 
     @_cached(1024)
     def full_rows(self, blocks: int) -> Ints:
-        """The query blocks that see every block, ascending; read-only. Empty in a causal pattern."""
+        """Query blocks that attend to every block, ascending; read-only. Empty in a causal pattern."""
         if self.causal:
             return _frozen(np.arange(0, dtype=np.int32))
         if self.huggingface and blocks <= 5 + 2 * self.random_blocks:
@@ -124,24 +123,24 @@ class Pattern:
 
     @_cached(1024)
     def is_full(self, blocks: int) -> bool:
-        """Whether every query block sees every block (up to its own, if causal): full attention."""
+        """Whether every query block attends to every block (up to its own, if causal): full attention."""
         drawn = 0 if self.huggingface else self.random_blocks
         return bool((self._remaining(blocks) <= drawn).all())
 
     @_cached(1024)
     def random_ids(self, blocks: int, heads: int, layer: int = 0) -> Ints:
-        """The random blocks of every query block, (H, Q, r), in the order drawn, -1 where fewer than r blocks
-        remain, equally many for every head, and for full rows; read-only."""
+        """The random blocks of every query block, (H, Q, r), in the order drawn; read-only. Unused entries,
+        the same number for every head, are -1: where fewer than r blocks remain, and in full rows."""
         if self.huggingface:
             return _frozen(np.full((heads, blocks, 0), -1, dtype=np.int32))
-        taken = np.sort(self._fixed(blocks), axis=1)  # (Q, g + w), the -1 first
+        taken = np.sort(self._fixed(blocks), axis=1)  # (Q, g + w), with -1 first
         remaining = self._remaining(blocks)
         wanted = np.minimum(remaining, self.random_blocks)
         chosen = np.full((heads, blocks, self.random_blocks), -1, dtype=np.int32)
         for head in range(heads):
             words = _words(self, blocks, layer, head)
             ranks = _draw(remaining, wanted, words)
-            # A rank counts the blocks that remain; step over the taken ones in ascending order.
+            # A rank counts remaining blocks; skip the taken ones in ascending order.
             ids = ranks.copy()
             for column in taken.T:
                 ids += (column[:, None] >= 0) & (ids >= column[:, None])
@@ -150,14 +149,14 @@ class Pattern:
 
     @_cached(128)
     def key_blocks(self, blocks: int, heads: int, layer: int = 0) -> Ints:
-        """The distinct key blocks that a query block sees, (H, Q, S), -1 padded at the end; read-only.
+        """The distinct key blocks of each query block, (H, Q, S), padded with -1 at the end; read-only.
 
-        Order within a row: global, window, random. Full rows hold -1 throughout, as they see every block
-        (`full_rows`). A causal row always sees its own block, and no other one that holds keys of the future.
+        Order within a row: global, window, random. Full rows contain only -1, as they attend to every block
+        (`full_rows`). A causal row always includes its own block and no later block.
         """
         fixed = np.broadcast_to(self._fixed(blocks), (heads, *self._fixed(blocks).shape))
         keys = np.concatenate([fixed, self.random_ids(blocks, heads, layer)], axis=2)
-        # A stable sort on "empty" moves the -1 to the end and keeps the order of the rest.
+        # A stable sort on "empty" moves -1 to the end and preserves the order of the rest.
         order = np.argsort(keys < 0, axis=2, kind="stable")
         keys = np.take_along_axis(keys, order, axis=2)
         keys[:, self.full_rows(blocks)] = -1
@@ -166,7 +165,7 @@ class Pattern:
 
     @_cached(64)
     def _fixed(self, blocks: int) -> Ints:
-        """Global and window blocks of every query block, (Q, g + w), -1 where there is none or one twice."""
+        """Global and window blocks of each query block, (Q, g + w); -1 for missing or duplicate blocks."""
         globals_ = self.global_ids(blocks)
         rows = np.arange(blocks)[:, None]
         reach = self.window_blocks // 2
@@ -183,15 +182,15 @@ class Pattern:
         return _frozen(np.concatenate([seen, window], axis=1).astype(np.int32))
 
     def _remaining(self, blocks: int) -> npt.NDArray[np.int64]:
-        """From how many blocks the random ones of each row are drawn, (Q,)."""
+        """Number of blocks from which the random blocks of each row are drawn, (Q,)."""
         visible = np.arange(1, blocks + 1) if self.causal else np.full(blocks, blocks)
         remaining: npt.NDArray[np.int64] = visible - (self._fixed(blocks) >= 0).sum(axis=1)
         remaining[self.full_rows(blocks)] = 0
         return remaining
 
     def kinds(self, blocks: int, heads: int, layer: int = 0) -> npt.NDArray[np.int8]:
-        """Why query block i sees key block j, (H, Q, Q): UNSEEN, GLOBAL, WINDOW or RANDOM."""
-        # One column more than there are blocks takes the -1 of unused places.
+        """Why query block i attends to key block j, (H, Q, Q): UNSEEN, GLOBAL, WINDOW or RANDOM."""
+        # One extra column receives the -1 entries of unused places.
         kinds = np.full((heads, blocks, blocks + 1), UNSEEN, dtype=np.int8)
         random = self.random_ids(blocks, heads, layer).astype(np.int64)
         np.put_along_axis(kinds, random, RANDOM, axis=2)
@@ -204,20 +203,20 @@ class Pattern:
         return kinds[:, :, :blocks]
 
     def block_mask(self, blocks: int, heads: int, layer: int = 0) -> Bools:
-        """The pattern block by block, (H, Q, Q): whether query block i sees (some of) key block j."""
+        """The pattern by block, (H, Q, Q): whether query block i attends to any key of block j."""
         seen: Bools = self.kinds(blocks, heads, layer) != UNSEEN
         return seen
 
     def digest(self) -> str:
-        """SHA-256 of the random blocks of two layers and heads, for a sequence of 64 blocks."""
+        """SHA-256 of the random blocks of two layers and two heads, for a sequence of 64 blocks."""
         digest = hashlib.sha256()
         for layer in range(2):
             digest.update(self.random_ids(64, 2, layer).astype("<i4").tobytes())
         return digest.hexdigest()
 
     def mask(self, tokens: int, heads: int, layer: int = 0) -> Bools:
-        """The pattern token by token, (H, L, L): `mask[h, i, j]`: whether query i sees key j; extra globals
-        come first. Quadratic in `tokens`: for tests, figures and short sequences."""
+        """The pattern by token, (H, L, L): `mask[h, i, j]` is whether query i attends to key j; extra global
+        tokens come first. Quadratic in `tokens`: for tests, plots and short sequences."""
         extra = min(self.num_global_tokens, tokens)
         inner = tokens - extra
         mask = np.ones((heads, tokens, tokens), dtype=bool)
@@ -227,7 +226,7 @@ class Pattern:
         return np.tril(mask) if self.causal else mask
 
     def counts(self, tokens: int, heads: int, layer: int = 0) -> npt.NDArray[np.uint8]:
-        """How often query i counts key j, (H, L, L): 0 where unseen, 1, or `first_block_count`."""
+        """How often query i counts key j, (H, L, L): 0 if masked, 1, or `first_block_count`."""
         counts = self.mask(tokens, heads, layer).astype(np.uint8)
         if self.first_block_count > 1:
             rows = np.ones(self.blocks(tokens), dtype=bool)
@@ -238,9 +237,9 @@ class Pattern:
 
 
 def _words(pattern: Pattern, blocks: int, layer: int, head: int) -> npt.NDArray[np.uint64]:
-    """Random words below 2**32, one for each random block of each row, (r, Q)."""
+    """Random words below 2**32, one per random block of each row, (r, Q)."""
     width = pattern.random_blocks
-    # A causal row's words don't depend on how many rows follow.
+    # The words of a causal row do not depend on the number of later rows.
     stream = (layer, head) if pattern.causal else (layer, head, blocks)
     shape = (blocks, width) if pattern.causal else (width, blocks)
     source = np.random.PCG64(np.random.SeedSequence(pattern.seed, spawn_key=stream))
@@ -251,7 +250,7 @@ def _words(pattern: Pattern, blocks: int, layer: int, head: int) -> npt.NDArray[
 def _draw(
     remaining: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], words: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.int64]:
-    """For each row `wanted` distinct ranks below `remaining`, uniformly (Floyd's algorithm), (Q, r)."""
+    """For each row, draw `wanted` distinct ranks below `remaining`, uniformly (Floyd's algorithm), (Q, r)."""
     width = len(words)
     ranks = np.full((len(remaining), width), -1, dtype=np.int64)
     for step in range(width):

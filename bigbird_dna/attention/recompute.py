@@ -1,9 +1,9 @@
-"""What a layer needs to be computed a second time, for its gradients, as it was the first time.
+"""Exact recomputation of a layer for its gradients.
 
-A reversible layer's input is computed from its output, and differs from the first one in the last bits. Where
-a mechanism picks keys by the largest of some numbers, another could win: so it picks by `selected`. Random
-numbers that are drawn anew between passes (`Redrawn`) it takes by `standing`, as another pass may have begun
-before the gradients of this one are computed. Elsewhere neither changes anything.
+The input of a reversible layer is computed from its output and differs from the first one in the last bits.
+Where a mechanism selects keys by the largest of several numbers, another key could win, so `selected` replays
+the selection. Random numbers that are redrawn between passes (`Redrawn`) are read by `standing`, because
+another pass may have begun before the gradients of this one are computed. Other layers are not affected.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,16 +17,16 @@ from torch import Tensor, nn
 
 
 class Circumstances(NamedTuple):
-    """What a computation depends on beside its arguments: random generators and autocast."""
+    """External state of a computation: random generators and autocast."""
 
     device: torch.device
-    states: tuple[Tensor, ...]  # of the CPU's generator and, if it is another, the device's
+    states: tuple[Tensor, ...]  # of the CPU generator and, if different, of the device's
     dtype: torch.dtype
     enabled: bool
 
     @classmethod
     def now(cls, device: torch.device) -> "Circumstances":
-        """Those of this moment."""
+        """The current state."""
         states = [torch.get_rng_state()]
         if device.type != "cpu":
             states.append(torch.get_device_module(device).get_rng_state(device))
@@ -36,7 +36,7 @@ class Circumstances(NamedTuple):
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """The same inside, with gradients; afterwards all is as before."""
+        """Restore this state in the context, with gradients enabled; then the previous state returns."""
         kind = self.device.type
         devices = [self.device] if kind != "cpu" else []
         with (
@@ -50,22 +50,22 @@ class Circumstances(NamedTuple):
             yield
 
 
-_Chosen = tuple[list[Tensor], Iterator[Tensor] | None]  # what is kept, and where it is read again
+_Chosen = tuple[list[Tensor], Iterator[Tensor] | None]  # stored tensors, and the iterator that replays them
 _chosen: ContextVar[_Chosen | None] = ContextVar("chosen", default=None)
 
 
 def selected(choose: Callable[[], Tensor], count: int) -> Tensor:
-    """What `choose` gives, integers from 0 to `count`; or gave when the same work was done first."""
+    """Result of `choose`, integers from 0 to `count`; in a recomputation, its result of the first time."""
     return _kept(choose, torch.int16 if count < 1 << 15 else torch.int32)
 
 
 def standing(numbers: Tensor) -> Tensor:
-    """`numbers`, a buffer that may be replaced; or what it was when the same work was done first."""
+    """`numbers`, a buffer that may be replaced; in a recomputation, its value of the first time."""
     return _kept(lambda: numbers)
 
 
 def _kept(make: Callable[[], Tensor], narrow: torch.dtype | None = None) -> Tensor:
-    """What is made, kept as integers of a `narrow` type; or was kept."""
+    """Result of `make`, stored as integers of a `narrow` type; in a recomputation, the stored result."""
     chosen = _chosen.get()
     if chosen is None:
         return make()
@@ -78,7 +78,7 @@ def _kept(make: Callable[[], Tensor], narrow: torch.dtype | None = None) -> Tens
 
 
 class Choices(AbstractContextManager[None]):
-    """Choices made inside are added to `kept`, or are those that were, however often it is entered again."""
+    """Context that appends choices to `kept` or, with `again`, replays them at each entry."""
 
     def __init__(self, kept: list[Tensor], *, again: bool = False) -> None:
         self._kept, self._again = kept, again
@@ -92,18 +92,17 @@ class Choices(AbstractContextManager[None]):
 
 
 def both_times() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """For the first computation of a layer and for all others, as `torch.utils.checkpoint` wants them."""
+    """Contexts for the first and all later computations of a layer, for `torch.utils.checkpoint`."""
     kept: list[Tensor] = []
     return Choices(kept), Choices(kept, again=True)
 
 
 class Redrawn(nn.Module):
-    """A buffer `drawn` of random numbers, which changes every `every` passes in training; 0: never. They
-    follow from seed, layer and how often they were drawn alone, so that all processes of a training have the
-    same."""
+    """A buffer `drawn` of random numbers, redrawn every `every` training passes; 0: never. They depend only
+    on seed, layer and number of draws, so all processes of a training run have the same numbers."""
 
     drawn: Tensor
-    passes: Tensor  # (1,): passes in training so far
+    passes: Tensor  # (1,): training passes so far
 
     def __init__(self, shape: tuple[int, ...], seed: int, layer: int, every: int) -> None:
         super().__init__()
@@ -113,21 +112,21 @@ class Redrawn(nn.Module):
         self._redraw(0)
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Independent normal ones; a mechanism may have others."""
+        """Independent standard normal numbers; mechanisms may override this."""
         return torch.randn(shape, generator=generator, device="cpu")
 
     @torch.no_grad()
     def begin_pass(self) -> None:
-        """Count a pass in training; draw where it is time to."""
+        """Count a training pass and redraw when due."""
         self.passes += 1
         passes = int(self.passes)
         if self.every and passes % self.every == 0:
             self._redraw(passes // self.every)
 
     def _redraw(self, number: int) -> None:
-        if self.drawn.is_meta:  # a network without numbers: they will be filled in
+        if self.drawn.is_meta:  # a meta-device network, whose values are filled in later
             return
         (word,) = np.random.SeedSequence((self.seed, self.layer, number)).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(word >> np.uint64(1)))
-        # Another tensor, as gradients of an earlier pass may still need the one that there was.
+        # A new tensor: gradients of an earlier pass may still need the previous one.
         self.drawn = self.draw(tuple(self.drawn.shape), generator).to(self.drawn)

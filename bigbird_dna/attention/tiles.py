@@ -1,13 +1,13 @@
-"""A pattern as FlexAttention reads it: lists of the tiles that each row of tiles sees.
+"""A pattern in FlexAttention's format: lists of the tiles that each row of tiles attends to.
 
-A tile is a square of `size` x `size` scores. FlexAttention walks, for every row of tiles, a list of full
-tiles, which it takes as they are, and one of partial tiles, to which it applies a mask function by score.
-Where tiles are the pattern's blocks, only the last block of a padded sequence and a causal block's
-triangle are partial. Where they aren't (blocks too small or odd for a kernel, extra globals that are no whole
-blocks), tiles that are seen in part are partial too, and the mask function looks each pair of blocks up.
+A tile is a square of `size` x `size` scores. For every row of tiles, FlexAttention iterates over a list of
+full tiles, used unmasked, and a list of partial tiles, to which it applies a mask function per score. If
+tiles equal the pattern's blocks, only the last block of a padded sequence and the diagonal blocks of a causal
+one are partial. Otherwise (blocks too small or odd for a kernel, or extra global tokens not in whole blocks),
+partly visible tiles are also partial, and the mask function looks up each pair of blocks.
 
-The lists are built from the pattern's blocks, never from scores, but they are rectangles, as torch wants
-them: heads x tiles x tiles integers each.
+The lists are built from the pattern's blocks, never from scores, but torch needs rectangular tensors: heads x
+tiles x tiles integers each.
 """
 
 import math
@@ -23,28 +23,28 @@ from torch import Tensor
 from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.pattern import Pattern
 
-# Axes: H heads, T tiles of the sequence, N tokens in whole tiles, P places: one for all extra globals, then
-# one for each block.
+# Axes: H heads, T tiles of the sequence, N tokens in whole tiles, P places: one for all extra global tokens,
+# then one per block.
 
-KEPT_BYTES = 1 << 30  # of lists, over all layers and lengths
+KEPT_BYTES = 1 << 30  # total bytes of lists over all layers and lengths
 
 Bools = npt.NDArray[np.bool_]
 
 
 class Lists(NamedTuple):
-    """For every row of tiles how many tiles it has to do with, (G, H, T), and which, (G, H, T, T); G is 1
-    where all rows of the batch have one graph, else B."""
+    """For every row of tiles the number of relevant tiles, (G, H, T), and their indices, (G, H, T, T); G is 1
+    if all rows of the batch have one graph, else B."""
 
     counts: Tensor  # int32
-    ids: Tensor  # int32, the first `counts` of each row hold
+    ids: Tensor  # int32, only the first `counts` of each row are valid
 
 
 class Tiles(NamedTuple):
-    """What a kernel needs to know of a pattern, on one device.
+    """Tensors that describe a pattern to a kernel, on one device.
 
-    `partial` and `full` list key tiles for each row of query tiles; `partial_queries` and `full_queries` the
-    reverse, for the gradient. `seen` is given if a partial tile's pairs of places must be looked up;
-    `rows` and `columns` if some keys count more than once: their product is added to the scores.
+    `partial` and `full` list key tiles per row of query tiles; `partial_queries` and `full_queries` list the
+    reverse, for the gradient. `seen` is set if a partial tile's pairs of places must be looked up. `rows` and
+    `columns` are set if some keys count more than once: their product is added to the scores.
     """
 
     partial: Lists
@@ -53,20 +53,20 @@ class Tiles(NamedTuple):
     full_queries: Lists | None
     places: Tensor | None  # (N,) int32
     seen: Tensor | None  # (H, P, P) bool, or (B, H, P, P)
-    rows: Tensor | None  # (N,) float32, of queries
-    columns: Tensor | None  # (N,) float32, of keys
+    rows: Tensor | None  # (N,) float32, for queries
+    columns: Tensor | None  # (N,) float32, for keys
 
 
 KEPT_TILES: OrderedDict[tuple[object, ...], Tiles] = OrderedDict()
 
 
 def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
-    """The tiles of a call, `size` tokens a side, without the padding that all rows have, and with `gradients`
-    the reverse lists; kept, as they are the same in every step.
+    """Return the tiles of a call, with sides of `size` tokens, without padding common to all rows;
+    `gradients` adds the reverse lists. Tiles are cached, because every step reuses them.
 
-    Key tiles past the end of the shortest row are partial (unless causality hides padding anyway), so that
-    the mask function can decide by row. Rows of different numbers of blocks have different graphs: then each
-    row has lists of its own, put together from those that are kept.
+    Key tiles past the end of the shortest row are partial, so the mask function can decide by row, unless
+    causality hides padding anyway. Rows with different numbers of blocks have different graphs; each row then
+    has its own lists, assembled from cached ones.
     """
     pattern, lengths, tokens = call.pattern, call.lengths, call.q.shape[2]
     blocks = [pattern.graph_blocks(length, tokens) for length in lengths]
@@ -80,7 +80,7 @@ def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
         if key in KEPT_TILES:
             KEPT_TILES.move_to_end(key)
             return KEPT_TILES[key]
-        # What evaluation makes first must serve training as well.
+        # Tensors cached during evaluation must also work in training.
         with torch.inference_mode(False):
             KEPT_TILES[key] = new = _make(*key)
         while len(KEPT_TILES) > 1 and sum(map(tile_bytes, KEPT_TILES.values())) > KEPT_BYTES:
@@ -93,18 +93,18 @@ def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
 
 
 class _Sizes(NamedTuple):
-    """Of the tiles of some rows of a batch."""
+    """Sizes of the tiles of selected rows of a batch."""
 
     blocks: int  # of their graph
-    most: int  # blocks of any row's
-    side: int  # tokens along a side of a tile
+    most: int  # largest number of blocks of any row
+    side: int  # tokens per side of a tile
     tiles: int  # of the longest row of the batch
-    real: int  # tiles that have a token of theirs
-    whole: int  # tiles that have no padding in any of them
+    real: int  # tiles that contain a token of these rows
+    whole: int  # tiles without padding in any of these rows
 
 
 def _stacked(rows: list[Tiles]) -> Tiles:
-    """One batch's tiles of those of its rows, all of the same sizes."""
+    """Combine the tiles of rows, all of the same sizes, into those of a batch."""
 
     def joined(parts: list[Lists | None]) -> Lists | None:
         given = [part for part in parts if part is not None]
@@ -125,7 +125,7 @@ def _stacked(rows: list[Tiles]) -> Tiles:
 def mask_function(
     tiles: Tiles, ends: Tensor, causal: bool
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """Which scores of a partial tile count, by row of the batch, head, query and key; `ends` is (B,)."""
+    """Mask of scores in partial tiles, by batch row, head, query and key; `ends` is (B,)."""
     places, seen = tiles.places, tiles.seen
 
     def mask(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ def mask_function(
 
 
 def score_function(tiles: Tiles) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] | None:
-    """What is done to each score of a tile that is seen; none: nothing."""
+    """Function applied to each score of a tile; None if scores stay unchanged."""
     rows, columns = tiles.rows, tiles.columns
     if rows is None or columns is None:
         return None
@@ -157,7 +157,7 @@ def list_bytes(heads: int, tokens: int, size: int) -> int:
 
 
 def aligned(pattern: Pattern, size: int) -> bool:
-    """Whether tiles of this size are the pattern's blocks."""
+    """Whether tiles of this size equal the pattern's blocks."""
     return size == pattern.block_size and pattern.num_global_tokens % size == 0
 
 
@@ -167,9 +167,9 @@ def _make(
     blocks, most, size, tiles, real, whole = sizes
     seen = np.ones((heads, blocks + 1, blocks + 1), dtype=bool)
     seen[:, 1:, 1:] = pattern.block_mask(blocks, heads, layer)
-    # Tokens past the graph's last block are never read; any place will do, as that they see what it sees.
+    # Tokens past the graph's last block are never read; they can use any place with the same visibility.
     seen = np.pad(seen, ((0, 0), (0, most - blocks), (0, most - blocks)), mode="edge")
-    tiles = max(2, tiles)  # torch would compile a lone tile anew
+    tiles = max(2, tiles)  # torch would compile a separate kernel for a single tile
     inner = np.arange(tiles * size) - pattern.num_global_tokens
     places = np.where(inner < 0, 0, np.minimum(1 + inner // pattern.block_size, most))
     partial, full = _sorted(seen, places, size)
@@ -205,13 +205,13 @@ def _make(
 
 
 def _sorted(seen: Bools, places: npt.NDArray[np.int64], size: int) -> tuple[Bools, Bools]:
-    """Which tiles (H, T, T) are seen in part, and which as a whole; `seen` is (H, P, P)."""
+    """Which tiles (H, T, T) are partly visible, and which fully; `seen` is (H, P, P)."""
     first, last = places[::size], places[size - 1 :: size] + 1
     heads, width = seen.shape[:2]
     total = np.zeros((heads, width + 1, width + 1), dtype=np.int32)
     total[:, 1:, 1:] = seen.cumsum(axis=1, dtype=np.int32).cumsum(axis=2, dtype=np.int32)
     rows = total[:, last] - total[:, first]  # (H, T, P + 1)
-    inside = rows[:, :, last] - rows[:, :, first]  # (H, T, T), pairs of places seen
+    inside = rows[:, :, last] - rows[:, :, first]  # (H, T, T), number of visible pairs of places
     span = last - first
     full: Bools = inside == span[:, None] * span
     partial: Bools = (inside > 0) & ~full
@@ -219,9 +219,9 @@ def _sorted(seen: Bools, places: npt.NDArray[np.int64], size: int) -> tuple[Bool
 
 
 def _listed(mask: Bools, device: torch.device) -> Lists:
-    mask = np.ascontiguousarray(mask)  # so are the lists then, and the kernels take it for granted
+    mask = np.ascontiguousarray(mask)  # the lists are then contiguous too, as the kernels require
     counts = mask.sum(axis=2, dtype=np.int32)
-    # A stable sort on "unseen" puts the seen tiles first, in ascending order.
+    # A stable sort on "unseen" puts the visible tiles first, in ascending order.
     ids = np.argsort(~mask, axis=2, kind="stable").astype(np.int32)
     counted, listed = (torch.from_numpy(x)[None].to(device, non_blocking=True) for x in (counts, ids))
     return Lists(counted, listed)

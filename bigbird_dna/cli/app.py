@@ -1,8 +1,8 @@
-"""The application: every command under its name and group.
+"""The command-line application: every command with its name and group.
 
-`TOP` and `BELOW` are the one list of them. A command is a function: its signature is the command's arguments
-and options, its docstring the help, whose last paragraph is an example. It is imported when it is asked for:
-`--help` then imports no libraries, and of the papers the core imports nothing.
+`TOP` and `BELOW` are the only lists of commands. A command is a function: the signature defines its arguments
+and options, the docstring is its help text and ends with an example. Modules of commands are imported on
+demand: `--help` imports no heavy libraries, and the core imports nothing from `bigbird_dna.papers`.
 """
 
 import inspect
@@ -15,8 +15,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-PREDICT, TRAIN, SHARE, GROUPS = "Predict", "Train", "Evaluate and share", "Groups of commands"
-"""The panels of `--help`, in this order."""
+PREDICT, TRAIN, SHARE, GROUPS = "Predict", "Train", "Evaluate and share", "Command groups"
+"""The panels of `--help`, in display order."""
 
 TOP: Mapping[str, Mapping[str, str]] = {
     PREDICT: {
@@ -40,11 +40,11 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "export-hf": "cli.exchange.export_hf",
     },
 }
-"""Panel → name of a command → its module and function."""
+"""Panel → command name → module and function of the command."""
 
 BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "prepare": (
-        "Prepare data: genomes, promoters, sequences, chromatin tracks, tokens.",
+        "Prepare genomes, promoters, sequences, chromatin tracks and tokens.",
         {
             "fetch": "cli.prepare.fetch",
             "reference": "cli.prepare.prepare_reference",
@@ -61,7 +61,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "train": (
-        "Train baselines; models: pretrain, finetune-promoter and finetune-chromatin, without this word.",
+        "Train baselines. Models are trained by pretrain, finetune-promoter and finetune-chromatin.",
         {
             "baseline-language": "cli.training.fit_pretraining_baseline",
             "baseline-promoter": "cli.training.fit_promoter_baseline",
@@ -86,7 +86,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "report": (
-        "Tables, plots and the page of a run, from its files.",
+        "Write tables, plots and the HTML report of a run from its result files.",
         {
             "run": "cli.reports.report_run",
             "summary": "cli.reports.summarize",
@@ -108,7 +108,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "experiment": (
-        "The experiments of the papers: mechanisms, pretraining, long inputs.",
+        "Run the papers' experiments: attention mechanisms, pretraining, long inputs.",
         {
             "plan": "papers.commands.plan_experiment",
             "run": "papers.commands.run_experiment",
@@ -117,22 +117,22 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "nlp": (
-        "Pretrain and fine-tune on text, with the extra nlp.",
+        "Pretrain and fine-tune models on text (requires the optional dependencies nlp).",
         {
             name: f"papers.commands.{name}"
             for name in ("prepare", "pretrain", "finetune", "predict", "evaluate", "report")
         },
     ),
     "benchmark": (
-        "Time and memory of this software and of others, measured in turn.",
+        "Measure time and memory of this software and of other implementations.",
         {name: f"cli.benchmark.{name}" for name in ("attention", "encoder", "models", "batches")},
     ),
 }
-"""Group → its help, and name of a command → its module and function."""
+"""Group → help text of the group, and command name → module and function of the command."""
 
 
 class _Group(TyperGroup):
-    """The application, or a group of its commands, which are imported once one of them is asked for."""
+    """The application or one of its command groups; imports the commands when one is requested."""
 
     def __init__(self, *, commands: dict[str, Any], **settings: Any) -> None:
         super().__init__(**settings)
@@ -154,13 +154,12 @@ class _Group(TyperGroup):
 
 
 def _made(name: str, place: str, panel: str | None) -> Any:
-    """The command of a function; Typer makes it of an application that has no other."""
+    """Return a function as a command, built by Typer as the only command of an application."""
     module, _, function = place.rpartition(".")
     alone = typer.Typer(add_completion=False)
     command = getattr(import_module(f"bigbird_dna.{module}"), function)
-    text, _, example = inspect.cleandoc(command.__doc__).rpartition("\n\nExample: ")
-    example = " ".join(("Example:", *example.split()))
-    alone.command(name, help=text, epilog=example, rich_help_panel=panel)(command)
+    *text, example = (" ".join(part.split()) for part in inspect.cleandoc(command.__doc__).split("\n\n"))
+    alone.command(name, help="\n\n".join(text), epilog=example, rich_help_panel=panel)(command)
     return get_command(alone)
 
 
@@ -182,7 +181,11 @@ def _show_version(value: bool) -> None:
 
 
 @app.callback()
-def _options(version: bool = typer.Option(False, "--version", help="Show the version and exit.", callback=_show_version, is_eager=True)) -> None:
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
     """Sparse-attention DNA language models: from a reference genome to promoter scores."""
 
 

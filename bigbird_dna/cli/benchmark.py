@@ -1,4 +1,4 @@
-"""Commands that time attention, encoders and the making of batches, side by side; of a checkout only."""
+"""Commands that benchmark attention, encoders and batch construction; they need a source checkout."""
 
 import sys
 from pathlib import Path
@@ -13,30 +13,30 @@ from bigbird_dna.disk.atomic import check_writable, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import UsageError
 
-# The options that several commands have. What their values may be is known to `benchmarks.options`.
+# Options shared by several commands. `benchmarks.options` checks their values.
 
 
 def lengths(default: str) -> Any:
-    return option(default, None, "Tokens, with commas.")
+    return option(default, None, "Sequence lengths in tokens, comma-separated.")
 
 
-BATCH = option(1, None, "Sequences at once.", least=1)
-HEADS = option(12, None, "Attention heads.", least=1)
-SIZES = option((64, 2, 3, 3), "SIZE G W R", "Tokens a block; global, window, random blocks.", "", "--pattern")
+BATCH = option(1, None, "Number of sequences per batch.", least=1)
+HEADS = option(12, None, "Number of attention heads.", least=1)
+SIZES = option((64, 2, 3, 3), "SIZE G W R", "Block size; global, window, random blocks.", "", "--pattern")
 RELATIVE_TO = option(
-    None, "NAME", "Contender that ratios refer to.", "the first that is there", "--relative-to"
+    None, "NAME", "Baseline of time ratios.", "the first available of --contenders", "--relative-to"
 )
 
 
 def repeats(default: int) -> Any:
-    return option(default, None, "Turns that every contender gets.", least=1)
+    return option(default, None, "Number of interleaved repetitions per implementation.", least=1)
 
 
 def max_seconds(default: float) -> Any:
-    return option(default, None, "A contender whose call would take longer at a length is left out there.")
+    return option(default, None, "Skip an implementation at lengths where one call would take longer.")
 
 
-MEMORY = option(True, None, "Measure peak memory; on a CPU each time in a new process.")
+MEMORY = option(True, None, "Measure peak memory; on a CPU, each measurement starts a new process.")
 OUTPUT = output(None, "DIR", "Directory for benchmark.json, benchmark.md and benchmark.svg.")
 
 
@@ -45,30 +45,30 @@ def attention(
     lengths: str = lengths("1024,4096,8192"),
     batch: int = BATCH,
     heads: int = HEADS,
-    width: int = option(64, None, "Of a head.", least=1),
+    width: int = option(64, None, "Width of an attention head.", least=1),
     pattern: tuple[int, int, int, int] = SIZES,
-    dtype: str = option("float32", None, "float32 or bfloat16."),
+    dtype: str = option("float32", None, "Data type of queries, keys and values: float32 or bfloat16."),
     device: str = DEVICE,
-    passes: str = option("forward,training", None, "forward; training: and backward."),
+    passes: str = option("forward,training", None, "Passes to time: forward, training (with backward)."),
     contenders: str = option(
         "native,blocked,flex,dense,sdpa,sdpa-mask,huggingface",
         None,
-        "Our routes (also auto), torch's full attention without and with the pattern as a mask, "
-        "HuggingFace's BigBird; and attention mechanisms by their names, their sizes √tokens: "
-        "mechanisms stands for all of them.",
+        "Implementations to compare: backends of bigbird-dna (native, blocked, flex, dense, auto), full "
+        "attention of PyTorch without (sdpa) or with the pattern as a mask (sdpa-mask), HuggingFace's "
+        "BigBird, and attention mechanisms by name (mechanisms: all of them) with sizes of √tokens.",
     ),
     reference: str | None = RELATIVE_TO,
     repeats: int = repeats(7),
     threads: int | None = THREADS,
     max_seconds: float = max_seconds(30.0),
     memory: bool = MEMORY,
-    growth_from: int = option(4096, None, "Tokens that growth is fitted from.", least=1),
+    growth_from: int = option(4096, None, "Fit growth with length to lengths of at least N tokens.", least=1),
     output: Path | None = OUTPUT,
 ) -> None:
-    """Time attention alone, on random queries, keys and values.
+    """Measure time and memory of attention on random queries, keys and values.
 
-    Contenders take turns, so that whatever else the machine does hits all alike. Memory is the peak above
-    queries, keys and values, on a CPU of a process that does nothing else.
+    Repetitions of all implementations are interleaved, so that other load on the machine affects all equally.
+    Memory is the peak above queries, keys and values, on a CPU in a separate process.
 
     Example: bigbird-dna benchmark attention --lengths 1024,4096 -o benchmark-attention
     """
@@ -79,22 +79,21 @@ def encoder(
     context: typer.Context,
     lengths: str = lengths("4096"),
     batch: int = BATCH,
-    layers: int = option(12, None, "Of the encoder.", least=1),
+    layers: int = option(12, None, "Number of encoder layers.", least=1),
     hidden: int = option(768, None, "Width of the hidden states.", least=1),
     heads: int = HEADS,
-    vocabulary: int = option(32_000, None, "Pieces of the tokenizer.", least=16),
+    vocabulary: int = option(32_000, None, "Vocabulary size of the tokenizer.", least=16),
     pattern: tuple[int, int, int, int] = SIZES,
-    route: str = option("auto", None, "How our sparse attention is computed."),
+    route: str = option("auto", None, "Attention backend: auto, native, blocked, flex or dense."),
     device: str = DEVICE,
     passes: str = option(
         "auto",
         None,
-        "Of inference, training (a step: forward, backward, AdamW), each also with "
-        "-bfloat16 (weights) or -autocast; auto: inference and training, and in bfloat16 where the "
-        "machine has it.",
+        "Passes to time: inference, training (forward, backward, AdamW step), both also with the suffix "
+        "-bfloat16 (weights) or -autocast; auto: inference and training, also in bfloat16 if supported.",
     ),
     contenders: str = option(
-        "bigbird,full,huggingface", None, "Ours with sparse and with full attention; HuggingFace's."
+        "bigbird,full,huggingface", None, "bigbird-dna's sparse and full attention; HuggingFace's BigBird."
     ),
     reference: str | None = RELATIVE_TO,
     repeats: int = repeats(5),
@@ -103,10 +102,10 @@ def encoder(
     memory: bool = MEMORY,
     output: Path | None = OUTPUT,
 ) -> None:
-    """Time whole encoders with a masked-token head: inference and training steps, tokens a second.
+    """Measure inference and training of complete encoders with a masked-token head, in tokens per second.
 
-    All contenders have the same weights. In training ours computes the head on masked positions only (15 %),
-    HuggingFace's on all of them, as shipped.
+    All encoders have the same weights. In training, bigbird-dna computes the head on masked positions only
+    (15 %), HuggingFace's BigBird on all positions, as released.
 
     Example: bigbird-dna benchmark encoder --lengths 1024,4096 -o benchmark-encoder
     """
@@ -115,15 +114,15 @@ def encoder(
 
 def models(
     context: typer.Context,
-    shapes: str = option("2x128,4x256,12x768", None, "Layers x width of models, with commas."),
+    shapes: str = option("2x128,4x256,12x768", None, "Model shapes, LAYERSxWIDTH, comma-separated."),
     repeats: int = repeats(5),
     threads: int | None = THREADS,
-    max_seconds: float = option(10.0, None, "A training step that would take longer gets fewer sequences."),
+    max_seconds: float = option(10.0, None, "Use fewer sequences if a training step would take longer."),
     output: Path | None = output(None, "DIR", "Directory for benchmark.json and benchmark.md."),
 ) -> None:
-    """Time training steps and the scoring of 400-bp windows on this CPU, by whole models of random weights.
+    """Measure training steps and scoring of 400-bp windows with randomly initialized models on this CPU.
 
-    Tokens and windows a second, beside the rate of matrix products measured in the same turns.
+    Reports tokens and windows per second and the rate of matrix products measured in the same repetitions.
 
     Example: bigbird-dna benchmark models -o benchmark-models
     """
@@ -132,23 +131,23 @@ def models(
 
 def batches(
     context: typer.Context,
-    windows: str = option("8000,1000", "BP,...", "Lengths of windows.", "", "--window-bp"),
+    windows: str = option("8000,1000", "BP,...", "Window lengths, comma-separated.", "", "--window-bp"),
     reference: Path | None = option(
-        None, "FASTA", "Genome.", "the piece of chromosome 22 in $BIGBIRD_DNA_DATA, else a simulated one"
+        None, "FASTA", "Genome.", "part of chromosome 22 in $BIGBIRD_DNA_DATA, else a simulated genome"
     ),
-    tokenizer: Path | None = option(None, "FILE", "Tokenizer of DNA.", "learnt from the genome"),
-    vocabulary: int = option(4096, None, "Pieces of one that is learnt.", least=11),
-    training_batch_size: int = option(16, None, "Windows per training step.", least=1),
-    shift: int = option(100, "BP", "How far a window is moved, at random.", least=0),
-    steps: int = option(1000, None, "Steps in all.", least=1),
+    tokenizer: Path | None = option(None, "FILE", "DNA tokenizer.", "trained on the genome"),
+    vocabulary: int = option(4096, None, "Vocabulary size of a tokenizer trained on the genome.", least=11),
+    training_batch_size: int = option(16, None, "Number of windows per training step.", least=1),
+    shift: int = option(100, "BP", "Largest random shift of a window.", least=0),
+    steps: int = option(1000, None, "Total number of steps, over all repetitions.", least=1),
     repeats: int = repeats(5),
     threads: int | None = THREADS,
     output: Path | None = output(None, "DIR", "Directory for benchmark.json and benchmark.md."),
 ) -> None:
-    """Time the batches of chromatin training, beside the plain way to make the same.
+    """Compare batch construction for chromatin training with a simple implementation, in windows per second.
 
-    Windows a second. The plain way reads each window from the compressed reference and lets SentencePiece
-    encode it, on one thread; both take turns, and every batch must be the same in both.
+    The simple implementation, on one thread, reads each window from the compressed reference and encodes it
+    with SentencePiece. Repetitions of both are interleaved, and every batch must be identical in both.
 
     Example: bigbird-dna benchmark batches -o benchmark-batches
     """
@@ -156,13 +155,13 @@ def batches(
 
 
 def _benchmark(name: str, options: dict[str, Any], output: Path | None) -> None:
-    """Run a benchmark with the options of its command; `UsageError` where the package isn't in a checkout."""
+    """Run a benchmark with the options of its command; raise `UsageError` outside a source checkout."""
     root = Path(bigbird_dna.__file__).parents[1]
     if not ((root / "pyproject.toml").is_file() and (root / "benchmarks").is_dir()):
         raise UsageError(
-            "benchmark: needs a checkout of the source code; the installed package is without benchmarks/"
+            "benchmark: needs a checkout of the source code; the installed package has no benchmarks/"
         )
-    sys.path.insert(0, str(root))  # the processes that measure memory inherit it
+    sys.path.insert(0, str(root))  # processes that measure memory inherit this path
     from benchmarks.batches import batches_page
     from benchmarks.figure import draw
     from benchmarks.models import models_page

@@ -1,9 +1,4 @@
-"""Commands that import, export, change and publish models.
-
-Commands that turn one model into another, and exchange models with HuggingFace's BigBird.
-
-Commands that make models small, publish them, and fetch published ones.
-"""
+"""Commands that import, export, extend, combine, compress, package and fetch models."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,22 +21,22 @@ def _imported(model: "LoadedModel", given: dict[str, Any]) -> list[str]:
 
 @runs("huggingface.exchange.import_huggingface", choices=("compatibility",), report=_imported)
 def import_hf(
-    directory: Path = argument("Checkpoint directory of a HuggingFace BigBird."),
+    directory: Path = argument("Checkpoint directory of a HuggingFace BigBird model."),
     output: Path = argument("Model directory to write.", "MODEL_DIR"),
     compatibility: str = option(
         "huggingface",
         "huggingface|none",
-        "Attention as HuggingFace evaluates it, or the paper's with random blocks.",
+        "Attention as in HuggingFace's evaluation mode, or as in the paper with random blocks (none).",
     ),
     tokenizer: Path | None = option(
-        None, "FILE", "tokenizer.json or SentencePiece model instead of DIRECTORY's."
+        None, "FILE", "tokenizer.json or SentencePiece model that replaces the one in DIRECTORY."
     ),
 ) -> None:
-    """Turn a HuggingFace BigBird checkpoint into a model directory.
+    """Convert a HuggingFace BigBird checkpoint to a model directory.
 
-    Read are BigBirdForPreTraining, BigBirdForMaskedLM, BigBirdForSequenceClassification,
-    BigBirdForQuestionAnswering and BigBirdModel, from safetensors or PyTorch files. No code of the checkpoint
-    is run.
+    Supported are BigBirdForPreTraining, BigBirdForMaskedLM, BigBirdForSequenceClassification,
+    BigBirdForQuestionAnswering and BigBirdModel, as safetensors or PyTorch files. Code in the checkpoint is
+    not executed.
 
     Example: bigbird-dna import-hf bigbird-roberta-base models/bigbird
     """
@@ -51,9 +46,9 @@ def import_hf(
 def export_hf(
     path: Path = opt.MODEL_DIRECTORY, output: Path = argument("Checkpoint directory to write.")
 ) -> None:
-    """Turn a model directory into a checkpoint that HuggingFace's from_pretrained loads.
+    """Convert a model directory to a checkpoint that HuggingFace's from_pretrained loads.
 
-    A promoter model becomes a BigBirdForSequenceClassification with one output, the logit of a promoter.
+    A promoter model becomes a BigBirdForSequenceClassification with one output, the promoter logit.
 
     Example: bigbird-dna export-hf results/demo/models/pretrained huggingface
     """
@@ -63,22 +58,22 @@ def export_hf(
     "registry.change.extend_model",
     choices=("method",),
     report=lambda _, given: [
-        f"{given['output']}: takes {given['positions']:,} tokens; nothing has been measured at that length"
+        f"{given['output']}: accepts up to {given['positions']:,} tokens; not evaluated at this length"
     ],
 )
 def extend_positions(
     path: Path = opt.MODEL_DIRECTORY,
     output: Path = opt.NEW_MODEL,
-    positions: int = option(..., None, "Longest input of the new model, tokens.", least=1),
+    positions: int = option(..., None, "Maximum input length of the new model, tokens.", least=1),
     method: str = option(
         "tile",
         "tile|interpolate|ntk",
-        "tile or interpolate for learnt positions, interpolate or ntk for rotary ones.",
+        "Extension method: tile or interpolate for learned positions, interpolate or ntk for rotary ones.",
     ),
 ) -> None:
-    """Write a model for longer inputs than MODEL_DIR takes; nothing is trained or measured.
+    """Extend the maximum input length of a model, without training or evaluation.
 
-    Fine-tune and evaluate the new model at the length that it is meant for.
+    Fine-tune and evaluate the new model at its intended input length.
 
     Example: bigbird-dna model extend-context models/imported --positions 8192 -o models/long
     """
@@ -89,27 +84,27 @@ def combine_models(
     paths: list[Path] = argument("Two or more chromatin models.", "MODEL_DIR..."),
     output: Path = opt.NEW_MODEL,
 ) -> None:
-    """Make one model of several that were trained independently: it predicts their mean probability.
+    """Combine independently trained chromatin models into an ensemble that predicts their mean probability.
 
     Example: bigbird-dna model ensemble models/chromatin-8000-0 models/chromatin-8000-1 -o models/chromatin
     """
 
 
 CATALOGUE = option(
-    None, "FILE", "List of models in the form of the package's; docs/formats.md has it.", "the package's"
+    None, "FILE", "List of published models; docs/formats.md describes its format.", "the package's list"
 )
 
 
 def fetch_model(
     name: str | None = argument("Name of a published model; not with --list.", "NAME", default=None),
     output: Path | None = output(None, "MODEL_DIR", "Model directory to write.", "models/NAME"),
-    list_models: bool = option(False, None, "Say which models there are.", "", "--list"),
+    list_models: bool = option(False, None, "List the published models.", "", "--list"),
     catalogue: Path | None = CATALOGUE,
 ) -> None:
-    """Write the directory of a published model: bundled ones are copied, others downloaded and checked.
+    """Write the directory of a published model: copy a bundled model, or download and verify another one.
 
-    A download that was cut goes on where it was. Commands that read a MODEL_DIR also take the name of a
-    bundled model, which needn't be fetched.
+    An interrupted download resumes. Commands that read a MODEL_DIR also accept the name of a bundled model,
+    without fetching it.
 
     Example: bigbird-dna fetch-model yeast-promoters -o models/yeast-promoters
     """
@@ -117,27 +112,27 @@ def fetch_model(
 
     if list_models:
         if name is not None:
-            raise UsageError(f"--list says which models there are: leave {name!r} out")
+            raise UsageError(f"--list lists all published models: remove {name!r}")
         for line in open_published(catalogue).lines():
             typer.echo(line)
         return
     if name is None:
-        raise UsageError("fetch-model needs the name of a model; --list says which there are")
+        raise UsageError("fetch-model needs the name of a model; --list shows the available names")
     from bigbird_dna.registry.publishing import fetch_model as fetch
 
     fetch(name, output, catalogue)
 
 
 def _compacted(made: "Compacted", given: dict[str, Any]) -> list[str]:
-    parts = f"{made.half:,} of {made.tensors:,} tensors in float16; {made.change or 'nothing measured'}"
+    parts = f"{made.half:,} of {made.tensors:,} tensors in float16; {made.change or 'outputs not compared'}"
     return [f"{given['output']}: {parts}"]
 
 
 @runs("registry.change.compact_model", report=_compacted)
 def compact_model(path: Path = opt.MODEL_DIRECTORY, output: Path = opt.NEW_MODEL) -> None:
-    """Write a model in half the room: matrices in float16, where they lose little by it.
+    """Halve the size of a model: store matrices as float16 where this loses little precision.
 
-    It is computed with in float32 as before. The log and provenance.json say how much its outputs change on
+    The model still computes in float32. The log and provenance.json contain the change of its outputs on
     random sequences.
 
     Example: bigbird-dna model to-float16 results/demo/models/promoter-genomic -o promoters-half
@@ -146,18 +141,18 @@ def compact_model(path: Path = opt.MODEL_DIRECTORY, output: Path = opt.NEW_MODEL
 
 def publish_model(
     model_dir: Path = opt.MODEL_DIRECTORY,
-    output: Path = output(..., "FILE", "Archive to write, as NAME.tar."),
-    licence: str = option(..., "TEXT", "Licence of the weights."),
-    description: str = option(..., "TEXT", "What the model is, in one line."),
-    name: str | None = option(None, "NAME", "Name to publish it by.", "the directory's"),
+    output: Path = output(..., "FILE", "Archive to write, such as NAME.tar."),
+    licence: str = option(..., "TEXT", "License of the weights."),
+    description: str = option(..., "TEXT", "Description of the model, in one line."),
+    name: str | None = option(None, "NAME", "Name of the published model.", "name of the directory"),
     command: list[str] | None = option(
-        None, "TEXT", "For the card: a command that gives its figures again; repeatable."
+        None, "TEXT", "Command that reproduces the model's metrics, for the model card; repeatable."
     ),
 ) -> None:
-    """Pack a model directory with its card into an archive; its entry for a list of models is printed.
+    """Pack a model directory and its model card into an archive, and print its entry for a list of models.
 
-    The archive unpacks into a directory NAME. MODEL_CARD.md is the directory's own, or else made from its
-    config.json, provenance.json and metrics.json.
+    The archive unpacks into a directory NAME. An existing MODEL_CARD.md of the model is kept; otherwise the
+    card is generated from config.json, provenance.json and metrics.json.
 
     Example: bigbird-dna model package results/demo/models/promoter-genomic --licence CC-BY-4.0 --description
     'Promoters of the demo genome' -o demo-promoters.tar.gz
@@ -167,4 +162,4 @@ def publish_model(
 
     chosen = model_dir.resolve().name if name is None else name
     typer.echo(publish(model_dir, output, Publication(chosen, description, licence, command or ())), nl=False)
-    log(f"{output}: the entry is for a list of models; unpack the archive in models/ beside it, or upload it")
+    log(f"{output}: add the entry to a list of models; unpack the archive in models/ next to it or upload it")

@@ -1,4 +1,4 @@
-"""Commands that say how like held-out windows are to the training, and figures by that."""
+"""Commands that measure the similarity of held-out windows to training windows, and metrics by similarity."""
 
 from pathlib import Path
 
@@ -8,23 +8,23 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
 BIN_WINDOW = option(
-    None, "BP", "Sequence around a bin that is compared.", "1000, or the bin if larger", "--window"
+    None, "BP", "Length of the compared sequence around a bin.", "1000, or the bin if larger", "--window"
 )
-BOUNDS = option("", "S,S,…", "Between the strata of similarity, rising.", "0.3,0.5,0.8", "--similarity-bins")
+BOUNDS = option("", "S,S,…", "Boundaries of similarity strata, rising.", "0.3,0.5,0.8", "--similarity-bins")
 TABLE = output(..., "FILE", "Table to write (TSV).")
 
 
 @runs("finetuning.similar.find_nearest")
 def find_nearest(
-    held_out: Path = argument("FASTA of windows: plain, gzip or bgzip.", "HELD_OUT"),
-    training: Path = argument("FASTA of the windows that they are compared with.", "TRAINING"),
+    held_out: Path = argument("FASTA of held-out windows: plain, gzip or bgzip.", "HELD_OUT"),
+    training: Path = argument("FASTA of training windows: plain, gzip or bgzip.", "TRAINING"),
     output: Path = TABLE,
 ) -> None:
-    """Find the most similar training window of each held-out one, on either strand.
+    """Find the most similar training window of each held-out window, on either strand.
 
     Writes name, similarity, nearest and orientation. Similarity is the score of the best local alignment
-    (equal bases +1, others -1, a base without a partner -2) as a share of the held-out window: 1 for a copy,
-    0.5 where half of it is one, or where three quarters of its bases are the same.
+    (match +1, mismatch -1, gap -2 per base) divided by the length of the held-out window: 1 for an identical
+    window, 0.5 if half of the window is identical, or if three quarters of its bases match.
 
     Example: bigbird-dna evaluate nearest-fasta test.fa train.fa -o nearest.tsv
     """
@@ -41,16 +41,15 @@ def find_nearest_promoters(
     predictions: Path | None = option(
         None,
         "FILE",
-        "Also write predictions that go by the nearest window (Parquet).",
+        "Also write predictions of the nearest-window baseline (Parquet).",
         "",
         "--write-predictions",
     ),
 ) -> None:
-    """Find the most similar training window of each promoter window of validation and test.
+    """Find the most similar training window of each validation and test window of a promoter data set.
 
-    Compared with are the training promoters and their negatives of the set; similarity is as of
-    evaluate nearest-fasta. The predictions are a baseline: the label of the nearest window, as surely as that
-    is similar.
+    Training windows are the training promoters and their negatives of the set. evaluate nearest-fasta defines
+    similarity. The baseline predicts the label of the nearest window, weighted by its similarity.
 
     Example: bigbird-dna evaluate nearest-promoters workflow/config/demo.yaml --negative-set genomic -o
     nearest.tsv
@@ -68,15 +67,15 @@ def find_nearest_bins(
     predictions: Path | None = option(
         None,
         "FILE",
-        "Also write predictions that go by the nearest window (.npy).",
+        "Also write predictions of the nearest-window baseline (.npy).",
         "",
         "--write-predictions",
     ),
 ) -> None:
     """Find the most similar training window of the window around each test bin.
 
-    The test bins are those of evaluate test-bins, in their order; similarity is as of evaluate nearest-fasta.
-    The predictions are a baseline: the labels of the nearest window, as surely as that is similar.
+    The test bins are those of evaluate test-bins, in the same order. evaluate nearest-fasta defines
+    similarity. The baseline predicts the labels of the nearest window, weighted by its similarity.
 
     Example: bigbird-dna evaluate nearest-bins workflow/config/demo.yaml -o nearest.tsv
     """
@@ -87,15 +86,15 @@ def drop_similar_bins(
     data: Path = argument("Data set of prepare chromatin.", "DATA"),
     reference: Path = opt.REFERENCE,
     similarity: float = option(
-        ..., "FRACTION", "Training bins to which a held-out one is so similar are left out."
+        ..., "FRACTION", "Exclude training bins with at least this similarity to a held-out bin."
     ),
     output: Path = output(..., "DIR", "Data set to write."),
     window: int | None = BIN_WINDOW,
 ) -> None:
-    """Write a chromatin data set without the training bins that are like a held-out one.
+    """Write a chromatin data set without the training bins that are similar to a held-out bin.
 
-    Similarity is as of evaluate nearest-bins. Tracks and held-out bins stay as they are, so that figures can
-    be compared. In the workflow the key splits.max_train_test_similarity does this.
+    Similarity is defined as in evaluate nearest-bins. Tracks and held-out bins are unchanged, so that metrics
+    remain comparable. In the workflow, the key splits.max_train_test_similarity applies this filter.
 
     Example: bigbird-dna prepare filter-bins results/demo/chromatin/data --reference
     results/demo/genome/reference.fa.gz --similarity 0.5 -o filtered
@@ -105,17 +104,17 @@ def drop_similar_bins(
 def report_promoter_similarity(
     output: Path = opt.DIRECTORY,
     predictions: list[str] = option(
-        ..., "SET/NAME=FILE", "Predictions (Parquet) of a predictor on a negative set; repeatable."
+        ..., "SET/NAME=FILE", "Predictions (Parquet) of predictor NAME on negative set SET; repeatable."
     ),
     nearest: list[str] = option(
-        ..., "SET=FILE", "What evaluate nearest-promoters wrote of the set; repeatable."
+        ..., "SET=FILE", "Table of evaluate nearest-promoters for the set; repeatable."
     ),
     bounds: str = BOUNDS,
 ) -> None:
-    """Evaluate promoter models on the test windows by how similar these are to a training window.
+    """Evaluate promoter models on test windows, stratified by similarity to the nearest training window.
 
-    Writes similarity.tsv (AUROC with DeLong's interval and AUPRC of each predictor on all windows and in
-    each stratum) and similarity.svg.
+    Writes similarity.svg and similarity.tsv: AUROC with DeLong confidence interval and AUPRC of each
+    predictor, on all windows and in each stratum.
 
     Example: bigbird-dna evaluate promoters-by-similarity --predictions genomic/model=predictions.parquet
     --nearest genomic=nearest.tsv -o report
@@ -137,22 +136,22 @@ def report_promoter_similarity(
 
 
 def report_bin_similarity(
-    nearest: Path = argument("What evaluate nearest-bins wrote.", "NEAREST"),
+    nearest: Path = argument("Table of evaluate nearest-bins.", "NEAREST"),
     labels: Path = option(..., "FILE", "Labels of the same bins.", "", "--labels"),
     predictions: list[str] = option(
-        ..., "NAME=FILE", "A predictor's array of the same bins, bins × tracks; repeatable."
+        ..., "NAME=FILE", "Predictions of predictor NAME for the same bins, bins × tracks; repeatable."
     ),
-    tracks: Path = option(..., "FILE", "Table of tracks: track, group.", "", "--track-table"),
+    tracks: Path = option(..., "FILE", "Table with the columns track and group.", "", "--track-table"),
     output: Path = TABLE,
     min_positives: int = option(
-        1, None, "Tracks with fewer in a stratum take no part in its figures.", least=1
+        1, None, "Exclude tracks with fewer positive bins in a stratum from its medians.", least=1
     ),
     bounds: str = BOUNDS,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Evaluate chromatin models on the test bins by how similar these are to the training.
+    """Evaluate chromatin models on test bins, stratified by similarity to the nearest training window.
 
-    Writes median AUROC and AUPRC over the tracks of each group, of all bins and of each stratum.
+    Writes median AUROC and AUPRC over the tracks of each group, for all bins and for each stratum.
 
     Example: bigbird-dna evaluate bins-by-similarity nearest.tsv --labels labels.npz --predictions
     model=predictions.npy --track-table tracks.tsv -o report
@@ -183,5 +182,5 @@ def _bounds(text: str) -> tuple[float, ...]:
         return tuple(float(cell) for cell in text.split(","))
     except ValueError:
         raise UsageError(
-            f"--similarity-bins {text!r:.60}: expected numbers with commas between, as 0.3,0.5"
+            f"--similarity-bins {text!r:.60}: expected comma-separated numbers such as 0.3,0.5"
         ) from None

@@ -1,13 +1,13 @@
-"""Start a training on several processes, each with a card of its own where it runs on GPUs.
+"""Start training with several processes, one GPU per process if it runs on GPUs.
 
     python -m bigbird_dna.cli.launch --processes 16 --nodes 2 --cpus 32 -- pretrain CONFIG …
 
-One process is the command itself. Several on one node are started by `torchrun`. For several nodes, in a job
-of Slurm that has them, `srun` starts one `torchrun` on each, and these meet on the node of the first. What is
-started takes the place of this process: it gets the signals, and its exit code is the job's.
+A single process runs the command itself. `torchrun` starts several processes on one node. For several nodes
+of a Slurm job, `srun` starts one `torchrun` per node; all connect to the node of this process. The started
+command replaces this process: it receives the signals, and its exit code is the exit code of the job.
 
-With `--container-command "apptainer exec IMAGE"` this process stays outside, where `srun` is, and the
-training is inside the container: on several nodes each of them enters it for itself.
+With `--container-command "apptainer exec IMAGE"` this process stays outside the container, where `srun` is
+available, and the training runs inside: on several nodes, each node enters the container separately.
 """
 
 import argparse
@@ -34,16 +34,14 @@ def command_line(
     meeting: str,
     inside: Sequence[str] = (),
 ) -> list[str]:
-    """The command that runs `bigbird-dna` with these words as `processes` processes on `nodes` nodes.
+    """Return the command that runs `bigbird-dna` with the arguments `words` in `processes` processes.
 
-    `cpus` are the job's on each of several nodes, which find each other at `meeting`, HOST:PORT. `inside` are
-    words before a command that run it in a container, which has a `python` of its own. `UsageError` if nodes
-    can't have the same number of processes, or several nodes are no job of Slurm's.
+    Processes are distributed evenly over `nodes`. `cpus` is the number of CPUs of the job per node, `meeting`
+    the rendezvous HOST:PORT of several nodes. `inside` is the command prefix that enters a container with its
+    own `python`. `UsageError`: uneven distribution, or several nodes outside a Slurm job.
     """
     if processes < 1 or nodes < 1 or processes % nodes:
-        raise UsageError(
-            f"processes {processes}, nodes {nodes}: each node must get the same number of processes"
-        )
+        raise UsageError(f"--processes {processes} must be a positive multiple of --nodes {nodes}")
     here = processes // nodes
     python = [*inside, "python"] if inside else [sys.executable]
     training = [*COMMAND, *words]
@@ -54,7 +52,7 @@ def command_line(
         return [*python, *TORCHRUN, "--standalone", *many, *training]
     job = environment.get("SLURM_JOB_ID")
     if job is None:
-        raise UsageError(f"nodes {nodes}: several nodes need a job of Slurm, and $SLURM_JOB_ID isn't set")
+        raise UsageError(f"--nodes {nodes} needs a Slurm job: $SLURM_JOB_ID is not set")
     step = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
     step += [f"--cpus-per-task={cpus}", "--kill-on-bad-exit=1"]
     meet = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={meeting}", f"--rdzv-id={job}"]
@@ -62,20 +60,20 @@ def command_line(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Become the command that the arguments ask for."""
+    """Replace this process by the command that the arguments define."""
     parser = argparse.ArgumentParser(
-        prog="python -m bigbird_dna.cli.launch", description="Start a training on several processes."
+        prog="python -m bigbird_dna.cli.launch", description="Start training with several processes."
     )
-    parser.add_argument("--processes", type=int, default=1, help="over all nodes, on GPUs one for each")
-    parser.add_argument("--nodes", type=int, default=1, help="of the Slurm job that this runs in")
-    parser.add_argument("--cpus", type=int, default=1, help="CPUs of the job on each of several nodes")
+    parser.add_argument("--processes", type=int, default=1, help="total number of processes, one per GPU")
+    parser.add_argument("--nodes", type=int, default=1, help="number of nodes of the current Slurm job")
+    parser.add_argument("--cpus", type=int, default=1, help="CPUs per node, if there are several nodes")
     parser.add_argument(
         "--container-command",
         default="",
-        help='a container: the words before a command that run it there, as in "apptainer exec --nv IMAGE"',
+        help='command prefix that runs a command in a container, such as "apptainer exec --nv IMAGE"',
         metavar="WORDS",
     )
-    parser.add_argument("words", nargs="+", help="words of bigbird-dna, after --", metavar="WORD")
+    parser.add_argument("words", nargs="+", help="arguments of bigbird-dna, after --", metavar="WORD")
     given = parser.parse_args(arguments)
     try:
         line = command_line(
@@ -92,16 +90,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(f"bigbird-dna: error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
-        print(f"bigbird-dna: error: {line[0]}: can't be started: {error.strerror}", file=sys.stderr)
+        print(f"bigbird-dna: error: {line[0]}: cannot be started: {error.strerror}", file=sys.stderr)
         sys.exit(1)
 
 
 def _split(text: str) -> list[str]:
-    """The words of a text as a shell has them, with the values of environment variables."""
+    """Split a text into words as a shell does, and expand environment variables."""
     try:
         return [os.path.expandvars(word) for word in shlex.split(text)]
     except ValueError as error:
-        raise UsageError(f"--container-command {text!r}: not words as in a shell: {error}") from error
+        raise UsageError(f"--container-command {text!r}: invalid shell syntax: {error}") from error
 
 
 def _free_port() -> int:

@@ -1,8 +1,7 @@
-"""The `bigbird-dna` command: from its start, signals and errors end it with one line and an exit code.
+"""Entry point of `bigbird-dna`: signals and errors end the process with one line and an exit code.
 
-Little is imported here, and the application only once signals are minded.
-
-Standard input, output and error where they are closed, full, or read by nobody.
+The module imports little, and the application only after signal handlers are installed. It also handles
+standard input, output and error that are closed, full or without a reader.
 """
 
 import io
@@ -19,7 +18,7 @@ _NAMES = ("input", "output", "error")
 
 
 class _Closed(io.RawIOBase):
-    """A stream that says that it was closed when it is used."""
+    """A stream that raises `OSError` with its name on every use, as a replacement for a closed stream."""
 
     def __init__(self, name: str) -> None:
         self._stream = name
@@ -38,15 +37,15 @@ class _Closed(io.RawIOBase):
 
 
 def guard_streams() -> None:
-    """Put something in the place of standard streams that were closed when the process began.
+    """Replace standard streams that were closed when the process started.
 
-    Without, the next files that are opened would get their numbers, and results would mix with messages.
+    Otherwise the next opened files would get their file descriptors, and results would mix with messages.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            os.open(os.devnull, os.O_RDWR)  # uses the lowest free file descriptor
     if sys.stdin is None:
         sys.stdin = _closed(0)
     if sys.stdout is None:
@@ -62,7 +61,7 @@ def _closed(number: int) -> TextIO:
 
 
 def end_output(code: int) -> int:
-    """Write what is left in the buffer of standard output; the exit code, which a failure changes."""
+    """Flush standard output and return the exit code, which is 1 if flushing fails after success."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -70,11 +69,11 @@ def end_output(code: int) -> int:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error_text(error)
         if code == 0:
-            print(f"bigbird-dna: error: standard output: can't be written: {reason}", file=sys.stderr)
+            print(f"bigbird-dna: error: standard output: cannot be written: {reason}", file=sys.stderr)
             code = 1
     else:
         return code
-    # Python would try again at its end, and print a traceback.
+    # Python would flush again at exit and print a traceback.
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
     return code
 
@@ -85,50 +84,50 @@ _AGAIN = 5.0  # seconds
 
 
 class _Signals:
-    """Turns the signals that end a command into an exception, so that it cleans up behind itself."""
+    """Converts signals that end a command to an exception, so that the command cleans up."""
 
     def __init__(self) -> None:
         self.received: int | None = None
         self.working = False
 
     def handle(self) -> None:
-        """From now on; a signal that the caller has us ignore, as `nohup` does, stays ignored."""
+        """Install the handlers; signals that the caller ignores, as with `nohup`, stay ignored."""
         for number in _ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._receive)
 
     def leave(self) -> None:
-        """What is left to do is Python's own end: a signal then ends it at once."""
+        """Restore the default handlers: during interpreter shutdown a signal ends the process at once."""
         for number in _ENDING:
             if signal.getsignal(number) == self._receive:
                 signal.signal(number, signal.SIG_DFL)
 
     @property
     def exit_code(self) -> int:
-        """As the shell reports a process that a signal has ended."""
+        """The exit code that a shell reports for a process ended by the signal."""
         return 128 + (self.received or 0)
 
     def unraisable(self, error: "sys.UnraisableHookArgs") -> None:
-        """Say nothing of what follows from a signal, or of files that can't be closed: their writer has."""
+        """Suppress errors that follow from a signal, and of closing files, which their writers report."""
         if self.received is None and not isinstance(error.exc_value, OSError):
             sys.__unraisablehook__(error)
 
     def printed(
         self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        """The same, for what Cython prints by itself."""
+        """Suppress the same errors in tracebacks that Cython prints."""
         if self.received is None and not issubclass(kind, OSError):
             sys.__excepthook__(kind, error, traceback)
 
     def handled(self) -> None:
-        """The command has ended: the signal needn't be said again."""
+        """Stop raising the exception of a signal again, because the command has ended."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
         self.received = number
-        if not self.working:  # nothing to clean up, and imports would print what broke them off
+        if not self.working:  # nothing to clean up; an interrupted import would print a traceback
             os._exit(self.exit_code)
-        # Some code, finalisers for one, lets no exception through: it is raised until it is heard.
+        # Some code, such as finalizers, swallows exceptions: the exception is raised until it propagates.
         signal.signal(signal.SIGALRM, self._again)
         signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
         self._again()
@@ -138,10 +137,10 @@ class _Signals:
 
 
 def main() -> NoReturn:
-    """Run the command line.
+    """Run the command line and exit with its code.
 
-    The exit code is 0 done, 1 bad data, 2 bad usage; 130 interrupted, 143 terminated, 129 hung up; 75: a
-    training has stopped before its end, and the same command goes on with it.
+    Exit codes: 0 success, 1 invalid data, 2 invalid usage, 130 SIGINT, 143 SIGTERM, 129 SIGHUP, 75 training
+    stopped before its end; running the same command again resumes it.
     """
     signals = _Signals()
     signals.handle()
@@ -152,8 +151,8 @@ def main() -> NoReturn:
     from bigbird_dna.disk.atomic import remove_left
     from bigbird_dna.gpus import lease_gpus, release_gpu
 
-    command = get_command(app)  # takes a while; the application itself would set a hook of its own
-    # Where an exception can't go on, as in a finaliser, Python and Cython print it with its traceback.
+    command = get_command(app)  # slow; calling the application itself would install another excepthook
+    # Python and Cython print exceptions that cannot propagate, as in finalizers, with their traceback.
     sys.unraisablehook, sys.excepthook = signals.unraisable, signals.printed
     signals.working = True
     lease_gpus()
@@ -167,7 +166,7 @@ def main() -> NoReturn:
 
 
 def _ended(command: Callable[[], object], signals: _Signals) -> int:
-    """Run a command to its end; the exit code, with the one line about what went wrong written."""
+    """Run a command, print one line for an error, and return the exit code."""
     try:
         command()
         return 0
@@ -192,7 +191,7 @@ def _code(error: SystemExit) -> int:
 
 
 def _error_line(error: BaseException) -> str | None:
-    """An error as one line; empty where nobody reads it, and None for a defect of this software."""
+    """Return an error as one line: empty if it must not be printed, None for a defect of this software."""
     match error:
         case Stopped(silent=True):
             return ""

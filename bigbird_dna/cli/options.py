@@ -1,7 +1,7 @@
-"""What commands have in common: options, each declared once and with one meaning, and `runs`.
+"""Options shared by commands, each declared once, and `runs` and `trains`, which make commands.
 
-A command whose work a function of the package does is declared by a signature and a docstring: its arguments
-have the function's names. Help texts need nothing of the function, which is imported once the command runs.
+A command that calls one function of the package is declared by a signature and a docstring; its arguments
+have the names of the function's arguments. The function is imported only when the command runs.
 """
 
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bigbird_dna.config import Config as RunConfig
 
 RESULTS = RunPaths(Path("RESULTS"))
-"""A run's files as help texts show them."""
+"""The files of a run as shown in help texts."""
 
 
 def option(
@@ -36,9 +36,9 @@ def option(
     *names: str,
     least: int | None = None,
 ) -> Any:
-    """An option, `default` is `...` where it must be given; `usual` says in the help what holds without it.
+    """Return a Typer option; `default` is `...` if required, `usual` is the default shown in the help.
 
-    One in RESULTS is a file of the run (`run_path`), under its own directory.
+    A `usual` path is a file of the run in RESULTS; its relative path is stored as `run_path`.
     """
     made = typer.Option(
         default, *names, metavar=metavar, help=help, show_default=str(usual) or True, min=least
@@ -48,19 +48,19 @@ def option(
 
 
 def output(default: Any, metavar: str, help: str, usual: str | Path = "") -> Any:
-    """The option `-o`: where a result goes."""
+    """Return the option `-o` for an output."""
     return option(default, metavar, help, usual, "-o", "--output")
 
 
 def argument(help: str, metavar: str | None = None, default: Any = ...) -> Any:
-    """A word of the command, which can't do without it where it has no default."""
+    """Return a Typer argument, which is required unless it has a default."""
     return typer.Argument(default, metavar=metavar, help=help)
 
 
 def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
-    """The files of an option's `NAME=FILE` values by name, in their order.
+    """Return the files of an option's `NAME=FILE` values by name, in order.
 
-    `UsageError` for a value of another form, or a name that is given twice.
+    `UsageError`: a value of another form, or a repeated name.
     """
     named: dict[str, Path] = {}
     for value in values:
@@ -74,81 +74,76 @@ def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
 
 
 def read_run(config: Path, overrides: Sequence[str] | None) -> "tuple[RunConfig, RunPaths]":
-    """The configuration of a run with its overrides, and the names of the run's files."""
+    """Return the configuration of a run with its overrides, and the paths of its files."""
     from bigbird_dna.config import load_config
 
     settings = load_config(config, overrides or ())
     return settings, settings.paths
 
 
-DEVICE = option("auto", "auto|cpu|cuda", "Where the model runs.")
-THREADS = option(None, None, "CPU cores; they change speed only.", "all", "--threads")
+DEVICE = option("auto", "auto|cpu|cuda", "Device on which the model runs.")
+THREADS = option(None, None, "Number of CPU cores; affects speed only.", "all", "--threads")
 
 
 def batch_size(default: int) -> Any:
-    """The option of commands whose models need different memory."""
-    return option(default, None, "Windows run together; changes speed and memory only.")
+    """Return the option `--batch-size`; the default depends on the memory that the models need."""
+    return option(default, None, "Number of inputs per batch; affects speed and memory only.")
 
 
 PRECISION = option(
     "float32",
     "float32|bfloat16|float16",
-    "What the model computes in; float16 on GPUs. The last two are faster there, and less exact.",
+    "Floating-point format of the model. bfloat16 and float16 (GPU only) are faster on GPUs and less exact.",
 )
 OVERRIDES = option(
-    None, "KEY=VALUE", "Override a key of CONFIG, as encoder.layers=4; repeatable.", "", "--set"
+    None, "KEY=VALUE", "Override a key of CONFIG, such as encoder.layers=4; repeatable.", "", "--set"
 )
 CONFIG = argument(
-    "Configuration (YAML), as workflow/config/demo.yaml. RESULTS below is its key `results`.", "CONFIG"
+    "Configuration (YAML), such as workflow/config/demo.yaml; its key `results` sets RESULTS below.", "CONFIG"
 )
-TRACKS = option(None, "PATTERN", "Tracks, groups or shell patterns, comma-separated.", "all", "--tracks")
-REFERENCE = option(..., "FASTA", "Indexed reference, plain or bgzip.")
-MAX_N = option(0.25, "FRACTION", "What has a larger share of N in its window is listed, but not scored.")
+TRACKS = option(None, "PATTERN", "Tracks or groups, by name or pattern, comma-separated.", "all", "--tracks")
+REFERENCE = option(..., "FASTA", "Indexed reference genome, plain or bgzip.")
+MAX_N = option(0.25, "FRACTION", "List, but do not score, windows with a larger fraction of N.")
 ASSEMBLY = option(
     "custom",
     None,
-    "Whose contigs hold: GRCh37 (hg19), GRCh38 (hg38), sacCer3 (R64-1-1), or custom and demo, where no "
-    "length is checked, and names stand for themselves and for those that --aliases gives them.",
+    "Assembly: GRCh37 (hg19), GRCh38 (hg38) or sacCer3 (R64-1-1), with known contig names and lengths; "
+    "custom or demo: lengths are not checked, and contigs have the names in the files and in --aliases.",
 )
 ALIASES = option(
     None,
     "FILE",
-    "Contigs' other names: all names of one on a line, tabs between them, or NCBI's assembly report.",
+    "Alternative contig names: all names of a contig per line, tab-separated, or an NCBI assembly report.",
     "none",
     "--aliases",
 )
-RESULT_FILE = output(None, "FILE", "File to write, whole or not at all.", "standard output")
+RESULT_FILE = output(None, "FILE", "Output file, written atomically.", "standard output")
 CONTIGS = option(
-    None, "NAME", "Only this contig, by any name that its assembly knows; repeatable.", "all", "--contig"
+    None, "NAME", "Restrict to this contig, by any name that is known for it; repeatable.", "all", "--contig"
 )
-REGIONS = option(None, "BED", "Only what lies in these regions, with --contig only on that contig.", "all")
+REGIONS = option(None, "BED", "Restrict to these regions; with --contig, to those on that contig.", "all")
 CALIBRATED = option(
-    False,
-    None,
-    "Give the model's probabilities as its calibration corrects them, which it must have.",
-    "",
-    "--calibrated",
+    False, None, "Output calibrated probabilities; the model needs a calibration.", "", "--calibrated"
 )
 PRIOR = option(
     None,
-    "SHARE",
-    "Share of the windows that are promoters, which calibrated probabilities are shifted to; with "
-    "--calibrated.",
-    "as among the validation windows",
+    "FRACTION",
+    "Fraction of promoters among the windows, which adjusts calibrated probabilities; needs --calibrated.",
+    "the fraction among validation windows",
     "--prior",
 )
 SHARD = option(
     None,
     "K/N",
-    "Only piece K of N, into a file that merge-shards reads; -o names it, whatever its ending.",
-    "the whole",
+    "Compute only shard K of N, into the file -o, of any extension, for merge-shards.",
+    "the whole job",
     "--shard",
 )
-DIRECTORY = output(..., "DIR", "Directory for the tables and figures.")
+DIRECTORY = output(..., "DIR", "Directory for the tables and plots.")
 NEGATIVE_SET = option(
     ...,
     None,
-    "substituted, permuted, dinucleotide_shuffled, genomic, upstream or given.",
+    "Negative set: substituted, permuted, dinucleotide_shuffled, genomic, intergenic, upstream or user.",
     "",
     "--negative-set",
 )
@@ -157,24 +152,23 @@ NEW_MODEL = output(..., "MODEL_DIR", "Model directory to write.")
 MODEL_PREDICTIONS = option(
     None,
     "FILE",
-    "The model's predictions of held-out windows (Parquet).",
+    "The model's predictions for held-out windows (Parquet).",
     "predictions.parquet of MODEL_DIR",
     "--predictions",
 )
 CALIBRATED_MODEL = output(
-    None,
-    "MODEL_DIR",
-    "Write a copy of the model with its calibration.",
-    "MODEL_DIR itself gets calibration.json",
+    None, "MODEL_DIR", "Copy of the model to write, with its calibration.", "calibration.json in MODEL_DIR"
 )
-RUN_REFERENCE = option(None, "FASTA", "Indexed reference, plain or bgzip.", RESULTS.reference, "--reference")
-RUN_TOKENIZER = option(None, "FILE", "Tokenizer of DNA.", RESULTS.tokenizer, "--tokenizer")
-PRETRAINED = option(None, "MODEL_DIR", "What fine-tuning starts from.", RESULTS.pretrained, "--pretrained")
-CHECKPOINTS = option(None, "DIR", "Of the running training.", RESULTS.checkpoints, "--checkpoint-dir")
+RUN_REFERENCE = option(
+    None, "FASTA", "Indexed reference genome, plain or bgzip.", RESULTS.reference, "--reference"
+)
+RUN_TOKENIZER = option(None, "FILE", "DNA tokenizer.", RESULTS.tokenizer, "--tokenizer")
+PRETRAINED = option(None, "MODEL_DIR", "Pretrained model to fine-tune.", RESULTS.pretrained, "--pretrained")
+CHECKPOINTS = option(None, "DIR", "Directory for checkpoints.", RESULTS.checkpoints, "--checkpoint-dir")
 TIME_LIMIT = option(
     None,
     "[D-]HH:MM:SS",
-    "Save a checkpoint and stop, with exit code 75, before so much time has passed.",
+    "Save a checkpoint and stop with exit code 75 before this much time has passed.",
     "the end of the Slurm job",
     "--time-limit",
 )
@@ -183,18 +177,18 @@ CHROMATIN_DATA = option(None, "DIR", "Data set of prepare chromatin.", RESULTS.c
 
 
 def check_benchmarks(directory: Path | None) -> None:
-    """`UsageError` where the directory of Snakemake's benchmark files isn't one."""
+    """`UsageError` if the directory of Snakemake's benchmark files is not a directory."""
     if directory is not None and not directory.is_dir():
-        raise UsageError(f"--benchmarks {directory}: is not a directory")
+        raise UsageError(f"--benchmarks {directory} must be a directory")
 
 
 def promoter_reference(config: "RunConfig", _: "Given") -> Path:
-    """Where the windows of promoters are read from: a genome, or sequences."""
+    """Return the FASTA that promoter windows are read from: the genome, or the user's sequences."""
     return config.paths.sequences if config.has_sequences else config.paths.reference
 
 
 def scoring(windows: int, *without: str) -> list[Parameter]:
-    """The last options of every command that scores, `without` those that it doesn't have."""
+    """Return the last options of every command that scores, except those in `without`."""
     shared: dict[str, tuple[Any, Any]] = {
         "max_n": (float, MAX_N),
         "calibrated": (bool, CALIBRATED),
@@ -218,7 +212,7 @@ TRAINING = [
     _parameter("device", str, DEVICE),
     _parameter("threads", int | None, THREADS),
 ]
-"""The last options of every command that trains a model of a run."""
+"""The last options of every command that trains a model."""
 
 
 Command = Callable[..., None]
@@ -226,10 +220,10 @@ Given = dict[str, Any]
 """The arguments of a command by their names."""
 
 Usual = Callable[["RunConfig", Given], object]
-"""What a run has for an argument that was not given; those before it are."""
+"""Returns the run's value for an omitted argument, given the configuration and the preceding arguments."""
 
 Report = Callable[[Any, Given], Iterable[str]]
-"""The lines about what a function returned, and what it was given."""
+"""Returns log lines about the result of a function, given the result and the arguments."""
 
 
 def runs(
@@ -243,14 +237,14 @@ def runs(
     say: Callable[[str], None] = log,
     **usual: Usual,
 ) -> Callable[[Command], Command]:
-    """Make a command of its declaration: it calls `work`, a function by its module and name.
+    """Make a command from its declaration: it calls `work`, a function given by module and name.
 
-    The function gets the arguments by their names. What was not given is its default. `config` and
-    `overrides` are read to settings, of which the function gets the `part`; a path that stands in RESULTS is
-    then the run's, and `usual` has what others are. `workers` are CPU cores; `threads` are those of the whole
-    call, unless the function has such an argument. The output may not be one of `inputs`, nor lie in one;
-    `choices` are arguments whose values are the words of their help; `also` come last in the signature. Lines
-    of `report` go to the log, or to `say`.
+    The function receives the arguments by name; omitted arguments have its defaults. `config` and `overrides`
+    are read to a configuration, of which the function receives the section `part`. Omitted paths in RESULTS
+    are those of the run; `usual` computes other omitted arguments. `workers` are CPU cores; `threads` limits
+    the whole call, unless the function has this argument. The output must be neither one of `inputs` nor
+    inside one. `choices` are arguments whose metavar lists the valid values. `also` are appended to the
+    signature. The lines of `report` go to the log, or to `say`.
     """
     module, _, name = f"bigbird_dna.{work}".rpartition(".")
 
@@ -261,7 +255,7 @@ def runs(
         @wraps(declaration)
         def command(**given: Any) -> None:
             for key in choices:
-                check_choice(key, given[key], declared[key].metavar.split("|"))
+                check_choice(f"--{key}", given[key], declared[key].metavar.split("|"))
             if "config" in given:
                 settings = _run_files(given, declared, usual)
                 given["config"] = attrgetter(part)(settings) if part else settings
@@ -288,10 +282,10 @@ def runs(
 
 
 def trains(work: str, **usual: Usual) -> Callable[[Command], Command]:
-    """Make a command of its declaration: it trains `work`, a task by its module and name.
+    """Make a command from its declaration: it trains `work`, a task given by module and name.
 
-    The task gets the run's settings as `run`, and the other arguments by their names; what was not given is
-    as of `runs`. `TRAINING` comes last in the signature.
+    The task receives the configuration as `run` and the other arguments by name; omitted arguments are
+    replaced as in `runs`. The options `TRAINING` are appended to the signature.
     """
     module, _, name = f"bigbird_dna.{work}".rpartition(".")
 
@@ -329,7 +323,7 @@ def _with_signature(command: Command, parameters: Sequence[Parameter]) -> Comman
 
 
 def _run_files(given: Given, declared: Given, usual: Mapping[str, Usual]) -> "RunConfig":
-    """The settings of a command; arguments that were not given become what its run has."""
+    """Return the configuration of a command, and replace omitted arguments by the values of its run."""
     settings, paths = read_run(given["config"], given.pop("overrides", None))
     for key in (key for key, value in given.items() if value is None):
         place: Any = getattr(declared[key], "run_path", None)
@@ -343,6 +337,6 @@ def _listed(value: Any) -> list[Any]:
 
 
 def cores(threads: int | None) -> int:
-    """How many CPU cores to use: those asked for, or all that this process may have."""
-    check_at_least_one({"threads": threads})
+    """Return the number of CPU cores to use: the requested number, or all available to this process."""
+    check_at_least_one({"--threads": threads})
     return threads or len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Commands that bring a genome, its promoters, tracks and tokens into the form that all later steps read."""
+"""Commands that prepare genomes, promoters, sequences, chromatin tracks and tokens for later steps."""
 
 import json
 from pathlib import Path
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 def check_config(
     files: list[Path] | None = argument(
-        "Configuration (YAML); of several, later ones override earlier ones.", "FILE...", default=None
+        "Configuration files (YAML); later files override earlier ones.", "FILE...", default=None
     ),
     overrides: list[str] | None = opt.OVERRIDES,
     schema: bool = option(
-        False, None, "Print the JSON Schema of configurations, for editors, instead.", "", "--schema"
+        False, None, "Print the JSON Schema of configurations, for editors, and exit.", "", "--schema"
     ),
 ) -> None:
-    """Check a configuration: its keys, its values, and whether they fit together.
+    """Check the keys and values of a configuration, and their consistency.
 
-    An error names the file, the line, the key and, of an unknown key, the nearest valid one. Files that the
-    configuration names are not opened.
+    An error names the file, line and key and, for an unknown key, the nearest valid key. Files named in the
+    configuration are not opened.
 
     Example: bigbird-dna check-config workflow/config/yeast.yaml workflow/config/yeast_study.yaml
     """
@@ -38,22 +38,22 @@ def check_config(
         typer.echo(json.dumps(json_schema(), indent=1))
         return
     if not files:
-        raise UsageError("FILE: name at least one configuration")
+        raise UsageError("check-config needs at least one FILE")
     config = check(files, overrides or ())
-    log(f"{', '.join(map(str, files))}: valid; the results go to {config.results}")
+    log(f"{', '.join(map(str, files))}: valid; results directory: {config.results}")
 
 
 @runs("simulate.writing.simulate")
 def simulate(
-    out_dir: Path = argument("Directory for the files; made if missing.", "OUT_DIR"),
-    seed: int = option(1, None, "The same seed gives the same bytes."),
+    out_dir: Path = argument("Directory for the files, created if missing.", "OUT_DIR"),
+    seed: int = option(1, None, "Random seed; the same seed gives the same bytes."),
     megabases: float = option(4.0, None, "Size of the genome, Mb (0.1 to 1000)."),
 ) -> None:
-    """Write a demo genome with known truth.
+    """Simulate a demo genome with known promoters, chromatin tracks and variant effects.
 
     OUT_DIR gets genome.fa.gz, promoters.sga, peaks/*.narrowPeak.gz, tracks.tsv, variants.vcf.gz (true effects
-    in INFO), loci.bed.gz and truth.json. Of the contigs demo1 to demo6, demo5 is meant for validation and
-    demo6 for the test.
+    in INFO), loci.bed.gz and truth.json. Of the contigs demo1 to demo6, demo5 is intended for validation and
+    demo6 for testing.
 
     Example: bigbird-dna simulate simulated --seed 1 --megabases 4
     """
@@ -64,25 +64,25 @@ def fetch(
     key: str = argument("Key of a public file, such as GRCh37.reference."),
     output: Path = output(..., "FILE", "File to write."),
     data_dir: Path | None = option(
-        None, "DIR", "Looked in, with its subdirectories, before downloading.", "", "--local-data"
+        None, "DIR", "Directory searched for the file, recursively, before downloading.", "", "--local-data"
     ),
 ) -> None:
-    """Fetch a public file: resumed when cut, from a mirror where needed, checked before it is used.
+    """Download a public file: interrupted downloads resume, mirrors are tried, and the file is verified.
 
     Example: bigbird-dna prepare fetch sacCer3.reference -o sacCer3.fa.gz
     """
 
 
 def prepare_reference(
-    genome: Path = argument("FASTA, GenBank or EMBL: plain, gzip or bgzip."),
+    genome: Path = argument("FASTA, GenBank or EMBL file: plain, gzip or bgzip."),
     output: Path = output(..., "FILE", "bgzip FASTA to write, with its indices."),
     assembly: str = opt.ASSEMBLY,
     aliases: Path | None = opt.ALIASES,
 ) -> None:
-    """Check a genome and write it as bgzip FASTA with .fai and .gzi: upper-case, A C G T N.
+    """Check a genome and write it as upper-case bgzip FASTA (A C G T N) with .fai and .gzi indices.
 
-    Contigs of GenBank and EMBL files are called by accession and version. A record that is a piece of a
-    contig by its name, as chr20:1000001-2000000, is put at its place in that contig, with N before it.
+    Contigs of GenBank and EMBL files are named by accession and version. A record named as a region of a
+    contig, such as chr20:1000001-2000000, is placed at its coordinates in the contig, with N before it.
 
     Example: bigbird-dna prepare reference hg19.fa.gz --assembly GRCh37 -o reference.fa.gz
     """
@@ -97,18 +97,18 @@ def prepare_reference(
 
 
 def prepare_promoters(
-    promoters: Path = argument("EPDnew's .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz."),
+    promoters: Path = argument("EPDnew .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz."),
     reference: Path = opt.REFERENCE,
-    output: Path = output(..., "FILE", "TSV to write; the counts go into a .json beside it."),
+    output: Path = output(..., "FILE", "TSV to write; counts are written to a .json of the same name."),
     assembly: str = opt.ASSEMBLY,
     aliases: Path | None = opt.ALIASES,
-    chain: Path | None = option(None, None, "liftOver chain onto the reference's assembly."),
-    from_assembly: str | None = option(None, None, "Assembly the chain starts from."),
+    chain: Path | None = option(None, None, "liftOver chain file to the assembly of the reference."),
+    from_assembly: str | None = option(None, None, "Assembly from which the chain lifts."),
 ) -> None:
-    """Put promoters on a reference: lift, rename contigs, drop what is off it or there twice.
+    """Map promoters to a reference: lift over, rename contigs, drop off-reference sites and duplicates.
 
-    The start site is the 5' end of a BED interval (of EPDnew's, the thick part), and of each transcript of
-    an annotation, or of each gene if it has no mRNA or transcript.
+    The start site is the 5' end of a BED interval (in EPDnew files, of the thick part) or of each transcript
+    of an annotation, or of each gene if the annotation has no mRNA or transcript.
 
     Example: bigbird-dna prepare promoters promoters.bed --reference reference.fa.gz -o promoters.tsv
     """
@@ -116,7 +116,7 @@ def prepare_promoters(
     from bigbird_dna.genome.promoters import prepare_promoters
 
     if (chain is None) != (from_assembly is None):
-        raise UsageError("--chain and --from-assembly go together")
+        raise UsageError("--chain and --from-assembly must be given together")
     lift = None
     if chain is not None and from_assembly is not None:
         lift = chain, open_assembly(from_assembly)
@@ -130,30 +130,33 @@ def prepare_sequences(
     output: Path = output(..., "DIR", "Data set to write."),
     negatives: Path | None = option(None, "FASTA", "Sequences of the negative set 'user'.", "none"),
     splits: Path | None = option(
-        None, "TSV", "Record and split (train, valid, test).", "similar sequences share one; 80, 10 and 10 %"
+        None, "TSV", "Table of record and split (train, valid, test).", "80/10/10 %, similar ones together"
     ),
     negative_set: list[str] | None = option(
-        None, "NAME", "given, substituted or permuted; repeatable.", "given, or else the other two"
+        None,
+        "NAME",
+        "Negative set: user, substituted, permuted or dinucleotide_shuffled; repeatable.",
+        "user with --negatives, else substituted and permuted",
     ),
     negatives_per_positive: int = option(
-        1, "N", "Negatives a training promoter has of substituted and permuted each.", least=1
+        1, "N", "Negatives per training promoter of each set made from promoters.", least=1
     ),
     length: int | None = option(
-        None, "BP", "Trim all to this length, around their middle.", "not trimmed", least=20
+        None, "BP", "Trim all sequences to this length, around their center.", "not trimmed", least=20
     ),
     upstream: int | None = option(
         None, "BP", "Bases of a sequence before the TSS, after trimming.", "half", least=0
     ),
     similarity: float = option(
-        0.2, "FRACTION", "Sequences are similar that share so much of their 16-mers, on either strand."
+        0.2, "FRACTION", "Minimum fraction of shared 16-mers, on either strand, of similar sequences."
     ),
-    seed: int = option(1, None, "Of the splits."),
+    seed: int = option(1, None, "Random seed of the splits."),
 ) -> None:
-    """Build the promoter data set from sequences of one's own; no genome is needed.
+    """Build a promoter data set from custom sequences, without a genome.
 
-    DIR gets what prepare promoter-windows writes, for --windows of finetune-promoter and train
+    DIR contains the files of prepare promoter-windows, for --windows of finetune-promoter and train
     baseline-promoter; sequences.fa.gz for their --reference; training.fa.gz and test.fa.gz with the sequences
-    of one split; and splits.tsv with each record's split and group of similar ones.
+    of these splits; and splits.tsv with the split of each record and its group of similar sequences.
 
     Example: bigbird-dna prepare sequences promoters.fa --negatives others.fa -o promoter-data
     """
@@ -169,22 +172,18 @@ def prepare_sequences(
 def extract(
     reference: Path = argument("Prepared reference (FASTA with its index)."),
     contig: str = argument(
-        "Contig, by any name that the assembly knows, or a region of one, or a shell pattern."
+        "Contig, by any name known for the assembly, a region of a contig, or a shell pattern."
     ),
     output: Path = output(..., "FILE", "bgzip FASTA to write."),
-    megabases: float | None = option(
-        None, "F", "Only the contig's start, up to F Mb after the N that it may begin with."
-    ),
-    exclude: list[str] = option(
-        [], "NAME", "Contig, or pattern of contigs, that is passed over; repeatable.", "none"
-    ),
+    megabases: float | None = option(None, "F", "Write only the first F Mb after leading N of the contig."),
+    exclude: list[str] = option([], "NAME", "Contig, or shell pattern, to skip; repeatable.", "none"),
     assembly: str = opt.ASSEMBLY,
     aliases: Path | None = opt.ALIASES,
 ) -> None:
-    """Write one contig of a reference, or a part of it, as a FASTA file: coordinates stay the same.
+    """Write one contig of a reference, or a part of it, as a FASTA file with unchanged coordinates.
 
-    Of a region (as 22:1,001-2,000) the bases before it become N. Of a pattern the first contig that fits is
-    written.
+    For a region such as 22:1,001-2,000, the bases before it become N. For a pattern, the first matching
+    contig is written.
 
     Example: bigbird-dna prepare contig reference.fa.gz 22 --megabases 1 -o chr22.fa.gz
     """
@@ -206,18 +205,18 @@ def prepare_windows(
     overrides: list[str] | None = opt.OVERRIDES,
     reference: Path | None = opt.RUN_REFERENCE,
     promoters: Path | None = option(
-        None, "TSV", "Start sites, as prepare promoters writes them.", opt.RESULTS.promoters, "--promoters"
+        None, "TSV", "Start sites, as written by prepare promoters.", opt.RESULTS.promoters, "--promoters"
     ),
     annotation: Path | None = option(
         None,
         "FILE",
-        "GFF3 or GTF, also .gz; its CDS give the fraction of coding bases of each window. Negative set "
+        "GFF3 or GTF, also .gz, whose CDS give the coding fraction of each window. The negative set "
         "intergenic needs it.",
         "the file of promoters.annotation, or none",
     ),
     output: Path | None = output(None, "DIR", "Data set to write.", opt.RESULTS.windows),
 ) -> None:
-    """Build the promoter data set: windows around every TSS and their named negative sets.
+    """Build a promoter data set: windows around every TSS and the negative sets.
 
     Example: bigbird-dna prepare promoter-windows workflow/config/demo.yaml
     """
@@ -234,11 +233,11 @@ def train_tokenizer(
     output: Path | None = output(None, "FILE", "Tokenizer to write.", opt.RESULTS.tokenizer),
     overrides: list[str] | None = opt.OVERRIDES,
 ) -> None:
-    """Learn a BPE vocabulary from the training contigs, or without a genome from the training sequences.
+    """Train a BPE vocabulary on the training contigs or, without a genome, on the training sequences.
 
-    The corpus is a random sample of sentences (tokens.sentence_bases long) with
-    tokens.corpus_megabases in all. Training holds it in memory: about 80 MB a megabase. Sentences
-    of which more than half is N are left out. The seed is the configuration's.
+    The corpus is a random sample of sentences of length tokens.sentence_bases, tokens.corpus_megabases in
+    total. Training needs about 80 MB of memory per megabase. Sentences with more than half N are excluded.
+    The seed is that of the configuration.
 
     Example: bigbird-dna prepare tokenizer workflow/config/demo.yaml
     """
@@ -249,15 +248,15 @@ def tokenize(
     config: Path = opt.CONFIG,
     reference: Path | None = opt.RUN_REFERENCE,
     tokenizer: Path | None = opt.RUN_TOKENIZER,
-    output: Path | None = output(None, "DIR", "Directory of the stores.", opt.RESULTS.tokens),
+    output: Path | None = output(None, "DIR", "Directory for the token stores.", opt.RESULTS.tokens),
     workers: int | None = opt.THREADS,
     overrides: list[str] | None = opt.OVERRIDES,
 ) -> None:
-    """Cut the genome into documents and write the token stores train, valid and test.
+    """Split the genome into documents and write the token stores train, valid and test.
 
-    Training contigs are read in tokens.genome_passes passes with different starts, the others in one.
-    Sentences of which more than half is N are left out; store.json counts them. Each store
-    appears whole or not at all.
+    Training contigs are read in tokens.genome_passes passes with different start positions, other contigs in
+    one pass. Sentences with more than half N are excluded and counted in store.json. Each store is written
+    atomically.
 
     Example: bigbird-dna prepare tokens workflow/config/demo.yaml
     """
@@ -266,7 +265,7 @@ def tokenize(
 def _known_promoters(settings: "RunConfig", _: opt.Given) -> Path | None:
     if settings.paths.promoters.exists():
         return settings.paths.promoters
-    log(f"no promoters ({settings.paths.promoters} is missing): statistics without that region")
+    log(f"no promoters ({settings.paths.promoters} is missing): token statistics exclude promoters")
     return None
 
 
@@ -278,7 +277,7 @@ def describe_tokens(
     promoters: Path | None = option(
         None,
         "TSV",
-        "Start sites, as prepare promoters writes them; without a file no such region.",
+        "Start sites, as written by prepare promoters; without this file, promoters are omitted.",
         opt.RESULTS.promoters,
         "--promoters",
     ),
@@ -286,10 +285,10 @@ def describe_tokens(
     workers: int | None = opt.THREADS,
     overrides: list[str] | None = opt.OVERRIDES,
 ) -> None:
-    """Write bases a token of the genome, each split, contig and the promoters, as JSON.
+    """Write the mean number of bases per token of the genome, splits, contigs and promoters, as JSON.
 
-    Promoters are 500 bp before to 500 bp after each start site. The file also has the rate of unknown
-    tokens and how much the pieces of the vocabulary are used.
+    Promoters are the 500 bp before and after each start site. The file also contains the rate of unknown
+    tokens and the use of the vocabulary.
 
     Example: bigbird-dna prepare token-stats workflow/config/demo.yaml -o statistics.json
     """
@@ -297,10 +296,10 @@ def describe_tokens(
 
 @runs("genome.chromatin.deepsea.unpack_bundle")
 def unpack_deepsea(
-    archive: Path = argument("DeepSEA's training bundle (.tar.gz).", "bundle"),
-    directory: Path = output(..., "DIR", "For the three files."),
+    archive: Path = argument("Archive of the DeepSEA training data (.tar.gz).", "bundle"),
+    directory: Path = output(..., "DIR", "Directory for the three files."),
 ) -> None:
-    """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; prepare chromatin reads them.
+    """Unpack train.mat, valid.mat and test.mat of the DeepSEA training data, for prepare chromatin.
 
     Example: bigbird-dna prepare deepsea deepsea_train_bundle.v0.9.tar.gz -o bundle
     """
@@ -310,33 +309,33 @@ def prepare_chromatin(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
     tracks: Path | None = option(
-        None, "FILE|DIR", "Track table or folder of peak files.", "chromatin.data.tracks", "--track-table"
+        None, "FILE|DIR", "Track table or directory of peak files.", "chromatin.data.tracks", "--track-table"
     ),
     bundle: Path | None = option(
         None,
         "FILE|DIR",
-        "DeepSEA's training bundle, the archive or unpacked: bins and labels are taken from it.",
+        "DeepSEA training data with bins and labels, as an archive or unpacked.",
         opt.RESULTS.download("deepsea_train_bundle.v0.9.tar.gz"),
         "--deepsea-bundle",
     ),
     bins: Path | None = option(
         None,
         "FILE",
-        "The bundle's bins, also compressed.",
+        "Bins of the DeepSEA training data, plain or compressed.",
         opt.RESULTS.download("allTFs.pos.bed.tar.gz"),
         "--deepsea-bins",
     ),
     blacklist: Path | None = option(
-        None, "BED", "Regions whose bins are left out.", "chromatin.data.blacklist"
+        None, "BED", "Regions whose bins are excluded.", "chromatin.data.blacklist"
     ),
     reference: Path | None = opt.RUN_REFERENCE,
     shard: str | None = opt.SHARD,
     output: Path | None = output(None, "DIR", "Data set to write.", opt.RESULTS.chromatin_data),
 ) -> None:
-    """Label the bins of the reference with the peaks of every track, and divide them into splits.
+    """Label the bins of the reference with the peaks of every track, and assign them to splits.
 
-    With chromatin.data.tracks deepsea, or --deepsea-bundle, bins, labels and splits are those that DeepSEA
-    published; sampled windows of the bundle are compared with the reference.
+    With chromatin.data.tracks deepsea, or --deepsea-bundle, bins, labels and splits are those published with
+    DeepSEA; a sample of their windows is compared with the reference.
 
     Example: bigbird-dna prepare chromatin workflow/config/demo.yaml
     """
@@ -346,7 +345,7 @@ def prepare_chromatin(
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
     settings, paths = opt.read_run(config, [*(overrides or ()), *published])
     if shard is not None and output is None:
-        raise UsageError("--shard: name a file for it with -o")
+        raise UsageError("--shard needs -o with the shard file")
     prepare_data(
         settings,
         reference or paths.reference,

@@ -1,6 +1,6 @@
-"""Commands that evaluate from files, and that show a run.
+"""Commands that evaluate predictions, and commands that write plots, summary and HTML report of a run.
 
-The latter give single figures, the summary and the page; they read a run's files.
+All read only files that earlier commands wrote.
 """
 
 from collections import Counter
@@ -21,44 +21,44 @@ if TYPE_CHECKING:
     from bigbird_dna.reporting.variants import VariantReport
 
 ARRAYS = argument(
-    "Scores of any range, rows × tracks: .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz], also of "
-    "predict-tracks; FILE::NAME for one array of several. They may be missing where nothing was measured."
+    "Scores in any range, rows × tracks: .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz], also from "
+    "predict-tracks; FILE::NAME selects one array of a file. NaN is allowed where labels are missing."
 )
 LABELS = argument(
-    "The same rows and tracks; 0 or 1, -1 or NaN where not measured. Also labels.npz of a data set."
+    "Labels of the same rows and tracks: 0 or 1; -1 or NaN where not measured. Also labels.npz of a data set."
 )
 PUBLISHED = option(
-    None, "FILE", "Table with AUROCs to compare with, by track or in order.", "published_auroc of --tracks"
+    None, "FILE", "Table of AUROCs to compare with, by track or in order.", "published_auroc of --track-table"
 )
 
 
 def auc_report(
     predictions: str = ARRAYS,
     labels: str = LABELS,
-    output: Path = output(..., "DIR", "A directory of its own: it gets replaced."),
+    output: Path = output(..., "DIR", "Directory for the report; an existing report is replaced."),
     tracks: Path | None = option(
         None,
         "FILE",
-        "Table of tracks in the columns' order: track, group, and more.",
-        "the columns' names, one group",
+        "Table of tracks, in column order, with the columns track, group and more.",
+        "names of the columns, one group",
         "--track-table",
         "--tracks",
     ),
     published: Path | None = PUBLISHED,
     compare: list[str] | None = option(
-        None, "NAME=FILE", "Another predictor's array, such as a baseline's; repeatable."
+        None, "NAME=FILE", "Scores of another predictor, such as a baseline; repeatable."
     ),
-    min_positives: int = option(1, None, "Tracks with fewer take no part in their group's figures.", least=1),
-    title: str = option("AUROC by track", None, "Of the page."),
+    min_positives: int = option(1, None, "Exclude tracks with fewer positives from group medians.", least=1),
+    title: str = option("AUROC by track", None, "Title of the HTML report."),
     calibration: Path | None = option(
-        None, "FILE", "calibration.json of the model: also evaluate its probabilities, before and after it."
+        None, "FILE", "calibration.json of the model, to evaluate probabilities before and after calibration."
     ),
     threads: int | None = opt.THREADS,
 ) -> None:
-    """AUROC with DeLong's interval and AUPRC of each track, medians by group, and a page to look at.
+    """Report AUROC with DeLong confidence interval and AUPRC of each track, and medians per group of tracks.
 
     Writes tracks.tsv, groups.tsv and report.html, with --calibration also track_calibration.tsv and .svg.
-    Tracks with one class only are left out and listed.
+    Tracks with only one class are excluded and listed.
 
     Example: bigbird-dna auc-report results/demo/chromatin/predictions-8000.npy
     results/demo/chromatin/held-out/labels.npz -o report
@@ -68,7 +68,7 @@ def auc_report(
     others = opt.named_files("--compare", compare or ())
     options: dict[str, object] = {"--tracks": tracks, "--published": published, "--compare": compare}
     options |= {"--min-positives": min_positives, "--title": title, "--calibration": calibration}
-    log(f"{predictions}: judging every track; figures appear in {output}")
+    log(f"{predictions}: evaluating all tracks; results will be written to {output}")
     made = report.auc_report(
         predictions,
         labels,
@@ -88,33 +88,31 @@ def auc_report(
 
 def _medians(row: dict[Hashable, Any]) -> str:
     medians = f"median AUROC {row['median_auroc']:.4f}, AUPRC {row['median_auprc']:.4f} of "
-    out = f", {row['left_out']:,} left out" if row["left_out"] else ""
+    out = f", {row['left_out']:,} excluded" if row["left_out"] else ""
     return f"{row['group']}: {medians if row['tracks'] else ''}{row['tracks']:,} tracks{out}"
 
 
 def report_promoters(
     output: Path = opt.DIRECTORY,
     predictions: list[str] | None = option(
-        None, "NAME=FILE", "Negative set and the model's predictions (Parquet); repeatable."
+        None, "NAME=FILE", "Model predictions (Parquet) for negative set NAME; repeatable."
     ),
     baselines: list[str] | None = option(
-        None, "NAME=FILE", "The k-mer baseline's predictions for a set.", "", "--promoter-baseline"
+        None, "NAME=FILE", "k-mer baseline predictions for negative set NAME.", "", "--promoter-baseline"
     ),
     positions: list[str] | None = option(
-        None, "NAME=FILE", "Predictions of the baseline position for a set.", "", "--position"
+        None, "NAME=FILE", "Position baseline predictions for negative set NAME.", "", "--position"
     ),
-    control: Path | None = option(
-        None, "FILE", "Predictions of the model that was trained on shuffled labels."
-    ),
+    control: Path | None = option(None, "FILE", "Predictions of the model trained on shuffled labels."),
 ) -> None:
     """Compare promoter models with their baselines on the test windows.
 
-    Writes promoters.tsv (AUROC with DeLong's interval, AUPRC, F1 and MCC at 0.5 with bootstrap intervals,
-    and AUROC minus that of each baseline), roc.svg, precision_recall.svg and score_histograms.svg; and
-    calibration.tsv and .svg, whether the models' probabilities hold, also as calibration.json beside the
-    predictions corrects them. Where the predictions have the column `coding`, the fraction of a window's
-    bases in protein-coding sequence, promoters.tsv also has rows of the pairs in which the promoter and its
-    negative are both less than half coding.
+    Writes promoters.tsv: AUROC with DeLong confidence interval, AUPRC, F1 and MCC at 0.5 with bootstrap
+    intervals, and AUROC differences to each baseline. Also writes roc.svg, precision_recall.svg and
+    score_histograms.svg, and the calibration of the probabilities as calibration.tsv and .svg, before and
+    after calibration if calibration.json is next to the predictions. If the predictions have the column
+    `coding` (fraction of protein-coding bases of a window), promoters.tsv also contains rows for the pairs
+    whose promoter and negative are both less than half coding.
 
     Example: bigbird-dna evaluate promoters --predictions
     genomic=results/demo/models/promoter-genomic/predictions.parquet -o report
@@ -123,7 +121,7 @@ def report_promoters(
     from bigbird_dna.reporting.promoters import promoter_report
 
     if not predictions:
-        raise UsageError("--predictions NAME=FILE: name the predictions of one negative set at least")
+        raise UsageError("evaluate promoters needs --predictions NAME=FILE for at least one negative set")
     files = opt.named_files("--predictions", predictions)
     others = {
         name: opt.named_files(name, values or ())
@@ -131,7 +129,7 @@ def report_promoters(
     }
     missing = [name for name in others["--promoter-baseline"] if name not in others["--position"]]
     if missing:
-        log(f"{', '.join(missing)}: compared without the baseline position (--position)")
+        log(f"{', '.join(missing)}: compared without the position baseline (--position)")
     table = promoter_report(
         files,
         output,
@@ -145,25 +143,23 @@ def report_promoters(
 
 
 def report_variants(
-    scored: Path = argument(
-        "VCF or table that score-variants wrote, with --tracks '*'; FILTER doesn't count."
-    ),
+    scored: Path = argument("VCF or table written by score-variants with --tracks '*'; FILTER is ignored."),
     output: Path = opt.DIRECTORY,
     truth: Path | None = option(None, "VCF", "VCF with the known effects.", "INFO of the scored VCF"),
     effect_field: str = option("EFFECT", "KEY", "INFO key of the effect: gain, loss, none, or another word."),
-    track_field: str = option("TRACK", "KEY", "INFO key of the track that the effect is on."),
-    category_field: str = option("PLACE", "KEY", "INFO key of the kind of variant; may be missing."),
-    track: str | None = option(None, "NAME", "The track that all effects are on, in place of --track-field."),
-    no_effect: str = option("none", "WORD", "What the effect's key says of variants without effect."),
+    track_field: str = option("TRACK", "KEY", "INFO key of the affected track."),
+    category_field: str = option("PLACE", "KEY", "INFO key of the variant category; may be missing."),
+    track: str | None = option(None, "NAME", "Track affected by all variants; replaces --track-field."),
+    no_effect: str = option("none", "WORD", "Value of --effect-field for variants without effect."),
     held_out: list[str] | None = option(
-        None, "CONTIG", "Contig that the model has not seen; repeatable. Adds rows for these alone."
+        None, "CONTIG", "Held-out contig of the model; adds rows for the variants on these. Repeatable."
     ),
 ) -> None:
-    """Evaluate predicted effects of variants by known ones: how well their size tells who has one.
+    """Evaluate predicted variant effects against known effects (AUROC of |Δ|, sign accuracy).
 
-    Writes variants.svg and variants.tsv: AUROC of the size of the change of probability on the variant's own
-    track, with DeLong's interval, and of log-odds, and the share of right signs; for all variants, by place
-    and by track. Alleles that were not scored, or whose effect is unknown, are counted and left out.
+    Writes variants.svg and variants.tsv: AUROC of the absolute probability change on the affected track, with
+    DeLong confidence interval, AUROC of the log-odds, and the fraction of correct signs; for all variants, by
+    category and by track. Alleles without a score or with unknown effect are counted and excluded.
 
     Example: bigbird-dna evaluate variants results/demo/chromatin/variants.vcf.gz -o report
     """
@@ -187,42 +183,42 @@ def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
 
     effects = Counter(variant.effect for variant in made.variants)
     counts = ", ".join(f"{count:,} {effect}" for effect, count in effects.most_common(6))
-    log(f"{len(made.variants):,} variants judged: {counts}")
+    log(f"{len(made.variants):,} variants evaluated: {counts}")
     if made.left_out:
         reasons = ", ".join(f"{count:,} {why}" for why, count in made.left_out.most_common(5))
-        log(f"{made.left_out.total():,} left out: {reasons}")
+        log(f"{made.left_out.total():,} excluded: {reasons}")
     contigs = dict.fromkeys(variant.contig for variant in made.variants)
     for contig in held_out:
         if contig not in contigs:
-            log(f"warning: no variant on {contig} (they are on {', '.join([*contigs][:8])})")
+            log(f"warning: no variant on {contig} (contigs with variants: {', '.join([*contigs][:8])})")
     for row in made.table[made.table["subset"].isin([ALL, HELD_OUT])].to_dict("records"):
         area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
-        signs = f", {row['right_sign']:.1%} of the signs right" if row["right_sign"] >= 0 else ""
+        signs = f", {row['right_sign']:.1%} of the signs correct" if row["right_sign"] >= 0 else ""
         log(f"{row['subset']}: AUROC {area} of {row['variants']:,} variants{signs}")
 
 
 @runs("reporting.training.pretraining_report")
 def report_pretraining(
-    model_dir: Path = argument("Pretrained model: training.jsonl is read."),
+    model_dir: Path = argument("Directory of a pretrained model, which contains training.jsonl."),
     bits: Path = option(..., "TSV", "Table of evaluate pretraining.", "", "--bits-per-base"),
     output: Path = opt.DIRECTORY,
 ) -> None:
-    """Draw a pretraining: its loss, and its bits per base beside those of simpler predictors.
+    """Plot the loss of a pretraining, and its bits per base compared with baselines.
 
-    Writes loss.svg, bits_per_base.svg and .tsv, and held_out.svg, the bits per base over training.
+    Writes loss.svg, bits_per_base.svg and .tsv, and held_out.svg: held-out bits per base over training.
 
     Example: bigbird-dna report pretraining results/demo/models/pretrained --bits-per-base
     results/demo/pretraining/bits_per_base.tsv -o report
     """
 
 
-FIGURE = output(..., "FILE", "Figure: .svg, .png or .pdf.")
+FIGURE = output(..., "FILE", "Plot to write: .svg, .png or .pdf.")
 
 
 def draw_loss(
-    logs: list[str] = argument("Logs (training.jsonl).", "LABEL=FILE..."), output: Path = FIGURE
+    logs: list[str] = argument("Training logs (training.jsonl).", "LABEL=FILE..."), output: Path = FIGURE
 ) -> None:
-    """Draw the loss of one or more runs over their steps, with what was measured on held-out data.
+    """Plot the loss of one or more runs over training steps, with metrics on held-out data.
 
     Example: bigbird-dna report plot-loss pretrained=results/demo/models/pretrained/training.jsonl -o loss.svg
     """
@@ -237,51 +233,51 @@ def draw_scores(
     output: Path = FIGURE,
     promoters: Path | None = option(None, None, "Known TSSs to mark: the TSV of prepare promoters."),
     annotation: Path | None = option(None, "GFF3|GTF", "Genes to draw; contigs named as in the scores."),
-    contig: str | None = option(None, None, "What is drawn.", "the table's first"),
-    start: int | None = option(None, None, "First base, 0-based.", "all", least=0),
-    end: int | None = option(None, None, "Base after the last.", "all", least=1),
+    contig: str | None = option(None, None, "Contig to plot.", "the first of the table"),
+    start: int | None = option(None, None, "Start of the region, 0-based.", "all", least=0),
+    end: int | None = option(None, None, "End of the region, exclusive.", "all", least=1),
     upstream: int | None = option(
-        None, "BP", "Bases before the TSS in the model's window: where a score is drawn.", "half", least=0
+        None, "BP", "Bases before the TSS in a window; scores are plotted at the TSS.", "half", least=0
     ),
 ) -> None:
-    """Draw scores along a contig, both strands, with known transcription start sites and genes.
+    """Plot scores along a contig, on both strands, with known transcription start sites and genes.
 
     Example: bigbird-dna report plot-scores scores.tsv --promoters promoters.tsv -o scores.svg
     """
     from bigbird_dna.genome.annotation import read_genes
     from bigbird_dna.genome.promoters import read_loci
-    from bigbird_dna.reporting.promoters import read_score_track, score_figure
+    from bigbird_dna.reporting.score_track import read_score_track, score_figure
 
     if start is not None and end is not None and end <= start:
-        raise UsageError(f"--end {end} is not above --start {start}")
+        raise UsageError(f"--end {end} must be greater than --start {start}")
     track = read_score_track(scores, contig, start, end, upstream)
     sites = read_loci(promoters) if promoters is not None else []
     score_figure(track, sites, output, read_genes(annotation) if annotation is not None else [])
 
 
 def draw_attention(
-    source: Path = argument("Configuration (YAML) or model directory that is drawn.", "CONFIG|MODEL_DIR"),
+    source: Path = argument("Configuration (YAML) or model directory.", "CONFIG|MODEL_DIR"),
     output: Path = FIGURE,
-    layer: int = option(0, None, "Random blocks differ by layer and head.", least=0),
-    heads: int = option(3, None, "Draw this many heads.", least=1),
+    layer: int = option(0, None, "Layer to plot; random blocks differ by layer and head.", least=0),
+    heads: int = option(3, None, "Number of heads to plot.", least=1),
     tokens: int | None = option(
         None,
         "N",
-        "Length of the input.",
-        "the encoder's longest, of weights at most 256",
+        "Input length in tokens.",
+        "the encoder's maximum, for weights at most 256",
         "--seq-len",
         least=1,
     ),
     matrix: Path | None = option(
         None,
         "FILE.npy",
-        "Also write what is drawn, of all heads: (heads, blocks, blocks) of 0 not seen, 1 global, "
-        "2 window, 3 random; or (heads, tokens, tokens) of weights.",
+        "Also write the plotted array for all heads: (heads, blocks, blocks) with 0 not attended, 1 global, "
+        "2 window, 3 random; or (heads, tokens, tokens) with weights.",
     ),
 ) -> None:
-    """Draw which key blocks each query block attends to; of other mechanisms the weights, token by token.
+    """Plot the key blocks that each query block attends to, or the attention weights of other mechanisms.
 
-    These are of random queries and keys, and of weights as before training.
+    Weights are per pair of tokens, of a randomly initialized layer with random queries and keys.
 
     Example: bigbird-dna report plot-attention results/demo/models/pretrained -o attention.svg
     """
@@ -305,7 +301,7 @@ def draw_attention(
     kinds, title = attention_graph(encoder, layer, tokens)
     if matrix is not None:
         write_array(matrix, kinds)
-    # Under full attention all heads are alike.
+    # With full attention all heads have the same pattern.
     shown = kinds[: 1 if encoder.attention == "full" else heads]
     save_attention_figure(shown, output, block_size=encoder.block_size, title=title)
 
@@ -325,10 +321,10 @@ def summarize(
     calibration: Path | None = option(
         None, None, "calibration.tsv of evaluate promoters.", "", "--calibration-table"
     ),
-    report: Path | None = option(None, None, "Where the report is; named in the last line."),
-    output: Path | None = output(None, "FILE", "TSV of the same figures."),
+    report: Path | None = option(None, None, "Path of the HTML report, to print in the last line."),
+    output: Path | None = output(None, "FILE", "TSV file to write with the same results."),
 ) -> None:
-    """Print the run's figures with their intervals as one table.
+    """Print the main results of a run, with confidence intervals, as one table.
 
     Example: bigbird-dna report summary --promoter-table results/demo/report/promoters.tsv
     """
@@ -337,14 +333,14 @@ def summarize(
 def report_run(
     config: Path = opt.CONFIG,
     files: list[Path] = argument(
-        "Tables and figures of the other reports, known by their names: summary.tsv, roc.svg, …", "FILE..."
+        "Tables and plots of other reports, recognized by name: summary.tsv, roc.svg, …", "FILE..."
     ),
-    output: Path = output(..., "FILE", "HTML page to write."),
+    output: Path = output(..., "FILE", "HTML file to write."),
     benchmarks: Path | None = option(
-        None, "DIR", "Snakemake's benchmark files: what each step took.", "not shown"
+        None, "DIR", "Directory of Snakemake's benchmark files, for time and memory per step.", "not shown"
     ),
 ) -> None:
-    """Write the page of a whole run: one HTML file with its figures and tables.
+    """Write the report of a run: one HTML file with its plots and tables.
 
     Example: bigbird-dna report run workflow/config/demo.yaml results/demo/report/summary.tsv
     results/demo/report/roc.svg -o report.html

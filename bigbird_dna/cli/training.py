@@ -1,4 +1,4 @@
-"""Commands that train, calibrate and evaluate: pretraining, promoters, chromatin, and their baselines."""
+"""Commands that train, calibrate and evaluate language, promoter and chromatin models and their baselines."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ TOKEN_STORES = option(None, "DIR", "Directory of the token stores.", opt.RESULTS
 
 
 def _tokenizer_of(settings: "RunConfig", given: opt.Given) -> Path:
-    """The tokenizer lies with the tokens that it has made."""
+    """Return the path of the tokenizer, which is stored with its token stores."""
     tokens: Path = given["tokens"]
     return tokens / settings.paths.tokenizer.name
 
@@ -26,13 +26,14 @@ def pretrain(
     tokenizer_path: Path | None = opt.RUN_TOKENIZER,
     output: Path | None = output(None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.pretrained),
 ) -> None:
-    """Pretrain the encoder on masked tokens, and on next sentences if the configuration asks for them.
+    """Pretrain the encoder on masked-token prediction, and on next-sentence prediction if configured.
 
-    With encoder.causal it learns the next token instead, and the model can continue sequences (generate).
+    With encoder.causal, it is trained on next-token prediction, and the model can continue sequences
+    (generate).
 
-    A killed run goes on from its last checkpoint when started again with the same configuration; on SIGTERM
-    it saves one first and exits with 75. Under `torchrun --nproc-per-node N -m bigbird_dna.cli.main
-    pretrain …` N processes train together.
+    An interrupted run resumes from its last checkpoint when started again with the same configuration. On
+    SIGTERM it saves a checkpoint and exits with code 75. To train with N processes, run
+    `torchrun --nproc-per-node N -m bigbird_dna.cli.main pretrain …`.
 
     Example: bigbird-dna pretrain workflow/config/demo.yaml
     """
@@ -44,13 +45,12 @@ def fit_pretraining_baseline(
     overrides: list[str] | None = opt.OVERRIDES,
     tokens: Path | None = TOKEN_STORES,
     tokenizer_path: Path | None = opt.RUN_TOKENIZER,
-    sequences: int = option(1000, "N", "Inputs of each split that are evaluated, at most.", least=1),
+    sequences: int = option(1000, "N", "Maximum number of inputs to evaluate per split.", least=1),
     output: Path | None = output(None, "FILE", "File to write (.npz).", opt.RESULTS.pretraining_baselines),
 ) -> None:
-    """Fit n-grams and Markov models, and let them tell the hidden tokens that a model is evaluated on.
+    """Fit n-gram and Markov models and evaluate them on the masked tokens of evaluate pretraining.
 
-    evaluate pretraining does the same by itself, but takes hours for it on large genomes, in which a GPU
-    would have nothing to do.
+    evaluate pretraining includes this step, but on large genomes it takes hours in which a GPU would be idle.
 
     Example: bigbird-dna train baseline-language workflow/config/demo.yaml
     """
@@ -60,29 +60,29 @@ def fit_pretraining_baseline(
 def evaluate_pretraining(
     path: Path = argument("Pretrained model.", "MODEL_DIR"),
     tokens: Path = option(
-        ..., "DIR", "Token stores of its tokenizer, as tokenize writes them.", "", "--tokens"
+        ..., "DIR", "Token stores of its tokenizer, as written by prepare tokens.", "", "--tokens"
     ),
     output: Path = output(..., "FILE", "Table to write (TSV)."),
-    sequences: int = option(1000, "N", "Inputs of each split that are evaluated, at most.", least=1),
+    sequences: int = option(1000, "N", "Maximum number of inputs to evaluate per split.", least=1),
     sequence_tokens: int | None = option(
-        None, "N", "Tokens of an input.", "512, or as many as the model takes", least=16
+        None, "N", "Number of tokens per input.", "512, or the model's maximum", least=16
     ),
     token_order: int = option(
-        6, "N", "The longest n-gram over tokens that is tried.", "", "--ngram-order", least=1
+        6, "N", "Largest n of n-grams over tokens, of which the best is chosen.", "", "--ngram-order", least=1
     ),
     baselines: Path | None = option(
-        None, "FILE", "What train baseline-language wrote, for the same inputs.", "fitted here", "--baselines"
+        None, "FILE", "File of train baseline-language, for the same inputs.", "fitted here", "--baselines"
     ),
-    alone: bool = option(False, None, "Evaluate the model without the predictors.", "", "--model-only"),
+    alone: bool = option(False, None, "Evaluate the model without baselines.", "", "--model-only"),
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Evaluate a pretrained model and simple predictors on the same hidden tokens of held-out contigs.
+    """Evaluate a pretrained model and baselines on the same masked tokens of held-out contigs.
 
-    Writes bits per base with 95 % intervals over blocks of 10 kb, and the model's minus each predictor's:
-    n-grams over tokens and Markov models over bases, from the left and from both sides, fitted to the
-    training tokens and chosen on the validation contigs. A causal model is evaluated on the tokens of the
-    second half of each input, beside predictors from the left.
+    Writes bits per base with 95 % intervals over 10-kb blocks, and differences between model and baselines.
+    Baselines are n-grams over tokens and Markov models over bases, with left or two-sided context, fitted to
+    the training tokens and selected on the validation contigs. A causal model is evaluated on the tokens of
+    the second half of each input, and compared with left-context baselines.
 
     Example: bigbird-dna evaluate pretraining results/demo/models/pretrained --tokens results/demo/tokens -o
     bits_per_base.npz
@@ -94,27 +94,23 @@ def compare_pretraining(
     models: list[Path] = argument("Pretrained models.", "MODEL_DIR..."),
     reference: Path = opt.REFERENCE,
     contigs: list[str] = option(
-        ...,
-        "NAME",
-        "Contig to compare on, which no model should have learnt from; repeatable.",
-        "",
-        "--contig",
+        ..., "NAME", "Contig to compare on, which no model should be trained on; repeatable.", "", "--contig"
     ),
     output: Path = output(..., "FILE", "Table to write (TSV)."),
-    exclude: list[str] = option([], "NAME", "Contig that nothing is learnt from either; repeatable.", "none"),
-    spans: int = option(1000, "N", "How many short stretches are hidden, each by itself.", least=1),
-    span: int = option(3, "BP", "Length of one, up to 5; one base more takes four times as long.", least=1),
-    context: int = option(100, "BP", "What is known on both sides.", least=1),
-    seed: int = option(1, "N", "Of the places.", least=0),
+    exclude: list[str] = option([], "NAME", "Another contig excluded from training; repeatable.", "none"),
+    spans: int = option(1000, "N", "Number of short spans, masked one at a time.", least=1),
+    span: int = option(3, "BP", "Span length, at most 5; time increases fourfold per base.", least=1),
+    context: int = option(100, "BP", "Length of the visible context on each side of a span.", least=1),
+    seed: int = option(1, "N", "Random seed of the span positions.", least=0),
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Compare pretrained models of any tokenizers of DNA on the same hidden bases.
+    """Compare pretrained models with different DNA tokenizers on the same masked bases.
 
-    Writes bits per base with 95 % intervals over blocks of 10 kb, and each row's minus the first model's.
-    A model's probability of a span given both sides is its share among all spans of that length. Beside the
-    models stand Markov models over bases, from the left and from both sides, which learn from the
-    reference's other contigs and are chosen there. What evaluate pretraining hides depends on the tokenizer.
+    Writes bits per base with 95 % intervals over 10-kb blocks, and differences from the first model. The
+    probability of a span given both sides is normalized over all spans of the same length. Baselines are
+    Markov models over bases, with left or two-sided context, fitted and selected on the other contigs of the
+    reference. In evaluate pretraining, by contrast, masked tokens depend on the tokenizer.
 
     Example: bigbird-dna evaluate across-tokenizers model-1 model-2 --reference genome.fa.gz --contig VII -o
     compared
@@ -130,7 +126,7 @@ def finetune_promoter(
     config: Path = opt.CONFIG,
     negative_set: str = opt.NEGATIVE_SET,
     overrides: list[str] | None = opt.OVERRIDES,
-    shuffle_labels: bool = option(False, None, "The control: labels at random.", "", "--shuffle-labels"),
+    shuffle_labels: bool = option(False, None, "Train the shuffled-label control.", "", "--shuffle-labels"),
     data: Path | None = opt.WINDOWS,
     reference: Path | None = opt.RUN_REFERENCE,
     tokenizer_path: Path | None = opt.RUN_TOKENIZER,
@@ -139,7 +135,7 @@ def finetune_promoter(
         None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.promoter_model("SET")
     ),
 ) -> None:
-    """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does.
+    """Fine-tune a promoter classifier and predict the held-out windows; resumes and stops like pretrain.
 
     Example: bigbird-dna finetune-promoter workflow/config/demo.yaml --negative-set genomic
     """
@@ -153,14 +149,14 @@ def calibrate_promoter(
     method: str = option(
         "auto",
         "auto|platt|isotonic",
-        "A line on log-odds, or any rising curve; auto: the curve from 1,000 promoters and as many "
-        "negatives on.",
+        "Calibration map: platt (linear in log-odds), isotonic (any increasing curve), or auto: isotonic "
+        "from 1,000 promoters and 1,000 negatives on, else platt.",
     ),
 ) -> None:
-    """Fit what makes a promoter model's probabilities hold, on its validation windows, and store it with it.
+    """Calibrate the probabilities of a promoter model on its validation windows, and store the calibration.
 
-    finetune-promoter does the same by itself; this is for models of before, or another method. Commands that
-    score give the corrected probabilities with --calibrated.
+    finetune-promoter includes this step; use this command for models from earlier versions, or for another
+    method. Commands that score output calibrated probabilities with --calibrated.
 
     Example: bigbird-dna model calibrate-promoter results/demo/models/promoter-genomic
     """
@@ -191,11 +187,11 @@ def fit_promoter_baseline(
     baseline: str = option(
         "k-mer",
         "k-mer|position",
-        "What the regression sees: the frequencies of k-mers, wherever they are in the window, or the "
-        "base at each position relative to the transcription start site.",
+        "Features of the regression: k-mer frequencies anywhere in the window, or the base at each "
+        "position relative to the transcription start site.",
     ),
 ) -> None:
-    """Fit a logistic regression, the baseline of promoter models, and predict the same held-out windows.
+    """Fit a logistic regression as a promoter baseline, and predict the same held-out windows.
 
     Example: bigbird-dna train baseline-promoter workflow/config/demo.yaml --negative-set genomic --baseline
     position
@@ -212,9 +208,9 @@ HELD_OUT = option(
 def finetune_chromatin(
     config: Path = opt.CONFIG,
     overrides: list[str] | None = opt.OVERRIDES,
-    window: int | None = option(None, "BP", "Sequence that the model sees.", "chromatin.data.window"),
+    window: int | None = option(None, "BP", "Length of the model's window.", "chromatin.data.window"),
     member: int = option(
-        0, None, "Number in an ensemble: another seed for each.", "", "--ensemble-index", least=0
+        0, None, "Index of the model in an ensemble, which sets its seed.", "", "--ensemble-index", least=0
     ),
     data: Path | None = opt.CHROMATIN_DATA,
     reference: Path | None = opt.RUN_REFERENCE,
@@ -224,7 +220,7 @@ def finetune_chromatin(
         None, "MODEL_DIR", "Model directory to write.", opt.RESULTS.combined_chromatin
     ),
 ) -> None:
-    """Train a chromatin model; resumes and stops as pretrain does.
+    """Train a chromatin model; resumes and stops like pretrain.
 
     Example: bigbird-dna finetune-chromatin workflow/config/demo.yaml --window 8000
     """
@@ -242,10 +238,10 @@ def calibrate_chromatin(
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Fit what makes a chromatin model's probabilities hold, track by track on validation bins.
+    """Calibrate the probabilities of a chromatin model, per track, on validation bins.
 
-    Commands that predict give the corrected probabilities with --calibrated. chromatin.calibration says how
-    many bins, and how; chromatin.evaluation.middle whether neighbours share a window.
+    Commands that predict output calibrated probabilities with --calibrated. chromatin.calibration sets the
+    method and the number of bins, and `chromatin.evaluation.middle` the bins predicted from one window.
 
     Example: bigbird-dna model calibrate-chromatin workflow/config/demo.yaml
     results/demo/models/chromatin-8000-0
@@ -259,14 +255,14 @@ def calibrate_chromatin(
 )
 def predict_bins(
     config: Path = opt.CONFIG,
-    models: list[Path] = argument("Chromatin models; their mean predicts.", "MODEL_DIR..."),
+    models: list[Path] = argument("Chromatin models, whose probabilities are averaged.", "MODEL_DIR..."),
     output: Path = ARRAY,
     overrides: list[str] | None = opt.OVERRIDES,
     data: Path | None = opt.CHROMATIN_DATA,
     reference: Path | None = opt.RUN_REFERENCE,
     labels: Path | None = HELD_OUT,
 ) -> None:
-    """Predict the test bins of the data set: what auc-report compares with their labels.
+    """Predict the test bins of the data set, for comparison with their labels by auc-report.
 
     Example: bigbird-dna evaluate test-bins workflow/config/demo.yaml results/demo/models/chromatin-8000-0 -o
     predictions.npy
@@ -283,7 +279,7 @@ def fit_chromatin_baseline(
     labels: Path | None = HELD_OUT,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Fit a logistic regression on k-mers to every track and predict the same test bins.
+    """Fit a logistic regression on k-mers for every track, and predict the same test bins.
 
     Example: bigbird-dna train baseline-chromatin workflow/config/demo.yaml -o kmers.npy
     """

@@ -1,10 +1,10 @@
-"""The one declaration of the configuration; the workflow and the commands read the same files with it.
+"""The configuration schema, used by workflow and commands to read the same files.
 
-A configuration is a YAML file of nested sections, and a section is a stage's or a task's. Every key has a
-default, unknown keys and wrong types are refused, and a section is frozen once made. Bases are "bp", lengths
-of model input are "tokens".
+A configuration is a YAML file of nested sections, one per stage or task. Every key has a default, unknown
+keys and wrong types are errors, and sections are immutable. Lengths are in "bp" for sequences and in "tokens"
+for model inputs.
 
-The names below are imported on first use: the commands' help reads no configuration and needs no pydantic.
+The names below are imported on first use, because help of commands needs neither configuration nor pydantic.
 """
 
 from importlib import import_module
@@ -62,7 +62,7 @@ _MODULES = (
     "run reading network mechanisms experiments long_range promoters chromatin training data section paths"
 )
 
-if not TYPE_CHECKING:  # a type checker then knows which names there are not
+if not TYPE_CHECKING:  # hidden from type checkers, which then report unknown names
 
     def __getattr__(name: str) -> object:
         if name not in _MODULES.split():

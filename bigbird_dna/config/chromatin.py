@@ -1,4 +1,4 @@
-"""The section `chromatin`: bins and tracks, the model, its training and evaluation (App. F.3)."""
+"""The section `chromatin`: bins and tracks, model, training and evaluation (App. F.3)."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,10 +13,10 @@ from bigbird_dna.config.training import (
     StartConfig,
 )
 
-# Values of chromatin.data.tracks that are no file.
+# Values of chromatin.data.tracks that do not name a file.
 SIMULATED = "simulated"
 DEEPSEA = "deepsea"
-# What the bundle has decided about bins, labels and splits: another value would have no effect.
+# Fixed by the bins, labels and splits of the DeepSEA data: another value would have no effect.
 _BUNDLE: Mapping[str, Any] = {
     "bin": 200,
     "label": "half",
@@ -33,80 +33,80 @@ class ChromatinDataConfig(Section):
 
     tracks: FileName | None = field(
         None,
-        'track table or folder of peak files, in data_dir or from here; "simulated"; "deepsea": the '
-        "published bundle; none: no chromatin",
+        'track table or directory of peak files, in data_dir or the working directory; or "simulated"; or '
+        '"deepsea": the published DeepSEA data; none: no chromatin models',
     )
-    track_names: str | None = field(None, "regular expression for file names in a folder of peaks")
-    group: str = field("TF", "of the tracks of a folder")
-    bin: int = field(200, "bp that one prediction stands for", ge=1, le=LONGEST_WINDOW)
-    window: int = field(8000, "bp of sequence around a bin, bin included", ge=1, le=LONGEST_WINDOW)
+    track_names: str | None = field(None, "regular expression for file names in a directory of peak files")
+    group: str = field("TF", "group of the tracks in a directory of peak files")
+    bin: int = field(200, "bin size, bp: the interval of one prediction", ge=1, le=LONGEST_WINDOW)
+    window: int = field(8000, "length of the input around a bin, bin included, bp", ge=1, le=LONGEST_WINDOW)
     compare_window: int | None = field(
-        None, "bp; a second model that sees no more than this", ge=1, le=LONGEST_WINDOW
+        None, "window of a second model, for comparison, bp; none: no second model", ge=1, le=LONGEST_WINDOW
     )
-    shift_bp: int = field(0, "bp a training window is moved by, at random", ge=0)
+    shift_bp: int = field(0, "largest random shift of a training window, bp", ge=0)
     label: Literal["half", "any", "centre"] | int = field(
-        "half", "how much of a bin peaks must cover; a number: so many bp"
+        "half", "minimum overlap of a bin with peaks: more than half, any, its center base, or a number of bp"
     )
-    widen: int = field(0, "bp added to both ends of each peak", ge=0)
-    negative_fraction: float = field(0.0, "of the bins without any positive track, kept", ge=0, le=1)
-    min_positives_train: int = field(50, "of a track in training; tracks below it are left out", ge=1)
-    min_positives_heldout: int = field(0, "of a track in validation and in test bins, likewise", ge=0)
-    blacklist: FileName | None = field(None, "BED of regions left out, looked for likewise")
-    max_n: float = field(0.25, "largest share of N in a window", ge=0, le=1)
+    widen: int = field(0, "extension of each peak at both ends, bp", ge=0)
+    negative_fraction: float = field(0.0, "fraction of bins without positive tracks to keep", ge=0, le=1)
+    min_positives_train: int = field(50, "minimum positive training bins of a track, else excluded", ge=1)
+    min_positives_heldout: int = field(0, "the same for validation bins, and for test bins", ge=0)
+    blacklist: FileName | None = field(None, "BED of excluded regions, in data_dir or the working directory")
+    max_n: float = field(0.25, "maximum fraction of N in a window", ge=0, le=1)
     valid_regions: tuple[ContigName, ...] = field(
         (),
-        "contigs or regions (contig:first-last, 1-based) besides genome.valid, for bins; held out of "
-        "pretraining and of the tokenizer too, not of promoters",
+        "validation contigs or regions (contig:first-last, 1-based) in addition to genome.valid, for bins; "
+        "also held out of pretraining and tokenizer training, but not of promoters",
     )
-    test_regions: tuple[ContigName, ...] = field((), "likewise, besides genome.test")
+    test_regions: tuple[ContigName, ...] = field((), "the same for the test, in addition to genome.test")
 
     @property
     def windows(self) -> tuple[int, ...]:
-        """bp of the windows that a model is trained for."""
+        """Window lengths, in bp, for which models are trained."""
         return tuple(size for size in (self.window, self.compare_window) if size is not None)
 
     @property
     def widest(self) -> int:
-        """bp that the widest window of a bin reaches over, shifts included."""
+        """Length of the widest window of a bin, including shifts, in bp."""
         return max(self.windows) + 2 * self.shift_bp
 
     def _faults(self) -> Iterator[str]:
         for window in self.windows:
             if window < self.bin or (window - self.bin) % 2:
-                yield f"window {window} doesn't hold the bin of {self.bin} in its middle"
+                yield f"window {window} must be at least bin {self.bin} and differ from it by an even number"
         if self.tracks == DEEPSEA:
             for key, value in _BUNDLE.items():
                 if getattr(self, key) != value:
                     yield (
-                        f"tracks {DEEPSEA} have the published bins, labels and splits: "
-                        f"{key} can only be {json.dumps(value)}"
+                        f"tracks {DEEPSEA} have published bins, labels and splits: "
+                        f"{key} must be {json.dumps(value)}"
                     )
 
 
 class ChromatinModelConfig(StartConfig):
-    """What predicts the tracks of a bin."""
+    """The model that predicts the tracks of a bin."""
 
     pooling: Literal["cls", "bin"] = field(
-        "cls", "what predicts a bin: the first token, or mean and maximum over the bin's tokens"
+        "cls", "input of the head: cls: the first token; bin: mean and maximum over the tokens of the bin"
     )
-    bin_layers: int = field(0, "pooling bin: layers of attention across the window's bins", ge=0)
+    bin_layers: int = field(0, "attention layers across the bins of a window (pooling bin only)", ge=0)
     head: Literal["dense", "linear"] = field(
-        "dense", "linear: one layer, as in the paper; dense: another before it"
+        "dense", "linear: one linear layer, as in the paper; dense: with a hidden layer before it"
     )
 
     def _faults(self) -> Iterator[str]:
         if self.head == "linear" and self.bin_layers:
-            yield "bin_layers come after a dense layer: head must be dense"
+            yield "bin_layers need a dense layer: head must be dense"
         if self.pooling == "cls" and self.bin_layers:
-            yield "pooling cls predicts one bin a window: bin_layers must be 0"
+            yield "pooling cls predicts one bin per window: bin_layers must be 0"
 
 
 class ChromatinTrainingConfig(FinetuningConfig):
     """Fine-tuning on bins and tracks."""
 
-    positive_weight: float = field(8.0, "of a positive label in the loss", gt=0)
-    bins_per_window: int = field(1, "odd; bins learnt from in each training window", ge=1)
-    evaluation_bins: Annotated[int, MONITORING] = field(1000, "validation bins, while training", ge=1)
+    positive_weight: float = field(8.0, "weight of a positive label in the loss", gt=0)
+    bins_per_window: int = field(1, "number of trained bins per window; odd", ge=1)
+    evaluation_bins: Annotated[int, MONITORING] = field(1000, "validation bins evaluated in training", ge=1)
 
     def _faults(self) -> Iterator[str]:
         if self.bins_per_window % 2 == 0:
@@ -116,35 +116,35 @@ class ChromatinTrainingConfig(FinetuningConfig):
 class ChromatinEvaluationConfig(EvaluationConfig):
     """Predictions of the test bins."""
 
-    test_bins: int = field(0, "a sample of the test bins; 0: all", ge=0)
+    test_bins: int = field(0, "size of a sample of test bins to evaluate; 0: all", ge=0)
     middle: float = field(
-        0.0, "pooling bin: the part of a window whose bins are predicted together; 0: one bin", ge=0, le=1
+        0.0, "pooling bin: central fraction of a window to predict at once; 0: one bin", ge=0, le=1
     )
 
 
 class ChromatinCalibrationConfig(CalibrationConfig):
-    """The correction of each track's probabilities."""
+    """The calibration of each track's probabilities."""
 
-    bins: int = field(4000, "a sample of the validation bins; 0: all", ge=0)
+    bins: int = field(4000, "size of a sample of validation bins to calibrate on; 0: all", ge=0)
 
 
 class ChromatinShardsConfig(Section):
-    """Jobs that long work is divided into; the results are the same bytes for every number."""
+    """Number of shards of long jobs; results are byte-identical for every number."""
 
-    data: int = field(1, "of labelling the bins of the data set", ge=1, le=10_000)
-    predictions: int = field(1, "of predicting the test bins", ge=1, le=10_000)
-    variants: int = field(1, "of scoring the variants", ge=1, le=10_000)
+    data: int = field(1, "shards that label the bins of the data set", ge=1, le=10_000)
+    predictions: int = field(1, "shards that predict the test bins", ge=1, le=10_000)
+    variants: int = field(1, "shards that score the variants", ge=1, le=10_000)
 
 
 class ChromatinConfig(Section):
-    """Chromatin: what is made of its models, and a section a stage."""
+    """Chromatin models: variants, ensemble and report, and one section per stage."""
 
     variants: FileName | None = field(
-        None, "VCF whose effects are scored, in data_dir or from here; of a simulation its own"
+        None, "VCF to score, in data_dir or the working directory; a simulation has its own VCF"
     )
-    models: int = field(1, "independently trained; their mean predicts", ge=1, le=1000)
+    models: int = field(1, "independently trained models, whose mean probability is used", ge=1, le=1000)
     min_positives_report: int = field(
-        1, "test positives a track needs to count in the report's medians", ge=1
+        1, "minimum positive test bins of a track in the medians of the report", ge=1
     )
     num_gpus: int = field(1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES)
     shards: ChromatinShardsConfig = ChromatinShardsConfig()
@@ -156,13 +156,13 @@ class ChromatinConfig(Section):
 
     def _faults(self) -> Iterator[str]:
         if self.data.tracks == DEEPSEA and self.shards.data > 1:
-            yield f"tracks {DEEPSEA} have published labels, not made in shards: shards.data must be 1"
-        single = "pooling cls predicts one bin a window"
-        # A stage's file may have no model: the default's pooling then says nothing of the others.
+            yield f"tracks {DEEPSEA} have published labels, without shards: shards.data must be 1"
+        single = "pooling cls predicts one bin per window"
+        # A stage's file may omit the model: its default pooling must not constrain other sections.
         if "model" in self.model_fields_set and self.model.pooling == "cls":
             if self.training.bins_per_window > 1:
                 yield f"model.{single}: training.bins_per_window must be 1"
             if self.evaluation.middle:
                 yield f"model.{single}: evaluation.middle must be 0"
         if self.data.window < self.data.bin * self.training.bins_per_window:
-            yield "data.window is smaller than the bins of training.bins_per_window"
+            yield "data.window must be at least training.bins_per_window bins long"

@@ -1,4 +1,4 @@
-"""Sections of what models are made of: the genome, and its tokens."""
+"""Sections of the data: simulation, genome, splits and tokens."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,37 +18,37 @@ class SimulationConfig(Section):
 
 
 class GenomeConfig(Section):
-    """Where the reference comes from, and what of it is held out.
+    """The source of the reference genome, and its held-out contigs and regions.
 
-    `exclude`, `valid` and `test` name contigs by any name, or by shell patterns (`"chr*_*"`), or regions of
-    contigs as samtools writes them (`"22:19,000,001-20,000,000"`).
+    `exclude`, `valid` and `test` list contigs by any known name or shell pattern (`"chr*_*"`), or regions in
+    samtools notation (`"22:19,000,001-20,000,000"`).
     """
 
     assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38", "custom"] = field(
         "demo",
-        "contig names and lengths of the reference are checked against it; hg19, hg38 and R64-1-1 stand "
-        "for GRCh37, GRCh38 and sacCer3; custom: your own genome",
+        "assembly whose contig names and lengths the reference must match; hg19, hg38 and R64-1-1 are "
+        "synonyms of GRCh37, GRCh38 and sacCer3; custom: a user-supplied genome",
     )
-    name: AssemblyName | None = field(None, "what an assembly `custom` is called")
+    name: AssemblyName | None = field(None, "name of an assembly `custom`")
     aliases: FileName | None = field(
         None,
-        "file of contigs' other names, in data_dir or from here: all names of a contig on a line, or "
-        "NCBI's assembly report",
+        "file of alternative contig names, in data_dir or the working directory: all names of a contig "
+        "per line, or an NCBI assembly report",
     )
     reference: FileName | None = field(
-        None, "key of a FASTA in resources/sources.yaml, or a file, in data_dir or from here; none: simulate"
+        None, "FASTA: key in resources/sources.yaml, or file, also in data_dir; none: a simulated genome"
     )
-    exclude: tuple[ContigName, ...] = field((), "contigs and regions that take no part in anything")
+    exclude: tuple[ContigName, ...] = field((), "contigs and regions excluded from all steps")
     valid: tuple[ContigName, ...] = field(
-        (), "contigs and regions held out for validation: figures while training, bits per base"
+        (), "contigs and regions held out for validation: metrics during training, bits per base"
     )
     test: tuple[ContigName, ...] = field(
-        (), "contigs and regions held out for the test: the reported figures; nothing is chosen on them"
+        (), "contigs and regions held out for testing: reported metrics; never used for model selection"
     )
 
     @property
     def title(self) -> str:
-        """What reports and messages call the assembly."""
+        """The name of the assembly in reports and messages."""
         return self.name or self.assembly
 
     @field_validator("assembly", mode="before")
@@ -60,32 +60,32 @@ class GenomeConfig(Section):
         if self.assembly == "custom" and self.name is None:
             yield "assembly custom needs a name: set genome.name"
         if self.assembly != "custom" and self.name is not None:
-            yield f"name {self.name!r} goes with assembly custom, not with {self.assembly}"
+            yield f"name {self.name!r} needs assembly custom, found {self.assembly}"
         named = Counter([*self.exclude, *self.valid, *self.test])
         twice = sorted(name for name, count in named.items() if count > 1)
         if twice:
-            yield f"{twice[0]!r} stands in more than one of exclude, valid, test"
+            yield f"{twice[0]!r} is listed more than once in exclude, valid and test"
 
 
 class SplitsConfig(Section):
-    """How what is trained on is told from what is held out, besides the contigs and regions of `genome`."""
+    """Similarity between training and held-out data, in addition to the contigs and regions of `genome`."""
 
     max_train_test_similarity: float | None = field(
         None,
-        "training windows of promoters and bins with at least this similarity to a held-out one are left "
-        "out; none: all are trained on",
+        "exclude training windows of promoters and bins with at least this similarity to a held-out window; "
+        "none: no exclusion",
         gt=0,
         le=1,
     )
     similarity_strata: tuple[float, ...] = field(
-        (), "bounds of similarity between which figures are reported each for itself; none: no such report"
+        (), "boundaries of similarity strata with separate metrics; none: no report by similarity"
     )
 
     def _faults(self) -> Iterator[str]:
         if any(not 0 < bound <= 1 for bound in self.similarity_strata) or sorted(
             {*self.similarity_strata}
         ) != [*self.similarity_strata]:
-            yield "similarity_strata are bounds above 0 and at most 1 that rise"
+            yield "similarity_strata must be increasing boundaries above 0 and at most 1"
 
 
 class TokensConfig(Section):
@@ -93,20 +93,20 @@ class TokensConfig(Section):
 
     vocabulary: int = field(
         256,
-        "pieces of the tokenizer, 5 special ones among them; 10 with max_piece_length 1: bases",
+        "vocabulary size, including 5 special tokens; 10 with max_piece_length 1: single bases",
         ge=10,
         le=1_000_000,
     )
-    corpus_megabases: float = field(20.0, "sampled to train the tokenizer", gt=0)
-    max_piece_length: int = field(16, "bp of the longest piece", ge=1, le=512)
-    genome_passes: int = field(10, "over each training contig, each from another start", ge=1)
+    corpus_megabases: float = field(20.0, "size of the sample that trains the tokenizer, Mb", gt=0)
+    max_piece_length: int = field(16, "maximum length of a token, bp", ge=1, le=512)
+    genome_passes: int = field(10, "passes over each training contig, with different starts", ge=1)
     strands: Literal["both", "forward"] = field(
         "both", "both: every second pass reads the reverse complement; forward: as in the paper"
     )
-    max_start_offset: int = field(5000, "bp; a pass starts between 0 and this", ge=0)
-    sentence_bases: tuple[int, int] = field((500, 1000), "bp; bounds of a sentence's length")
+    max_start_offset: int = field(5000, "maximum start position of a pass, bp", ge=0)
+    sentence_bases: tuple[int, int] = field((500, 1000), "minimum and maximum length of a sentence, bp")
     sentences_per_document: tuple[int, int] = field(
-        (50, 100), "bounds of the number of sentences in a document"
+        (50, 100), "minimum and maximum number of sentences per document"
     )
 
     def _faults(self) -> Iterator[str]:

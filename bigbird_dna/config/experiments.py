@@ -1,6 +1,6 @@
-"""The sections `study`, `tables` and `ablation`: the experiments that train and compare models.
+"""The sections `pretraining_study`, `tables` and `ablation`: experiments that train and compare models.
 
-Without their targets of the workflow nothing of them is run.
+They run only if their workflow targets are requested.
 """
 
 import re
@@ -13,7 +13,7 @@ from bigbird_dna.config.mechanisms import Option
 from bigbird_dna.config.promoters import NegativeSet
 from bigbird_dna.config.section import DEFAULT_OMITTED, FileName, Section, field
 
-# At most: a wrong list would start thousands of trainings.
+# Maximum lengths of lists: a wrong list would start thousands of trainings.
 _MOST, _MOST_MECHANISMS = 20, 100
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -30,148 +30,148 @@ TrackComparator = Literal[_CommonComparator, "motifs"]
 Taxon = Literal["vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"]
 TableStart = Literal["pretrained", "random"]
 TAXA: tuple[Taxon, ...] = get_args(Taxon)
-"""Of JASPAR's matrices."""
+"""Taxonomic groups of JASPAR matrices."""
 
 OWN_MODEL = "own"
-"""What the run's own language model is called among those of the tables, in names of files."""
+"""Name of the run's own language model in file names of the tables."""
 
 
 class StudyConfig(Section):
-    """What pretraining buys: a fine-tuned model for every start, share of the examples and seed."""
+    """Effect of pretraining: one fine-tuned model per initialization, training fraction and seed."""
 
     tasks: tuple[StudyTask, ...] = field(
-        ("promoters",), "what is fine-tuned: promoters, chromatin", min_length=1
+        ("promoters",), "fine-tuning tasks: promoters, chromatin", min_length=1
     )
     train_fractions: tuple[Annotated[float, Field(ge=1e-4, le=1)], ...] = field(
         (0.05, 0.2, 1.0),
-        "of the training examples; a smaller one is part of a larger one",
+        "fractions of the training examples; a smaller sample is a subset of a larger one",
         min_length=1,
         max_length=_MOST,
     )
     seeds: tuple[Seed, ...] = field(
         (1, 2, 3),
-        "of weights, order and the choice of examples; each start has a model for each",
+        "random seeds of weights, order and sampled examples; one model per initialization and seed",
         min_length=1,
         max_length=_MOST,
     )
     initializations: tuple[StudyStart, ...] = field(
         ("pretrained", "random"),
-        "weights that fine-tuning starts from; random_long: random, for random_long_steps",
+        "initial weights of fine-tuning; random_long: random, trained for random_long_steps",
         min_length=1,
     )
     random_long_steps: int | None = field(
-        None, "of the start longer: so many that it takes the time of pretraining and fine-tuning", ge=1
+        None, "steps of random_long, enough to take the time of pretraining and fine-tuning", ge=1
     )
-    negative_set: NegativeSet = field("genomic", "what promoters are told from")
-    steps: int | None = field(None, "of fine-tuning; none: the task's own", ge=1)
+    negative_set: NegativeSet = field("genomic", "negative set of the promoter models")
+    steps: int | None = field(None, "fine-tuning steps; none: those of the task", ge=1)
     evaluate_every: int | None = field(
-        None, "steps between two points of a curve; none: the task's own", ge=1
+        None, "steps between points of a learning curve; none: those of the task", ge=1
     )
     min_positives_report: Annotated[int, DEFAULT_OMITTED] = field(
-        1, "tracks with fewer positive test bins have no part in the medians", ge=1
+        1, "minimum positive test bins of a track in the medians", ge=1
     )
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("tasks", "train_fractions", "seeds", "initializations")
         if len(set(map(share_name, self.train_fractions))) < len(self.train_fractions):
-            yield "train_fractions are too much alike: six digits of each count"
+            yield "train_fractions must differ in their first six digits"
         if ("random_long" in self.initializations) != (self.random_long_steps is not None):
-            yield "the start 'random_long' and random_long_steps go together: give both or neither"
+            yield "initializations 'random_long' and random_long_steps must be given together"
 
 
 def share_name(share: float) -> str:
-    """A share of the examples as names of files have it: 0.05."""
+    """Return a fraction of the examples as written in file names, such as 0.05."""
     return f"{share:g}"
 
 
 def _model_name(text: str) -> str:
     if not re.fullmatch("[a-z0-9][a-z0-9.-]{0,29}", text):
         raise ValueError(
-            "a model's name has small letters, digits, '.' and '-', at most 30 of them, and begins with a "
-            "letter or digit"
+            "a model name must have at most 30 characters, only lower-case letters, digits, '.' and '-', "
+            "and start with a letter or digit"
         )
     if text == OWN_MODEL:
-        raise ValueError(f"{text!r} is what the run's own model is called")
+        raise ValueError(f"{text!r} is reserved for the run's own model")
     return text
 
 
 class TableModel(Section):
-    """A language model beside the run's own, otherwise like it."""
+    """A further language model, configured like the run's own except for these keys."""
 
-    name: Annotated[str, AfterValidator(_model_name)] = Field(description="in files and in Table 5")
-    attention: Literal["bigbird", "full"] = field("bigbird", "encoder.attention")
+    name: Annotated[str, AfterValidator(_model_name)] = Field(description="name in files and in Table 5")
+    attention: Literal["bigbird", "full"] = field("bigbird", "value of encoder.attention")
     tokens: int = Field(
         ge=16,
         le=1_000_000,
-        description="of an input of its pretraining; a step has as many in all as the run's",
+        description="tokens per input in pretraining; tokens per step are those of the run",
     )
     window: int | None = field(
-        None, "bp that it sees in Tables 6 and 7; none: not in them", ge=20, le=1_000_000
+        None, "input length in Tables 6 and 7, bp; none: not in these tables", ge=20, le=1_000_000
     )
 
 
 class TaskSteps(Section):
-    """Steps of the trainings for either table."""
+    """Training steps for each table."""
 
-    promoters: int | None = field(None, "for Table 6", ge=1)
-    chromatin: int | None = field(None, "for Table 7", ge=1)
+    promoters: int | None = field(None, "training steps for Table 6", ge=1)
+    chromatin: int | None = field(None, "training steps for Table 7", ge=1)
 
 
 class TablesConfig(Section):
-    """Tables 5 to 7, which `snakemake table5 table6 table7` makes; without these targets nothing is run."""
+    """Tables 5 to 7, made only if requested by `snakemake table5 table6 table7`."""
 
     promoters: tuple[PromoterComparator, ...] = field(
-        ("gc", "k-mers", "position", "cnnprom", "deepromoter", "residual-cnn"), "comparators of Table 6"
+        ("gc", "k-mers", "position", "cnnprom", "deepromoter", "residual-cnn"), "baselines of Table 6"
     )
     chromatin: tuple[TrackComparator, ...] = field(
         ("gc", "k-mers", "deepsea", "danq", "residual-cnn"),
-        "comparators of Table 7; motifs need the extra `motifs`",
+        "baselines of Table 7; motifs requires the optional dependencies `motifs`",
     )
     models: tuple[TableModel, ...] = field(
-        (), "language models beside the run's own, such as BERT at 512 tokens", max_length=_MOST
+        (), "language models in addition to the run's own, such as BERT at 512 tokens", max_length=_MOST
     )
     initializations: tuple[TableStart, ...] = field(
-        ("pretrained", "random"), "weights that language models are fine-tuned from"
+        ("pretrained", "random"), "initial weights of fine-tuned language models"
     )
     linear_probes: bool = field(
-        True, "also language models that stay as they are, read by a logistic regression"
+        True, "also evaluate frozen language models with logistic regression (linear probes)"
     )
     seeds: tuple[Seed, ...] = field(
         (1, 2, 3),
-        "of language models and networks; other comparators have the first",
+        "random seeds of language models and neural networks; other baselines use the first",
         min_length=1,
         max_length=_MOST,
     )
     negative_sets: tuple[NegativeSet, ...] | None = field(
-        None, "of Table 6; none: those of promoters.windows", min_length=1
+        None, "negative sets of Table 6; none: those of promoters.windows", min_length=1
     )
     windows: tuple[Annotated[int, Field(ge=20, le=1_000_000)], ...] | None = field(
         None,
-        "bp of further windows of Table 6, divided at the TSS as promoters.windows are",
+        "additional window lengths of Table 6, bp, divided at the TSS as promoters.windows",
         min_length=1,
         max_length=_MOST,
     )
     context_negative_set: NegativeSet = field(
-        "genomic", "negatives of Table 6 in windows of another length than the run's"
+        "genomic", "negative set of Table 6 for windows that differ from the run's in length"
     )
-    cnn_steps: TaskSteps = field(TaskSteps(), "of the training of comparators that are networks; none: 2,000")
-    lm_steps: TaskSteps = field(TaskSteps(), "of the fine-tuning of language models; none: the task's own")
+    cnn_steps: TaskSteps = field(TaskSteps(), "training steps of neural-network baselines; none: 2,000")
+    lm_steps: TaskSteps = field(TaskSteps(), "fine-tuning steps of language models; none: those of the task")
     pretraining_steps: int | None = field(
-        None, "of the pretraining of `models`; none: pretraining.steps", ge=1
+        None, "pretraining steps of `models`; none: pretraining.steps", ge=1
     )
-    taxon: Taxon = field("vertebrates", "whose matrices of JASPAR the comparator motifs has")
+    taxon: Taxon = field("vertebrates", "taxonomic group of the JASPAR matrices of the baseline motifs")
     motifs: Annotated[FileName | None, DEFAULT_OMITTED] = field(
-        None, "its matrices, a file in JASPAR's format; none: JASPAR's of `taxon`"
+        None, "matrices of the baseline motifs, a file in JASPAR format; none: JASPAR's for `taxon`"
     )
     network_batch_size: Annotated[int | None, DEFAULT_OMITTED] = field(
-        None, "windows per step of comparators that are networks; none: 64", ge=1
+        None, "windows per step of neural-network baselines; none: 64", ge=1
     )
     network_learning_rate: Annotated[float | None, DEFAULT_OMITTED] = field(
-        None, "of these, after warm-up; none: 0.001", gt=0, le=1
+        None, "peak learning rate of neural-network baselines; none: 0.001", gt=0, le=1
     )
     comparator_window: Annotated[int | None, DEFAULT_OMITTED] = field(
         None,
-        "bp around a bin that comparators of Table 7 see; none: 1,000, the bin for motifs and gkm-svm",
+        "input length of Table 7 baselines around a bin, bp; none: 1,000, for motifs and gkm-svm the bin",
         ge=20,
         le=1_000_000,
     )
@@ -181,27 +181,27 @@ class TablesConfig(Section):
             "promoters", "chromatin", "initializations", "seeds", "negative_sets", "windows"
         )
         if "user" in (*(self.negative_sets or ()), self.context_negative_set):
-            yield "negative_sets: 'user' is of sequences, which Table 6 doesn't have"
+            yield "negative_sets: 'user' needs promoters.sequences, which Table 6 does not support"
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
-            yield "models: two have one name"
+            yield "models: names must be different"
         rows = [(model.attention, model.window) for model in self.models if model.window]
         if len(set(rows)) < len(rows):
-            yield "models: two of the same attention have one window; give one of them no window"
+            yield "models: models of the same attention must have different windows; remove one window"
 
 
 class AblationMechanism(Section):
-    """One that takes part: a name alone, or a name and what its encoder has otherwise than `encoder` says."""
+    """A compared mechanism: a name, optionally with keys of `encoder` that differ."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,39}$", description="what tables call it")
-    attention: str | None = field(None, "of the encoder; none: its name")
-    attention_options: dict[str, Option] = field({}, "of the mechanism, by name")
-    encoder: dict[str, Option] = field({}, "other keys of `encoder`, as num_global_tokens")
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,39}$", description="name in tables")
+    attention: str | None = field(None, "value of encoder.attention; none: the name")
+    attention_options: dict[str, Option] = field({}, "options of the mechanism, by name")
+    encoder: dict[str, Option] = field({}, "other keys of `encoder`, such as num_global_tokens")
 
     def _faults(self) -> Iterator[str]:
         for key in ("attention", "attention_options"):
             if key in self.encoder:
-                yield f"{self.name}: {key} stands beside the name, not under encoder"
+                yield f"{self.name}: {key} must be a key next to name, not under encoder"
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class AblationMechanism(Section):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Keys of the section `encoder` with this mechanism's values."""
+        """The keys of the section `encoder` with the values of this mechanism."""
         own = {"attention": self.attention or self.name, "attention_options": self.attention_options}
         return {**own, **self.encoder}
 
@@ -219,7 +219,7 @@ def _named(*names: str) -> tuple[AblationMechanism, ...]:
 
 
 class AblationConfig(Section):
-    """What the target `ablation` trains and compares; without that target nothing of it is run."""
+    """Comparison of attention mechanisms, run only by the workflow target `ablation`."""
 
     mechanisms: tuple[AblationMechanism, ...] = field(
         _named(
@@ -228,35 +228,35 @@ class AblationConfig(Section):
             *("combiner_fixed", "combiner_logsparse", "combiner_axial_vertical", "combiner_axial_horizontal"),
             *("combiner_axial_rowmajor", "combiner_routing", "combiner_mixture"),
         ),
-        "a name, or {name, attention, attention_options, encoder}",
+        "compared mechanisms, each a name or {name, attention, attention_options, encoder}",
         min_length=1,
         max_length=_MOST_MECHANISMS,
     )
     head_init: Literal["local", "random"] | None = field(
-        None, "of all of them, as encoder.head_init; none: the encoder's"
+        None, "encoder.head_init of all mechanisms; none: that of the encoder"
     )
-    reference: str = field("bigbird", "the mechanism that others are compared with, and whose time they have")
+    reference: str = field("bigbird", "reference mechanism, which also defines the time budget")
     seeds: tuple[Seed, ...] = field(
-        (1,), "each mechanism is trained with each of them", min_length=1, max_length=_MOST
+        (1,), "random seeds; each mechanism is trained with each seed", min_length=1, max_length=_MOST
     )
-    tokens: int = field(512, "of an input", ge=16)
-    batch_tokens: int = field(8192, "of a step; a longer input is a step by itself", ge=16)
-    steps: int = field(300, "of each training of the same steps", ge=1)
+    tokens: int = field(512, "tokens per input", ge=16)
+    batch_tokens: int = field(8192, "tokens per step; a longer input is one step", ge=16)
+    steps: int = field(300, "steps of each training with equal steps", ge=1)
     time_budget_s: float | None = field(
-        None, "of each training of the same time; none: what the steps take with the reference", gt=0
+        None, "seconds of each training with equal time; none: the time of `steps` with the reference", gt=0
     )
     lengths: tuple[Annotated[int, Field(ge=16)], ...] = field(
-        (2048, 8192), "tokens of longer inputs that are trained on too", max_length=_MOST
+        (2048, 8192), "lengths of additional trainings on longer inputs, tokens", max_length=_MOST
     )
     long_input_steps: int = field(
-        30, "on these, after as many tokens of short inputs as `steps` have, in the same training", ge=1
+        30, "final steps on these inputs, after short inputs with as many tokens as `steps`", ge=1
     )
     long_range_tracks: tuple[str, ...] = field(
-        (), "tracks that are told from far away; none: no such task", max_length=_MOST
+        (), "tracks that depend on distal elements; none: no such task", max_length=_MOST
     )
-    long_range_steps: int | None = field(None, "of that training; none: those of chromatin.training", ge=1)
+    long_range_steps: int | None = field(None, "steps on these tracks; none: as chromatin.training", ge=1)
     long_range_layers: int | None = field(
-        None, "of the encoder that learns these tracks; none: encoder.layers", ge=1
+        None, "encoder layers of models for these tracks; none: encoder.layers", ge=1
     )
 
     @field_validator("mechanisms", mode="before")
@@ -269,36 +269,36 @@ class AblationConfig(Section):
     def _faults(self) -> Iterator[str]:
         names = [mechanism.name for mechanism in self.mechanisms]
         if len(set(names)) < len(names):
-            yield "mechanisms names one twice"
+            yield "mechanisms contains a name twice"
         yield from self._repeats("seeds", "lengths", "long_range_tracks")
         if self.reference not in names:
-            yield f"reference {self.reference!r} is not one of the mechanisms"
+            yield f"reference {self.reference!r} must be one of mechanisms"
         if any(length <= self.tokens for length in self.lengths):
-            yield f"lengths must be above tokens, which is {self.tokens}"
+            yield f"lengths must be above tokens {self.tokens}"
 
     def changes(self, name: str) -> dict[str, Any]:
-        """Keys of the section `encoder` with the values of a mechanism; its own go before those of all."""
+        """Return keys of the section `encoder` for a mechanism; its values override those of all."""
         found = next(mechanism for mechanism in self.mechanisms if mechanism.name == name)
         heads = {"head_init": self.head_init} if self.head_init else {}
         return {**heads, **found.changes}
 
     def batch_size(self, tokens: int) -> int:
-        """Inputs of a step."""
+        """Return the number of inputs per step."""
         return max(1, self.batch_tokens // tokens)
 
     def training(self, part: str, accumulate: int = 1) -> dict[str, Any]:
-        """Keys of the section `pretraining` for a training: of `steps`, `time`, or a length as text.
+        """Return keys of the section `pretraining` for a training: "steps", "time", or a length as text.
 
-        Longer inputs come last, so that they cost few steps: before them come as many tokens on short inputs
-        as the training of the same steps has. `accumulate` are the run's own micro-batches, of which a step
-        has no more than inputs.
+        Longer inputs come last, to keep their steps few. Short inputs before them have as many tokens as the
+        training with equal steps. `accumulate` is the run's number of micro-batches, limited to the number of
+        inputs per step.
         """
         if part in ("steps", "time"):
             tokens, steps, shorter = self.tokens, self.steps, []
         else:
             tokens = int(part)
             short = self.steps * self.batch_size(self.tokens) * self.tokens
-            # Of a length that isn't a multiple, short inputs don't fill a step: training rounds down.
+            # If a length is not a multiple, short inputs do not fill a step: training rounds down.
             step = self.batch_size(tokens) * (tokens // self.tokens) * self.tokens
             before = max(1, round(short / step))
             steps, shorter = before + self.long_input_steps, [{"steps": before, "tokens": self.tokens}]

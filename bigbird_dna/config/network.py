@@ -1,4 +1,4 @@
-"""The section of the network that all models share."""
+"""The section `encoder`: the network that all models share."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -13,76 +13,76 @@ from bigbird_dna.errors import ConfigError
 class EncoderConfig(Section):
     """The encoder: post-LayerNorm BERT with block-sparse attention (paper Table 8 and App. D)."""
 
-    vocabulary: int = field(0, "0: taken from the tokenizer", ge=0)
-    layers: int = field(12, "transformer layers", ge=1)
-    hidden: int = field(768, "width of a token's vector", ge=1)
-    heads: int = field(12, "attention heads; hidden is a multiple of them", ge=1)
-    intermediate: int = field(0, "width between the two feed-forward layers; 0: four times hidden", ge=0)
-    max_length: int = field(4096, "longest input, tokens", ge=16)
+    vocabulary: int = field(0, "vocabulary size; 0: that of the tokenizer", ge=0)
+    layers: int = field(12, "number of transformer layers", ge=1)
+    hidden: int = field(768, "width of hidden states", ge=1)
+    heads: int = field(12, "number of attention heads, a divisor of hidden", ge=1)
+    intermediate: int = field(0, "width of the feed-forward layer; 0: four times hidden", ge=0)
+    max_length: int = field(4096, "maximum input length, tokens", ge=16)
     position_encoding: Literal["learned", "rotary"] = field(
-        "learned", "learned: a vector for each position; rotary: queries and keys are turned"
+        "learned", "learned: one vector per position; rotary: queries and keys are rotated"
     )
-    rotary_base: float = field(10_000.0, "tokens; rotary wavelengths run from 2π to 2π times this", gt=1)
-    rotary_scale: float = field(1.0, "positions are divided by it", ge=1)
+    rotary_base: float = field(10_000.0, "tokens; rotary wavelengths range from 2π to 2π times this", gt=1)
+    rotary_scale: float = field(1.0, "divisor of rotary positions", ge=1)
     head_init: Literal["local", "random"] = field(
-        "local", "of fresh weights; local: the first layer's heads begin by looking at tokens nearby"
+        "local", "initialization of heads; local: first-layer heads attend to nearby tokens"
     )
     convolution: int = field(
         0,
-        "tokens that a depthwise convolution before the layers sees, odd; 0: none, as published",
+        "width of a depthwise convolution before the layers, tokens, odd; 0: none, as published",
         ge=0,
         le=255,
     )
-    segments: int = field(2, "sentence A, sentence B …", ge=1)
-    dropout: float = field(0.1, "of hidden states", ge=0, lt=1)
-    attention_dropout: float = field(0.0, "of attention probabilities", ge=0, lt=1)
+    segments: int = field(2, "number of segment embeddings: sentence A, sentence B …", ge=1)
+    dropout: float = field(0.1, "dropout of hidden states", ge=0, lt=1)
+    attention_dropout: float = field(0.0, "dropout of attention probabilities", ge=0, lt=1)
     activation: Literal["gelu_tanh", "gelu", "relu"] = field(
-        "gelu_tanh", "of the feed-forward layers; gelu is the exact one"
+        "gelu_tanh", "activation of the feed-forward layers; gelu: exact, gelu_tanh: tanh approximation"
     )
-    layer_norm_epsilon: float = field(1e-12, "added to the variance in layer normalisation", gt=0)
-    rescale_embeddings: bool = field(False, "token embeddings times √hidden, as some imported models have it")
+    layer_norm_epsilon: float = field(1e-12, "constant added to the variance in layer normalization", gt=0)
+    rescale_embeddings: bool = field(False, "multiply token embeddings by √hidden, as some imported models")
     attention: str = field(
         "bigbird",
-        "bigbird: block-sparse; bigbird_etc: with num_global_tokens; random, window, random_window: these "
-        "blocks alone; full: every token sees every other; or a mechanism's name",
+        "bigbird: block-sparse; bigbird_etc: with num_global_tokens; random, window, random_window: only "
+        "these blocks; full: all pairs of tokens; or the name of another mechanism",
     )
     attention_options: dict[str, Option] = field(
-        {}, "of a mechanism, by name; left out: its defaults", validate_default=True
+        {}, "options of a mechanism, by name; omitted options have its defaults", validate_default=True
     )
     causal: Annotated[bool, DEFAULT_OMITTED] = field(
         False,
-        "a token sees itself and those before it alone; pretraining then learns the next token, and the "
+        "tokens attend only to themselves and earlier tokens; pretraining is next-token prediction, and the "
         "model can continue sequences",
     )
     compatibility: Literal["none", "huggingface"] = field(
-        "none", "huggingface: the evaluation arithmetic of its BigBird"
+        "none", "huggingface: compute as HuggingFace's BigBird in evaluation mode"
     )
-    block_size: int = field(64, "tokens", ge=1)
-    global_blocks: int = field(2, "blocks that are seen by all and see all; half at each end", ge=0)
-    window_blocks: int = field(3, "odd: the own block and its neighbours", ge=0)
-    random_blocks: int = field(3, "drawn for each query block, head and layer", ge=0)
-    random_seed: int = field(0, "of the random blocks, by layer and head", ge=0, lt=2**32)
-    num_global_tokens: int = field(0, "learnt global tokens in front of the sequence (ETC)", ge=0)
-    relative_max_distance: int = field(0, "tokens; relative position labels (ETC) up to it, 0: none", ge=0)
+    block_size: int = field(64, "tokens per block", ge=1)
+    global_blocks: int = field(2, "blocks that attend to and from all blocks; half at each end", ge=0)
+    window_blocks: int = field(3, "window blocks, odd: the block itself and adjacent blocks", ge=0)
+    random_blocks: int = field(3, "random blocks per query block, head and layer", ge=0)
+    random_seed: int = field(0, "random seed of the random blocks, by layer and head", ge=0, lt=2**32)
+    num_global_tokens: int = field(0, "learned global tokens before the sequence (ETC)", ge=0)
+    relative_max_distance: int = field(0, "maximum relative position (ETC), tokens; 0: none", ge=0)
     attention_backend: Annotated[
         Literal["auto", "dense", "blocked", "native", "flex"], NOT_IN_FINGERPRINT
-    ] = field("auto", "how attention is computed; auto: the fastest there is")
+    ] = field("auto", "implementation of attention; auto: the fastest available")
     reversible: bool = field(
         False,
-        "layers whose inputs are computed from their outputs in the backward pass: memory that doesn't "
-        "grow with their number; another model than without",
+        "reversible layers, whose inputs are recomputed from outputs in the backward pass: memory is "
+        "independent of the number of layers; a different model",
     )
     gradient_checkpointing: Annotated[bool, NOT_IN_FINGERPRINT] = field(
         False, "recompute layers in the backward pass: less memory, a third more time"
     )
 
     def check_pooling(self, pooling: str, section: str) -> None:
-        """`ConfigError` where a model of a task would look at the first token, which sees no other."""
+        """`ConfigError` for pooling of the first token with causal attention."""
         if self.causal and pooling == "cls":
             other = "bin" if section.startswith("chromatin") else "mean"
             raise ConfigError(
-                f"{section}.pooling: 'cls' is the first token, which sees no other with encoder.causal; "
-                f"say {other}"
+                f"{section}.pooling must be {other} with encoder.causal: the first token ('cls') attends to "
+                f"no other token"
             )
 
     @field_validator("attention")
@@ -100,9 +100,9 @@ class EncoderConfig(Section):
         name = info.data.get("attention", "bigbird")
         if name in OF_PATTERNS:
             if options:
-                raise ValueError(f"attention {name} has no options of this kind: its keys are the encoder's")
+                raise ValueError(f"attention {name} has no attention_options: use the keys of encoder")
             return options
-        # With the defaults, so that a model is what it was when a later version has others.
+        # Stored with the defaults: a model is unchanged if a later version has other defaults.
         return find_mechanism(name).checked(options).model_dump()  # type: ignore[no-any-return]
 
     def _faults(self) -> Iterator[str]:
@@ -121,7 +121,7 @@ class EncoderConfig(Section):
             yield "attention bigbird_etc needs num_global_tokens above 0"
         for key in absent:
             if getattr(self, key) != type(self).model_fields[key].default:
-                yield f"{key} {getattr(self, key)} doesn't go with attention {self.attention}"
+                yield f"{key} {getattr(self, key)} is not supported by attention {self.attention}"
         if self.causal:
             yield from self._faults_of_causal()
         if self.hidden % self.heads:
@@ -131,7 +131,7 @@ class EncoderConfig(Section):
         if self.window_blocks and self.window_blocks % 2 == 0:
             yield "window_blocks must be odd (or 0)"
         if not self.global_blocks + self.window_blocks + self.random_blocks:
-            yield "the attention pattern is empty"
+            yield "one of global_blocks, window_blocks and random_blocks must be above 0"
         if self.compatibility == "huggingface":
             if (self.global_blocks, self.window_blocks, self.num_global_tokens) != (2, 3, 0):
                 yield "compatibility huggingface needs global_blocks 2, window_blocks 3, num_global_tokens 0"
@@ -140,25 +140,25 @@ class EncoderConfig(Section):
         if self.attention == "full" and self.relative_max_distance:
             yield "relative_max_distance needs attention bigbird"
         if self.reversible and (self.compatibility != "none" or self.gradient_checkpointing):
-            yield "reversible goes with neither compatibility huggingface nor gradient_checkpointing"
+            yield "reversible cannot be combined with compatibility huggingface or gradient_checkpointing"
         if self.position_encoding == "rotary" and self.hidden // self.heads % 2:
             yield "rotary positions need an even hidden / heads"
 
     def _faults_of_causal(self) -> Iterator[str]:
         if self.attention == "bigbird_etc":
-            yield "causal: bigbird_etc has no causal form: its extra globals see all tokens"
+            yield "causal: attention bigbird_etc has no causal form: its global tokens attend to all tokens"
         if self.attention not in OF_PATTERNS and not find_mechanism(self.attention).causal:
-            yield f"causal: {self.attention} has no causal form: what a token sees depends on later ones"
+            yield f"causal: attention {self.attention} has no causal form: outputs depend on later tokens"
         if self.num_global_tokens:
-            yield f"causal: num_global_tokens {self.num_global_tokens} would see all tokens: say 0"
+            yield f"causal: num_global_tokens {self.num_global_tokens} must be 0: they attend to all tokens"
         if self.convolution:
-            yield f"causal: convolution {self.convolution} sees tokens on both sides: say 0"
+            yield f"causal: convolution {self.convolution} must be 0: it includes later tokens"
         if self.compatibility != "none":
-            yield "causal: HuggingFace's arithmetic has no causal form: say compatibility none"
+            yield "causal: compatibility must be none: HuggingFace's BigBird has no causal form"
 
 
-# Keys and values of the encoder in a model's `config.json` where the configuration has others: the format of
-# published models doesn't change with the configuration's names.
+# Keys and values of the encoder that have other names in the `config.json` of a model, so that the format of
+# published models is independent of names in the configuration.
 _STORED_KEYS = {
     "max_length": "positions",
     "position_encoding": "position",
@@ -171,18 +171,18 @@ _STORED_HEADS = {"local": "neighbours"}
 
 
 def stored_encoder(config: EncoderConfig) -> dict[str, Any]:
-    """The encoder as a model's `config.json` has it."""
+    """Return the encoder as stored in the `config.json` of a model."""
     values = {_STORED_KEYS.get(key, key): value for key, value in config.model_dump().items()}
     return values | {"initial_heads": _STORED_HEADS.get(config.head_init, config.head_init)}
 
 
 def read_stored_encoder(stored: object) -> EncoderConfig:
-    """The encoder of a model's `config.json`; `ValueError` names what is wrong with it."""
+    """Return the encoder from the `config.json` of a model; `ValueError` for the first invalid key."""
     if not isinstance(stored, dict):
         return EncoderConfig.model_validate(stored)
     for key, name in _STORED_KEYS.items():
         if key in stored:
-            raise ValueError(f"encoder.{key}: unknown key; in a model's directory it is {name}")
+            raise ValueError(f"encoder.{key}: unknown key; in a model directory its name is {name}")
     keys = {name: key for key, name in _STORED_KEYS.items()}
     values = {keys.get(name, name): value for name, value in stored.items()}
     heads = {name: value for value, name in _STORED_HEADS.items()}

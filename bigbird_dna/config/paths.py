@@ -1,31 +1,31 @@
-"""Where a run's files are, for the commands' defaults and the workflow's rules."""
+"""Paths of a run's files, for defaults of commands and rules of the workflow."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 
 class _Place:
-    """A file or directory that every run has at the same place."""
+    """A file or directory with the same relative path in every run."""
 
     def __init__(self, place: str) -> None:
         self.place = place
 
     def __get__(self, run: "RunPaths | None", owner: type | None = None) -> Path:
         if run is None:
-            raise AttributeError(f"{self.place} is a place of one run: of RunPaths(results)")
+            raise AttributeError(f"{self.place} is a path of a run: use RunPaths(results)")
         return run.results / self.place
 
 
 @dataclass(frozen=True)
 class RunPaths:
-    """The names of a run's files under its directory `results`.
+    """Paths of a run's files under its directory `results`.
 
-    A method's argument is part of the name; a wildcard of Snakemake does as well.
+    Arguments of methods are parts of file names; Snakemake wildcards are allowed.
     """
 
     results: Path
 
-    # The simulation's, and what is made of them or of downloads.
+    # Files of the simulation, and files made from them or from downloads.
     simulated_reference = _Place("simulated/genome.fa.gz")
     simulated_promoters = _Place("simulated/promoters.sga")
     simulated_tracks = _Place("simulated/tracks.tsv")
@@ -64,15 +64,15 @@ class RunPaths:
     checkpoints = _Place("checkpoints")
 
     def download(self, file: str) -> Path:
-        """A public file, by its name there."""
+        """A downloaded public file, by name."""
         return self.results / "downloads" / file
 
     def token_store(self, split: str) -> Path:
-        """Directory of the tokens of a split."""
+        """Token store of a split."""
         return self.tokens / split
 
     def promoter_model(self, name: str) -> Path:
-        """Model directory by negative set, or of the control."""
+        """Model directory of a negative set, or of the control."""
         return self.results / f"models/promoter-{name}"
 
     def promoter_baseline(self, baseline: str, negative_set: str) -> Path:
@@ -80,41 +80,41 @@ class RunPaths:
         return self.windows / f"{baseline.replace('-', '')}-{negative_set}.parquet"
 
     def nearest_promoters(self, negative_set: str) -> Path:
-        """The nearest training windows of held-out ones."""
+        """Table of the nearest training windows of held-out windows."""
         return self.windows / f"nearest-{negative_set}.tsv"
 
     def nearest_predictions(self, negative_set: str) -> Path:
-        """Predictions of held-out windows that go by them."""
+        """Predictions of held-out windows by the nearest-window baseline."""
         return self.windows / f"nearest-{negative_set}.parquet"
 
     def promoter_scores(self, format: str) -> Path:
-        """The example of score-promoters."""
+        """Output of the example scan by score-promoters."""
         return self.results / f"scores/promoters.{format}"
 
     def chromatin_model(self, window: int | str, member: int | str) -> Path:
-        """Model directory by the bp that it sees and its number in the ensemble."""
+        """Model directory by window length in bp and index in the ensemble."""
         return self.results / f"models/chromatin-{window}-{member}"
 
     def chromatin_predictions(self, window: int | str) -> Path:
-        """Probabilities of the test bins from models of a window."""
+        """Probabilities of the test bins, predicted by models of a window length."""
         return self.results / f"chromatin/predictions-{window}.npy"
 
     def experiment(self, name: str) -> Path:
-        """Files of an experiment: `ARM/SEED` for each job, and data sets of its own in `data`."""
+        """Directory of an experiment: `ARM/SEED` per job, and data sets of the experiment in `data`."""
         return self.results / f"experiments/{name}"
 
     def piece(self, file: Path, number: int | str, of: int) -> Path:
-        """A piece of the job that writes a file or directory, until all are merged."""
+        """Shard file of a job that writes a file or directory, before shards are merged."""
         return file.with_name(f"{file.name}.piece-{number}-of-{of}")
 
     def stage(self, stage: str) -> Path:
-        """The sections of the configuration that a stage reads."""
+        """File with the configuration sections that a stage reads."""
         return self.results / f"config/{stage}.yaml"
 
     def log(self, name: str) -> Path:
-        """What a job said."""
+        """Log file of a job."""
         return self.results / f"logs/{name}.log"
 
     def benchmark(self, name: str) -> Path:
-        """What a job took."""
+        """Benchmark file of a job: time and memory."""
         return self.results / f"benchmarks/{name}.tsv"

@@ -1,4 +1,4 @@
-"""The section `promoters`: their windows, the classifier, its training and evaluation (App. F.2)."""
+"""The section `promoters`: windows, classifier, training and evaluation (App. F.2)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
@@ -20,23 +20,25 @@ NegativeSet = Literal[
 ]
 NEGATIVE_SETS: tuple[NegativeSet, ...] = get_args(NegativeSet)
 PARTED_SETS: tuple[NegativeSet, ...] = ("substituted", "permuted")
-"""Negatives that are positives, cut into parts of which some are changed."""
+"""Negatives made by dividing positives into parts and changing some of them."""
 DERIVED_SETS: tuple[NegativeSet, ...] = (*PARTED_SETS, "dinucleotide_shuffled")
-"""Negatives that are made of the positives' own sequences."""
+"""Negatives made from the sequences of positives."""
 PLACED_SETS: tuple[NegativeSet, ...] = ("genomic", "intergenic", "upstream")
-"""Negatives that are places on a genome, and want promoters that are."""
+"""Negatives that are intervals of a genome and need promoters on a genome."""
 
 
 class PromoterSequencesConfig(Section):
-    """Positives, and maybe negatives, as sequences of the user's own instead of loci on a genome."""
+    """Positives, and optionally negatives, as custom sequences instead of loci on a genome."""
 
-    positives: FileName = Field(description="FASTA of promoters, in data_dir or from here")
-    negatives: FileName | None = field(None, "FASTA of the negative set `user`; none: there is no such set")
-    splits: FileName | None = field(None, "TSV of record and split; none: similar sequences share a split")
+    positives: FileName = Field(description="FASTA of promoters, in data_dir or the working directory")
+    negatives: FileName | None = field(None, "FASTA of the negative set `user`; none: no such set")
+    splits: FileName | None = field(None, "TSV of record and split; none: by groups of similar sequences")
     length: int | None = field(
-        None, "bp that all are trimmed to, around their middle; none: they have one length", ge=20
+        None, "trim sequences to this length around their center, bp; none: all must have one length", ge=20
     )
-    min_shared_kmers: float = field(0.2, "share of their k-mers from which on two share a split", gt=0, le=1)
+    min_shared_kmers: float = field(
+        0.2, "minimum fraction of shared k-mers of similar sequences, which get the same split", gt=0, le=1
+    )
 
     def _faults(self) -> Iterator[str]:
         if self.negatives == self.positives:
@@ -50,65 +52,64 @@ class PromoterWindowsConfig(Section):
         5000, "bp before the TSS; null with sequences: half of their length", ge=0, le=LONGEST_WINDOW
     )
     downstream: int | None = field(
-        3000, "bp from the TSS on, TSS included; null with sequences: the rest", ge=1, le=LONGEST_WINDOW
+        3000, "bp from the TSS, TSS included; null with sequences: the rest", ge=1, le=LONGEST_WINDOW
     )
     negative_sets: tuple[NegativeSet, ...] = field(
         (*PARTED_SETS, "genomic"),
-        "what promoters are told from; substituted: 12 of their 20 parts replaced by random bases; "
-        "permuted: 12 of the parts in another order; dinucleotide_shuffled: another order with the same "
-        "dinucleotides; genomic: windows elsewhere, of like GC; intergenic: such windows without any "
-        "coding base, all of whose bases are at least `distance` from every TSS (needs "
-        "promoters.annotation); upstream: the nearest window before theirs without a promoter; given: "
-        "sequences.negatives",
+        "negatives for training and evaluation; substituted: 12 of 20 parts of the promoter replaced by "
+        "random bases; permuted: 12 of the parts in another order; dinucleotide_shuffled: shuffled with the "
+        "same dinucleotides; genomic: other windows with similar GC; intergenic: genomic windows without "
+        "coding bases and at least min_tss_distance from every TSS (needs promoters.annotation); upstream: "
+        "the nearest upstream window without a promoter; user: sequences.negatives",
     )
-    negatives: int = field(1, "negatives a training promoter has; each epoch takes another", ge=1)
+    negatives: int = field(1, "negatives per training promoter; each epoch uses another one", ge=1)
     min_tss_distance: int = field(
         1000,
-        "bp between any TSS and a genomic negative's TSS position, or an intergenic negative's nearest base",
+        "minimum bp from any TSS to a genomic negative's TSS position, or an intergenic negative's window",
         ge=0,
     )
 
     @property
     def sides(self) -> tuple[int, int]:
-        """bp before the TSS and from it on; `ConfigError` where they are left to the sequences."""
+        """bp upstream and downstream of the TSS; `ConfigError` if undefined without the sequences."""
         if self.upstream is None or self.downstream is None:
             raise ConfigError(
-                "promoters.windows: upstream and downstream are null: say both, or name promoters.sequences"
+                "promoters.windows.upstream and downstream are null: set both, or set promoters.sequences"
             )
         return self.upstream, self.downstream
 
     @property
     def length(self) -> int:
-        """bp of a window; `ConfigError` where it is left to the sequences."""
+        """Length of a window, in bp; `ConfigError` if undefined without the sequences."""
         return sum(self.sides)
 
     @property
     def has_sides(self) -> bool:
-        """Whether both sides of the window are said."""
+        """Whether `upstream` and `downstream` are set."""
         return self.upstream is not None and self.downstream is not None
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("negative_sets")
         if self.has_sides and self.length < 20 and {*self.negative_sets} & {*PARTED_SETS}:
-            yield "a window below 20 bp can't be cut into the 20 parts of derived negatives"
+            yield "a window must have at least 20 bp: negatives are made from 20 parts of promoters"
 
 
 class PromoterModelConfig(StartConfig):
     """The promoter classifier."""
 
     pooling: Literal["cls", "mean"] = field(
-        "cls", "what the classifier sees: the first token, or the mean over all"
+        "cls", "input of the classifier; cls: the first token; mean: the mean over all tokens"
     )
     head: Literal["dense", "linear"] = field(
-        "dense", "linear: one layer, as in the paper; dense: another before it, as HuggingFace's"
+        "dense", "linear: one layer, as in the paper; dense: with a hidden layer, as in HuggingFace"
     )
     views: Annotated[int, MONITORING] = field(
-        1, "tokenisations of a window whose probabilities are averaged", ge=1, le=MOST_VIEWS
+        1, "tokenizations of a window whose probabilities are averaged", ge=1, le=MOST_VIEWS
     )
-    base_positions: bool = field(True, "each token also carries which base lies at which offset from the TSS")
+    base_positions: bool = field(True, "also encode the bases of each token and their offsets from the TSS")
     ensemble: bool = field(
         True,
-        "the log-odds of the position baseline are added to the network's, with weights fitted to the "
+        "add the log-odds of the position baseline to those of the network, with weights fitted to the "
         "validation windows",
     )
 
@@ -116,7 +117,7 @@ class PromoterModelConfig(StartConfig):
 class PromoterTrainingConfig(FinetuningConfig):
     """Fine-tuning on promoter windows."""
 
-    crop_jitter_bp: int = field(0, "bp cut at random from each end in training", ge=0, le=LONGEST_WINDOW)
+    crop_jitter_bp: int = field(0, "maximum random crop at each end in training, bp", ge=0, le=LONGEST_WINDOW)
 
 
 class PromoterCalibrationConfig(CalibrationConfig):
@@ -124,30 +125,29 @@ class PromoterCalibrationConfig(CalibrationConfig):
 
     negatives: int = field(
         0,
-        "further negatives of each set that a held-out promoter has for the calibration and its figures "
-        "alone: all its negatives weigh as much there as the one of other figures",
+        "extra negatives per held-out promoter and set, used only for calibration and its metrics; all "
+        "negatives of a promoter together have the weight of one negative",
         ge=0,
     )
 
 
 class PromoterConfig(Section):
-    """Promoters: where they come from, which models are made, and a section a stage."""
+    """Promoters: source, annotation, control, and one section per stage."""
 
     source: FileName | None = field(
-        None,
-        "key of an EPDnew file in sources.yaml, or a file; none: the simulation's, or no promoter models",
+        None, "EPDnew file: key in sources.yaml, or file; none: simulated promoters, or no promoter models"
     )
     sequences: PromoterSequencesConfig | None = field(
-        None, "your own sequences of promoters, in place of source; none: loci"
+        None, "custom promoter sequences, in place of source; none: loci on a genome"
     )
-    chain: FileName | None = field(None, "key of a liftOver chain onto genome.assembly; none: already on it")
+    chain: FileName | None = field(None, "key of a liftOver chain to genome.assembly; none: no liftover")
     annotation: FileName | None = field(
         None,
-        "key of a GFF3 or GTF in sources.yaml, or a file; its CDS give the coding fraction of each "
-        "window; none: no coding fractions",
+        "GFF3 or GTF: key in sources.yaml, or file, whose CDS give the coding fraction of each window; "
+        "none: no coding fractions",
     )
     shuffled_label_control: NegativeSet | None = field(
-        "genomic", "negative set trained once more on shuffled labels"
+        "genomic", "negative set of the control model, trained on shuffled labels; none: no control"
     )
     num_gpus: int = field(1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES)
     windows: PromoterWindowsConfig = PromoterWindowsConfig()
@@ -159,7 +159,7 @@ class PromoterConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _sequences_say_the_windows(cls, values: Any) -> Any:
-        """What a configuration of sequences leaves out follows from them, not from a genome's defaults."""
+        """Derive omitted keys from the sequences, if any, instead of the defaults for a genome."""
         sets = sequence_sets(values)
         if sets is None:
             return values
@@ -171,10 +171,10 @@ class PromoterConfig(Section):
     def _faults(self) -> Iterator[str]:
         yield from self._faults_of_sequences()
         if self.windows.has_sides and self.windows.length <= 2 * self.training.crop_jitter_bp:
-            yield "training.crop_jitter_bp leaves nothing of the window"
+            yield "training.crop_jitter_bp must be below half the window"
         if self.model.views > 1 and not self.training.crop_jitter_bp:
-            yield "several model.views differ by training.crop_jitter_bp, which is 0"
-        # A stage's file has windows and no control: that one's default says nothing of them.
+            yield "model.views above 1 needs training.crop_jitter_bp above 0"
+        # A stage's file has windows and no control: its default must not constrain them.
         given = "shuffled_label_control" in self.model_fields_set and self.shuffled_label_control is not None
         if given and self.shuffled_label_control not in self.windows.negative_sets:
             yield (
@@ -186,7 +186,7 @@ class PromoterConfig(Section):
         if self.sequences is not None and self.calibration.negatives:
             yield "calibration.negatives needs promoters as loci on a genome (source)"
         if self.sequences is None:
-            # A stage's file has windows and no sequences: their absence says nothing of them.
+            # A stage's file has windows and no sequences: their absence must not constrain the windows.
             if "sequences" in self.model_fields_set:
                 if "user" in windows.negative_sets:
                     yield "negative set 'user' needs sequences.negatives"
@@ -194,26 +194,23 @@ class PromoterConfig(Section):
                     yield "windows.upstream and windows.downstream can only be null with sequences"
             return
         if self.source is not None or self.chain is not None:
-            yield "sequences stand in place of source and chain: leave these null"
+            yield "source and chain must be null with sequences"
         if self.annotation is not None:
-            yield "annotation needs promoters as loci on a genome (source), which sequences are not"
+            yield "annotation needs promoters as loci on a genome (source), not sequences"
         for name in PLACED_SETS:
             if name in windows.negative_sets:
-                yield (
-                    f"negative set {name!r} needs promoters as loci on a genome (source), which sequences "
-                    "are not"
-                )
+                yield f"negative set {name!r} needs promoters as loci on a genome (source), not sequences"
         if "user" in windows.negative_sets and self.sequences.negatives is None:
             yield "negative set 'user' needs sequences.negatives"
         if "user" not in windows.negative_sets and self.sequences.negatives is not None:
-            yield "sequences.negatives are the negative set 'user': add it to windows.negative_sets"
+            yield "sequences.negatives need the negative set 'user' in windows.negative_sets"
         if windows.upstream is None and windows.downstream is not None:
-            yield "with sequences say windows.upstream: downstream is the rest of their length"
+            yield "windows.downstream needs windows.upstream; with sequences, downstream is the rest"
 
     def with_sides(self, upstream: int, downstream: int, where: str) -> Self:
-        """This section with the window of a data set, which is called `where`.
+        """Return this section with the window of a data set, named `where` in messages.
 
-        `ConfigError`: the section says another window, or more jitter than the window has room for.
+        `ConfigError`: the section has another window, or jitter of at least half the window.
         """
         for key, configured, found in (
             ("upstream", self.windows.upstream, upstream),
@@ -226,17 +223,17 @@ class PromoterConfig(Section):
                 )
         if upstream + downstream <= 2 * self.training.crop_jitter_bp:
             raise ConfigError(
-                f"promoters.training.crop_jitter_bp {self.training.crop_jitter_bp} leaves nothing of windows "
-                f"of {upstream + downstream} bp ({where})"
+                f"promoters.training.crop_jitter_bp {self.training.crop_jitter_bp} must be below half the "
+                f"window of {upstream + downstream} bp ({where})"
             )
         sides = {"upstream": upstream, "downstream": downstream}
         return self.model_copy(update={"windows": self.windows.model_copy(update=sides)})
 
 
 def sequence_sets(promoters: Any) -> tuple[Any, ...] | None:
-    """The negative sets of a section `promoters` as it stands in a file; none: it doesn't name sequences.
+    """Return the negative sets of a section `promoters` as read from a file; None without sequences.
 
-    They are those that it says, or else the user's own negatives, or else the derived ones.
+    They are the configured sets, else the user's negatives, else the sets made from parts of promoters.
     """
     if not isinstance(promoters, Mapping):
         return None

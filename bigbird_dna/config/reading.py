@@ -1,9 +1,8 @@
-"""Configuration files, their valid keys, overrides and the values that Snakemake passes on.
+"""Configuration files: valid keys, overrides, and values from `snakemake --config`.
 
-Values of `snakemake --config`: Snakemake hands on those within a section as texts, without their quotes.
-
-What `--config 'ablation={seeds: [1, 2]}'` gives is {"seeds": ["1", "2"]}. A text is read as it would be in a
-file, and stays a text where the key takes nothing else, as a contig's name does.
+Snakemake passes values inside a section of `--config` as strings, without quotes:
+`--config 'ablation={seeds: [1, 2]}'` gives {"seeds": ["1", "2"]}. Such a string is parsed as YAML and remains
+a string if the key accepts only strings, such as contig names.
 """
 
 import copy
@@ -27,7 +26,7 @@ _SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 
 @cache
 def valid_keys(model: type[BaseModel] = Config) -> tuple[str, ...]:
-    """Every dotted key of a configuration, sections before their keys."""
+    """Return every dotted key of a configuration, sections before their keys."""
     return tuple(_keys(model, ""))
 
 
@@ -40,16 +39,16 @@ def _keys(model: type[BaseModel], above: str) -> Iterator[str]:
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:
-    """The section that a key holds, if any; a list of sections has no dotted keys."""
+    """Return the section that is the value of a key, if any; lists of sections have no dotted keys."""
     candidates = [annotation, *(get_args(annotation) if type(None) in get_args(annotation) else ())]
     return [one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)]
 
 
 def nearest_key(key: str, model: type[BaseModel] = Config) -> str | None:
-    """The valid key that a wrong one was most likely meant to be; none: no valid key is like it.
+    """Return the valid key most similar to an unknown key; None if no valid key is similar.
 
-    A key of the right name in the wrong section comes first, then a key of a similar name in the section
-    that it was given in, then any similar one.
+    A key of the same name in another section has priority, then a key of a similar name in the given section,
+    then any similar key.
     """
     known, (section, _, name) = valid_keys(model), key[:200].rpartition(".")
     elsewhere = [one for one in known if one.rpartition(".")[2] == name]
@@ -62,7 +61,7 @@ def nearest_key(key: str, model: type[BaseModel] = Config) -> str | None:
 
 
 def key_lines(text: str) -> Mapping[str, int]:
-    """The line, from 1 on, of each dotted key of a YAML text that `read_yaml` has read."""
+    """Return the 1-based line of each dotted key in a YAML text that `read_yaml` accepts."""
     found: dict[str, int] = {}
 
     def walk(node: Any, above: str) -> None:
@@ -78,31 +77,31 @@ def key_lines(text: str) -> Mapping[str, int]:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a configuration file, with which editors complete keys and mark wrong ones."""
+    """Return the JSON Schema of configuration files, for completion and validation in editors."""
     title = {"title": "Configuration of bigbird-dna"}
     return {"$schema": _SCHEMA, **title, **Config.model_json_schema(), **title}
 
 
 LARGEST_FILE = 250_000
-"""Bytes: twice what a stage's file can have, and a second of reading."""
+"""Maximum size in bytes: twice that of a stage's file, read in about a second."""
 
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def parse_config(values: Mapping[str, Any], source: str = "configuration", text: str = "") -> Config:
-    """Check a mapping of sections; errors as of `checked`.
+    """Check a mapping of sections; errors as in `checked`.
 
-    Sections are checked against each other as far as they are given: a stage's file has some of them.
+    Only the given sections are checked against each other, because a stage's file contains a subset.
     """
     return checked(Config, values, source, text)
 
 
 def checked(model: type[M], values: Mapping[str, Any], source: str, text: str = "") -> M:
-    """A configuration of its keys' values; `text` is that of the file `source`.
+    """Return the validated configuration of a mapping; `text` is the content of the file `source`.
 
-    `ConfigError` names `source`, the first fault's line, key and value; of an unknown key, the nearest valid
-    one. Its text is one line. Lines are looked up for a fault alone.
+    `ConfigError` contains, on one line, `source` and the line, key and value of the first fault, or for an
+    unknown key the nearest valid key.
     """
     try:
         return model.model_validate(plain(values, source))
@@ -117,9 +116,9 @@ def checked(model: type[M], values: Mapping[str, Any], source: str, text: str = 
 
 
 def check_keys(path: Path) -> None:
-    """Check the keys of a file that others may complete.
+    """Check the keys of a file that other files may complete.
 
-    `ConfigError` as of `read_values`; or names the first unknown key, its line and the nearest valid one.
+    `ConfigError` as in `read_values`, or for the first unknown key, with its line and the nearest valid key.
     """
     values, text = values_and_text(Path(path))
     model = _model(values)
@@ -132,7 +131,7 @@ def check_keys(path: Path) -> None:
 
 
 def _model(values: Mapping[str, Any]) -> type[BaseModel]:
-    """The configuration with such keys: of a genome's run, or of tasks on text, which is found by name."""
+    """Return the schema of a file: a run, or text tasks, whose module is imported by name."""
     if "tasks" not in values:
         return Config
     found: type[BaseModel] = import_module("bigbird_dna.papers.nlp.config").NlpConfig
@@ -141,7 +140,7 @@ def _model(values: Mapping[str, Any]) -> type[BaseModel]:
 
 def _key(fault: Mapping[str, Any]) -> str:
     place = [str(part) for part in fault["loc"]]
-    if place[:1] == ["tasks"] and len(place) > 3:  # behind a task's name stands its kind, which is no key
+    if place[:1] == ["tasks"] and len(place) > 3:  # pydantic inserts the kind of the task after its name
         del place[2]
     return ".".join(place) or "(top level)"
 
@@ -162,14 +161,14 @@ def _unknown(fault: Mapping[str, Any], model: type[BaseModel], source: str, text
 
 
 def complete(config: Config) -> Config:
-    """The configuration of a whole run: sections that were left out, and so have defaults, must fit as well;
-    errors as of `parse_config`."""
+    """Check the configuration of a whole run, including the defaults of omitted sections; errors as in
+    `parse_config`."""
     return parse_config(config.model_dump())
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a YAML file, apply `section.key=value` overrides (values are YAML), and check the result;
-    `ConfigError` as of `read_values` and `parse_config`, of an override names it."""
+    """Read a YAML file, apply `section.key=value` overrides (values are YAML), and check the result.
+    `ConfigError` as in `read_values` and `parse_config`, or for an invalid override."""
     values, text = values_and_text(Path(path))
     for override in overrides:
         apply_override(values, override)
@@ -177,15 +176,15 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def check_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Any:
-    """Check files as `snakemake --configfile` takes them, later ones over earlier ones.
+    """Check files as in `snakemake --configfile`: later files override earlier files.
 
-    A genome's run is checked as a whole. `ConfigError` as of `load_config` for the first file with a fault,
-    or as of `complete`.
+    The configuration of a run is also checked as a whole. `ConfigError` as in `load_config` for the first
+    invalid file, or as in `complete`.
     """
     whole: dict[str, Any] = {}
     for path in paths:
         values, text = values_and_text(path)
-        # A file that others complete may lack what its keys need; its own keys and values must be valid.
+        # A file may need keys of later files; its own keys and values must be valid.
         _overlay(whole, values)
         checked(_model(whole), copy.deepcopy(whole), named(path), text)
     for override in overrides:
@@ -198,7 +197,7 @@ def check_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Any:
 
 
 def _overlay(values: dict[str, Any], over: Mapping[str, Any]) -> None:
-    """Lay a file's keys over those of earlier files, section by section, in place."""
+    """Override keys of earlier files by those of a later file, section by section, in place."""
     for key, value in over.items():
         if isinstance(value, Mapping) and isinstance(values.get(key), dict):
             _overlay(values[key], value)
@@ -207,31 +206,31 @@ def _overlay(values: dict[str, Any], over: Mapping[str, Any]) -> None:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """The keys and values of a YAML file as they stand there.
+    """Return the keys and values of a YAML file without validation.
 
-    `ConfigError` names the file, and the line where there is one: it is not a file of UTF-8 below 250 kB, not
-    YAML, or YAML that is more than data (`safe_yaml`).
+    `ConfigError`, with file and line if known: the file is not UTF-8, above 250 kB, not YAML, or contains
+    YAML other than data (`safe_yaml`).
     """
     return values_and_text(Path(path))[0]
 
 
 def values_and_text(path: Path) -> tuple[dict[str, Any], str]:
-    """The values of `read_values`, and the text that they stand in."""
+    """Return the values of `read_values`, and the text of the file."""
     name = named(path)
     text = _text(path, name)
     values = read_yaml(text, name)
     if values is None:
         return {}, text
     if not isinstance(values, dict):
-        raise ConfigError(f"{name}: a configuration is a mapping of sections, not {shown(values)}")
+        raise ConfigError(f"{name}: expected a mapping of sections, found {shown(values)}")
     if "__use_yte__" in values:
-        raise ConfigError(f"{name}: the key '__use_yte__' makes a program of it: a configuration is data")
-    # A copy: an override of a value that aliases repeat changes it in one place.
+        raise ConfigError(f"{name}: '__use_yte__' (code in YAML) is not allowed in a configuration")
+    # A copy: an override of a value with aliases must change only one of them.
     return plain(values, name), text
 
 
 def named(path: Path) -> str:
-    """A path as a message starts with it, on one line."""
+    """Return a path on one line, for the start of a message."""
     text = str(path)
     return shown(text) if unfit(text) else shortened(text, 1000)
 
@@ -239,7 +238,7 @@ def named(path: Path) -> str:
 def _text(path: Path, name: str) -> str:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigError(f"{name}: not readable: a directory, pipe or device is not a configuration")
+            raise ConfigError(f"{name}: not a regular file: expected a configuration file (YAML)")
         with path.open("rb") as stream:
             data = stream.read(LARGEST_FILE + 1)
     except FileNotFoundError:
@@ -247,9 +246,9 @@ def _text(path: Path, name: str) -> str:
     except OSError as error:
         raise ConfigError(f"{name}: not readable: {error.strerror}") from None
     except ValueError:
-        raise ConfigError(f"{name}: no name of a file") from None
+        raise ConfigError(f"{name}: invalid file name") from None
     if len(data) > LARGEST_FILE:
-        raise ConfigError(f"{name}: more than {LARGEST_FILE:,} bytes")
+        raise ConfigError(f"{name}: a configuration must have at most {LARGEST_FILE:,} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -258,7 +257,7 @@ def _text(path: Path, name: str) -> str:
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set the key of a `section.key=value` override in place; `ConfigError` names a faulty one."""
+    """Set the key of a `section.key=value` override in place; `ConfigError` for an invalid override."""
     source = f"--set {shown(override)}"
     key, equals, text = override.partition("=")
     if not equals or not key:
@@ -267,7 +266,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     for section in sections:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
-            raise ConfigError(f"{source}: {shown(section)} is not a section")
+            raise ConfigError(f"{source}: {shown(section)} must be a section")
     values[last] = read_yaml(text, source)
 
 
@@ -277,15 +276,15 @@ Place = tuple[str | int, ...]
 def as_in_a_file(
     values: Mapping[str, Any], given: Mapping[str, Any], model: type[BaseModel]
 ) -> dict[str, Any]:
-    """A configuration in which what was `given` on the command line is as a file would have it.
+    """Return a configuration in which values `given` on the command line are parsed as in a file.
 
-    `values` is the whole, the command line's values among them; `model` says which keys take texts. Nothing
-    is checked here: what reads the result does that.
+    `values` is the whole configuration, including the given values; `model` determines the keys that accept
+    strings. The result is not validated.
     """
     found = copy.deepcopy({**values})
     texts = {place: text for place, text in _texts(given, ()) if _at(found, place) == text}
     read = {place: value for place, text in texts.items() if (value := _read(text)) is not text}
-    if not read:  # as in most runs, every job of which begins here
+    if not read:  # shortcut for most runs, because every job calls this function
         return found
     for place, value in read.items():
         _put(found, place, value)
@@ -307,7 +306,7 @@ def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
 
 
 def _read(text: str) -> Any:
-    """A number, truth value or null that a text spells, or the text."""
+    """Return the number, boolean or null that a string represents, else the string."""
     try:
         value = read_yaml(text, "--config")
     except ConfigError:
@@ -321,13 +320,13 @@ def _refused_as_no_text(values: Mapping[str, Any], model: type[BaseModel]) -> li
     except ValidationError as error:
         faults = error.errors()
         return [_within(values, fault["loc"]) for fault in faults if fault["type"] == "string_type"]
-    except ConfigError:  # of what is no data at all
+    except ConfigError:  # the values are not plain data
         pass
     return []
 
 
 def _within(values: Any, place: Place) -> Place:
-    """A fault's place without the names that pydantic gives to a union's members."""
+    """Return the location of a fault without the names that pydantic inserts for members of unions."""
     found: list[str | int] = []
     for part in place:
         if _has(values, part):

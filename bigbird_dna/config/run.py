@@ -1,4 +1,4 @@
-"""The whole configuration of a run, and which of its keys each stage reads."""
+"""The configuration of a run, and the keys that each stage reads."""
 
 import json
 import shlex
@@ -22,21 +22,21 @@ from bigbird_dna.errors import ConfigError
 
 
 class ScoringConfig(Section):
-    """The workflow's example of `score-promoters` on held-out contigs."""
+    """Example of `score-promoters` on held-out contigs."""
 
-    stride: int = field(10, "bp between windows", ge=1)
-    negative_set: NegativeSet = field("genomic", "whose model scores")
-    max_megabases: float = field(0.2, "how much of the first test contig or region is scored", gt=0)
-    shards: int = field(1, "jobs that the windows are divided into; changes no byte", ge=1, le=10_000)
+    stride: int = field(10, "distance between windows, bp", ge=1)
+    negative_set: NegativeSet = field("genomic", "negative set of the model that scores")
+    max_megabases: float = field(0.2, "maximum scored length of the first test contig or region, Mb", gt=0)
+    shards: int = field(1, "number of shards; results are byte-identical", ge=1, le=10_000)
 
 
 class Config(Section):
-    """A whole run: where its files go, and its sections, of which each stage reads some (`STAGES`)."""
+    """A run: output directory and sections; each stage reads some of them (`STAGES`)."""
 
-    results: DirectoryName = field("results/demo", "directory of every output")
-    data_dir: FileName | None = field(None, "searched for source files before they are fetched")
+    results: DirectoryName = field("results/demo", "directory of all outputs")
+    data_dir: FileName | None = field(None, "directory searched for source files before downloading")
     num_gpus: int = field(1, "torchrun processes for pretraining", ge=1, le=MOST_PROCESSES)
-    seed: int = field(1, "of simulation, documents and negatives", ge=0, lt=2**32)
+    seed: int = field(1, "random seed of simulation, documents and negatives", ge=0, lt=2**32)
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()
     splits: SplitsConfig = SplitsConfig()
@@ -47,31 +47,31 @@ class Config(Section):
     chromatin: ChromatinConfig = ChromatinConfig()
     example_scan: ScoringConfig = ScoringConfig()
     pretraining_study: StudyConfig | None = field(
-        None, "fine-tuning from pretrained and from random weights; none: no study"
+        None, "comparison of fine-tuning from pretrained and random weights; none: no study"
     )
 
     tables: TablesConfig = TablesConfig()
     ablation: AblationConfig = AblationConfig()
     long_range_arena: LongRangeConfig | None = field(
-        None, "Long-Range Arena's generated tasks; none: in published sizes, if they are asked for"
+        None, "generated tasks of the Long-Range Arena, if requested; none: published sizes"
     )
     byte_lm: ByteLmConfig | None = field(
-        None, "a causal model of images or text, byte after byte; none: there is none"
+        None, "causal byte-level language model of images or text; none: no such model"
     )
 
     @property
     def paths(self) -> RunPaths:
-        """The names of the run's files."""
+        """Paths of the run's files."""
         return RunPaths(Path(self.results))
 
     @property
     def has_sequences(self) -> bool:
-        """Whether promoters are sequences of the user's own."""
+        """Whether promoters are custom sequences."""
         return self.promoters.sequences is not None
 
     @property
     def has_genome(self) -> bool:
-        """Whether there is a genome, simulated or not; sequences can do without."""
+        """Whether there is a genome, simulated or not; custom sequences do not need one."""
         return self.genome.reference is not None or not self.has_sequences
 
     @property
@@ -81,28 +81,28 @@ class Config(Section):
 
     @property
     def has_promoters(self) -> bool:
-        """Whether there are models of promoters; a simulated genome has its own."""
+        """Whether promoter models are trained; a simulated genome includes promoters."""
         return self.is_simulated or self.has_sequences or self.promoters.source is not None
 
     @property
     def has_chromatin(self) -> bool:
-        """Whether there are models of chromatin."""
+        """Whether chromatin models are trained."""
         return self.chromatin.data.tracks is not None
 
     @property
     def has_pretraining(self) -> bool:
-        """Whether an encoder is pretrained; for chromatin alone only if that, or a study, starts from it."""
+        """Whether an encoder is pretrained; without promoters, only if chromatin or a study needs it."""
         wanted = self.has_promoters or self.chromatin.model.initial == "pretrained"
         return self.has_genome and (wanted or self.studies("pretrained"))
 
     def studies(self, start: StudyStart) -> bool:
-        """Whether a study has models of a start."""
+        """Whether a study includes an initialization."""
         return self.pretraining_study is not None and start in self.pretraining_study.initializations
 
     @model_validator(mode="before")
     @classmethod
     def _sequences_say_the_scoring(cls, values: Any) -> Any:
-        """With sequences the example is scored by the first of their models, if none is said."""
+        """With custom sequences, the first negative set is the default of the example scan."""
         if not isinstance(values, Mapping) or not (sets := sequence_sets(values.get("promoters"))):
             return values
         scoring = values.get("example_scan", {})
@@ -111,38 +111,38 @@ class Config(Section):
         return {**values, "example_scan": {"negative_set": sets[0], **scoring}}
 
     def _faults(self) -> Iterator[str]:
-        # A later stage's file has an encoder and no pretraining: the default's length says nothing of it.
+        # A file of a later stage has an encoder and no pretraining, whose default must not constrain it.
         tokens, used = self.pretraining.sequence_tokens, "pretraining" in self.model_fields_set
         if used and self.has_genome and tokens > self.encoder.max_length:
             yield (
-                f"pretraining.sequence_tokens {tokens} is above encoder.max_length {self.encoder.max_length}"
+                f"pretraining.sequence_tokens {tokens} exceeds encoder.max_length {self.encoder.max_length}"
             )
         if used and self.encoder.causal:
             self.pretraining.check_causal()
 
     def check_targets(self) -> None:
-        """`ConfigError` where there is nothing to do, no held-out sequence, or no model to score with."""
+        """`ConfigError` for a run without models, held-out sequences, or a model of the example scan."""
         for fault in self._faults_of_targets():
             raise ConfigError(fault)
 
     def _faults_of_targets(self) -> Iterator[str]:
         windows = self.promoters.windows
         if not self.has_promoters and not self.has_chromatin:
-            yield "promoters.source and chromatin.data.tracks are both null: name one of them"
+            yield "promoters.source and chromatin.data.tracks are both null: set at least one"
         if self.has_genome:
             yield from self._faults_of_held_out()
         else:
             yield from self._faults_of_without_genome()
         if self.has_promoters and self.example_scan.negative_set not in windows.negative_sets:
             yield (
-                f"example_scan.negative_set: {self.example_scan.negative_set!r} is not one of "
+                f"example_scan.negative_set {self.example_scan.negative_set!r} must be one of "
                 "promoters.windows.negative_sets"
             )
         yield from self._faults_of_annotation()
         if self.has_sequences and self.splits.max_train_test_similarity is not None:
             yield (
-                "splits.max_train_test_similarity: is for windows on a genome; of promoters.sequences "
-                "similar ones share a split (promoters.sequences.min_shared_kmers)"
+                "splits.max_train_test_similarity applies to windows on a genome; for promoters.sequences "
+                "use promoters.sequences.min_shared_kmers"
             )
         if self.pretraining_study is not None:
             yield from self._faults_of_study(self.pretraining_study)
@@ -152,7 +152,7 @@ class Config(Section):
             self.encoder.check_pooling(self.chromatin.model.pooling, "chromatin.model")
 
     def _faults_of_annotation(self) -> Iterator[str]:
-        """Where a negative set needs to know the coding bases, and no annotation is named."""
+        """Yield negative sets that need coding bases, if there is no annotation."""
         if not self.has_promoters or self.promoters.annotation is not None:
             return
         for key, names in (
@@ -162,8 +162,8 @@ class Config(Section):
         ):
             if "intergenic" in names:
                 yield (
-                    f"{key}: 'intergenic' needs the coding sequences of the genome: name a GFF3 or GTF file "
-                    "in promoters.annotation"
+                    f"{key}: 'intergenic' needs the coding sequences of the genome: set "
+                    "promoters.annotation to a GFF3 or GTF file"
                 )
 
     def _faults_of_study(self, study: StudyConfig) -> Iterator[str]:
@@ -171,23 +171,23 @@ class Config(Section):
             if task not in study.tasks:
                 continue
             if not there:
-                yield f"pretraining_study.tasks: there are no models of {task} in this run"
+                yield f"pretraining_study.tasks: this run has no {task} models"
             steps = study.steps or getattr(self, task).training.steps
             if study.random_long_steps is not None and study.random_long_steps <= steps:
                 yield (
-                    f"pretraining_study.random_long_steps: {study.random_long_steps} is not above the "
+                    f"pretraining_study.random_long_steps {study.random_long_steps} must be above the "
                     f"{steps} steps of {task}"
                 )
         if "promoters" in study.tasks and study.negative_set not in self.promoters.windows.negative_sets:
             yield (
-                f"pretraining_study.negative_set: {study.negative_set!r} is not one of "
+                f"pretraining_study.negative_set {study.negative_set!r} must be one of "
                 "promoters.windows.negative_sets"
             )
         if "pretrained" in study.initializations and not self.has_genome:
-            yield "pretraining_study.initializations: 'pretrained' needs a genome.reference to pretrain on"
+            yield "pretraining_study.initializations: 'pretrained' needs genome.reference for pretraining"
 
     def _faults_of_held_out(self) -> Iterator[str]:
-        # Promoters know the section genome alone; bins and pretraining also what is held out for chromatin.
+        # Promoters use only the section genome; bins and pretraining also regions held out for chromatin.
         data, loci = self.chromatin.data, self.has_promoters and not self.has_sequences
         regions = {"valid": data.valid_regions, "test": data.test_regions}
         bins = self.has_chromatin and data.tracks != DEEPSEA
@@ -196,15 +196,15 @@ class Config(Section):
             if getattr(self.genome, split):
                 continue
             if loci:
-                yield f"genome.{split}: name at least one contig or region"
+                yield f"genome.{split} needs at least one contig or region"
             if also[split] and not regions[split]:
                 where = f", or one in chromatin.data.{split}_regions" if self.has_chromatin else ""
-                yield f"genome.{split}: name at least one contig or region{where}"
+                yield f"genome.{split} needs at least one contig or region{where}"
         cut = [text for text in self.genome.test if ":" in text]
         if cut and data.tracks == SIMULATED:
             yield (
-                f"genome.test: {cut[0]!r} is a region, but effects of simulated variants are judged on whole "
-                "contigs: name contigs"
+                f"genome.test: {cut[0]!r} is a region, but effects of simulated variants are evaluated on "
+                "whole contigs: list contigs only"
             )
 
     def _faults_of_without_genome(self) -> Iterator[str]:
@@ -212,23 +212,23 @@ class Config(Section):
         for key in ("exclude", "valid", "test"):
             if getattr(genome, key):
                 yield (
-                    f"genome.{key}: names contigs, but promoters.sequences without genome.reference have no "
-                    "genome"
+                    f"genome.{key} must be empty: there is no genome with promoters.sequences and without "
+                    "genome.reference"
                 )
         if self.has_chromatin:
-            yield "chromatin.data.tracks: needs a genome.reference beside promoters.sequences"
+            yield "chromatin.data.tracks needs genome.reference in addition to promoters.sequences"
         if self.promoters.model.initial == "pretrained":
             yield (
-                "promoters.model.initial: 'pretrained' needs a genome.reference to pretrain on; without one "
-                "say 'random'"
+                "promoters.model.initial 'pretrained' needs genome.reference for pretraining; without it, "
+                "use 'random'"
             )
 
 
-# Bytes of a stage's file, which is written by a command: the kernel takes 128 KiB of one.
+# Maximum bytes of a stage's file, which is an argument of a command: the kernel accepts 128 KiB.
 _LARGEST = 100_000
 
 STAGES: Mapping[str, tuple[str, ...]] = {
-    # What is held out for chromatin is held out of pretraining.
+    # Regions held out for chromatin are also held out of pretraining.
     "tokens": ("seed", "genome", "tokens", "chromatin.data.valid_regions", "chromatin.data.test_regions"),
     "pretraining": ("seed", "genome", "tokens", "encoder", "pretraining"),
     "windows": (
@@ -254,15 +254,15 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "attention": ("encoder",),
     "long-range": ("long_range_arena",),
     "density": ("byte_lm",),
-    # All but where files are.
+    # All sections and keys except paths.
     "report": (
         *("num_gpus", "seed", "simulation", "genome", "splits", "tokens", "encoder", "pretraining"),
         *("promoters", "chromatin", "example_scan", "pretraining_study", "tables", "ablation"),
     ),
 }
-"""Which sections and keys of the configuration each stage of a run reads: other keys don't run it again."""
+"""Stage → sections and keys of the configuration that it reads; other keys do not run it again."""
 
-# A stage doesn't say these at their default: what was made before they were there isn't made again.
+# Keys omitted at their default: results made before these keys existed remain valid.
 _DEFAULTS_OMITTED: Mapping[str, Mapping[str, Any]] = {
     "windows": {"promoters.calibration.negatives": 0},
     "promoters": {"promoters.calibration.method": "auto", "promoters.calibration.negatives": 0},
@@ -270,9 +270,9 @@ _DEFAULTS_OMITTED: Mapping[str, Mapping[str, Any]] = {
 
 
 def stage_values(config: Config, stage: str) -> dict[str, Any]:
-    """The sections and keys that a stage reads, at their places in the configuration, as values for JSON.
+    """Return the sections and keys that a stage reads, nested as in the configuration, as JSON values.
 
-    A key of another stage's section that is null or an empty list is left out: it says nothing.
+    Single keys of other sections are omitted if null or an empty list.
     """
     include: dict[str, Any] = {}
     for name in _stored(config, stage):
@@ -295,15 +295,15 @@ def _stored(config: Config, stage: str) -> list[str]:
 
 
 def check_stages(config: Config) -> None:
-    """`ConfigError` where a stage's file would be too large to be written."""
+    """`ConfigError` if a stage's file would be too large to be written."""
     for stage in STAGES:
         size = len(shlex.quote(stage_text(config, stage)).encode())
         if size > _LARGEST:
             names = " and ".join(_stored(config, stage))
-            raise ConfigError(f"{names} take {size:,} bytes, above {_LARGEST:,}: shorten their lists")
+            raise ConfigError(f"{names} have {size:,} bytes, more than {_LARGEST:,}: shorten their lists")
 
 
 def stage_text(config: Config, stage: str) -> str:
-    """The stage's sections with every key, as the text of a configuration file (JSON, which is YAML)."""
-    # Characters as they are: YAML reads JSON's escapes of those beyond 16 bits as two halves.
+    """Return the sections of a stage with every key as a configuration file (JSON, which is also YAML)."""
+    # Without escapes: YAML reads JSON's escape of a character above 16 bits as two surrogates.
     return json.dumps(stage_values(config, stage), indent=1, ensure_ascii=False)

@@ -1,10 +1,7 @@
-"""YAML as data, within limits.
+"""Safe YAML: plain data of limited size.
 
-Values of a configuration are data of a bounded size: texts, numbers, lists and sections, and no more.
-
-YAML that is data: no tags of types, no merged keys, no key twice, no number that reads as another one.
-
-Aliases are values that stand in several places; `plain` counts them in each.
+Values of a configuration are strings, numbers, booleans, nulls, lists and sections. Type tags, merge keys,
+repeated keys and ambiguous numbers are errors. Values with aliases are counted once per occurrence (`plain`).
 """
 
 import math
@@ -23,13 +20,13 @@ DEEPEST = 50
 MOST_VALUES = 20_000
 LONGEST_TEXT = 4096
 _LARGEST = 2**63 - 1
-# Controls, halves of characters, what ends a line for some readers, and two that YAML doesn't have.
+# Control characters, surrogates, line and paragraph separators, and two characters that YAML excludes.
 _UNFIT = {"Cc", "Cs", "Zl", "Zp"}
 _NO_YAML = "\ufffe\uffff"
 
 
 class _ShownValue(reprlib.Repr):
-    """Values as messages have them: of a bounded length, however large they are."""
+    """Formats values for messages with limited length."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,42 +35,42 @@ class _ShownValue(reprlib.Repr):
         self.maxlevel = 3
 
     def repr_int(self, x: int, level: int) -> str:
-        # Python refuses to write out thousands of digits.
-        return repr(x) if abs(x) <= _LARGEST else f"<a whole number of {x.bit_length()} bits>"
+        # Python raises an error for integers with thousands of digits.
+        return repr(x) if abs(x) <= _LARGEST else f"<an integer of {x.bit_length()} bits>"
 
 
 def shown(value: object) -> str:
-    """A value as a message has it: on one line, and shortened in its middle."""
+    """Return a value formatted for a message: on one line, shortened in the center."""
     return shortened(" ".join(_ShownValue().repr(value).split()))
 
 
 def shortened(text: str, longest: int = 160) -> str:
-    """A text, its middle left out where it is too long for a message."""
+    """Return a text, with its center replaced by an ellipsis if it is too long for a message."""
     return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-longest // 2 :]}"
 
 
 def key_shown(key: str) -> str:
-    """A dotted key as a message starts with it."""
+    """Return a dotted key formatted for the start of a message."""
     return shown(key) if unfit(key) else shortened(key)
 
 
 def unfit(text: str) -> str | None:
-    """The first character of a text that no line of a file or message can hold, escaped; none: all can."""
+    """Return the first character that is invalid in files and messages, escaped; None if all are valid."""
     found = next((one for one in text if unicodedata.category(one) in _UNFIT or one in _NO_YAML), None)
     return found and found.encode("unicode_escape", "surrogatepass").decode()
 
 
 def plain(values: Mapping[Any, Any], source: str) -> dict[str, Any]:
-    """A copy of a mapping that is data through and through, with tuples for lists, as strict models ask for.
+    """Return a copy of a mapping of plain data, with tuples for lists, as strict pydantic models require.
 
-    `ConfigError` names `source`, and the first key whose value is not text, number, truth value, list,
-    section or null, or is too large; or says that there are too many values, counting each alias.
+    `ConfigError`, with `source` and key: a value is too large, or is not a string, number, boolean, list,
+    section or null; or there are too many values, counting each alias.
     """
     return _Copy(source).section(values, ())
 
 
 class _Copy:
-    """One walk over a mapping."""
+    """A traversal of a mapping that counts values."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -82,7 +79,7 @@ class _Copy:
     def section(self, values: Mapping[Any, Any], place: tuple[str, ...]) -> dict[str, Any]:
         for key in values:
             if not isinstance(key, str):
-                raise self.fault(place, f"key {shown(key)} is not text: put it in quotes")
+                raise self.fault(place, f"key {shown(key)} must be a string: put it in quotes")
         return {key: self.value(value, (*place, key)) for key, value in values.items()}
 
     def items(self, values: Iterable[Any], place: tuple[str, ...]) -> tuple[Any, ...]:
@@ -91,9 +88,9 @@ class _Copy:
     def value(self, value: Any, place: tuple[str, ...]) -> Any:
         self.count += 1
         if self.count > MOST_VALUES:
-            raise ConfigError(f"{self.source}: more than {MOST_VALUES:,} values")
+            raise ConfigError(f"{self.source}: contains more than {MOST_VALUES:,} values")
         if len(place) > DEEPEST:
-            raise ConfigError(f"{self.source}: nested more than {DEEPEST} deep")
+            raise ConfigError(f"{self.source}: contains more than {DEEPEST} nested levels")
         if isinstance(value, Mapping):
             return self.section(value, place)
         if isinstance(value, list | tuple):
@@ -110,39 +107,39 @@ class _Copy:
 
 
 def _value_problem(value: Any) -> str | None:
-    """What keeps a single value from being data."""
+    """Return the reason why a single value is not valid data; None for a valid value."""
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
-            return f"a text of {len(value):,} characters, above {LONGEST_TEXT:,} (got {shown(value)})"
+            return f"must have at most {LONGEST_TEXT:,} characters, has {len(value):,} (got {shown(value)})"
         if found := unfit(value):
-            return f"a text can't hold the character {found} (got {shown(value)})"
+            return f"must not contain the character {found} (got {shown(value)})"
     elif isinstance(value, int):
         if abs(value) > _LARGEST:
-            return f"a whole number of {value.bit_length()} bits, above 64"
+            return f"must be an integer of at most 64 bits, has {value.bit_length()}"
     elif isinstance(value, float):
         if not math.isfinite(value):
             return f"must be a finite number (got {value})"
     elif isinstance(value, date):
-        return f"YAML takes {value} for a date: put it in quotes"
+        return f"{value} is a date in YAML: put it in quotes"
     elif value is not None:
-        return f"a {type(value).__name__} is not a value of a configuration"
+        return f"unsupported type {type(value).__name__} in a configuration"
     return None
 
 
 _TAG = "tag:yaml.org,2002:"
-# 0 in front makes a number octal, a colon counts in sixties: nobody means either.
+# Excludes octal numbers (leading 0) and base-60 numbers (colon), which are almost always unintended.
 _NUMBER = re.compile(r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+|[^:]*[.eE][^:]*)", re.IGNORECASE)
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """YAML, but none that a configuration may have."""
+    """Valid YAML that is not allowed in a configuration."""
 
     def __init__(self, problem: str, mark: yaml.Mark) -> None:
         super().__init__(problem=problem, problem_mark=mark)
 
 
 class _Loader(yaml.SafeLoader):
-    """Texts, numbers, truth values, null, lists and mappings of texts, within bounds."""
+    """Loads strings, numbers, booleans, null, lists and mappings with string keys, within limits."""
 
     yaml_constructors: ClassVar[dict[str | None, Callable[..., Any]]] = {}
     depth = 0
@@ -151,8 +148,8 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if self.depth > DEEPEST:
-            raise _Refused(f"nested more than {DEEPEST} deep", event.start_mark)
-        if self.count > 2 * MOST_VALUES:  # keys are nodes as well
+            raise _Refused(f"more than {DEEPEST} nested levels", event.start_mark)
+        if self.count > 2 * MOST_VALUES:  # keys are also nodes
             raise _Refused(f"more than {MOST_VALUES:,} values", event.start_mark)
         self.depth, self.count = self.depth + 1, self.count + 1
         try:
@@ -165,12 +162,12 @@ class _Loader(yaml.SafeLoader):
             seen = set()
             for key, _ in node.value:
                 if key.tag == f"{_TAG}merge":
-                    raise _Refused("keys can't be merged ('<<'): write them out", key.start_mark)
+                    raise _Refused("merge keys ('<<') are not supported: write the keys", key.start_mark)
                 if key.tag != f"{_TAG}str":
                     name = shown(key.value) if isinstance(key, yaml.ScalarNode) else f"of kind {key.id}"
-                    raise _Refused(f"the key {name} is not text: put it in quotes", key.start_mark)
+                    raise _Refused(f"key {name} must be a string: put it in quotes", key.start_mark)
                 if key.value in seen:
-                    raise _Refused(f"the key {shown(key.value)} is given twice", key.start_mark)
+                    raise _Refused(f"key {shown(key.value)} is given twice", key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -189,16 +186,16 @@ class _Loader(yaml.SafeLoader):
         try:
             return self.construct_yaml_bool(node)
         except KeyError:
-            raise _Refused(f"{shown(node.value)} is neither true nor false", node.start_mark) from None
+            raise _Refused(f"{shown(node.value)} must be true or false", node.start_mark) from None
 
     def _date(self, node: yaml.Node) -> None:
-        raise _Refused(f"YAML takes {shown(node.value)} for a date: put it in quotes", node.start_mark)
+        raise _Refused(f"{shown(node.value)} is a date in YAML: put it in quotes", node.start_mark)
 
     def _undefined(self, node: yaml.Node) -> None:
-        raise _Refused(f"the tag {shown(node.tag.replace(_TAG, '!!'))} is not data", node.start_mark)
+        raise _Refused(f"tag {shown(node.tag.replace(_TAG, '!!'))} is not supported", node.start_mark)
 
 
-# YAML 1.1 takes 5e-4 for a text; here it is the number that its writer meant.
+# YAML 1.1 reads 5e-4 as a string; here it is a number.
 _Loader.add_implicit_resolver(
     f"{_TAG}float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
@@ -217,9 +214,9 @@ _Loader.add_constructor(None, _Loader._undefined)
 
 
 def read_yaml(text: str, source: str) -> Any:
-    """The value of a YAML document, which JSON's are as well.
+    """Return the value of a YAML (or JSON) document.
 
-    `ConfigError` names `source`, and line and column where there is one; see the module's first line.
+    `ConfigError`, with `source`, and line and column if known: invalid YAML, or YAML other than plain data.
     """
     try:
         return yaml.load(text, _Loader)
@@ -230,14 +227,14 @@ def read_yaml(text: str, source: str) -> Any:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise ConfigError(
-            f"{source}: not YAML: line {line}: character U+{ord(text[error.position]):04X} can't stand there"
+            f"{source}: not YAML: line {line}: character U+{ord(text[error.position]):04X} is not allowed"
         ) from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not YAML: {shortened(error_text(error))}") from None
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
-    """The nodes of a YAML document that `read_yaml` reads, each with its line and column."""
+    """Return the nodes of a YAML document that `read_yaml` accepts, with lines and columns."""
     return yaml.compose(text, _Loader)
 
 

@@ -1,4 +1,4 @@
-"""What all sections of the configuration have in common, and names of files and contigs in them."""
+"""The base class of configuration sections, and types of file, contig and assembly names."""
 
 import os
 import re
@@ -15,38 +15,38 @@ from pydantic import (
     model_validator,
 )
 
-# Marks a key of a model or its training that looks on: another value leaves the weights as they are.
+# Marks a monitoring key of a model or its training: its value has no effect on the weights.
 MONITORING = "decides no weights"
-# Marks a key of how weights are computed: another value leaves them as they are, up to rounding and dropout.
+# Marks a key of the computation: its value affects the weights only by rounding and dropout.
 NOT_IN_FINGERPRINT = "decides how weights are computed"
-# Marks a key that was added later and says nothing at its default: what was made without it isn't made again.
+# Marks a key added later: its default is not stored, so that results made before it existed remain valid.
 DEFAULT_OMITTED = "is left out at its default"
 
-# Bounds of what sizes memory and time before a weight is read: a damaged description must cost neither.
-LONGEST_WINDOW = 1_000_000  # bp; twice the longest input of published models of sequences
+# Limits on values that determine memory and time before weights are read, against damaged configurations.
+LONGEST_WINDOW = 1_000_000  # bp; twice the longest input of published sequence models
 MOST_VIEWS = 100
 
 
 def field(default: Any, description: str, **bounds: Any) -> Any:
-    """A key of a section: its default, what it means, and bounds as of pydantic's `Field`."""
+    """Return a key of a section with default, description, and bounds as in pydantic's `Field`."""
     return Field(default=default, description=description, **bounds)
 
 
 class Section(BaseModel):
-    """A frozen group of keys that refuses keys it doesn't know."""
+    """A frozen group of keys that rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def _faults(self) -> Iterator[str]:
-        """What is wrong with keys that are valid each by itself; the first is reported."""
+        """Yield inconsistencies between individually valid keys; the first is reported."""
         yield from ()
 
     def _repeats(self, *keys: str) -> Iterator[str]:
-        """A fault for each of the keys whose values are not all different."""
+        """Yield a fault for each key that contains a value more than once."""
         for key in keys:
             values = getattr(self, key) or ()
             if len(set(values)) < len(values):
-                yield f"{key} names one twice"
+                yield f"{key} contains a value twice"
 
     @model_validator(mode="after")
     def _without_faults(self) -> Self:
@@ -55,7 +55,7 @@ class Section(BaseModel):
         return self
 
     def deciding(self) -> dict[str, Any]:
-        """The keys that decide what a training ends in: all but those marked `MONITORING` or
+        """Return the keys that determine the trained weights: all except those marked `MONITORING` or
         `NOT_IN_FINGERPRINT`."""
         fields = type(self).model_fields.items()
         return self.model_dump(
@@ -64,7 +64,7 @@ class Section(BaseModel):
 
     @model_serializer(mode="wrap")
     def _stored(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The keys but those marked `DEFAULT_OMITTED` that are at their default."""
+        """Return all keys except those marked `DEFAULT_OMITTED` that have their default."""
         fields = type(self).model_fields
         values: dict[str, Any] = dump(self)
         return {
@@ -74,43 +74,43 @@ class Section(BaseModel):
         }
 
 
-# The longest name that file systems take, and what is left of the longest path for a run's own names.
+# The longest file name of file systems, and the longest path that leaves room for the names of a run's files.
 _LONGEST_NAME, _LONGEST_PATH = 255, 3000
-# htslib opens what starts with http:, s3: or data: from there.
+# htslib treats names that start with http:, s3: or data: as addresses.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 ASSEMBLY_SYNONYMS = {"hg19": "GRCh37", "hg38": "GRCh38", "R64-1-1": "sacCer3"}
-"""Other names of known assemblies, and the names that everything else knows them by."""
+"""Synonym of a known assembly → its name in this software."""
 
 
 def _file(text: str) -> str:
     if not text.strip():
-        raise ValueError("a name can't be empty")
+        raise ValueError("a file name must not be empty")
     if text != text.strip():
-        raise ValueError("a name can't start or end with a space")
+        raise ValueError("a file name must not start or end with a space")
     if text.startswith(("-", "~")):
-        raise ValueError(f"a name can't start with {text[0]!r}: write the whole path, from '/' on")
+        raise ValueError(f"a file name must not start with {text[0]!r}: use the absolute path")
     if found := _ADDRESS.match(text):
-        raise ValueError(f"a name can't start with {found[0]!r}, which marks an address, no file")
+        raise ValueError(f"a file name must not start with {found[0]!r}, the scheme of a URL")
     if found := re.search("[{}<>]", text):
-        raise ValueError(f"a name can't hold {found[0]!r}, which marks placeholders of Snakemake")
+        raise ValueError(f"a file name must not contain {found[0]!r}, which Snakemake uses for placeholders")
     size = len(os.fsencode(text))
     if size > _LONGEST_PATH or any(len(os.fsencode(part)) > _LONGEST_NAME for part in text.split("/")):
-        raise ValueError("longer than names of files can be")
+        raise ValueError(f"a path must have at most {_LONGEST_PATH} bytes, {_LONGEST_NAME} per name")
     return text
 
 
 def _directory(text: str) -> str:
     _file(text)
     if text.startswith("//") or os.path.normpath(text) == "/":
-        raise ValueError("a run needs a directory of its own")
+        raise ValueError("a run needs a separate directory, not '/'")
     return text
 
 
 def _contig(text: str) -> str:
     if not text or text.startswith("-") or any(character.isspace() or character == "`" for character in text):
         raise ValueError(
-            "a contig's name has at least one letter, no spaces or backquotes, and no '-' in front"
+            "a contig name must have at least one character, no spaces or backquotes, and no leading '-'"
         )
     return text
 
@@ -118,20 +118,20 @@ def _contig(text: str) -> str:
 def _assembly(text: str) -> str:
     if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text):
         raise ValueError(
-            "an assembly's name has letters, digits, '.', '_' and '-', at most 100 of them, and begins "
-            "with a letter or digit"
+            "an assembly name must have at most 100 characters, only letters, digits, '.', '_' and '-', "
+            "and start with a letter or digit"
         )
     return text
 
 
 FileName = Annotated[str, AfterValidator(_file)]
-"""A file or folder that a run reads, or the key of one in sources.yaml."""
+"""An input file or directory, or the key of a file in sources.yaml."""
 
 DirectoryName = Annotated[str, AfterValidator(_directory)]
-"""A directory that a run fills."""
+"""An output directory of a run."""
 
 ContigName = Annotated[str, AfterValidator(_contig)]
-"""A contig, as FASTA files name theirs: up to the first space; or a region of one, or a shell pattern."""
+"""A contig (its FASTA name up to the first space), a region of a contig, or a shell pattern."""
 
 AssemblyName = Annotated[str, AfterValidator(_assembly)]
-"""What a user calls the genome that no table knows."""
+"""A user-defined name of a custom genome."""

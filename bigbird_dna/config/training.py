@@ -1,4 +1,4 @@
-"""Sections of training: the optimiser, steps and batches, and pretraining; what all tasks' have in common."""
+"""Sections of training: optimizer, steps and batches, pretraining, and keys shared by all tasks."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
@@ -15,86 +15,86 @@ class OptimizerConfig(Section):
     """Adam or Adafactor with warm-up and linear decay; shared by pretraining and fine-tuning."""
 
     method: Annotated[Literal["adamw", "adafactor"], DEFAULT_OMITTED] = field(
-        "adamw", "adafactor: second moments by row and column, steps by a matrix's size; much less memory"
+        "adamw", "adafactor: factored second moments, steps scaled by parameter size; much less memory"
     )
-    learning_rate: float = field(1e-4, "reached after the warm-up; then it falls to 0 in a line", gt=0)
-    warmup_steps: int = field(100, "steps in which the learning rate rises", ge=0)
-    weight_decay: float = field(0.01, "decoupled from the gradient", ge=0)
-    clip_norm: float = field(1.0, "bound of the gradient's norm", gt=0)
+    learning_rate: float = field(1e-4, "peak learning rate, after warm-up; decays linearly to 0", gt=0)
+    warmup_steps: int = field(100, "steps of linear learning-rate warm-up", ge=0)
+    weight_decay: float = field(0.01, "weight decay, decoupled from the gradient", ge=0)
+    clip_norm: float = field(1.0, "maximum norm of the gradient", gt=0)
 
 
 class TrainingConfig(Section):
-    """What pretraining and fine-tuning have in common."""
+    """Keys shared by pretraining and fine-tuning."""
 
-    steps: int = field(1000, "optimiser steps", ge=1)
-    batch_size: int = field(32, "sequences a step over all processes", ge=1)
-    grad_accumulation: Annotated[int, NOT_IN_FINGERPRINT] = field(1, "micro-batches a process and step", ge=1)
+    steps: int = field(1000, "number of optimizer steps", ge=1)
+    batch_size: int = field(32, "sequences per step, over all processes", ge=1)
+    grad_accumulation: Annotated[int, NOT_IN_FINGERPRINT] = field(1, "micro-batches per process step", ge=1)
     optimizer: OptimizerConfig = OptimizerConfig()
     precision: Annotated[Literal["auto", "float32", "bfloat16"], NOT_IN_FINGERPRINT] = field(
-        "auto", "auto: bfloat16 autocast where the device has it"
+        "auto", "number format; auto: bfloat16 autocast if the device supports it"
     )
     allow_slow_attention: Annotated[bool, NOT_IN_FINGERPRINT] = field(
-        False, "on a GPU: train with slower attention where the fast kernel can't be had, not stop"
+        False, "on a GPU: train with slower attention if the fast kernel is unavailable, instead of stopping"
     )
     torch_compile: Annotated[bool, NOT_IN_FINGERPRINT] = field(
-        False, "let torch compile what a layer does beside attention; for GPUs, takes a minute first"
+        False, "compile the operations of a layer except attention; for GPUs, takes a minute at the start"
     )
     evaluate_every: Annotated[int, MONITORING] = field(
-        250, "steps between two measurements on held-out data", ge=1
+        250, "steps between evaluations on held-out data", ge=1
     )
     checkpoint_every: Annotated[int, MONITORING] = field(
-        100, "steps between two checkpoints, from which a killed run goes on", ge=1
+        100, "steps between checkpoints, from which an interrupted run resumes", ge=1
     )
-    seed: int = field(1, "of weights, examples and order", ge=0, lt=2**32)
+    seed: int = field(1, "random seed of weights, examples and order", ge=0, lt=2**32)
 
     @property
     def steps_hold(self) -> bool:
-        """Whether `steps` is how many there will be; else another key says it, once the data are known."""
+        """Whether `steps` is final; otherwise another key determines the number once the data are known."""
         return True
 
     def check_steps(self) -> None:
-        """`ValueError` for keys that don't go with so many steps."""
+        """`ValueError` for keys that are inconsistent with the number of steps."""
 
 
 class ShorterConfig(Section):
-    """Steps of pretraining on shorter inputs; as many more of them, so that steps have the same tokens."""
+    """Pretraining steps on shorter inputs, with more inputs per step so that steps have the same tokens."""
 
-    steps: int = Field(ge=1, description="how many")
-    tokens: int = Field(ge=16, description="of an input")
+    steps: int = Field(ge=1, description="number of steps")
+    tokens: int = Field(ge=16, description="tokens per input")
 
 
 def check_stages(stages: Sequence[ShorterConfig], steps: int) -> None:
-    """`ValueError` if shorter inputs take all of a training's steps."""
+    """`ValueError` if shorter inputs take all steps of a training."""
     if (taken := sum(stage.steps for stage in stages)) >= steps:
-        raise ValueError(f"length_curriculum takes {taken} steps and leaves none of the {steps}")
+        raise ValueError(f"length_curriculum has {taken} steps; it must have fewer than steps {steps}")
 
 
 class PretrainingConfig(TrainingConfig):
-    """Masked-language modelling, with next-sentence prediction or without (App. F.1).
+    """Masked language modeling, with or without next-sentence prediction (App. F.1).
 
-    With `encoder.causal` it is the next token that is learnt, of inputs of the same form.
+    With `encoder.causal`, next-token prediction on inputs of the same form.
     """
 
-    sequence_tokens: int = field(512, "of an input: [CLS] A [SEP], with next sentences and B [SEP]", ge=16)
+    sequence_tokens: int = field(512, "tokens per input: [CLS] A [SEP]; next_sentence: and B [SEP]", ge=16)
     length_curriculum: tuple[ShorterConfig, ...] = field(
-        (), "first steps on shorter inputs, one stage after the other"
+        (), "consecutive first stages on shorter inputs, each with steps and tokens"
     )
     mask_fraction: float = field(
-        0.15, "of the tokens; 80 % become [MASK], 10 % another token, 10 % stay", gt=0, lt=1
+        0.15, "fraction of masked tokens: 80 % become [MASK], 10 % a random token, 10 % stay", gt=0, lt=1
     )
-    mask_span: float = field(1.0, "tokens hidden side by side, on average; 1: each for itself", ge=1, le=100)
+    mask_span: float = field(1.0, "mean number of adjacent masked tokens; 1: single tokens", ge=1, le=100)
     embedding_init: Literal["cooccurrence", "random"] = field(
-        "cooccurrence", "cooccurrence: by counts of tokens and of those beside them; random: as other weights"
+        "cooccurrence", "cooccurrence: from counts of tokens and adjacent tokens; random: as other weights"
     )
-    next_sentence: bool = field(False, "also learn whether B follows A, as in the paper")
-    evaluation_sequences: Annotated[int, MONITORING] = field(256, "held-out, fixed", ge=1)
-    ngram_order: Annotated[int, MONITORING] = field(6, "highest of the token n-gram baseline", ge=1, le=12)
+    next_sentence: bool = field(False, "also predict whether B follows A, as in the paper")
+    evaluation_sequences: Annotated[int, MONITORING] = field(256, "number of fixed held-out inputs", ge=1)
+    ngram_order: Annotated[int, MONITORING] = field(6, "maximum order of token n-gram baselines", ge=1, le=12)
 
     def _faults(self) -> Iterator[str]:
         for stage in self.length_curriculum:
             if stage.tokens >= self.sequence_tokens:
                 yield (
-                    f"length_curriculum.tokens {stage.tokens} is not below sequence_tokens "
+                    f"length_curriculum.tokens {stage.tokens} must be below sequence_tokens "
                     f"{self.sequence_tokens}"
                 )
         if self.steps_hold:
@@ -105,22 +105,22 @@ class PretrainingConfig(TrainingConfig):
         check_stages(self.length_curriculum, self.steps)
 
     def check_causal(self) -> None:
-        """`ValueError` for what learning the next token has no use for."""
+        """`ValueError` for keys that are incompatible with next-token prediction."""
         if self.next_sentence:
             raise ValueError(
-                "pretraining.next_sentence doesn't go with encoder.causal: [CLS] sees neither sentence; "
-                "say false"
+                "pretraining.next_sentence must be false with encoder.causal: [CLS] attends to neither "
+                "sentence"
             )
         for key in ("mask_fraction", "mask_span"):
             usual = type(self).model_fields[key].default
             if getattr(self, key) != usual:
                 raise ValueError(
-                    f"pretraining.{key} {getattr(self, key):g} doesn't go with encoder.causal, which hides "
-                    f"no tokens: leave it at {usual:g}"
+                    f"pretraining.{key} must be {usual:g} with encoder.causal, which masks no tokens; "
+                    f"found {getattr(self, key):g}"
                 )
 
     def tokens_at(self, step: int) -> int:
-        """Tokens of an input at a step, counted from 0."""
+        """Return the tokens per input at a 0-based step."""
         for stage in self.length_curriculum:
             if step < stage.steps:
                 return stage.tokens
@@ -129,40 +129,40 @@ class PretrainingConfig(TrainingConfig):
 
 
 class StartConfig(Section):
-    """What fine-tuning starts from, and how its encoder differs from that."""
+    """The initial encoder of fine-tuning, and its changes."""
 
     initial: Literal["pretrained", "random"] = field(
-        "pretrained", "start from the pretrained encoder, or from random weights"
+        "pretrained", "initialization: the pretrained encoder, or random weights"
     )
     extend_positions: Literal["tile", "interpolate", "ntk"] | None = field(
-        None, "how a pretrained encoder of fewer positions gets encoder.max_length; none: refuse it"
+        None, "method to extend a shorter pretrained encoder to encoder.max_length; none: raise an error"
     )
-    dropout: float | None = field(None, "while fine-tuning; none: the encoder's", ge=0, lt=1)
+    dropout: float | None = field(None, "dropout in fine-tuning; none: the encoder's", ge=0, lt=1)
 
 
 class FinetuningConfig(TrainingConfig):
-    """What the trainings of all tasks have in common."""
+    """Training keys shared by all fine-tuning tasks."""
 
     train_fraction: float = field(
         1.0,
-        "share of the training examples that is learnt from, drawn by seed; below 1 for learning curves",
+        "fraction of the training examples to use, sampled by seed; below 1 for learning curves",
         gt=0,
         le=1,
     )
 
 
 class CalibrationConfig(Section):
-    """How a model's probabilities are corrected on validation data, for who asks for calibrated ones."""
+    """Calibration of a model's probabilities on validation data, for outputs on request."""
 
     method: CalibrationMethod = field(
         "auto",
-        "platt: a line on log-odds; isotonic: any rising curve; auto: isotonic from 1,000 positives and "
-        "as many negatives on",
+        "platt: linear in log-odds; isotonic: any increasing curve; auto: isotonic from 1,000 positives and "
+        "1,000 negatives on, else platt",
     )
 
 
 class EvaluationConfig(Section):
-    """What a fine-tuned model is compared with."""
+    """The baseline of a fine-tuned model."""
 
-    baseline_kmer: int = field(5, "k of the k-mer regression that figures are compared with", ge=1, le=8)
-    seed: int = field(1, "of the baseline, and of samples of test data", ge=0, lt=2**32)
+    baseline_kmer: int = field(5, "k of the k-mer logistic regression used as baseline", ge=1, le=8)
+    seed: int = field(1, "random seed of the baseline and of samples of test data", ge=0, lt=2**32)

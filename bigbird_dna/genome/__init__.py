@@ -1,5 +1,4 @@
-"""The genome layer: files of sequences and sites, turned into intervals and clean sequence.
+"""Read files of sequences and genomic sites as intervals and clean sequences.
 
-Coordinates are 0-based and half-open on the forward strand; they are converted once, where a file
-is read.
+Coordinates are 0-based and half-open on the forward strand; each reader converts those of its file.
 """

@@ -1,4 +1,4 @@
-"""What an annotation in GFF3 or GTF says of a genome: where transcripts start, and which bases are coding.
+"""Read start sites and coding bases from an annotation in GFF3 or GTF.
 
 Start sites are the 5' ends of the transcripts, or of the genes. Coding bases are those of the CDS.
 """
@@ -21,14 +21,14 @@ from bigbird_dna.genome.sequence import OPPOSITE, Intervals, Locus
 
 T = TypeVar("T")
 
-_MOST = 4_000_000  # features that are kept of a file: what memory has room for
+_MOST = 4_000_000  # features kept per file, to limit memory
 _MOST_TYPES = 10_000
 _CODING = "CDS"
-# In GTF the stop codon is not part of the CDS, in GFF3 it is.
+# The stop codon is part of the CDS in GFF3, but not in GTF.
 _CODING_TYPES = frozenset({_CODING, "stop_codon"})
 
-# Types of the Sequence Ontology below transcript (SO:0000673), and words that stand for them. Those of
-# pseudogenes are left out.
+# Types of the Sequence Ontology below transcript (SO:0000673), and common synonyms. Those of pseudogenes are
+# excluded.
 _MESSENGER_TYPES = """
     transcript primary_transcript protein_coding_primary_transcript nc_primary_transcript mature_transcript
     processed_transcript unconfirmed_transcript aberrant_processed_transcript NMD_transcript_variant
@@ -51,7 +51,7 @@ _MESSENGERS, _OTHERS, _GENES = (
 _KEPT = _MESSENGERS | _OTHERS | _GENES
 _GENE_NAMES = ("Name", "gene_name", "gene", "ID", "gene_id", "locus_tag")
 _NAMES = ("ID", "Name", "transcript_id", "gene", "gene_id", "gene_name", "locus_tag")
-# A key begins behind no letter of another, and gives nothing back: long words are passed over once.
+# A key does not start within another key, and quantifiers are possessive, so long words are scanned once.
 _GTF = re.compile(r'(?<![^\s=;"])([^\s=;"]++)\s++(?:"([^"]*+)"|([^\s";]++))\s*+(?:;|$)')
 
 
@@ -66,7 +66,7 @@ class Gene(NamedTuple):
 
 
 class _Feature(NamedTuple):
-    """A transcript or gene, with what its line says of its place in the tree."""
+    """A transcript or gene, with its ID and its parents' IDs."""
 
     line: int
     type: str
@@ -76,12 +76,12 @@ class _Feature(NamedTuple):
 
 
 def read_annotation(path: Path) -> Iterator[tuple[int, tuple[Locus, str]]]:
-    """Line, start site, and the rule that found it, of every transcript in a GFF3 or GTF file.
+    """Yield line, start site and the rule that found it, for each transcript in a GFF3 or GTF file.
 
-    A transcript is a feature of one of the Sequence Ontology's types that isn't made from another one, as a
-    miRNA is; where there is neither mRNA nor transcript, as in annotations of bacteria, genes stand for them,
-    and without those other RNAs. `DataError` names the line that is malformed, or the types of a file without
-    any.
+    A transcript is a feature of a Sequence Ontology transcript type that is not derived from another
+    transcript, as a miRNA is. If the file has no mRNA or transcript features, as in annotations of bacteria,
+    genes are used instead; without genes, other RNAs. `DataError` names the malformed line, or the types of a
+    file without any of these.
     """
     types: Counter[str] = Counter()
     kept = [feature._replace(line=number) for number, feature in _features(path, types, _transcript)]
@@ -93,21 +93,21 @@ def read_annotation(path: Path) -> Iterator[tuple[int, tuple[Locus, str]]]:
         chosen, reason = [feature for feature in transcripts if ids.isdisjoint(feature.parents)], ""
     if not chosen:
         raise DataError(
-            f"{path}: no transcript, mRNA or gene on a strand; its features are {_shown_types(types)}"
+            f"{path}: no transcript, mRNA or gene with a strand; its features are {_shown_types(types)}"
         )
     named = {feature.type for feature in chosen}
     unstranded = sum(types[name] for name in named) - sum(feature.type in named for feature in kept)
     if unstranded:
-        log(f"warning: {path}: {unstranded:,} of {' and '.join(sorted(named))} have no strand: left out")
+        log(f"warning: {path}: {unstranded:,} of {' and '.join(sorted(named))} are skipped: no strand")
     for feature in chosen:
         locus = replace(feature.locus, name=feature.locus.name or f"{feature.type}_{feature.line}")
         yield feature.line, (locus, f"the 5' end of each {feature.type}{reason}")
 
 
 def read_coding(path: Path) -> dict[str, Intervals]:
-    """The coding features of a GFF3 or GTF file, by contig as the file names it, in file order.
+    """Return the coding features of a GFF3 or GTF file, by the file's names of contigs, in file order.
 
-    Coding are the features of type `CDS` and, since GTF leaves it out of the CDS, `stop_codon`, on either
+    These are the features of type `CDS` and `stop_codon`, which GTF does not include in the CDS, on either
     strand; they may overlap. A file without `CDS` is a `DataError`.
     """
 
@@ -118,7 +118,7 @@ def read_coding(path: Path) -> dict[str, Intervals]:
     rows = ((number, *place) for number, place in _features(path, types, coding))
     found = Intervals.collect(path, rows, _MOST)
     if not types[_CODING]:
-        raise DataError(f"{path}: no feature is a {_CODING}; its features are {_shown_types(types)}")
+        raise DataError(f"{path}: no {_CODING} features; its features are {_shown_types(types)}")
     return {check_name(contig, "contig", str(path)): places for contig, places in found.items()}
 
 
@@ -143,7 +143,7 @@ def read_genes(path: Path) -> list[Gene]:
 def _features(
     path: Path, types: Counter[str], make: Callable[[list[str]], T | None]
 ) -> Iterator[tuple[int, T]]:
-    """What `make` makes of the columns of each feature, with its line; `types` counts all."""
+    """Yield line and result of `make` for the columns of each feature; `types` counts all features."""
 
     def parse(line: str) -> T | None:
         columns = split_columns(line, 9)
@@ -152,7 +152,7 @@ def _features(
             raise ValueError(f"more than {_MOST_TYPES:,} kinds of features")
         return make(columns)
 
-    # A GFF3 may have sequence at its end.
+    # A GFF3 file may end with sequences.
     lines = takewhile(lambda numbered: not numbered[1].startswith(("##FASTA", ">")), read_lines(path))
     rows = (one for one in lines if one[1].strip() and not one[1].startswith("#"))
     for count, (number, found) in enumerate(parse_lines(path, parse, rows)):
@@ -179,7 +179,7 @@ def _transcript(columns: list[str]) -> _Feature | None:
 
 
 def _span(columns: list[str]) -> tuple[int, int]:
-    """Start and end of a feature, 0-based and half-open."""
+    """Return start and end of a feature, 0-based and half-open."""
     start, last = site(columns[3]), site(columns[4])
     if last < start:
         raise ValueError(f"{columns[2]} {start + 1}-{last + 1} ends before it starts")
@@ -187,7 +187,7 @@ def _span(columns: list[str]) -> tuple[int, int]:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """The attributes of GFF3 (`ID=x;Name=y`) or of GTF (`gene_id "x"; …`)."""
+    """Parse the attributes of GFF3 (`ID=x;Name=y`) or of GTF (`gene_id "x"; …`)."""
     if _GTF.match(text.lstrip()):
         return {key: word or bare for key, word, bare in reversed(_GTF.findall(text))}
     pairs = (pair.partition("=") for pair in text.split(";"))

@@ -1,11 +1,11 @@
-"""Assemblies: the names that a contig goes by in different sources, and its length.
+"""Assemblies: the names and lengths of their contigs in different sources.
 
-Names are looked up in tables, never guessed from their form: GRCh37's `chrM` (UCSC) and `MT` (Ensembl) are
+Names are looked up in tables and never guessed from their form: GRCh37's `chrM` (UCSC) and `MT` (Ensembl) are
 different sequences, and yeast's `chrX` is chromosome 10.
 
-Files of names have all names of one contig on a line, separated by tabs, in any order; empty columns and
-lines that begin with `#` are passed over. UCSC's `chromAlias.txt` of today is one. NCBI's assembly reports
-(`*_assembly_report.txt`) are read too, and give lengths.
+An alias file has all names of one contig on a line, separated by tabs, in any order. Empty columns and lines
+that begin with `#` are ignored. UCSC's current `chromAlias.txt` has this format. NCBI's assembly reports
+(`*_assembly_report.txt`) are supported too, and give lengths.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -24,20 +24,20 @@ from bigbird_dna.genome.fields import check_name, quoted, whole_number
 ASSEMBLIES = ("sacCer3", "GRCh37", "GRCh38")
 DEMO = "demo"
 CUSTOM = "custom"
-ALIAS_HINT = "a file of contigs' other names can be given (genome.aliases, --aliases)"
+ALIAS_HINT = "give a file of contig aliases (genome.aliases, --aliases)"
 
 
 class Contig(NamedTuple):
     """A row of an assembly's table."""
 
     name: str
-    length: int | None  # bp; None where no table has it
-    names: frozenset[str]  # all names of the contig, `name` among them
+    length: int | None  # bp; None if unknown
+    names: frozenset[str]  # all names of the contig, including `name`
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """An assembly's contigs; one that has none knows no names, and there each stands for itself only."""
+    """The contigs of an assembly; without contigs, a name matches only itself."""
 
     name: str
     contigs: tuple[Contig, ...]
@@ -48,22 +48,20 @@ class Assembly:
 
     @cached_property
     def lengths(self) -> dict[str, int]:
-        """bp of the contigs whose length is known, by every name they have."""
+        """Lengths in bp of the contigs with a known length, by each of their names."""
         return {name: contig.length for name, contig in self._by_name.items() if contig.length is not None}
 
     def names_of(self, name: str) -> frozenset[str]:
-        """All names of a contig, `name` among them; only that if no other is known."""
+        """Return all names of a contig, including `name`; only `name` if the contig is unknown."""
         contig = self._by_name.get(name)
         return frozenset({name}) if contig is None else contig.names
 
     def knows(self, name: str) -> bool:
-        """Whether the assembly has a contig of that name."""
+        """Return whether the assembly has a contig of this name."""
         return name in self._by_name
 
     def match(self, name: str, contigs: Collection[str]) -> str | None:
-        """Return the one of `contigs` that is the same contig as `name`; `None` if none is, `DataError` if
-        two are.
-        """
+        """Return the one of `contigs` that is the same contig as `name`, or None; `DataError` if two are."""
         if name in contigs:
             return name
         contig = self._by_name.get(name)
@@ -75,29 +73,29 @@ class Assembly:
         return found[0] if found else None
 
     def explain_none(self, names: Collection[str], contigs: Collection[str]) -> str:
-        """Why nothing that is on contigs of these names lies on a reference, for a message."""
+        """Explain in a message why none of these contig names is in a reference."""
         known = f"names are looked up in {self.name}"
         text = f"the file's contigs are {shown(names)}, the reference's {shown(contigs)} ({known})"
         if any(self.match(name, contigs) for name in names):
             return text
         knowing = [name for name in ASSEMBLIES if set(names) <= load_assembly(name).lengths.keys()]
         others = [name for name in knowing if name != self.name]
-        return f"{text}; {' and '.join(others)} would know them" if others else f"{text}; {ALIAS_HINT}"
+        return f"{text}; {' and '.join(others)} would match" if others else f"{text}; {ALIAS_HINT}"
 
     def check_lengths(
         self, contigs: Mapping[str, int], where: str = "reference", placed: Collection[str] = ()
     ) -> None:
-        """`DataError` if the lengths of a reference's contigs, which is called `where`, aren't this
-        assembly's.
+        """Raise `DataError` if the lengths of a reference's contigs are not those of this assembly.
 
-        A contig that is too short is taken for a part from its start, with a warning unless it is one of
-        `placed`, which were put at their own position; contigs unknown to the table are allowed beside known
-        ones. One that is too long, or has the length of another known assembly, is an error.
+        `where` names the reference. A contig that is too short is taken as the first part of the contig, with
+        a warning unless it is one of `placed`, which have correct positions. Contigs that are not in the
+        table are allowed in addition to known ones. A contig that is too long, or has its length in another
+        known assembly, is an error.
         """
         known = {name: self._by_name[name] for name in contigs if name in self._by_name}
         if self.contigs and not known:
             raise DataError(
-                f"{where}: no contig ({shown(contigs)}) is known to {self.name} "
+                f"{where}: none of the contigs ({shown(contigs)}) is in {self.name} "
                 f"({shown(contig.name for contig in self.contigs)}); {ALIAS_HINT}"
             )
         for name, contig in known.items():
@@ -111,22 +109,22 @@ class Assembly:
             if length > contig.length:
                 raise DataError(f"{difference}: the reference is another assembly")
             if name not in placed:
-                log(f"warning: {difference}; it is taken for a part from the contig's start")
+                log(f"warning: {difference}; it is taken as the first part of the contig")
 
 
 @cache
 def load_assembly(name: str) -> Assembly:
-    """Read the table of a known assembly, or return "demo" or "custom", which have no table.
+    """Return a known assembly with its table, or "demo" or "custom", which have no table.
 
-    UCSC's hg19 and hg38 and Ensembl's R64-1-1 are known as GRCh37, GRCh38 and sacCer3. An unknown name is a
-    `ConfigError`.
+    UCSC's hg19 and hg38 and Ensembl's R64-1-1 are synonyms of GRCh37, GRCh38 and sacCer3. An unknown name is
+    a `ConfigError`.
     """
     name = ASSEMBLY_SYNONYMS.get(name, name)
     if name in (DEMO, CUSTOM):
         return Assembly(name, ())
     if name not in ASSEMBLIES:
         known = ", ".join([*ASSEMBLIES, CUSTOM, DEMO])
-        raise ConfigError(f"unknown assembly {name!r}; known are {known}")
+        raise ConfigError(f"unknown assembly {name!r}; known assemblies are {known}")
     text = files("bigbird_dna.resources").joinpath("assemblies", f"{name}.tsv").read_text()
     _, *rows = (line.split("\t") for line in text.splitlines() if not line.startswith("##"))
     return Assembly(
@@ -139,12 +137,11 @@ def load_assembly(name: str) -> Assembly:
 
 
 def contig_finder(contigs: Mapping[str, int], names: Assembly | None) -> Callable[[str], str | None]:
-    """A function that gives the reference's name of a contig under any name, or None.
+    """Return a function from any name of a contig to the reference's name, or to None.
 
-    Names of the reference's alias file come before known assemblies. The assembly is found from the
-    reference: it is one that knows a contig of it, with a length that is not below the reference's (a part
-    from a contig's start is allowed), and if lengths are found exactly, one where they are. Where several
-    assemblies are left, a name counts if they agree on it.
+    The reference's alias file takes precedence over known assemblies. The assembly is inferred: it has a
+    common contig with the reference, and none is longer in the reference, which may have only its first part.
+    Assemblies with an equal length take precedence. If several assemblies remain, they must agree on a name.
     """
     possible: list[Assembly] = []
     exact: list[Assembly] = []
@@ -168,13 +165,13 @@ def contig_finder(contigs: Mapping[str, int], names: Assembly | None) -> Callabl
 
 
 def shown(names: Iterable[str], most: int = 4) -> str:
-    """The first few of some names, for a message."""
+    """Format the first names and their total number for a message."""
     names = list(names)
-    return ", ".join(names[:most]) + (f", … {len(names)} in all" if len(names) > most else "")
+    return ", ".join(names[:most]) + (f", … {len(names)} in total" if len(names) > most else "")
 
 
 def shown_counts(counts: Mapping[str, int]) -> str:
-    """The contigs with the largest of some counts, for a message."""
+    """Format the contigs with the largest counts for a message."""
     largest = sorted(counts.items(), key=lambda item: -item[1])
     return shown(f"{name} {count:,}" for name, count in largest)
 
@@ -182,25 +179,25 @@ def shown_counts(counts: Mapping[str, int]) -> str:
 def warn_of_dropped(
     where: str, what: str, total: int, dropped: Mapping[str, int], why: str, hint: str = ""
 ) -> None:
-    """Say in the log how many things of a file, of `total`, are dropped, and where most of them are."""
+    """Log how many of `total` entries of a file are dropped, and the contigs with most of them."""
     if count := sum(dropped.values()):
         share = f"{count:,} of {total:,} {what} ({count / total:.1%})"
         log(f"warning: {where}: {share} {why}: {shown_counts(dropped)}{hint}")
 
 
-_MOST = 2_000_000  # contigs of a file: what memory has room for
+_MOST = 2_000_000  # contigs per file, to limit memory
 _ABSENT = frozenset({"", "na"})
-_REPORT = "Sequence-Name"  # the first column of NCBI's
+_REPORT = "Sequence-Name"  # first column of NCBI's assembly reports
 _COLUMNS = (_REPORT, "Sequence-Role", "Assigned-Molecule", "GenBank-Accn", "Relationship", "RefSeq-Accn")
 
 
-_Entry = tuple[tuple[str, ...], int | None]  # a contig's names, its own first, and its length if known
+_Entry = tuple[tuple[str, ...], int | None]  # a contig's names, primary name first, and its length
 
 
 def open_assembly(assembly: str, aliases: Path | None = None, title: str | None = None) -> Assembly:
-    """A known assembly, "demo" or "custom", with the names of an alias file.
+    """Return a known assembly, "demo" or "custom", with the names of an alias file.
 
-    Messages and results call it `title`.
+    `title` is its name in messages and results.
     """
     known = load_assembly(assembly)
     contigs = known.contigs if aliases is None else tuple(_joined(Path(aliases), known))
@@ -208,7 +205,7 @@ def open_assembly(assembly: str, aliases: Path | None = None, title: str | None 
 
 
 def _joined(path: Path, known: Assembly) -> Iterator[Contig]:
-    """The contigs of an assembly, with more names of the file, and the contigs that only the file has."""
+    """Yield the contigs of an assembly with the additional names of a file, and contigs only in the file."""
     table = {name: contig for contig in known.contigs for name in contig.names}
     more: dict[str, set[str]] = {}
     first: dict[str, int] = {}
@@ -218,8 +215,8 @@ def _joined(path: Path, known: Assembly) -> Iterator[Contig]:
         for name in names:
             if name in first:
                 raise DataError(
-                    f"{where}: {quoted(name)} stands in line {first[name]} too: all names of a contig "
-                    "belong on one line"
+                    f"{where}: duplicate name {quoted(name)}, also in line {first[name]}; all names of a "
+                    "contig belong on one line"
                 )
             first[name] = number
         owners = {table[name].name for name in names if name in table}
@@ -230,7 +227,7 @@ def _joined(path: Path, known: Assembly) -> Iterator[Contig]:
         else:
             new.append(Contig(names[0], length, frozenset(names)))
     if not first:
-        raise DataError(f"{path}: no names of contigs in the file")
+        raise DataError(f"{path}: the file contains no contig names")
     for contig in known.contigs:
         yield contig._replace(names=contig.names | more.get(contig.name, set()))
     yield from new
@@ -255,21 +252,21 @@ def _names(text: str, where: str) -> _Entry:
     for name in names:
         check_name(name, "contig", where)
         if any(letter.isspace() for letter in name):
-            raise DataError(f"{where}: contig {quoted(name)} has a space: names are separated by tabs")
+            raise DataError(f"{where}: contig {quoted(name)} contains a space; tabs must separate names")
     return names, None
 
 
 def _report_entry(text: str, columns: list[str], where: str) -> _Entry:
-    """A line of NCBI's assembly report."""
+    """Parse a line of NCBI's assembly report."""
     fields = text.split("\t")
     if len(fields) != len(columns) or not {*_COLUMNS} <= {*columns}:
-        raise DataError(f"{where}: has {len(fields)} columns, not the {len(columns)} of the report's header")
+        raise DataError(f"{where}: found {len(fields)} columns, expected {len(columns)} as in the header")
     row = dict(zip(columns, map(str.strip, fields), strict=True))
     names = [row[_REPORT], row["RefSeq-Accn"], row.get("UCSC-style-name", "")]
-    # A scaffold is assigned to a chromosome without being it.
+    # A scaffold can be assigned to a chromosome but is not the chromosome.
     if row["Sequence-Role"] == "assembled-molecule":
         names.append(row["Assigned-Molecule"])
-    # Where the accessions' sequences differ, as the human mitochondria's of GRCh37, only RefSeq's is taken.
+    # Only RefSeq's accession is used if the sequences differ, as for the human mitochondrion of GRCh37.
     if row["Relationship"] == "=" or row["RefSeq-Accn"] in _ABSENT:
         names.append(row["GenBank-Accn"])
     kept = tuple(dict.fromkeys(name for name in names if name not in _ABSENT))

@@ -1,7 +1,7 @@
-"""References in other forms: the flat files of the sequence archives, and fragments of contigs.
+"""Read references in other forms: flat files of the sequence archives, and fragments of contigs.
 
-Fragments are records named `chr20:1000001-2000000`, as samtools names them. N stands before one and between
-two of a contig, so that all coordinates are the contig's own.
+Fragments are records named `chr20:1000001-2000000`, in samtools notation. N fills the gaps before and between
+the fragments of a contig, so that all coordinates are those of the contig.
 """
 
 import io
@@ -22,33 +22,32 @@ from bigbird_dna.genome.sequence import Interval, describe_bad_letter, first_bad
 FlatFormat = Literal["GenBank", "EMBL"]
 
 _STARTS: dict[FlatFormat, str] = {"GenBank": "LOCUS       ", "EMBL": "ID   "}
-"""What a record's first line begins with."""
+"""Start of a record's first line."""
 
-# Biopython warns of these and goes on; its other warnings are about lines that aren't used here.
+# Biopython only warns about these faults; its other warnings concern lines that are not used here.
 _GRAVE = "Expected sequence length|Premature end of file"
-# It takes lines apart without looking whether they have the parts that it expects.
+# Biopython splits lines without checking that they have the expected parts.
 _FAULTS = (ValueError, LookupError, TypeError, AttributeError, AssertionError, ArithmeticError, RuntimeError)
 _LONGEST_LINE = 1 << 20  # letters; the formats have 80
 
 
 def flat_format(path: Path) -> FlatFormat | None:
-    """Which of the formats a file has, by its first line that isn't empty; `None`: neither."""
+    """Return the flat-file format by the first nonempty line; None for other files."""
     with open_bytes(path) as stream:
         start = stream.read(4096).decode("utf-8-sig", "replace").lstrip("\r\n")
     return next((name for name, first in _STARTS.items() if start.startswith(first)), None)
 
 
 def stream_flat_file(path: Path, flat: FlatFormat, chunk_bases: int) -> Iterator[Chunk]:
-    """Yield the records of a GenBank or EMBL file in chunks of `chunk_bases` bp, as `stream_fasta`.
+    """Yield the records of a GenBank or EMBL file in chunks of `chunk_bases` bp, as `stream_fasta` does.
 
-    A contig is called as its accession with version (GenBank's VERSION, EMBL's SV); in files of software that
-    gives none or ".", as the accession or else as its LOCUS or ID. Memory is that of the longest record, of
-    whose annotation nothing is kept.
+    A contig's name is its accession with version (GenBank's VERSION, EMBL's SV). In files without a version,
+    or with ".", it is the accession or else the LOCUS or ID. Memory grows with the longest sequence only.
     """
     names: set[str] = set()
     for name, raw in _records(path, flat):
         if name in names:
-            raise DataError(f"{path}: a second record named {name!r}")
+            raise DataError(f"{path}: duplicate record {name!r}")
         names.add(name)
         bad = first_bad_letter(raw)
         if bad is not None:
@@ -58,7 +57,7 @@ def stream_flat_file(path: Path, flat: FlatFormat, chunk_bases: int) -> Iterator
 
 
 def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:
-    """Name and letters of every record."""
+    """Yield the name and letters of each record."""
     from Bio import BiopythonParserWarning
     from Bio.GenBank.Scanner import EmblScanner, GenBankScanner  # slow to import
     from Bio.Seq import UndefinedSequenceError
@@ -74,7 +73,7 @@ def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:
                 try:
                     record = scanner.parse(lines, do_features=False)
                 except (*_FAULTS, Warning, StopIteration) as error:
-                    what = f"can't be read as {flat}: {error_text(error)}"
+                    what = f"cannot read it as {flat}: {error_text(error)}"
                     raise DataError(f"{path}: line {lines.number}: {what}") from None
             if record is None:
                 return
@@ -89,14 +88,13 @@ def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:
                 raw = b""
             if not raw:
                 raise DataError(
-                    f"{path}: record {name!r} has no sequence; one that only says which others it is made of "
-                    "(CON) is to be downloaded in full"
+                    f"{path}: record {name!r} has no sequence (a CON record?); download the full record"
                 )
             yield name, raw
 
 
 class _Lines:
-    """The lines of a flat file, counted; Biopython passes over text between records, this doesn't."""
+    """The lines of a flat file with a counter; text between records, which Biopython skips, is an error."""
 
     def __init__(self, path: Path, stream: IO[bytes], flat: FlatFormat) -> None:
         self.path = path
@@ -106,11 +104,11 @@ class _Lines:
         self._inside = False  # a record
 
     def readline(self) -> str:
-        """The next line, "" at the end."""
+        """Return the next line, or "" at the end."""
         line = self._text.readline(_LONGEST_LINE)
         self.number += line != ""
         if len(line) == _LONGEST_LINE:
-            raise DataError(f"{self.path}: line {self.number}: a line of more than a million letters")
+            raise DataError(f"{self.path}: line {self.number}: the line has more than a million letters")
         if line.startswith(self._start):
             self._inside = True
         elif line.rstrip() == "//":
@@ -127,7 +125,7 @@ _NAME = re.compile(rf"(?P<contig>.+):(?P<first>{_COUNT})-(?P<last>{_COUNT})")
 
 
 def parse_fragment(name: str) -> Interval | None:
-    """The fragment that a record's name tells, counted from 1 with both ends; None if it tells none."""
+    """Parse a record name as a fragment with 1-based inclusive ends; None for any other name."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -138,10 +136,9 @@ def parse_fragment(name: str) -> Interval | None:
 
 
 class ContigFragments:
-    """The records of a file, of which some may be fragments of contigs.
+    """The records of a file, some of which may be fragments of contigs.
 
-    `contigs` are those made of fragments, with the bp that these have; it is complete once all chunks
-    were placed.
+    `contigs` maps contigs made of fragments to the bp of the fragments; it is complete after the last chunk.
     """
 
     def __init__(self, where: str, assembly: Assembly) -> None:
@@ -152,13 +149,11 @@ class ContigFragments:
     def place(
         self, chunks: Iterable[Chunk], size: int, lengths: Callable[[], Mapping[str, int]]
     ) -> Iterator[Chunk]:
-        """The chunks of records with every fragment at its position in its contig, whose chunks have `size`
-        bp.
+        """Yield chunks with each fragment at its position in its contig; those of contigs have `size` bp.
 
-        A record is a fragment if the assembly doesn't know its name, and if it is as long as its name says.
-        The fragments of a contig have to follow each other in the file, in the contig's order, else
-        `DataError`. `lengths` gives the length of each record in file order, and is only called if a name may
-        be a fragment's.
+        A record is a fragment if its name is not in the assembly and matches the record's length. The
+        fragments of a contig must be consecutive in the file and in the contig's order, else `DataError`.
+        `lengths` returns the length of each record in file order; it is called only if names need it.
         """
         plan: dict[str, Interval] | None = None
         filling: ChunkBuffer | None = None
@@ -181,7 +176,7 @@ class ContigFragments:
             yield from filling.finish()
 
     def _plan(self, lengths: Mapping[str, int]) -> dict[str, Interval]:
-        """The records that are fragments, once their order was found to be right."""
+        """Return the records that are fragments, after checking their order."""
         plan = {}
         for name, length in lengths.items():
             fragment = None if self.assembly.knows(name) else parse_fragment(name)
@@ -189,8 +184,8 @@ class ContigFragments:
                 continue
             if len(fragment) != length:
                 log(
-                    f"{self.where}: record {name!r} has {length:,} bp, not the {len(fragment):,} "
-                    "that its name tells: it stays a contig of that name"
+                    f"{self.where}: record {name!r} has {length:,} bp, but its name specifies "
+                    f"{len(fragment):,}; it is used as a contig of that name"
                 )
             else:
                 plan[name] = fragment
@@ -200,7 +195,7 @@ class ContigFragments:
         return plan
 
     def _check_order(self, names: Iterable[str], plan: Mapping[str, Interval]) -> None:
-        ended: dict[str, str] = {}  # name of the last record of a contig
+        ended: dict[str, str] = {}  # contig → name of its last record
         before: str | None = None
         for name in names:
             fragment = plan.get(name)
@@ -214,7 +209,7 @@ class ContigFragments:
                     raise DataError(f"{self.where}: fragments {earlier!r} and {name!r} overlap")
                 if earlier != before or fragment.start < last.end:
                     raise DataError(
-                        f"{self.where}: fragment {name!r} comes after {earlier!r}: the fragments of a contig "
-                        "have to follow each other, in the contig's order"
+                        f"{self.where}: fragment {name!r} comes after {earlier!r}; the fragments of a contig "
+                        "must be consecutive and in the contig's order"
                     )
             ended[contig] = before = name

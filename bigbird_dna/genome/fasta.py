@@ -1,8 +1,8 @@
-"""Validated FASTA reading in one pass, whatever the size of file and records.
+"""Read and validate FASTA in one pass, with files and records of any size.
 
-Every reader here works on large blocks of bytes, so that memory doesn't grow with a record, and refuses what
-other readers let pass: empty files and records, names that occur twice, text without a header, lines of
-uneven length, letters that are no DNA. `DataError` names the file, the record and line, and the value.
+All readers work on large blocks of bytes, so memory does not grow with the length of a record. They raise for
+faults that other readers accept: empty files and records, duplicate names, text without a header, lines of
+uneven length, and letters that are not DNA. `DataError` names the file, the record, the line and the value.
 """
 
 import re
@@ -30,36 +30,36 @@ from bigbird_dna.genome.sequence import (
 
 BLOCK_BYTES = 1 << 21
 _LONGEST_HEADER = 1 << 20
-_BLANKS, _MOST_BLANKS = b" \t\r", 64  # before a line's end; so many are kept together
+_BLANKS, _MOST_BLANKS = b" \t\r", 64  # before a line's end; maximum number kept in one block
 
 
 class Chunk(NamedTuple):
-    """A chunk of a record: clean sequence of A C G T N from base `start` (0-based) on."""
+    """A chunk of a record: clean sequence of A C G T N from base `start` (0-based)."""
 
     contig: str
     start: int
     sequence: str
     last: bool  # whether the record ends with this chunk
-    ambiguous: int = 0  # IUPAC codes that were found in the file since the chunk before
+    ambiguous: int = 0  # number of IUPAC codes in the file since the previous chunk
 
 
 class ChunkBuffer:
-    """The sequence of a contig, given out in chunks of `size` bp as it comes; the last may be shorter."""
+    """Divide the sequence of a contig into chunks of `size` bp as it is read; the last may be shorter."""
 
     def __init__(self, contig: str, size: int) -> None:
         self.contig = contig
         self.size = size
-        self.start = 0  # of what is held back
+        self.start = 0  # position of the buffered bases
         self.held: list[str] = []
-        self.count = 0  # bp held back
+        self.count = 0  # number of buffered bp
         self.ambiguous = 0
 
     def add(self, sequence: str, ambiguous: int = 0) -> Iterator[Chunk]:
-        """The next bases, in A C G T N, and how many of them are IUPAC codes in the file."""
+        """Add bases in A C G T N, `ambiguous` of them IUPAC codes in the file; yield full chunks."""
         self.held.append(sequence)
         self.count += len(sequence)
         self.ambiguous += ambiguous
-        # One base too many has to be at hand, to know that a chunk isn't the contig's last.
+        # One more base than a chunk is needed to know that the chunk is not the contig's last.
         if self.count > self.size:
             text, place = "".join(self.held), 0
             while len(text) - place > self.size:
@@ -68,7 +68,7 @@ class ChunkBuffer:
             self.held, self.count = [text[place:]], len(text) - place
 
     def finish(self) -> Iterator[Chunk]:
-        """What is left."""
+        """Yield the last chunk."""
         yield self._chunk("".join(self.held), last=True)
 
     def _chunk(self, sequence: str, *, last: bool) -> Chunk:
@@ -79,7 +79,7 @@ class ChunkBuffer:
 
 
 def record_chunks(name: str, parts: Iterable[bytes], size: int) -> Iterator[Chunk]:
-    """The chunks of a record from its letters as a file has them, which have been found to be DNA."""
+    """Yield the chunks of a record from its letters in the file, which must be valid DNA letters."""
     buffer = ChunkBuffer(name, size)
     for letters in parts:
         yield from buffer.add(clean_bytes(letters).decode("ascii"), count_ambiguous_bytes(letters))
@@ -87,19 +87,19 @@ def record_chunks(name: str, parts: Iterable[bytes], size: int) -> Iterator[Chun
 
 
 def scan_fasta(path: Path) -> dict[str, int]:
-    """Check a FASTA file from end to end and return the length of each contig, in file order."""
+    """Check a whole FASTA file and return the length of each contig, in file order."""
     return LengthsAhead(path).all()
 
 
 class LengthsAhead(Mapping[str, int]):
-    """The lengths of a FASTA file's contigs, each found by reading on to its end when it is asked for.
+    """The lengths of a FASTA file's contigs; each is found on request by reading to the contig's end.
 
-    So the first contig can be worked on when the file was read no further than to that one's end. Faults
-    raise `DataError` when they are reached. Iterating gives the contigs that were found until then.
+    Work on the first contig can therefore start before the rest of the file is read. Faults raise `DataError`
+    when they are reached. Iteration yields the contigs found so far.
     """
 
     def __init__(self, path: Path, check: Callable[[str], object] = str) -> None:
-        """Of a file that is read once more, beside whoever asks; `check` may refuse a name it finds."""
+        """Open a second pass over a file that the caller reads too; `check` may raise for a contig's name."""
         self._check = check
         self._found: dict[str, int] = {}
         self._records = groupby(_parts(Path(path)), itemgetter(0))
@@ -116,7 +116,7 @@ class LengthsAhead(Mapping[str, int]):
         return len(self._found)
 
     def all(self) -> dict[str, int]:
-        """Every contig: the file is read to its end, as `scan_fasta` does."""
+        """Read to the end of the file, as `scan_fasta` does, and return all contigs."""
         while self._read_on():
             pass
         return self._found
@@ -132,9 +132,9 @@ class LengthsAhead(Mapping[str, int]):
 def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
     """Yield the records of a FASTA file in chunks of `chunk_bases` bp.
 
-    The last chunk of a record may be shorter. Memory depends on `chunk_bases` alone. Chunks depend
-    on the sequence alone, not on lines or compression. Faults raise `DataError` when they are
-    reached; `scan_fasta` finds them in advance.
+    The last chunk of a record may be shorter. Memory depends only on `chunk_bases`. Chunks depend only on the
+    sequence, not on lines or compression. Faults raise `DataError` when they are reached; `scan_fasta` finds
+    them in advance.
     """
     if chunk_bases < 1:
         raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
@@ -144,9 +144,7 @@ def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
 
 @contextmanager
 def spool_stdin() -> Iterator[Path]:
-    """Copy standard input to a temporary file, which can be read more than once; errors call it "standard
-    input".
-    """
+    """Copy standard input to a temporary file that can be reread; errors call it "standard input"."""
     compression.refuse_terminal()
     with scratch_directory() as directory:
         path = directory / "stdin"
@@ -159,7 +157,7 @@ def spool_stdin() -> Iterator[Path]:
 
 
 def readable(path: Path | str) -> AbstractContextManager[Path]:
-    """A file that can be read more than once: that of `path`, or for "-" what `spool_stdin` makes."""
+    """Return a file that can be read repeatedly: `path`, or for "-" the file of `spool_stdin`."""
     return spool_stdin() if str(path) == "-" else nullcontext(Path(path))
 
 
@@ -169,19 +167,19 @@ def _parts(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 class Readable(Protocol):
-    """What `parse_fasta` needs of a stream: `read(n)` gives n bytes, fewer only at the end."""
+    """Stream for `parse_fasta`: `read(n)` returns n bytes, and fewer only at the end."""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
 
 
 @dataclass
 class RecordLines:
-    """How the lines of a record lie in a file."""
+    """Layout of a record's lines in its file."""
 
-    offset: int  # of the record's first base
-    width: int = 0  # of its first line, bytes with its end
-    is_complete: bool = False  # that line
+    offset: int  # position of the record's first base
+    width: int = 0  # bytes of its first line, including the line end
+    is_complete: bool = False  # whether the first line is complete
     newlines: int = 0
     returns: int = 0
 
@@ -189,9 +187,9 @@ class RecordLines:
 def parse_fasta(
     path: Path, stream: Readable, lines: list[RecordLines] | None = None
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, letters as they stand in the file) for consecutive parts of every record.
+    """Yield (name, letters as in the file) for consecutive parts of each record.
 
-    Errors call the file `path`. The records are added to `lines`, in their order.
+    `path` names the file in errors. The layouts of the records are appended to `lines`, in order.
     """
     parser = _Parser(path, lines)
     start = stream.read(3)
@@ -203,9 +201,9 @@ def parse_fasta(
 
 
 def _blocks(carry: bytes, stream: Readable) -> Iterator[bytes]:
-    """Blocks of a stream, which begins with `carry`.
+    """Yield the blocks of a stream that begins with `carry`.
 
-    Blanks and what follows them are in one block, so that those at a line's end can be recognized.
+    Blanks and the text after them are in the same block, so that blanks at the end of a line are recognized.
     """
     while block := stream.read(BLOCK_BYTES):
         block = carry + block
@@ -218,21 +216,21 @@ def _blocks(carry: bytes, stream: Readable) -> Iterator[bytes]:
 
 
 class _Parser:
-    """State of the parse between two blocks, which may cut lines anywhere."""
+    """State of the parser between two blocks, which may divide lines anywhere."""
 
     def __init__(self, path: Path, lines: list[RecordLines] | None) -> None:
         self.path = path
         self.lines = lines
-        self.place = 0  # of the block in the file
-        self.line = 1  # number of the line that is being read
+        self.place = 0  # position of the block in the file
+        self.line = 1  # number of the current line
         self.at_line_start = True
-        self.header: bytearray | None = None  # of a header that a block has cut
+        self.header: bytearray | None = None  # the part of a header in previous blocks
         self.names: set[str] = set()
         self._start_record("")
 
     def feed(self, block: bytes) -> Iterator[tuple[str, bytes]]:
         position = 0
-        if block == b"\r":  # the file's end
+        if block == b"\r":  # the end of the file
             self._measure(block)
             return
         while position < len(block):
@@ -255,15 +253,15 @@ class _Parser:
             self._name_record()
         self._end_record()
         if not self.names:
-            raise DataError(f"{self.path}: no FASTA record in the file")
+            raise DataError(f"{self.path}: the file contains no FASTA records")
 
     def _start_record(self, name: str) -> None:
         self.name = name
         self.bases = 0
-        self.width: int | None = None  # of the record's lines, once the first is complete
-        self.partial = 0  # letters so far of the line that is being read
+        self.width: int | None = None  # width of the record's lines, once the first is complete
+        self.partial = 0  # letters of the current line so far
         self.short_line: int | None = None  # number of a line that is blank, or shorter than `width`
-        self.is_blank = False  # that line
+        self.is_blank = False  # whether that line is blank
 
     def _end_record(self) -> None:
         if self.names and not self.bases:
@@ -274,7 +272,7 @@ class _Parser:
         end = block.find(b"\n", position)
         self.header += block[position : end if end >= 0 else len(block)]
         if len(self.header) > _LONGEST_HEADER:
-            raise DataError(f"{self.path}: line {self.line}: a header of more than a million bytes")
+            raise DataError(f"{self.path}: line {self.line}: the header has more than a million bytes")
         if end < 0:
             self.at_line_start = False
             return len(block)
@@ -286,7 +284,7 @@ class _Parser:
         return end + 1
 
     def _measure(self, text: bytes) -> None:
-        """Take note of lines of the record, the first and last maybe cut."""
+        """Record the layout of lines of the record, of which the first and last may be incomplete."""
         if self.lines:
             record = self.lines[-1]
             record.newlines += text.count(b"\n")
@@ -304,17 +302,17 @@ class _Parser:
             raise DataError(f"{self.path}: line {self.line}: the header is not text") from None
         self.header = None
         if "\r" in header:
-            raise DataError(f"{self.path}: line {self.line}: a carriage return that ends no line")
+            raise DataError(f"{self.path}: line {self.line}: a carriage return is not at the end of a line")
         if not header.strip() or header[0].isspace():
-            raise DataError(f"{self.path}: line {self.line}: a record without a name")
+            raise DataError(f"{self.path}: line {self.line}: the record has no name")
         name = check_name(header.split(maxsplit=1)[0], "the record", f"{self.path}: line {self.line}")
         if name in self.names:
-            raise DataError(f"{self.path}: line {self.line}: a second record named {name!r}")
+            raise DataError(f"{self.path}: line {self.line}: duplicate record {name!r}")
         self.names.add(name)
         self._start_record(name)
 
     def _read_lines(self, text: bytes) -> bytes:
-        """Check sequence lines, the first and last maybe cut, and return their letters."""
+        """Check sequence lines, of which the first and last may be incomplete; return their letters."""
         self._measure(text)
         text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
         lines = text.split(b"\n")
@@ -322,9 +320,9 @@ class _Parser:
         if not self.names and letters:
             start = text.lstrip(b"\n")[:40]
             if re.search(rb"[^\t\n\r -~]", start):
-                raise DataError(f"{self.path}: not a FASTA file (binary content)")
+                raise DataError(f"{self.path}: the file is not FASTA (binary content)")
             shown = start.split(b"\n")[0].decode("ascii")
-            what = f"the first line doesn't start with '>' ({shown!r})"
+            what = f"the first line does not start with '>' ({shown!r})"
             raise DataError(f"{self.path}: no FASTA header: {what}")
         if first_bad_letter(letters) is not None:
             self._refuse_letter(text)
@@ -335,7 +333,7 @@ class _Parser:
         return letters
 
     def _check_widths(self, widths: list[int]) -> None:
-        """All lines of a record but its last are equally long; blank lines may follow."""
+        """Check that all lines of a record but the last have the same length; blank lines may follow."""
         widths[0] += self.partial
         self.partial = widths.pop()
         if not self.names:
@@ -352,8 +350,8 @@ class _Parser:
             return
         if width and self.is_blank:
             raise DataError(
-                f"{self.path}: record {self.name!r}: line {self.short_line} is blank, and sequence comes "
-                "after it"
+                f"{self.path}: record {self.name!r}: line {self.short_line} is blank, but the sequence "
+                "continues after it"
             )
         if width and self.short_line is not None:
             what = f"line {self.short_line} is shorter than the record's first"
@@ -374,6 +372,6 @@ class _Parser:
         assert position is not None
         line = self.line + text.count(b"\n", 0, position)
         if text[position] in b" \t" and not text[position:].split(b"\n", 1)[0].strip(_BLANKS):
-            raise DataError(f"{self.path}: record {self.name!r}: line {line} ends with a blank")
+            raise DataError(f"{self.path}: record {self.name!r}: line {line} ends with a space or tab")
         what = describe_bad_letter(text[position])
         raise DataError(f"{self.path}: record {self.name!r}, line {line}: {what}")

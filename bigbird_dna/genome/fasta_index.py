@@ -1,12 +1,11 @@
-"""The index of a FASTA, verified to belong to its file, and remembered for as long as nothing touches the
-file.
+"""Index a FASTA file by reading all of it, and cache the index until the file changes.
 
-An index that lies beside a file says nothing about which file it was made from. Here the whole file is read
-and checked, and its index is what was found.
+An index file next to a FASTA file does not record which content it was made from. Here the whole file is read
+and checked, and the index is made from that content.
 
-What is remembered holds for a file of the same number, size and times. Among these is the time of the last
-change of anything about it, which no program can set: copying, unpacking, renaming and rewriting give the
-file another one, whatever modification time they put on.
+A cached index is valid for a file with the same inode, size and times. These include the change time (ctime),
+which programs cannot set: copying, unpacking, renaming and rewriting all change it, whichever modification
+time the file is given.
 """
 
 import base64
@@ -25,29 +24,29 @@ from bigbird_dna.genome.fasta import RecordLines, parse_fasta
 
 
 class FaiRecord(NamedTuple):
-    """A record, as a line of a `.fai` file has it."""
+    """A record, as in a line of a `.fai` file."""
 
     length: int  # bp
-    offset: int  # of its first base in the file; of bgzip, in the content
-    bases: int  # of a line
-    width: int  # of a line with its end, bytes
+    offset: int  # of its first base in the file; for bgzip, in the uncompressed content
+    bases: int  # bases per line
+    width: int  # bytes per line, including the line end
 
 
 class FastaIndex(NamedTuple):
-    """The index of one FASTA file, and the checksum that the file had."""
+    """The index of one FASTA file, and the checksum of the indexed file."""
 
     rows: dict[str, FaiRecord]  # by contig, in file order
     blocks: BlockIndex | None  # None: the file is plain
     sha256: str  # of the file's bytes
 
     def contents(self) -> tuple[bytes, ...]:
-        """What the `.fai` file holds, and for bgzip the `.gzi` file."""
+        """Return the content of the `.fai` file and, for bgzip, of the `.gzi` file."""
         lines = ("\t".join(map(str, (name, *row))) for name, row in self.rows.items())
         fai = "".join(f"{line}\n" for line in lines).encode()
         return (fai,) if self.blocks is None else (fai, self.blocks.to_bytes())
 
     def wrong_files(self, path: Path) -> list[tuple[Path, bytes]]:
-        """The index files of `path` that are missing or not of this index, and what they must hold."""
+        """Return the index files of `path` that are missing or differ, with the correct content."""
         wrong = []
         for suffix, content in zip((".fai", ".gzi"), self.contents(), strict=False):
             place = path.with_name(path.name + suffix)
@@ -58,9 +57,9 @@ class FastaIndex(NamedTuple):
 
 
 def index_fasta(path: Path, stream: IO[bytes], bgzip: bool) -> FastaIndex:
-    """Check a FASTA file, plain or bgzip, from its first byte to its end, and say where its bases are.
+    """Check a FASTA file, plain or bgzip, from its first byte to its end, and return its index.
 
-    Errors are those of `scan_fasta`, and one of lines that end now with LF, now with CRLF.
+    Errors are those of `scan_fasta`, and an error for a record that mixes LF and CRLF line ends.
     """
     digest = hashlib.sha256()
     packed = BlockStream(stream, str(path), digest) if bgzip else None
@@ -79,7 +78,7 @@ def index_fasta(path: Path, stream: IO[bytes], bgzip: bool) -> FastaIndex:
 def _row(path: Path, name: str, length: int, lines: RecordLines) -> FaiRecord:
     if lines.returns not in (0, lines.newlines):
         raise DataError(
-            f"{path}: record {name!r}: lines end now with LF, now with CRLF; write an indexed copy "
+            f"{path}: record {name!r}: lines mix LF and CRLF ends; write an indexed copy "
             f"with `bigbird-dna prepare reference {path} -o reference.fa.gz`"
         )
     if not lines.is_complete:
@@ -95,13 +94,13 @@ def _content(path: Path) -> bytes:
 
 
 class _Digested(NamedTuple):
-    """A stream whose bytes get into a checksum as they are read."""
+    """A stream that adds the bytes to a checksum as they are read."""
 
     stream: IO[bytes]
     digest: "hashlib._Hash"
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         data = self.stream.read(size)
         self.digest.update(data)
         return data
@@ -109,28 +108,28 @@ class _Digested(NamedTuple):
 
 _FORMAT = 1
 SHELF = UserCache("references", most=256)
-SMALLEST = 1 << 20  # bytes of a file that is worth it: smaller ones are read in milliseconds
-# Two changes within one tick of the file system's clock look like one. Kernels tick every 10 ms or faster; a
-# time of whole seconds is likely of a file system whose clock ticks every other second.
+SMALLEST = 1 << 20  # bytes; smaller files are not cached because they are read in milliseconds
+# Two changes within one tick of the file system's clock get the same time. Kernels tick every 10 ms or
+# faster. A time of whole seconds suggests a file system whose clock ticks every other second.
 TICK, _SLOW_TICK = 20_000_000, 2_100_000_000  # ns
 
 
 class Identity(NamedTuple):
-    """What a file had when it was read."""
+    """Properties of a file that show whether it has changed."""
 
     inode: int
     size: int
     modified: int  # ns
-    changed: int  # ns; of the content or anything else about it
+    changed: int  # ns; last change of the content or of any property
 
     @classmethod
     def of(cls, found: os.stat_result) -> "Identity":
-        """From what the system says of the file."""
+        """Return the identity from a file's stat result."""
         return cls(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def recall(path: Path, identity: Identity) -> FastaIndex | None:
-    """The index of a file that was remembered for just this identity."""
+    """Return the cached index of a file with this identity."""
     content = None if identity.size < SMALLEST else SHELF.get(_key(path))
     if content is None:
         return None
@@ -144,12 +143,12 @@ def recall(path: Path, identity: Identity) -> FastaIndex | None:
         blocks = None if proof["gzi"] is None else BlockIndex.from_bytes(base64.b64decode(proof["gzi"]))
         rows = {name: FaiRecord(*numbers) for name, *numbers in proof["rows"]}
         return FastaIndex(rows, blocks, proof["file_sha256"])
-    except (ValueError, LookupError, TypeError, RecursionError):  # not written by this version, or damaged
+    except (ValueError, LookupError, TypeError, RecursionError):  # written by another version, or damaged
         return None
 
 
 def settle(identity: Identity) -> bool:
-    """Wait until every further change of a file gives it another identity; False if that takes long."""
+    """Wait until any later change of a file gives another identity; return False if that takes too long."""
     tick = TICK if identity.changed % 1_000_000_000 else _SLOW_TICK
     left = identity.changed + tick - time.time_ns()
     if 0 < left <= TICK:
@@ -158,7 +157,7 @@ def settle(identity: Identity) -> bool:
 
 
 def remember(path: Path, identity: Identity, index: FastaIndex) -> None:
-    """Keep the index of a file that had this identity, settled, before and after it was read."""
+    """Cache the index of a file that had this settled identity before and after it was read."""
     if identity.size < SMALLEST:
         return
     proof = {

@@ -1,7 +1,6 @@
-"""Names, numbers and lines of text files, as every reader here takes them.
+"""Names, numbers and lines of text files, with the same rules in all readers.
 
-What is read is written to tables again, whose lines and columns a name must not break, and whose comments
-begin with `#`.
+Names are later written to tables, so they must not break lines or columns, or begin with `#` (a comment).
 """
 
 import re
@@ -15,7 +14,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import OPPOSITE, Strand
 
 FURTHEST = 2**31 - 1
-"""The last position that formats and indices have room for, bp."""
+"""The largest position in bp that formats and indices support."""
 
 _LONGEST_NAME = 1000
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -23,8 +22,8 @@ _LONGEST_DECIMAL = 400
 
 
 def whole_number(text: str, most: int = FURTHEST) -> int | None:
-    """A number of decimal digits and nothing else; None if it is none, or above `most`."""
-    # `int` takes signs, blanks, underscores and the digits of all scripts, and raises for thousands of them.
+    """Parse a number of decimal digits only; return None for other text or a number above `most`."""
+    # `int` accepts signs, spaces, underscores and digits of all scripts, and raises for thousands of digits.
     if not (text.isdigit() and text.isascii() and len(text) <= 20):
         return None
     number = int(text)
@@ -32,7 +31,7 @@ def whole_number(text: str, most: int = FURTHEST) -> int | None:
 
 
 def decimal(text: str) -> float | None:
-    """A decimal number, maybe with sign and exponent; None if it is none, or isn't finite."""
+    """Parse a finite decimal number with optional sign and exponent; return None for other text."""
     if len(text) > _LONGEST_DECIMAL or not _DECIMAL.fullmatch(text):
         return None
     number = float(text)
@@ -40,41 +39,41 @@ def decimal(text: str) -> float | None:
 
 
 def quoted(text: str, longest: int = 60) -> str:
-    """A value as a message shows it: in quotes, on one line, cut where it is longer."""
+    """Return a value for a message: in quotes, on one line, truncated to `longest` characters."""
     return repr(text) if len(text) <= longest else f"{text[:longest]!r}…"
 
 
 def check_name(name: str, what: str, where: str) -> str:
-    """Return a name of a contig, track, locus …; `DataError` if a table can't hold it, which calls it `what`,
-    at `where`.
-    """
+    """Return a name of a contig, track, locus …; `DataError` if it cannot be stored in a table.
+
+    The error calls the name `what` and its origin `where`."""
     if name.startswith("#"):
-        raise DataError(f"{where}: {what} {quoted(name)} begins with '#', as comments do")
+        raise DataError(f"{where}: {what} {quoted(name)} begins with the comment character '#'")
     if not name.isprintable():
         found = control_character(name)
         if found is not None:
-            raise DataError(f"{where}: {what} {quoted(name)} has a control character ({found})")
+            raise DataError(f"{where}: {what} {quoted(name)} contains a control character ({found})")
     if len(name) > _LONGEST_NAME:
         raise DataError(f"{where}: {what} {quoted(name)} has more than {_LONGEST_NAME:,} characters")
     return name
 
 
 def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    """Write a table, its header first and columns separated by tabs, whole or not at all."""
+    """Write a table atomically: header first, tab-separated columns."""
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
         stream.writelines("\t".join(map(str, row)) + "\n" for row in rows)
 
 
 T = TypeVar("T")
-Line = TypeVar("Line")  # its text, or what a reader made of it
+Line = TypeVar("Line")  # its text, or the result of a reader
 
 
 def parse_lines(
     path: Path, parse: Callable[[Line], T | None], lines: Iterable[tuple[int, Line]]
 ) -> Iterator[tuple[int, T]]:
-    """What `parse` makes of each line of a file, with its number; None: nothing.
+    """Yield the number of each line and the result of `parse`; lines with the result None are skipped.
 
-    A `ValueError` of it says what is wrong with a line, and becomes a `DataError` with file and line.
+    A `ValueError` of `parse` becomes a `DataError` with file and line.
     """
     for number, line in lines:
         try:
@@ -86,7 +85,7 @@ def parse_lines(
 
 
 def split_columns(line: str, least: int, exactly: bool = False) -> list[str]:
-    """The columns of a line, at least or exactly so many."""
+    """Return the columns of a line; there must be at least, or exactly, `least`."""
     columns = line.split("\t")
     if len(columns) < least or (exactly and len(columns) > least):
         raise ValueError(f"expected {least} tab-separated columns, found {len(columns)}")
@@ -94,7 +93,7 @@ def split_columns(line: str, least: int, exactly: bool = False) -> list[str]:
 
 
 def position(text: str) -> int:
-    """A position, counted from 0."""
+    """Parse a 0-based position."""
     found = whole_number(text)
     if found is None:
         raise ValueError(f"{quoted(text)} is not a position")
@@ -102,15 +101,15 @@ def position(text: str) -> int:
 
 
 def site(text: str) -> int:
-    """The position, counted from 0, that a file counts from 1."""
+    """Convert a 1-based position to a 0-based one."""
     found = position(text)
     if found == 0:
-        raise ValueError("position 0 where positions are counted from 1")
+        raise ValueError("position 0 is invalid because positions are 1-based")
     return found - 1
 
 
 def strand(text: str) -> Strand:
-    """A strand that is known."""
+    """Return the strand; `ValueError` unless it is "+" or "-"."""
     if text not in OPPOSITE:
         raise ValueError(f"strand must be '+' or '-', not {quoted(text)}")
     return text

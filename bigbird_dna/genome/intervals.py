@@ -1,6 +1,6 @@
-"""Intervals of BED, narrowPeak and broadPeak files: peaks on a reference, and what a command keeps to.
+"""Read intervals of BED, narrowPeak and broadPeak files, as peaks on a reference or regions of a command.
 
-Only the first three columns count. The formats are 0-based and half-open, as everything here.
+Only the first three columns are used. Coordinates are 0-based and half-open, as everywhere in this package.
 """
 
 import re
@@ -17,11 +17,11 @@ from bigbird_dna.genome.assembly import Assembly, contig_finder, shown
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
 from bigbird_dna.genome.sequence import MOST_CONTIGS, NO_INTERVALS, Intervals
 
-_MOST_PEAKS = 30_000_000  # of a file: what memory has room for
+_MOST_PEAKS = 30_000_000  # per file, to limit memory
 
 
 class Peaks(NamedTuple):
-    """The intervals of a file by contig, both as the file has them."""
+    """The intervals of a file by contig, with the file's coordinates and contig names."""
 
     path: Path
     contigs: dict[str, Intervals]
@@ -31,27 +31,27 @@ class Peaks(NamedTuple):
 
 
 class PlacedPeaks(NamedTuple):
-    """Peaks on a reference, by its names for the contigs, with what became of the others."""
+    """Peaks on a reference by its contig names, and counts of the peaks that are not used or clipped."""
 
     contigs: dict[str, Intervals]  # sorted, disjoint and not touching, inside the contig
     peaks: int  # in the file
-    unknown: int  # on a contig that neither reference nor assembly knows
-    absent: int  # on a contig, or an end of one, that the reference leaves out
-    clipped: int  # reach beyond the contig's end; the part inside is used
-    unknown_contigs: dict[str, int]  # how many of the unknown by contig, as the file names it
+    unknown: int  # on a contig that is in neither the reference nor the assembly
+    absent: int  # on a contig, or an end of a contig, that the reference does not contain
+    clipped: int  # extend beyond the contig's end; the part inside is used
+    unknown_contigs: dict[str, int]  # unknown peaks per contig, by the file's names
 
     @property
     def counts(self) -> dict[str, int]:
-        """Every figure by name."""
+        """The counts by name."""
         return {name: getattr(self, name) for name in ("peaks", "unknown", "absent", "clipped")}
 
 
 def read_peaks(path: Path) -> Peaks:
     """Read the intervals of a BED3+, narrowPeak or broadPeak file: plain, gzip or bgzip.
 
-    Empty lines, comments (`#`) and UCSC's `track` and `browser` lines are passed over; columns are separated
-    by tabs or, in lines without tabs, by spaces. The order is free. An empty file has no peaks; whatever
-    isn't an interval is a `DataError`.
+    Empty lines, comments (`#`) and UCSC's `track` and `browser` lines are skipped. Columns are separated by
+    tabs or, in lines without tabs, by spaces. Any order is accepted. An empty file has no peaks. A line that
+    is not an interval is a `DataError`.
     """
     path = Path(path)
     return Peaks(path, Intervals.collect(path, read_intervals(path), _MOST_PEAKS))
@@ -60,14 +60,13 @@ def read_peaks(path: Path) -> Peaks:
 def place_peaks(
     peaks: Peaks, contigs: Mapping[str, int], assembly: Assembly, *, widen: int = 0
 ) -> PlacedPeaks:
-    """Put peaks on a reference: its names of contigs, peaks widened by `widen` bp on each side, overlapping
-    ones joined.
+    """Map peaks to the contigs of a reference, widen them by `widen` bp on each side, and join overlaps.
 
-    Where no contig of the file is known, or a peak starts beyond its contig, the file is of another assembly:
-    `DataError`.
+    The file is of another assembly if none of its contigs is known, or if a peak starts beyond its contig.
+    This is a `DataError`.
     """
     if widen < 0:
-        raise ValueError(f"widen must not be negative, not {widen}")
+        raise ValueError(f"widen must be at least 0, not {widen}")
     names = {name: assembly.match(name, contigs) for name in peaks.contigs}
     whole = assembly.lengths
     absent = clipped = 0
@@ -82,13 +81,14 @@ def place_peaks(
                 unknown_contigs[name] = len(starts)
             continue
         length = contigs[contig]
-        # A reference may hold a part of a contig, from its start.
+        # A reference may contain only the first part of a contig.
         limit = max(length, whole.get(name, 0))
         if starts.max() >= limit:
-            why = ": another assembly?"
+            why = "; check the assembly"
             if name not in whole:
                 why += (
-                    " Of a part of a contig, NCBI's assembly report as genome.aliases tells the whole length"
+                    ". If the reference has only a part of the contig, give NCBI's assembly report as "
+                    "genome.aliases, which has the full length"
                 )
             start = int(starts[starts >= limit][0])
             line = next(n for n, *place, _ in read_intervals(peaks.path) if place == [name, start])
@@ -106,22 +106,22 @@ def place_peaks(
     unknown = sum(unknown_contigs.values())
     if len(peaks) and unknown == len(peaks):
         raise DataError(
-            f"{peaks.path}: no contig of the peaks is known: {assembly.explain_none(peaks.contigs, contigs)}"
+            f"{peaks.path}: no peak is on the reference: {assembly.explain_none(peaks.contigs, contigs)}"
         )
     return PlacedPeaks(Intervals.joined(parts), len(peaks), unknown, absent, clipped, unknown_contigs)
 
 
 def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
-    """Line number, contig, start and end of every interval of a BED file; as `read_peaks` else."""
+    """Yield line number, contig, start and end of each interval of a BED file, as in `read_peaks`."""
     for number, fields, start, end in read_bed(path):
         yield number, fields[0], start, end
 
 
 def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int, list[str], int, int]]:
-    """Line number, the first columns, start and end of every interval; as `read_intervals`.
+    """Yield line number, columns, start and end of each interval, as in `read_intervals`.
 
-    The columns are three or more; those from the fifth on stand in one. `stream` has the bytes of what
-    `path` names, where they were opened already.
+    There are at least three columns; the fifth element contains all columns from the fifth on. `stream` has
+    the bytes of `path` if the file is already open.
     """
     if stream is None and path.is_file() and path.stat().st_size == 0:
         return
@@ -135,7 +135,7 @@ def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int,
             if "\t" not in line:
                 fields = words
             if len(fields) < 3 or not fields[0].strip():
-                raise DataError(f"{path}: line {number}: a contig, a start and an end are needed")
+                raise DataError(f"{path}: line {number}: needs a contig, a start and an end")
         contig, first, last = fields[0], fields[1], fields[2].rstrip()
         start, end = whole_number(first), whole_number(last)
         if start is None or end is None or not start < end:
@@ -148,7 +148,7 @@ def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int,
 
 
 def strand_column(fields: list[str]) -> str:
-    """The sixth column of a line as `read_bed` gives it; "." where there is none."""
+    """Return the sixth column of a line from `read_bed`; "." without one."""
     further = fields[4].split("\t") if len(fields) > 4 else []
     return further[1].strip() if len(further) > 1 else "."
 
@@ -168,38 +168,37 @@ def _fault(first: str, last: str) -> str:
 
 
 class Places(NamedTuple):
-    """Regions, joined where they overlap, by contig; None for the whole of it.
+    """Regions by contig, joined where they overlap; None means the whole contig.
 
-    Contigs are called as the reference calls them, or by the name that was given if it has none; the
-    methods take any name.
+    Keys are the reference's names of contigs, or given names that it lacks. Methods accept any name.
     """
 
     regions: Mapping[str, Intervals | None]
-    name: Callable[[str], str]  # that a contig goes by here
+    name: Callable[[str], str]  # the key of a contig in `regions`
 
     def on(self, contig: str) -> bool:
-        """Whether anything of a contig belongs to them."""
+        """Return whether any part of a contig is in the regions."""
         return self.name(contig) in self.regions
 
     def whole(self, contig: str) -> bool:
-        """Whether all of a contig belongs to them."""
+        """Return whether all of a contig is in the regions."""
         return self.on(contig) and self.regions[self.name(contig)] is None
 
     def overlaps(self, contig: str, start: int, end: int) -> bool:
-        """Whether `[start, end)` of a contig shares a base with them."""
+        """Return whether `[start, end)` of a contig overlaps a region."""
         return next(self.clipped(contig, start, end), None) is not None
 
     def clipped(self, contig: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The parts of `[start, end)` of a contig that lie in them."""
+        """Yield the parts of `[start, end)` of a contig that are in the regions."""
         found = self.regions.get(self.name(contig), NO_INTERVALS)
         yield from [(start, end)] if found is None else found.clipped(start, end)
 
     def parts(self, contig: str, length: int) -> list[int]:
-        """Sizes in bp of the regions of a contig of `length` bp."""
+        """Return the sizes in bp of the regions on a contig of `length` bp."""
         return [end - start for start, end in self.clipped(contig, 0, length)]
 
     def widened(self, bases: int) -> "Places":
-        """The same with `bases` bp more on either side of each region."""
+        """Return the regions extended by `bases` bp on both sides."""
         wider = {
             contig: None if found is None else Intervals.union(found.starts - bases, found.ends + bases)
             for contig, found in self.regions.items()
@@ -208,7 +207,7 @@ class Places(NamedTuple):
 
 
 def contig_names(contigs: Sequence[str] | str) -> tuple[str, ...]:
-    """Names of contigs as a caller gives them; a text is one name."""
+    """Return contig names from an argument; a string is one name."""
     return (contigs,) if isinstance(contigs, str) else tuple(contigs)
 
 
@@ -219,10 +218,10 @@ def find_places(
     where: Path | str,
     names: Assembly | None,
 ) -> Places | None:
-    """What lies on some contigs and in the regions of a BED file; None if neither is given: everywhere.
+    """Return the regions of a BED file on the given contigs; None if neither is given, for no restriction.
 
-    `contigs` have any name that `contig_finder` knows, of `names` or the contigs `known` (bp by name) of
-    `where`. Unknown ones are warned of in the log; `DataError` if none is known.
+    `contigs` have any name that `contig_finder` accepts: names in `names` or in `known` (bp by name), the
+    contigs of `where`. Unknown contigs cause a warning in the log; `DataError` if none is known.
     """
     if not contigs and regions is None:
         return None
@@ -233,7 +232,7 @@ def find_places(
 
     unknown = [contig for contig in dict.fromkeys(contigs) if name(contig) not in known]
     if contigs and len(unknown) == len(set(contigs)):
-        raise DataError(f"{where}: has none of the contigs {shown(unknown)}; it has {shown(known)}")
+        raise DataError(f"{where}: none of the contigs {shown(unknown)} found; contigs are {shown(known)}")
     if unknown:
         log(f"warning: {where} has no contig {shown(unknown)}")
     wanted = {name(contig) for contig in contigs}
@@ -241,7 +240,7 @@ def find_places(
         return Places(dict.fromkeys(wanted), name)
     peaks = read_peaks(Path(regions))
     if not len(peaks):
-        raise DataError(f"{regions}: no regions in the file")
+        raise DataError(f"{regions}: the file contains no regions")
     absent = {c: len(found.starts) for c, found in peaks.contigs.items() if name(c) not in known}
     if len(absent) == len(peaks.contigs):
         raise DataError(f"{regions}: none of its contigs ({shown(absent)}) is in {where} ({shown(known)})")
@@ -253,17 +252,18 @@ def find_places(
 def warn_of_absent(
     path: Path | str, what: str, where: Path | str, unknown: Mapping[str, int], beyond: Mapping[str, int] = {}
 ) -> None:
-    """Say in the log how much (`what`) of a file is passed over since it isn't on the reference `where`.
+    """Log how many entries (`what`) of a file are skipped because they are not on the reference `where`.
 
-    By contig: how many are on one that is `unknown` there, and how many reach `beyond` the end of theirs.
+    `unknown` counts entries on contigs missing from the reference; `beyond` counts entries that extend beyond
+    their contig. Both are by contig.
     """
     if unknown:
         log(
-            f"warning: {path}: {sum(unknown.values()):,} {what} on contigs that {where} has not got "
+            f"warning: {path}: {sum(unknown.values()):,} {what} on contigs that are not in {where} "
             f"({shown(unknown)})"
         )
     if beyond:
         log(
-            f"warning: {path}: {sum(beyond.values()):,} {what} reach beyond their contigs in {where} "
+            f"warning: {path}: {sum(beyond.values()):,} {what} extend beyond their contigs in {where} "
             f"({shown(beyond)})"
         )

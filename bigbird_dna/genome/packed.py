@@ -1,6 +1,6 @@
-"""Bases of a reference that stay in memory once they were read: two bits each, 0.8 GB for a human genome.
+"""Keep a reference's bases in memory once they were read: two bits per base, 0.8 GB for a human genome.
 
-A training sees every base hundreds of times, and to read a window from a compressed file takes its time.
+Training reads each base hundreds of times, and reading windows from a compressed file is slow.
 """
 
 import numpy as np
@@ -12,17 +12,17 @@ from bigbird_dna.genome.sequence import Interval, base_codes, reverse_complement
 Letters = NDArray[np.uint8]
 """Bases as the bytes of their letters, A C G T N."""
 
-BLOCK = 1 << 18  # bp read at a time, a multiple of 4
+BLOCK = 1 << 18  # bp per read, a multiple of 4
 
 _N = ord("N")
-# The four letters that a byte stands for, as one number whose bytes they are.
+# Row b contains the four letters of byte b as one 32-bit number.
 _CODES = np.arange(256)[:, None] >> np.array([0, 2, 4, 6]) & 3
 _QUADRUPLES = np.frombuffer(b"ACGT", np.uint8)[_CODES].view(np.uint32).reshape(-1)
 _COMPLEMENT = np.frombuffer(bytes.maketrans(b"ACGT", b"TGCA"), np.uint8)
 
 
 class _PackedBlock:
-    """Some bases in a row; which of them are N is kept where there are any."""
+    """Consecutive bases; a mask of N is stored only if there are any."""
 
     def __init__(self, sequence: str) -> None:
         letters = np.frombuffer(sequence.encode("ascii"), np.uint8)
@@ -43,9 +43,9 @@ class _PackedBlock:
 
 
 class PackedReference:
-    """The bases of a `Reference`: those of a block are read, and kept, when one of them is asked for first.
+    """The bases of a `Reference`; a block is read when one of its bases is first needed, and then kept.
 
-    All are of the content that the reference had when it was opened. May be used by several threads.
+    All bases come from the content that the reference had when it was opened. Several threads may use it.
     """
 
     def __init__(self, reference: Reference) -> None:
@@ -54,14 +54,14 @@ class PackedReference:
         self._blocks: dict[tuple[str, int], _PackedBlock] = {}
 
     def fetch(self, interval: Interval) -> str:
-        """What `Reference.fetch` returns, and raises."""
+        """Return the bases of an interval, as `Reference.fetch` does, with the same errors."""
         letters = np.empty(len(interval), np.uint8)
         self._read(interval.contig, interval.start, letters)
         sequence = letters.tobytes().decode("ascii")
         return reverse_complement(sequence) if interval.strand == "-" else sequence
 
     def windows(self, contigs: list[str], starts: list[int], length: int) -> Letters:
-        """The forward strand of windows (n) of `length` bp, (n, length); what lies outside a contig is N."""
+        """Return the forward strand of n windows of `length` bp, (n, length); N outside the contig."""
         found = np.empty((len(contigs), length), np.uint8)
         for contig, start, row in zip(contigs, starts, found, strict=True):
             self._read(contig, start, row)
@@ -69,7 +69,7 @@ class PackedReference:
 
     def _read(self, contig: str, start: int, into: Letters) -> None:
         if contig not in self.contigs:
-            self.reference.fetch(Interval(contig, 0, 0))  # says so
+            self.reference.fetch(Interval(contig, 0, 0))  # raises the error for an unknown contig
         first, last = max(start, 0), min(start + len(into), self.contigs[contig])
         if last - first < len(into):
             into[:] = _N
@@ -85,11 +85,11 @@ class PackedReference:
 
 
 def turn(letters: Letters) -> Letters:
-    """The other strand of windows (n, length), each read in its own direction."""
+    """Return the reverse complement of windows (n, length)."""
     return _COMPLEMENT[letters[:, ::-1]]
 
 
 def texts(letters: Letters) -> list[str]:
-    """Windows (n, length) as texts."""
+    """Return windows (n, length) as strings."""
     whole, length = letters.tobytes().decode("ascii"), letters.shape[1]
     return [whole[start : start + length] for start in range(0, letters.size, length)]

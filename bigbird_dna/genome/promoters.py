@@ -1,9 +1,9 @@
-"""Transcription start sites of EPDnew's formats, BED and annotations, on a reference, and the table of them.
+"""Read transcription start sites (EPDnew, BED, annotations), place them on a reference, and write a table.
 
-EPDnew publishes the same promoters in three formats with three conventions. SGA and FPS give the start site
-itself, counted from 1. Its BED, of eight columns, gives 60 bp around it, of which the thick part begins (on
-"-": ends) at the start site; the interval's own ends are not the site. Other BED files, of six or of twelve
-columns, have an interval that begins (on "-": ends) there.
+EPDnew publishes the same promoters in three formats with three conventions. SGA and FPS give the 1-based
+start site. EPDnew's BED, with eight columns, gives 60 bp around the site. Its thick part begins (on "-":
+ends) at the start site, but the interval does not. Other BED files, with six or twelve columns, have an
+interval that begins (on "-": ends) at the site.
 """
 
 import re
@@ -39,8 +39,7 @@ from bigbird_dna.genome.intervals import read_bed
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Locus
 
-# FP, a name of up to 20 columns, flags, a data bank, and the site as
-# sequence:topology-strand-position.
+# FP, a name of up to 20 columns, flags, a data bank, and the site as sequence:topology-strand-position.
 _FPS_ENTRY = re.compile(
     r"FP\s{3}(?P<name>.{20}):\S{2}\s+[^\s:]+:(?P<contig>\S+)\s+"
     r"[0-9](?P<strand>[+-])\s*(?P<position>[0-9]+);"
@@ -50,21 +49,22 @@ _INTERVAL = "the 5' end of the interval"
 _THICK = "the 5' end of the interval's thick part (EPD's BED)"
 
 
-_StartSite = tuple[Locus, str]  # and the rule that found it
-_LONGEST_LINE = 1 << 14  # bytes, of a chain file
-_MOST = 2_000_000  # loci of a file: what memory has room for
+_StartSite = tuple[Locus, str]  # start site and the rule that found it
+_LONGEST_LINE = 1 << 14  # bytes per line of a chain file
+_MOST = 2_000_000  # loci per file, to limit memory
 
 
 def read_promoters(path: Path) -> list[Locus]:
-    """Read start sites, in file order, contigs named as in the file; the log says by which rule.
+    """Read start sites in file order with the file's contig names, and log the rules that were used.
 
-    The suffix decides how: `.sga` or `.fps` of EPDnew; `.bed`, of 8 to 11 columns by EPDnew's rule, else the
-    intervals' 5' ends; `.gff3`, `.gff` or `.gtf`, see `read_annotation`. Each possibly with `.gz`.
+    The suffix selects the format, optionally with `.gz`: EPDnew's `.sga` or `.fps`; `.bed`; or `.gff3`,
+    `.gff` or `.gtf` (see `read_annotation`). BED files of 8 to 11 columns follow EPDnew's rule; others use
+    the intervals' 5' ends.
     """
     path = Path(path)
     suffix = (path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix).lower()
     if suffix not in {".bed", *_PARSERS, *_ANNOTATIONS}:
-        raise DataError(f"{path}: promoters come as .sga, .fps, .bed, .gff3 or .gtf (also .gz)")
+        raise DataError(f"{path}: unknown suffix; promoters need .sga, .fps, .bed, .gff3 or .gtf (or .gz)")
     if suffix in _ANNOTATIONS:
         found = read_annotation(path)
     elif suffix == ".bed":
@@ -74,14 +74,14 @@ def read_promoters(path: Path) -> list[Locus]:
     rules: Counter[str] = Counter()
     loci = _collect(path, found, rules)
     if not loci:
-        raise DataError(f"{path}: no promoter in the file")
+        raise DataError(f"{path}: the file contains no promoters")
     text = ", ".join(f"{rule} ({count:,})" for rule, count in rules.most_common())
     log(f"{path}: the start site is {text}")
     return loci
 
 
 def _collect(path: Path, found: Iterable[tuple[int, _StartSite]], rules: Counter[str]) -> list[Locus]:
-    """The loci of a file, whose names have to fit a table, and how many each rule found."""
+    """Return the loci of a file, with valid names, and count the uses of each rule in `rules`."""
     loci: list[Locus] = []
     for number, (locus, rule) in found:
         where = f"{path}: line {number}"
@@ -89,7 +89,7 @@ def _collect(path: Path, found: Iterable[tuple[int, _StartSite]], rules: Counter
             raise DataError(f"{where}: more than {_MOST:,} promoters")
         check_name(locus.contig, "contig", where)
         check_name(locus.name.lstrip("#"), "name", where)
-        # One text for a contig, however many loci it has.
+        # One string per contig, independent of the number of loci.
         loci.append(replace(locus, contig=sys.intern(locus.contig)))
         rules[rule] += 1
     return loci
@@ -117,9 +117,9 @@ def _parse_bed(row: list[Any]) -> _StartSite:
 
 def _parse_fps(line: str) -> _StartSite | None:
     if not line.startswith("FP"):
-        if re.match(r"[A-Z]{2}(\s|$)|//|\s*$", line):  # other lines of the format's family
+        if re.match(r"[A-Z]{2}(\s|$)|//|\s*$", line):  # other line types of the format
             return None
-        raise ValueError(f"not a line of an FPS file: {quoted(line, 40)}")
+        raise ValueError(f"not an FPS line: {quoted(line, 40)}")
     entry = _FPS_ENTRY.match(line)
     if entry is None:
         raise ValueError(f"not an FPS entry: {quoted(line, 40)}")
@@ -135,12 +135,12 @@ _COLUMNS = ("contig", "position", "strand", "name")
 
 
 class PlacedPromoters(NamedTuple):
-    """Loci as they lie on a reference."""
+    """Loci placed on a reference."""
 
     loci: list[Locus]  # in the reference's order of contigs, then by position
-    absent: dict[str, int]  # how many by contig, most first, of contigs that the reference hasn't got
-    beyond: dict[str, int]  # how many by contig lie beyond its end
-    duplicates: int  # same contig, position and strand as an earlier one
+    absent: dict[str, int]  # counts of contigs that are not in the reference, largest first
+    beyond: dict[str, int]  # counts by contig of loci beyond its end
+    duplicates: int  # with contig, position and strand of an earlier locus
 
 
 def prepare_promoters(
@@ -150,12 +150,11 @@ def prepare_promoters(
     assembly: Assembly,
     chain: tuple[Path, Assembly] | None = None,
 ) -> dict[str, Any]:
-    """Put the promoters of a file on a reference, and write them (see `write_loci`) with a `.json` of their
-    counts.
+    """Place the promoters of a file on a reference; write them (see `write_loci`) and a `.json` of counts.
 
-    `chain` is a liftOver chain onto the assembly, and the assembly it starts from. The counts are returned;
-    those of contigs that the reference hasn't got, or that end before, are by the file's names. A line of the
-    log for each reason says how many were dropped.
+    `chain` is a liftOver chain to the assembly, and the assembly it starts from. Return the counts; those of
+    contigs that are missing from the reference, or too short, are by the file's names. The log states the
+    number of dropped promoters per reason.
     """
     with Reference(reference) as opened:
         contigs = opened.contigs
@@ -167,15 +166,15 @@ def prepare_promoters(
         counts |= {"lifted": len(loci), "unmapped": len(lifted.unmapped)}
         unmapped = Counter(locus.contig for locus in lifted.unmapped)
         warn_of_dropped(
-            str(promoters), "promoters", counts["read"], unmapped, f"have no one place along {chain[0].name}"
+            str(promoters), "promoters", counts["read"], unmapped, f"have no unique target in {chain[0].name}"
         )
     placed = place(loci, contigs, assembly, str(promoters))
     hint = ""
     if not all(assembly.knows(name) for name in placed.absent):
-        hint = f"; if these contigs have other names there, {ALIAS_HINT}"
+        hint = f"; if the reference has these contigs under other names, {ALIAS_HINT}"
     where = str(promoters), "promoters", len(loci)
-    warn_of_dropped(*where, placed.absent, "are on contigs that the reference hasn't got", hint)
-    warn_of_dropped(*where, placed.beyond, "lie beyond the end of their contig")
+    warn_of_dropped(*where, placed.absent, "are on contigs that are not in the reference", hint)
+    warn_of_dropped(*where, placed.beyond, "are beyond the end of their contig")
     counts |= {
         "off_reference": sum(placed.absent.values()) + sum(placed.beyond.values()),
         "duplicates": placed.duplicates,
@@ -189,16 +188,16 @@ def prepare_promoters(
 
 
 def write_loci(path: Path, loci: Iterable[Locus]) -> None:
-    """Write loci as a TSV (contig, 0-based position, strand, name), whole or not at all."""
+    """Write loci atomically as a TSV (contig, 0-based position, strand, name)."""
     write_rows(path, chained([_COLUMNS], ((x.contig, x.position, x.strand, x.name) for x in loci)))
 
 
 def read_loci(path: Path) -> list[Locus]:
-    """Read what `write_loci` wrote."""
+    """Read a file of `write_loci`."""
     lines = read_lines(Path(path))
     _, header = next(lines, (0, ""))
     if tuple(header.split("\t")) != _COLUMNS:
-        raise DataError(f"{path}: the header is not {' '.join(_COLUMNS)!r} (tab-separated)")
+        raise DataError(f"{path}: the header must be {' '.join(_COLUMNS)!r} (tab-separated)")
     return _collect(path, parse_lines(path, _parse_locus, lines), Counter())
 
 
@@ -210,8 +209,9 @@ def _parse_locus(line: str) -> _StartSite:
 def place(
     loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str
 ) -> PlacedPromoters:
-    """Put loci on a reference: its names for the contigs, its order, each site and strand once; `where` is
-    their file.
+    """Place loci on a reference, in its order and with its contig names; each site and strand occurs once.
+
+    `where` names the file of the loci in errors.
     """
     loci = list(loci)
     names = {name: assembly.match(name, contigs) for name in dict.fromkeys(x.contig for x in loci)}
@@ -233,9 +233,7 @@ def place(
         else:
             placed[key] = replace(locus, contig=contig)
     if not placed:
-        raise DataError(
-            f"{where}: no promoter lies on the reference: {assembly.explain_none(names, contigs)}"
-        )
+        raise DataError(f"{where}: no promoter is on the reference: {assembly.explain_none(names, contigs)}")
     order = {contig: number for number, contig in enumerate(contigs)}
     found = sorted(placed.values(), key=lambda locus: (order[locus.contig], locus.position))
     return PlacedPromoters(found, dict(absent.most_common()), dict(beyond.most_common()), duplicates)
@@ -245,21 +243,21 @@ def place(
 
 
 class Lifted(NamedTuple):
-    """What became of some loci."""
+    """Result of a liftOver."""
 
     loci: list[Locus]  # on the new assembly, contigs named as in the chain file
-    unmapped: list[Locus]  # as they were: no counterpart, or more than one
+    unmapped: list[Locus]  # unchanged: no counterpart, or more than one
 
 
 def lift(loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], str | None]) -> Lifted:
-    """Carry loci over along a chain file; where it is inverted between the assemblies, the strand is flipped.
+    """Map loci along a chain file; the strand is flipped where the assemblies are inverted.
 
-    `rename` maps a locus's contig and the names of the chain's contigs to the one of the latter that is the
-    same contig, as `Assembly.match` does; without one the locus is unmapped. Blocks that lead beyond the ends
-    that their chain states, or those beyond their contig, are a `DataError`.
+    `rename` maps a locus's contig and the chain's contig names to the matching chain contig, as
+    `Assembly.match` does; a locus without a match is unmapped. Blocks that extend beyond their chain's stated
+    ends, or chains beyond their contig, are a `DataError`.
     """
     with scratch_directory() as directory:
-        # What is read is what was checked: the reader takes any numbers, and cut files for whole ones.
+        # The checked copy is read, because the reader accepts any numbers and truncated files.
         copy = directory / "checked.chain"
         with open_bytes(chain) as stream, copy.open("w", encoding="utf-8") as checked:
             lengths = _check_chains(chain, stream, checked)
@@ -281,25 +279,25 @@ def lift(loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], 
         target, place_there, direction = targets[0]
         if not 0 <= place_there < lengths.get(target, 0):
             raise DataError(
-                f"{chain}: leads {locus.contig}:{locus.position} to {target}:{place_there}, which is "
+                f"{chain}: maps {locus.contig}:{locus.position} to {target}:{place_there}, which is "
                 "not a position of that contig"
             )
         sense = locus.strand if direction == "+" else OPPOSITE[locus.strand]
         lifted.loci.append(Locus(target, place_there, sense, locus.name))
     if not lifted.loci:
         raise DataError(
-            f"{chain}: nothing can be lifted: the contigs are {shown(renamed)}, the chain's {shown(names)}"
+            f"{chain}: no locus can be lifted: the contigs are {shown(renamed)}, the chain's {shown(names)}"
         )
     return lifted
 
 
 def _check_chains(path: Path, stream: IO[bytes], copy: IO[str]) -> dict[str, int]:
-    """Write the chains of a file to `copy`, checked line by line; the lengths of the contigs they lead to.
+    """Copy the chains of a file to `copy`, checked line by line; return the lengths of the target contigs.
 
     The format is UCSC's: a header, blocks that reach its ends exactly, an empty line.
     """
     lengths: dict[str, int] = {}
-    sides: tuple[_Side, _Side] | None = None  # of the chain that is open
+    sides: tuple[_Side, _Side] | None = None  # of the current chain
     number = 0
     for number, line in numbered_lines(path, stream, _LONGEST_LINE):
         where = f"{path}: line {number}: not a usable chain file"
@@ -312,7 +310,7 @@ def _check_chains(path: Path, stream: IO[bytes], copy: IO[str]) -> dict[str, int
             source, target = sides = _header(words, where)
             known = lengths.setdefault(target.contig, target.length)
             if known != target.length:
-                was = f"{target.length:,} bp, in a line before {known:,}"
+                was = f"{target.length:,} bp, but {known:,} in an earlier line"
                 raise DataError(f"{where}: contig {quoted(target.contig)} has {was}")
             copy.write(" ".join(words[:12]) + f" {number}\n")
             continue
@@ -325,33 +323,33 @@ def _check_chains(path: Path, stream: IO[bytes], copy: IO[str]) -> dict[str, int
             side.reached += size + gap
             if side.reached > side.end or (not gaps and side.reached < side.end):
                 reached = f"{side.reached:,} of {quoted(side.contig)}"
-                raise DataError(f"{where}: blocks reach {reached}, the chain's header says {side.end:,}")
+                raise DataError(f"{where}: blocks reach {reached}, the header specifies {side.end:,}")
         copy.write("\t".join(words) + ("\n" if gaps else "\n\n"))
         if not gaps:
             sides = None
     if sides:
         raise DataError(f"{path}: line {number}: not a usable chain file: the last chain has no last block")
     if not lengths:
-        raise DataError(f"{path}: no chain in the file")
+        raise DataError(f"{path}: the file contains no chains")
     return lengths
 
 
 @dataclass
 class _Side:
-    """A chain's segment of one assembly."""
+    """One side of a chain: its segment of one assembly."""
 
     contig: str
     length: int
     end: int
-    reached: int  # by the blocks read so far
+    reached: int  # end of the blocks read so far
 
 
 def _header(words: list[str], where: str) -> tuple[_Side, _Side]:
-    """The sides of a chain: `chain`, score, twice contig, length, strand, start and end, and a number."""
+    """Parse a header: `chain`, score, twice (contig, length, strand, start, end), and a number."""
     if words[0] != "chain":
-        raise DataError(f"{where}: a chain was to begin here, not {quoted(' '.join(words))}")
+        raise DataError(f"{where}: expected the start of a chain, found {quoted(' '.join(words))}")
     if len(words) not in (12, 13) or decimal(words[1]) is None:
-        raise DataError(f"{where}: not the header of a chain: {quoted(' '.join(words))}")
+        raise DataError(f"{where}: invalid chain header: {quoted(' '.join(words))}")
     sides = []
     for contig, *numbers in (words[2:7], words[7:12]):
         length, start, end = (whole_number(word) for word in (numbers[0], numbers[2], numbers[3]))
@@ -363,5 +361,5 @@ def _header(words: list[str], where: str) -> tuple[_Side, _Side]:
         check_name(contig, "contig", where)
         sides.append(_Side(contig, length, end, start))
     if words[4] != "+" or words[9] not in OPPOSITE:
-        raise DataError(f"{where}: strands {quoted(words[4])} and {quoted(words[9])}: must be + and + or -")
+        raise DataError(f"{where}: strands {quoted(words[4])} and {quoted(words[9])}, expected + and + or -")
     return sides[0], sides[1]

@@ -1,17 +1,17 @@
-"""FASTA records that are windows of one length, and their splits: by a table, or similar ones kept together.
+"""Read FASTA records that are windows of one length, and split them by a table or by sequence similarity.
 
-Two sequences are similar if at least a share `threshold` of the distinct k-mers of each, on either strand, is
-also in the other: `shared ≥ threshold · max(n_1, n_2)`. What is linked by similar pairs, directly or through
-others, is one group. k is 16 (8 where a sequence has less than 64 bp). A threshold of 0.2 means about 90 %
-identity, or windows that overlap by a fifth. Above 32 million k-mers in all a part of them is looked at,
-chosen by their hash and so the same in every sequence: memory doesn't grow further.
+Two sequences are similar if at least a fraction `threshold` of the distinct k-mers of each, on either strand,
+also occurs in the other: `shared ≥ threshold · max(n_1, n_2)`. Sequences that are linked by similar pairs,
+directly or through other sequences, form one group. k is 16 (8 if a sequence has less than 64 bp). A
+threshold of 0.2 means about 90 % identity, or windows that overlap by a fifth. Above 32 million k-mers in
+total, a subset is used to limit memory; it is chosen by hash and thus the same in every sequence.
 
-Not all pairs are compared. Let the k-mers of a sequence be sorted from the rarest to the most frequent, and
-let it need `a = ceil(threshold · n)` of them in a similar one. Where each loses the `a − m` most frequent of
-its own, a similar pair still shares m, the larger one of both: of the k-mers that they share, what either
-loses is the end of one list. So what is common to many, such as an adapter, isn't looked at, and pairs that
-share less than m aren't compared. Families are linked along chains first; k-mers that only one group has
-can't link anything any more.
+Not all pairs are compared. Sort the k-mers of each sequence from the rarest to the most frequent. A similar
+sequence must contain `a = ceil(threshold · n)` of them. Drop the `a − m` most frequent k-mers of each
+sequence. A similar pair keeps at least m common k-mers, with the larger m of both: both use the same order,
+so one sequence drops all common k-mers that either drops. K-mers of many sequences, such as those of an
+adapter, are thus not used, and pairs with fewer than m common k-mers are not compared. Families are linked
+along chains first; k-mers that occur in only one group add no links.
 """
 
 from collections import Counter
@@ -34,21 +34,21 @@ from bigbird_dna.genome.similarity import batches, kmers_of, run_sizes, run_star
 from bigbird_dna.genome.splits import SPLITS, Split
 
 LONGEST = 100_000
-"""bp of a window; what is longer is a contig."""
+"""Maximum length of a window in bp; longer records are contigs."""
 
-_MOST = 2_000_000  # records of a file: what memory has room for
+_MOST = 2_000_000  # records per file, to limit memory
 _LISTED = 3
 
 
 class Records(NamedTuple):
-    """The records of a FASTA file, in its order, in A C G T N."""
+    """The records of a FASTA file, in file order, in A C G T N."""
 
     path: Path
     sequences: dict[str, str]  # by name
-    ambiguous: int  # IUPAC codes of the file, which are N in the sequences
+    ambiguous: int  # number of IUPAC codes in the file; they are N in the sequences
 
     def trimmed(self, length: int) -> "Records":
-        """Each sequence cut to `length` bp around its middle; `DataError` if some are shorter."""
+        """Return the records cut to their central `length` bp; `DataError` if some are shorter."""
         short = [name for name, sequence in self.sequences.items() if len(sequence) < length]
         if short:
             raise DataError(
@@ -62,7 +62,7 @@ class Records(NamedTuple):
 
 
 def read_records(path: Path) -> Records:
-    """Read a FASTA file of windows whole: at most two million records of 100,000 bp.
+    """Read all records of a FASTA file of windows: at most two million records of at most 100,000 bp.
 
     Lower case is read as upper case, and IUPAC codes as N.
     """
@@ -71,8 +71,7 @@ def read_records(path: Path) -> Records:
     for chunk in stream_fasta(path, LONGEST):
         if not chunk.last:
             raise DataError(
-                f"{path}: record {chunk.contig!r} has more than {LONGEST:,} bp: windows are asked for, not "
-                "contigs"
+                f"{path}: record {chunk.contig!r} has more than {LONGEST:,} bp; expected windows, not contigs"
             )
         if len(sequences) == _MOST:
             raise DataError(f"{path}: more than {_MOST:,} records")
@@ -82,7 +81,7 @@ def read_records(path: Path) -> Records:
 
 
 def common_length(files: Iterable[Records]) -> int:
-    """The length in bp that all records of some files have; `DataError` says how many have which length."""
+    """Return the common length of all records in bp; `DataError` lists the lengths if they differ."""
     files = list(files)
     lengths = [Counter(map(len, records.sequences.values())) for records in files]
     whole = sum(lengths, Counter())
@@ -91,14 +90,14 @@ def common_length(files: Iterable[Records]) -> int:
             f"{records.path} has {_lengths(found)}" for records, found in zip(files, lengths, strict=True)
         )
         raise DataError(
-            f"the sequences differ in length: {each}: trim them around their middle with --length BP "
+            f"the sequences differ in length: {each}; trim them to their center with --length BP "
             "(promoters.sequences.length)"
         )
     return next(iter(whole))
 
 
 def _lengths(found: Counter[int]) -> str:
-    """How many sequences have which length."""
+    """Describe how many sequences have each length."""
     listed = [f"{count:,} of {length:,} bp" for length, count in found.most_common(_LISTED)]
     if len(found) > _LISTED:
         others = found.total() - sum(count for _, count in found.most_common(_LISTED))
@@ -107,24 +106,24 @@ def _lengths(found: Counter[int]) -> str:
 
 
 def check_names(positives: Records, negatives: Records) -> None:
-    """`DataError` if records of both files have the same name: splits and scores go by name."""
+    """Raise `DataError` if a name occurs in both files: splits and scores are keyed by name."""
     both = [name for name in negatives.sequences if name in positives.sequences]
     if both:
         raise DataError(
             f"{negatives.path}: {counted(len(both), 'record')} also in {positives.path}: {named(both)}; "
-            "names must differ, as splits and scores go by them"
+            "names must differ because splits and scores are keyed by them"
         )
 
 
 class Copies(NamedTuple):
-    """Records whose sequence is that of an earlier one, or its reverse complement: (earlier, later) names."""
+    """(earlier, later) names of records with the same sequence or its reverse complement."""
 
-    within: list[tuple[str, str]]  # one class
-    across: list[tuple[str, str]]  # a positive and a negative
+    within: list[tuple[str, str]]  # both records have the same class
+    across: list[tuple[str, str]]  # one record is positive, the other negative
 
 
 def find_copies(positives: Mapping[str, str], negatives: Mapping[str, str]) -> Copies:
-    """Pairs of records with the same sequence on either strand; each record stands in one pair at most."""
+    """Return pairs of records with the same sequence on either strand; each later record is in one pair."""
     copies = Copies([], [])
     first: dict[str, tuple[str, bool]] = {}
     for is_positive, records in ((True, positives), (False, negatives)):
@@ -138,46 +137,45 @@ def find_copies(positives: Mapping[str, str], negatives: Mapping[str, str]) -> C
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things as the start of a sentence: `3 sequences are`."""
+    """Format a count as the start of a sentence: `3 sequences are`."""
     return f"{count:,} {noun} is" if count == 1 else f"{count:,} {noun}s are"
 
 
 def named(names: Sequence[str]) -> str:
-    """The first of some names, and how many more there are."""
+    """List the first names and the number of further ones."""
     return listed([*map(repr, names)])
 
 
 def listed(texts: Sequence[str]) -> str:
-    """The first of some texts, and how many more there are."""
+    """List the first texts and the number of further ones."""
     text = ", ".join(texts[:_LISTED])
     return text if len(texts) <= _LISTED else f"{text} and {len(texts) - _LISTED:,} more"
 
 
-Labels = npt.NDArray[np.int64]  # (N,) the group of each sequence
-Pairs = npt.NDArray[np.int64]  # (P, 2) sequences by number
+Labels = npt.NDArray[np.int64]  # (N,) group of each sequence
+Pairs = npt.NDArray[np.int64]  # (P, 2) indices of sequences
 
-_LONG, _SHORT, _SHORT_BELOW = 16, 8, 64  # k, and bp
+_LONG, _SHORT, _SHORT_BELOW = 16, 8, 64  # k for long and short sequences; bp below which a sequence is short
 _MOST_KMERS = 1 << 25
-BATCH = 1 << 21  # shared k-mers that are worked on at a time
-_ROUNDS = 8  # of linking along chains
-_PARTNERS = 3  # of a sequence in such a round
-_KEPT = 4  # one of so many of the needed k-mers isn't lost: m = ceil(a / 4)
+BATCH = 1 << 21  # shared k-mers per batch
+_ROUNDS = 8  # of linking sequences along chains
+_PARTNERS = 3  # per sequence and round
+_KEPT = 4  # the fraction 1 / 4 of the needed k-mers is kept: m = ceil(a / 4)
 _ROUNDING = 1e-9
 
 
 class RecordKmers(NamedTuple):
-    """Distinct k-mers of N sequences, those of a sequence side by side."""
+    """Distinct k-mers of N sequences; those of one sequence are contiguous."""
 
     rows: npt.NDArray[np.int64]  # sequence of each k-mer, ascending
     codes: npt.NDArray[np.uint32]
-    sizes: npt.NDArray[np.int64]  # (N,) how many each sequence has
+    sizes: npt.NDArray[np.int64]  # (N,) number of k-mers of each sequence
 
 
 def similar_groups(sequences: Sequence[str], threshold: float, *, most_kmers: int = _MOST_KMERS) -> Labels:
-    """The group of each sequence of A C G T N, numbered from 0 in order of their first members.
+    """Return the group of each sequence of A C G T N, numbered from 0 in order of their first members.
 
-    Which sequences share a group depends neither on their order nor on their strand. A sequence without a
-    k-mer of known bases is a group of its own.
+    Groups depend on neither order nor strand. A sequence without a k-mer of known bases is its own group.
     """
     kmers = distinct_kmers(sequences, most_kmers)
     needed = np.maximum(np.ceil(threshold * kmers.sizes - _ROUNDING).astype(np.int64), 1)
@@ -196,9 +194,9 @@ def similar_groups(sequences: Sequence[str], threshold: float, *, most_kmers: in
 
 
 def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> RecordKmers:
-    """The k-mers of each sequence without N, each with its reverse complement taken for one."""
+    """Return the k-mers without N of each sequence; a k-mer and its reverse complement count as the same."""
     k = _SHORT if sequences and min(map(len, sequences)) < _SHORT_BELOW else _LONG
-    parts = -(-sum(map(len, sequences)) // most)  # one of so many k-mers is looked at
+    parts = -(-sum(map(len, sequences)) // most)  # the fraction 1 / parts of the k-mers is used
     keys = [np.empty(0, np.uint64)]  # row · 2^32 + k-mer
     for first, last in batches([len(one) for one in sequences]):
         kmers = kmers_of(sequences[first:last], k)
@@ -215,8 +213,9 @@ def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> RecordK
 
 
 def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matrix, csr_matrix]:
-    """Which sequence has which k-mer (N, K), of those that several have; and the same without each one's
-    `lost` (N,) most frequent.
+    """Return which sequence has which k-mer (N, K), for k-mers that occur in several sequences.
+
+    The second matrix omits the `lost` (N,) most frequent k-mers of each sequence.
     """
     count = len(kmers.sizes)
     keys = (kmers.codes.astype(np.uint64) << np.uint64(32)) | kmers.rows.astype(np.uint64)
@@ -226,7 +225,7 @@ def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matr
     rows = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)[np.repeat(several, frequencies)]
     del keys
     frequencies = frequencies[several]
-    # Columns are ranks: from the rarest k-mer to the most frequent.
+    # Columns are ranks, from the rarest k-mer to the most frequent one.
     ranks = np.empty(len(frequencies), np.int64)
     ranks[np.argsort(frequencies, kind="stable")] = np.arange(len(frequencies))
     places = (rows << 32) | np.repeat(ranks, frequencies)
@@ -242,13 +241,13 @@ def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matr
 def _rows_of_ones(
     columns: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], shape: tuple[int, int]
 ) -> csr_matrix:
-    """A matrix of ones, `sizes` of them in each row."""
+    """Return a matrix of ones with `sizes` entries in each row."""
     ends = np.concatenate([[0], np.cumsum(sizes)])
     return csr_matrix((np.ones(len(columns), np.int32), columns.astype(np.int32), ends), shape=shape)
 
 
 def _between(prefixes: csr_matrix, labels: Labels) -> csr_matrix:
-    """The columns of k-mers that sequences of several groups have; others are empty."""
+    """Keep the columns of k-mers that occur in several groups; the other columns become empty."""
     coordinates = prefixes.tocoo()
     groups = labels[coordinates.row]
     least = np.full(prefixes.shape[1], len(labels), np.int64)
@@ -261,7 +260,7 @@ def _between(prefixes: csr_matrix, labels: Labels) -> csr_matrix:
 
 
 def _chains(prefixes: csr_matrix, labels: Labels) -> Pairs:
-    """Pairs of different groups that stand side by side under a k-mer: a sequence's most frequent ones."""
+    """Return the most frequent pairs of sequences that are adjacent under a k-mer and in different groups."""
     coordinates = prefixes.tocoo()
     order = np.lexsort((labels[coordinates.row], coordinates.col))
     rows, columns = coordinates.row[order].astype(np.int64), coordinates.col[order]
@@ -277,8 +276,8 @@ def _chains(prefixes: csr_matrix, labels: Labels) -> Pairs:
 
 
 def _candidates(prefixes: csr_matrix, labels: Labels, least: npt.NDArray[np.int64]) -> Iterator[Pairs]:
-    """All pairs of different groups that share the `least` (N,) of both, some twice."""
-    # Pairs inside the largest group aren't asked for: its members need no rows of their own.
+    """Yield all pairs of different groups with `least` (N,) common k-mers of both; some pairs occur twice."""
+    # Pairs inside the largest group are not needed, so its members need no rows of their own.
     largest = np.bincount(labels).argmax() if len(labels) else 0
     asked = np.flatnonzero((labels != largest) | (np.bincount(labels)[labels] == 1))
     columns = prefixes.T.tocsr()
@@ -296,7 +295,7 @@ def _candidates(prefixes: csr_matrix, labels: Labels, least: npt.NDArray[np.int6
 
 
 def _linked(labels: Labels, pairs: Pairs, shared: csr_matrix, needed: npt.NDArray[np.int64]) -> Labels:
-    """The groups after the pairs are linked that share the `needed` (N,) of both; `labels` if none is new."""
+    """Return the groups after linking the pairs with `needed` (N,) common k-mers; `labels` if none is new."""
     batch = max(BATCH // max(int(np.diff(shared.indptr).max(initial=1)), 1), 1)
     for first in range(0, len(pairs), batch):
         some = pairs[first : first + batch]
@@ -318,7 +317,7 @@ _COLUMNS = ("name", "split", "group")
 def read_splits(path: Path) -> dict[str, Split]:
     """Read a table of record and split: tab-separated, with or without the header `name split`.
 
-    Lines that begin with `#` are comments; columns after the second are not read.
+    Lines that begin with `#` are comments; columns after the second are ignored.
     """
     splits: dict[str, Split] = {}
     rows = (row for row in read_lines(Path(path)) if row[1].strip() and not row[1].startswith("#"))
@@ -330,24 +329,24 @@ def read_splits(path: Path) -> dict[str, Split]:
             raise DataError(f"{where}: expected a record's name, a tab and its split, found {quoted(line)}")
         name, split = fields[:2]
         if split not in SHARES:
-            raise DataError(f"{where}: {quoted(split)} is not a split: say train, valid or test")
+            raise DataError(f"{where}: {quoted(split)} is not a split; expected train, valid or test")
         if name in splits:
-            raise DataError(f"{where}: record {quoted(name)} is there a second time")
+            raise DataError(f"{where}: duplicate record {quoted(name)}")
         splits[name] = cast(Split, split)
     if not splits:
-        raise DataError(f"{path}: no record in the file")
+        raise DataError(f"{path}: the file contains no records")
     return splits
 
 
 def write_splits(path: Path, names: Sequence[str], splits: Sequence[Split], groups: Sequence[int]) -> None:
-    """Write what `read_splits` reads, and each record's group of similar ones."""
+    """Write a table for `read_splits`, with each record's group of similar records as the third column."""
     write_rows(path, [_COLUMNS, *zip(names, splits, groups, strict=True)])
 
 
 def look_up(names: Sequence[str], table: Mapping[str, Split], where: Path) -> list[Split]:
-    """The split of each record in a table of `read_splits`, which is called `where`.
+    """Return the split of each record from a table of `read_splits`; `where` names the table in errors.
 
-    Records that only one of both has are a `DataError`.
+    A record that is only in `names` or only in the table is a `DataError`.
     """
     missing = [name for name in names if name not in table]
     if missing:
@@ -360,11 +359,10 @@ def look_up(names: Sequence[str], table: Mapping[str, Split], where: Path) -> li
 
 
 def divide(groups: npt.NDArray[np.int64], positive: npt.NDArray[np.bool_], seed: int) -> list[Split]:
-    """A split for each sequence (N,): a group stays whole, and the splits have about 80, 10 and 10 % of
-    either class.
+    """Return a split for each sequence (N,): about 80, 10 and 10 % of each class; groups are never divided.
 
-    The largest groups are placed first, each where most is missing: the large ones are trained on. Equal
-    input and seed give equal splits.
+    Groups are assigned from the largest to the smallest, each to the split that lacks most of its quota; so
+    large groups are used for training. Equal input and seed give equal splits.
     """
     members = np.zeros((int(groups.max()) + 1, 2), np.int64)  # negatives and positives of a group
     np.add.at(members, (groups, positive.astype(np.int64)), 1)
@@ -390,8 +388,9 @@ def divide(groups: npt.NDArray[np.int64], positive: npt.NDArray[np.bool_], seed:
 
 
 def check_splits(splits: Sequence[Split], positive: npt.NDArray[np.bool_], where: str) -> None:
-    """`DataError` if a split has no positive or, where there are negatives, no negative; its text begins with
-    `where`.
+    """Raise `DataError` if a split has no positives, or no negatives although there are some.
+
+    The message begins with `where`.
     """
     counts = Counter(zip(splits, positive.tolist(), strict=True))
     for label, noun in ((True, "positive"), (False, "negative")):

@@ -1,4 +1,4 @@
-"""A reference genome: bases by contig and interval, and the making of its indexed file."""
+"""Read bases of a reference genome by contig and interval, and write the reference as an indexed file."""
 
 import math
 import os
@@ -32,14 +32,14 @@ from bigbird_dna.genome.sequence import Interval, clean, reverse_complement
 from bigbird_dna.genome.splits import find_named_region, fitting_contigs
 
 FAULTS = (OSError, ValueError, LookupError, ArithmeticError, RuntimeError, struct.error, zlib.error)
-"""What pyfaidx raises for files that are damaged."""
+"""Exceptions that pyfaidx raises for damaged files."""
 
 
 class _BgzfBlock(pyfaidx.BgzfBlock):  # type: ignore[misc]  # its base has no types
-    """A block of a bgzip file that begins with its own first byte.
+    """A block of a bgzip file whose range includes its own first byte.
 
-    By pyfaidx's own comparison that byte is looked for at the end of the block before, where it has
-    no address if that block holds the 65,536 bytes that the format allows.
+    pyfaidx's own comparison assigns that byte to the end of the previous block. The byte has no address in
+    that block if the block contains 65,536 bytes, the maximum of the format.
     """
 
     __slots__ = ()
@@ -49,11 +49,13 @@ class _BgzfBlock(pyfaidx.BgzfBlock):  # type: ignore[misc]  # its base has no ty
 
 
 def open_indexed(path: Path, index: FastaIndex) -> Any:
-    """The file with just this index, whatever lies beside it: pyfaidx gets it as files, and by a name of the
-    ending that it tells compression by."""
+    """Open the file with the given index and ignore index files next to it.
+
+    pyfaidx receives temporary index files and a link to the file, whose suffix specifies the compression.
+    """
     bgzip = index.blocks is not None
     with scratch_directory() as directory, warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of an index that is older than its file
+        warnings.simplefilter("ignore", RuntimeWarning)  # about an index that is older than its file
         name = directory / ("reference.fa.gz" if bgzip else "reference.fa")
         name.symlink_to(path.absolute())
         indices = [directory / f"index{place}" for place in range(1 + bgzip)]
@@ -69,64 +71,65 @@ def open_indexed(path: Path, index: FastaIndex) -> Any:
                 build_index=False,
             )
         except FAULTS as error:
-            raise DataError(f"{path}: can't be opened: {error_text(error)}") from None
+            raise DataError(f"{path}: cannot open the file: {error_text(error)}") from None
     if bgzip:
         file.gzi_index = [_BgzfBlock(*block) for block in file.gzi_index]
     return file
 
 
 _LINE_BASES = 60
-_CHUNK = 1 << 20  # bp read at a time: the reader's cost for one chunk goes with its square
-_LARGE = 1 << 28  # bytes of a file whose reading takes long enough to say so
-_ATTEMPTS = 3  # at a file that something changes again and again
+_CHUNK = 1 << 20  # bp per read: pyfaidx's cost per read is quadratic in the number of bp
+_LARGE = 1 << 28  # bytes: reading a larger file takes long enough for a log line
+_ATTEMPTS = 3  # to read a file that changes while it is read
 
-_BGZIP_MODE = "wb4"  # level 4 of 9: five times as fast as the default, 4 % larger
+_BGZIP_MODE = "wb4"  # compression level 4 of 9: five times as fast as the default, files 4 % larger
 
 
 class Prepared(NamedTuple):
-    """What `prepare_reference` wrote."""
+    """Contigs and counts of the file that `prepare_reference` wrote."""
 
     contigs: dict[str, int]  # name → length in bp, in file order
     unknown: int  # N in the output, in bp
-    ambiguous: int  # how many of them were IUPAC codes
+    ambiguous: int  # number of these that were IUPAC codes in the input
 
 
 class Reference:
-    """The sequence of any interval of a FASTA file, plain or bgzip; plain gzip has no random access.
+    """Sequence of any interval of a FASTA file, plain or bgzip; plain gzip does not support random access.
 
-    The whole file is read and checked once, and where its bases are is remembered for as long as nothing
-    about the file changes (see `fasta_index`); an index beside it isn't trusted, and is made for other
-    programs where it is missing or wrong. All bases are of one content: if the file changes while it is open,
-    the next `fetch` checks it anew. Objects can be pickled, and used by several processes and threads.
-    `aliases` is a file of contigs' other names, for those who look up `names`: `fetch` takes the FASTA's.
+    The whole file is read and checked once. Its index is cached until the file changes (see `fasta_index`).
+    An index file next to it is not trusted; it is written for other programs where it is missing or wrong.
+    All bases come from the same content: if the file changes while it is open, the next `fetch` checks it
+    again. Objects can be pickled, and several processes and threads can use them. `aliases` is a file of
+    alternative contig names for callers that look up `names`; `fetch` accepts only the names in the FASTA.
     """
 
     def __init__(self, path: Path, aliases: Path | None = None) -> None:
         self.aliases = aliases
         self.names = None if aliases is None else open_assembly(CUSTOM, aliases)
-        """The names of contigs that the alias file tells."""
+        """Contig names from the alias file; None without one."""
         self.path = Path(path)
-        self._index: FastaIndex | None = None  # of the content that all bases are of
-        self._identity: Identity | None = None  # of the file when it was found to have that content
+        self._index: FastaIndex | None = None  # of the content that all bases come from
+        self._identity: Identity | None = None  # of the file when its content was last checked
         self._lock = threading.Lock()
         self._file: Any = None
-        self._process = 0  # that opened it
+        self._process = 0  # id of the process that opened the file
         with self._lock:
             self.contigs: dict[str, int] = {name: row.length for name, row in self._open().rows.items()}
         """Name → length in bp, in file order."""
 
     def fetch(self, interval: Interval) -> str:
-        """The bases of an interval, in A C G T N; on "-" the reverse complement. Positions outside the contig
-        are N.
+        """Return the bases of an interval in A C G T N; on "-" the reverse complement.
+
+        Positions outside the contig are N.
         """
         length = self.contigs.get(interval.contig)
         if length is None:
-            raise DataError(f"{self.path}: no contig {interval.contig!r} in the reference")
+            raise DataError(f"{self.path}: the reference has no contig {interval.contig!r}")
         start = min(max(interval.start, 0), length)
         end = min(max(interval.end, 0), length)
         raw = self._letters(interval.contig, start, end)
         if len(raw) != end - start:
-            raise DataError(f"{self.path}: can't read {interval}: the file is damaged")
+            raise DataError(f"{self.path}: cannot read {interval}: the file is damaged")
         where = f"{self.path}: {interval.contig}:{start}-{end}"
         sequence = clean(raw, where)
         before = min(max(-interval.start, 0), len(interval))
@@ -134,7 +137,7 @@ class Reference:
         return reverse_complement(sequence) if interval.strand == "-" else sequence
 
     def close(self) -> None:
-        """Close the file; the next `prepare fetch` opens it again."""
+        """Close the file; the next `fetch` opens it again."""
         with self._lock:
             self._close()
 
@@ -151,7 +154,7 @@ class Reference:
         vars(self).update(state, _lock=threading.Lock())
 
     def _letters(self, contig: str, start: int, end: int) -> str:
-        """Letters of a contig as the file has them."""
+        """Return the bases of a contig as they are written in the file."""
         with self._lock:
             for _ in range(_ATTEMPTS):
                 self._open()
@@ -162,9 +165,9 @@ class Reference:
                         for first in range(start, end, _CHUNK)
                     )
                 except FAULTS as error:
-                    # It may take the block that it failed to unpack for the one before from now on.
+                    # pyfaidx may from now on confuse the block it failed to unpack with the previous one.
                     fault = error
-                # Looked at after reading: what was there before the last change is left out as well.
+                # Checked after reading, so that bases read before a change are discarded as well.
                 unchanged = self._is_unchanged()
                 if fault is not None or not unchanged:
                     self._close()
@@ -172,8 +175,8 @@ class Reference:
                     if fault is None:
                         return raw
                     what = error_text(fault)
-                    raise DataError(f"{self.path}: can't read {contig}:{start}-{end}: {what}") from None
-        raise DataError(f"{self.path}: changes again and again while it is read")
+                    raise DataError(f"{self.path}: cannot read {contig}:{start}-{end}: {what}") from None
+        raise DataError(f"{self.path}: the file changes repeatedly while it is read")
 
     def _is_unchanged(self) -> bool:
         try:
@@ -187,9 +190,8 @@ class Reference:
         self._file = None
 
     def _open(self) -> FastaIndex:
-        """Open the file if it isn't, refusing another content than before; the index of its content."""
-        # A file handle inherited by fork shares its position with the parent: every process opens
-        # its own.
+        """Open the file if it is closed and return its index; `DataError` if its content changed."""
+        # A file handle inherited by fork has the parent's file position, so each process opens its own.
         if self._file is None or self._process != os.getpid():
             handle = open_handle(self.path)
             try:
@@ -197,7 +199,7 @@ class Reference:
                 if identity != self._identity:
                     index = recall(self.path, identity) or _prove(self.path, handle)
                     if self._index is not None and self._index.sha256 != index.sha256:
-                        raise DataError(f"{self.path}: was changed while it was in use: start again")
+                        raise DataError(f"{self.path}: the file was changed while it was in use; start again")
                     self._index, self._identity = index, identity
                     _write_index(self.path, index)
             finally:
@@ -210,7 +212,7 @@ class Reference:
 
 
 def _prove(path: Path, handle: int) -> FastaIndex:
-    """Read and check a file whole, and remember its index where a further change would show."""
+    """Read and check a whole file; cache its index if a later change would be detected."""
     identity = Identity.of(os.fstat(handle))
     is_settled = settle(identity)
     kind = compression_of(path, os.pread(handle, 18, 0))
@@ -219,22 +221,22 @@ def _prove(path: Path, handle: int) -> FastaIndex:
     unfit = "plain gzip" if kind == "gzip" else flat_format(path)
     if unfit is not None:
         raise DataError(
-            f"{path}: {unfit} has no random access; write an indexed copy with "
+            f"{path}: {unfit} does not support random access; write an indexed copy with "
             f"`bigbird-dna prepare reference {path} -o reference.fa.gz`"
         )
     if os.fstat(handle).st_size >= _LARGE:
-        log(f"reading {path} to its end, to know where its bases are")
+        log(f"reading all of {path} to index it")
     with os.fdopen(handle, "rb", closefd=False) as stream:
         index = index_fasta(path, stream, kind == "bgzip")
     if Identity.of(os.fstat(handle)) != identity:
-        raise DataError(f"{path}: was changed while it was read")
+        raise DataError(f"{path}: the file was changed while it was read")
     if is_settled:
         remember(path, identity, index)
     return index
 
 
 def _write_index(path: Path, index: FastaIndex) -> None:
-    """Make the index beside a file right, where that directory can be written to."""
+    """Write or correct the index files next to a file, if its directory is writable."""
     wrong = index.wrong_files(path)
     stale = any(place.exists() for place, _ in wrong)
     if not wrong:
@@ -247,23 +249,21 @@ def _write_index(path: Path, index: FastaIndex) -> None:
                 temporary.write_bytes(content)
     except (OSError, DataError, UsageError):
         if stale:
-            log(
-                f"warning: the index beside {path} is not of this file; other programs would read wrong bases"
-            )
+            log(f"warning: the index next to {path} is not of this file; other programs read wrong bases")
         return
-    log(f"the index beside {path} was not of this file: made anew" if stale else f"indexing {path}")
+    log(f"the index next to {path} was not of this file; rewritten" if stale else f"indexing {path}")
 
 
 def prepare_reference(source: Path, output: Path, assembly: Assembly | None = None) -> Prepared:
-    """Check a FASTA, GenBank or EMBL file and write it as bgzip FASTA with its indices, whole or not at all.
+    """Check a FASTA, GenBank or EMBL file and write it atomically as bgzip FASTA with its indices.
 
-    A record is named by its header's first word, or as `stream_flat_file` says; fragments of a contig are put
-    at their position in it (see `ContigFragments`). The sequence is written in A C G T N, in lines of 60.
-    Contigs must have the lengths of the assembly (see `Assembly.check_lengths`); None: they are free.
+    A record's name is the first word of its header, or comes from `stream_flat_file`. Fragments of a contig
+    are written at their position in the contig (see `ContigFragments`). The sequence is written in A C G T N,
+    in lines of 60. Contigs must have the assembly's lengths (`Assembly.check_lengths`); None accepts any.
     """
     source = Path(source)
     flat = flat_format(source)
-    # A multiple of the line length, so that every chunk starts a line.
+    # A multiple of the line length, so that every chunk starts on a new line.
     size = 60_000 * _LINE_BASES
     fragments = ContigFragments(str(source), assembly or load_assembly(CUSTOM))
     if flat is None:
@@ -273,13 +273,12 @@ def prepare_reference(source: Path, output: Path, assembly: Assembly | None = No
     shown = progress(chunks, f"preparing {source.name}")
     prepared = _write_chunks(output, shown, assembly, str(source), fragments.contigs)
     for contig, bases in fragments.contigs.items():
-        where = "each at its position, and N elsewhere"
-        log(f"{source}: contig {contig!r} has {bases:,} bp in fragments, {where}")
+        log(f"{source}: contig {contig!r} has {bases:,} bp in fragments, N elsewhere")
     return prepared
 
 
 def write_fasta(path: Path, records: Iterable[tuple[str, str]]) -> None:
-    """Write (name, sequence) pairs as `prepare_reference` does, whole or not at all."""
+    """Write (name, sequence) pairs atomically in the format of `prepare_reference`."""
     chunks = (Chunk(name, 0, sequence, True) for name, sequence in records)
     _write_chunks(path, chunks)
 
@@ -291,9 +290,9 @@ def _write_chunks(
     where: str = "",
     partial: Collection[str] = (),
 ) -> Prepared:
-    """Write chunks, and check their contigs against the assembly before anything takes its place.
+    """Write chunks, and check their contigs against the assembly before the output is replaced.
 
-    Of the contigs `partial` there is only a part.
+    `partial` lists the contigs of which the chunks contain only a part.
     """
     path = Path(path)
     contigs: dict[str, int] = {}
@@ -321,12 +320,12 @@ def _write_chunks(
         for place, content in zip((fai, gzi), index.contents(), strict=True):
             place.write_bytes(content)
     found = Identity.of(path.stat())
-    if settle(found) and found[:-1] == read[:-1]:  # taking its place was a change
+    if settle(found) and found[:-1] == read[:-1]:  # the rename changed the time of the last status change
         remember(path, found, index)
     return Prepared(contigs, unknown, ambiguous)
 
 
-_SEGMENT = 1_000_000  # bp looked at together
+_SEGMENT = 1_000_000  # bp searched at a time
 
 
 def extract_contig(
@@ -337,16 +336,16 @@ def extract_contig(
     megabases: float | None = None,
     but: Sequence[str] = (),
 ) -> None:
-    """Write one contig, or a part of it so that coordinates stay its own, as bgzip FASTA with indices.
+    """Write one contig, or a part of it at unchanged coordinates, as bgzip FASTA with indices.
 
-    `contig` is any name that `assembly` knows; or a region of it, before which N stands; or a shell pattern
-    that fits a contig: the first such one that `but` doesn't name. `megabases` is how much of its start, from
-    its first base that isn't N on.
+    `contig` is any name in `assembly`, a region (preceded by N in the output), or a shell pattern. A pattern
+    selects the first matching contig that `but` does not name. `megabases` limits the output to that length,
+    counted from the first base that is not N.
     """
     if megabases is not None and not 0 < megabases < math.inf:
         raise UsageError(f"--megabases {megabases:g}: must be above 0")
     if reference.exists() and output.exists() and output.samefile(reference):
-        raise UsageError(f"{output}: is the input")
+        raise UsageError(f"-o {output}: would overwrite the input file")
     with Reference(reference) as genome:
         place = find_named_region(contig, genome.contigs, assembly, "extract")
         if place is None:
@@ -356,7 +355,7 @@ def extract_contig(
             place = None if name is None else Interval(name, 0, genome.contigs[name])
         if place is None:
             raise DataError(
-                f"{reference}: no contig {contig!r} in the reference, which has {shown(genome.contigs)} "
+                f"{reference}: the reference has no contig {contig!r}; it has {shown(genome.contigs)} "
                 f"(names are looked up in {assembly.name}); {ALIAS_HINT}"
             )
         end = place.end
@@ -367,7 +366,7 @@ def extract_contig(
 
 
 def _first_base(genome: Reference, place: Interval) -> int:
-    """Where a place begins that may have N in front, as before a fragment; its start if it is all N."""
+    """Return the position of the first base that is not N; the start if all are N."""
     for start in range(place.start, place.end, _SEGMENT):
         known = genome.fetch(Interval(place.contig, start, min(start + _SEGMENT, place.end))).lstrip("N")
         if known:
@@ -376,15 +375,15 @@ def _first_base(genome: Reference, place: Interval) -> int:
 
 
 def find_contigs(names: Iterable[str], reference: Reference) -> list[str]:
-    """A reference's own names of contigs that are asked for, each once, by any names that are known.
+    """Return the reference's contigs for the given names or aliases, each once.
 
-    `DataError` names the first that it hasn't got.
+    `DataError` names the first name without a contig.
     """
     find = contig_finder(reference.contigs, reference.names)
     found = {}
     for name in names:
         own = find(name)
         if own is None:
-            raise DataError(f"{reference.path}: has no contig {name!r}; it has {shown(reference.contigs)}")
+            raise DataError(f"{reference.path}: no contig {name!r}; contigs are {shown(reference.contigs)}")
         found[own] = name
     return [*found]

@@ -1,8 +1,8 @@
 """Letters, intervals and windows of a sequence.
 
 Lower case (soft masking) is read as upper case. IUPAC codes for several bases become N, and callers report
-how many there were. Everything else, such as the U of RNA, the letters of proteins, gaps and digits, is an
-error: a sequence with them is not what its user takes it for.
+their number. All other letters, such as the U of RNA, the letters of proteins, gaps and digits, are errors,
+because such a sequence is not plain DNA.
 """
 
 from array import array
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bigbird_dna.errors import DataError
 
 MOST_CONTIGS = 1_000_000
-"""Of a file of intervals: what memory has room for."""
+"""Maximum number of contigs in a file of intervals, to limit memory."""
 
 AMBIGUOUS = "RYSWKMBDHV"
 LETTERS = "ACGTN"
@@ -32,24 +32,24 @@ _CLEAN = bytes.maketrans(_ACCEPTED, (LETTERS + "N" * len(AMBIGUOUS)).encode() * 
 _COMPLEMENT = str.maketrans("ACGTNacgtn", "TGCANtgcan")
 
 UNKNOWN = 4
-"""The code of an N; those of A, C, G and T are 0 to 3."""
+"""Code of N; A, C, G and T have the codes 0 to 3."""
 _CODES = np.full(256, UNKNOWN, np.uint8)
 _CODES[np.frombuffer(b"ACGT", np.uint8)] = np.arange(UNKNOWN)
 
 
 def base_codes(text: str) -> NDArray[np.uint8]:
-    """The codes (L,) of a sequence; whatever isn't A, C, G or T is `UNKNOWN`."""
+    """Return the codes (L,) of a sequence; letters other than A, C, G and T are `UNKNOWN`."""
     return _CODES[np.frombuffer(text.encode("ascii"), np.uint8)]
 
 
 def first_bad_letter(raw: bytes) -> int | None:
-    """Offset of the first byte that is not a DNA letter; `None` if all are."""
+    """Return the offset of the first byte that is not a DNA letter, or None."""
     bad = raw.translate(None, _ACCEPTED)
     return raw.index(bad[0]) if bad else None
 
 
 def describe_bad_letter(letter: int) -> str:
-    """Say what a byte that is not a DNA letter is, and what it hints at."""
+    """Describe a byte that is not a DNA letter, and what it suggests."""
     text = repr(chr(letter)) if 32 <= letter < 127 else f"byte 0x{letter:02x}"
     if letter in b"Uu":
         return f"{text} is not a DNA letter (is this RNA?)"
@@ -59,22 +59,21 @@ def describe_bad_letter(letter: int) -> str:
 
 
 def clean_bytes(raw: bytes) -> bytes:
-    """Upper-case `raw` and turn IUPAC codes into N; `raw` has been found free of other letters."""
+    """Convert to upper case and replace IUPAC codes by N; `raw` must contain no other letters."""
     return raw.translate(_CLEAN)
 
 
 def count_ambiguous_bytes(raw: bytes) -> int:
-    """How many letters of `raw` are IUPAC codes for several bases, N not counted."""
+    """Return the number of IUPAC codes for several bases in `raw`, without N."""
     return len(raw.translate(None, _UNAMBIGUOUS))
 
 
 def clean(text: str, where: str) -> str:
     """Return `text` in the letters A C G T N, of the same length.
 
-    `DataError`, which calls the sequence `where`, has a letter that is none and its position from 1 on.
+    `DataError` names the sequence (`where`), the first invalid letter and its 1-based position.
     """
-    # One byte a character, so that positions hold; characters beyond ASCII become '?', an error
-    # too.
+    # One byte per character, so that positions match; characters beyond ASCII become '?', an error too.
     raw = text.encode("ascii", errors="replace")
     bad = first_bad_letter(raw)
     if bad is not None:
@@ -84,12 +83,12 @@ def clean(text: str, where: str) -> str:
 
 
 def reverse_complement(sequence: str) -> str:
-    """The other strand of a sequence of A C G T N, read in its own direction; case is kept."""
+    """Return the reverse complement of a sequence of A C G T N; case is kept."""
     return sequence.translate(_COMPLEMENT)[::-1]
 
 
 def fraction_n(sequence: str) -> float:
-    """Share of N in a clean sequence; 0.0 for an empty one."""
+    """Return the fraction of N in a clean sequence; 0.0 for an empty one."""
     return sequence.count("N") / len(sequence) if sequence else 0.0
 
 
@@ -102,8 +101,8 @@ OPPOSITE: dict[Strand, Strand] = {"+": "-", "-": "+"}
 class Interval:
     """Bases `[start, end)` of a contig, 0-based on the forward strand.
 
-    `start` may be negative and `end` beyond the contig: a window at a contig's edge is still a
-    window, and what lies outside reads as N. `strand` says in which direction the sequence is read.
+    `start` may be negative and `end` beyond the contig, so that windows at a contig's edge are valid; bases
+    outside the contig are N. `strand` is the direction in which the sequence is read.
     """
 
     contig: str
@@ -121,7 +120,7 @@ class Interval:
         return self.end - self.start
 
     def __bool__(self) -> bool:
-        """Always true: an interval of no bases is still a place."""
+        """Return true, also for an empty interval, because it still is a location."""
         return True
 
     def __str__(self) -> str:
@@ -130,7 +129,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Locus:
-    """One base of a contig, 0-based, with the strand it is read on and a name, such as a TSS."""
+    """One base of a contig, 0-based, with its strand and name, such as a TSS."""
 
     contig: str
     position: int
@@ -146,14 +145,14 @@ Positions = NDArray[np.int64]
 
 
 class Intervals(NamedTuple):
-    """Intervals `[starts[i], ends[i])` of one contig, 0-based; most methods want them as from `union`."""
+    """Intervals `[starts[i], ends[i])` of one contig, 0-based; most methods need the form of `union`."""
 
     starts: Positions
     ends: Positions
 
     @classmethod
     def collect(cls, path: Path, rows: Iterable[tuple[int, str, int, int]], most: int) -> dict[str, Self]:
-        """Those of a file by contig, from line, contig, start and end; more than `most` are a `DataError`."""
+        """Group the (line, contig, start, end) of a file by contig; `DataError` for more than `most`."""
         found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
         for count, (line, contig, start, end) in enumerate(rows, start=1):
             starts, ends = found[contig]
@@ -168,7 +167,7 @@ class Intervals(NamedTuple):
 
     @classmethod
     def union(cls, starts: Positions, ends: Positions) -> Self:
-        """The union of some intervals: sorted, disjoint, those that touch joined."""
+        """Return the union of intervals: sorted and disjoint; adjacent intervals are joined."""
         if not len(starts):
             return cls(starts, ends)
         order = np.argsort(starts, kind="stable")
@@ -179,51 +178,51 @@ class Intervals(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Iterable[tuple[str, "Intervals"]]) -> dict[str, Self]:
-        """The union of those of each contig, which may come several times, as under two names in a file."""
+        """Return the union of intervals per contig; a contig may occur several times, as with two aliases."""
         found: defaultdict[str, list[Intervals]] = defaultdict(list)
         for contig, part in parts:
             found[contig].append(part)
         return {c: cls.union(*map(np.concatenate, zip(*some, strict=True))) for c, some in found.items()}
 
     def overlap(self, starts: Positions, ends: Positions) -> NDArray[np.bool_]:
-        """Whether each `[starts[i], ends[i])` shares a base with them."""
+        """Return whether each `[starts[i], ends[i])` overlaps any of the intervals."""
         if not len(self.starts):
             return np.zeros(len(starts), np.bool_)
-        # The last interval that starts before the other one's end reaches furthest of all such.
+        # Of the intervals that start before the end of the query, the last one has the largest end.
         number = np.searchsorted(self.starts, ends, side="left") - 1
         return np.asarray((number >= 0) & (self.ends[number] > starts))
 
     def hold(self, starts: Positions, ends: Positions) -> NDArray[np.bool_]:
-        """Whether each `[starts[i], ends[i])` lies wholly in one of them."""
+        """Return whether each `[starts[i], ends[i])` is entirely within one of the intervals."""
         number = np.searchsorted(self.starts, starts, side="right") - 1
         return np.asarray((number >= 0) & (self.ends[number] >= ends))
 
     def covered(self, starts: Positions, ends: Positions) -> Positions:
-        """How many bp of each `[starts[i], ends[i])` lie in them."""
-        # The bases covered before a position grow by one a base inside an interval, and not between two.
+        """Return the number of bp of each `[starts[i], ends[i])` that are in the intervals."""
+        # The number of covered bases before a position grows by one per base inside an interval only.
         edges = np.concatenate(([0], np.stack(self, axis=1).ravel()))
         sums = np.repeat(np.concatenate(([0], np.cumsum(self.ends - self.starts))), 2)[:-1]
         return np.asarray(np.interp(ends, edges, sums) - np.interp(starts, edges, sums), np.int64)
 
     @property
     def bases(self) -> int:
-        """How many positions are in them."""
+        """Number of positions in the intervals."""
         return int((self.ends - self.starts).sum())
 
     def draw(self, count: int, rng: np.random.Generator) -> Positions:
-        """`count` of their positions, ascending, each at most once; all of them where there are no more."""
+        """Draw `count` distinct positions, ascending; return all positions if there are fewer."""
         sums = np.cumsum(self.ends - self.starts)
         ranks = np.sort(rng.choice(self.bases, min(count, self.bases), replace=False))
         runs = np.searchsorted(sums, ranks, side="right")
         return np.asarray(self.ends[runs] - (sums[runs] - ranks), np.int64)
 
     def inside(self, start: int, end: int) -> Self:
-        """Their parts in `[start, end)`, counted from its start."""
+        """Return the parts in `[start, end)`, relative to `start`."""
         found = np.array([*self.clipped(start, end)], np.int64).reshape(-1, 2)
         return type(self)(*(found.T - start))
 
     def clipped(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Their parts in `[start, end)`."""
+        """Yield the parts in `[start, end)`."""
         first = int(np.searchsorted(self.ends, start, side="right"))
         last = int(np.searchsorted(self.starts, end, side="left"))
         for left, right in zip(self.starts[first:last].tolist(), self.ends[first:last].tolist(), strict=True):
@@ -234,23 +233,22 @@ NO_INTERVALS = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def unknown_runs(sequence: str) -> Intervals:
-    """The runs of N of a sequence."""
+    """Return the runs of N of a sequence."""
     unknown = np.frombuffer(sequence.encode(), np.uint8) == ord("N")
     edges = np.flatnonzero(np.diff(np.concatenate([[False], unknown, [False]])))
     return Intervals(edges[::2], edges[1::2])
 
 
 def whole_contigs(lengths: Mapping[str, int]) -> list[Interval]:
-    """Contigs, name → bp, each as one segment from end to end."""
+    """Return each contig, name → bp, as one interval."""
     return [Interval(contig, 0, length) for contig, length in lengths.items()]
 
 
 def window_around(locus: Locus, upstream: int, downstream: int) -> Interval:
-    """The window of `upstream` bp before a locus and `downstream` bp from it on, with it.
+    """Return the window of `upstream` bp before a locus and `downstream` bp from the locus on, inclusive.
 
-    Directions are those of the locus's strand, so that in the window's own sequence (reverse
-    complement on "-") the locus is always base number `upstream`, counted from 0. The window may
-    reach beyond the contig.
+    Directions are relative to the locus's strand. In the window's own sequence (reverse complement on "-"),
+    the locus is always base `upstream`, counted from 0. The window may extend beyond the contig.
     """
     position = locus.position
     if locus.strand == "+":
@@ -259,37 +257,36 @@ def window_around(locus: Locus, upstream: int, downstream: int) -> Interval:
 
 
 def inside(interval: Interval, contigs: Mapping[str, int]) -> bool:
-    """Whether an interval lies wholly on its contig; `contigs` maps names to lengths."""
+    """Return whether an interval is entirely on its contig; `contigs` maps names to lengths."""
     length = contigs.get(interval.contig)
     return length is not None and interval.start >= 0 and interval.end <= length
 
 
 def centred_tiles(length: int, size: int, stride: int) -> Iterator[int]:
-    """Starts of windows of `size` bp that cover a contig of `length` bp, in ascending order.
+    """Yield the starts of windows of `size` bp that cover a contig of `length` bp, in ascending order.
 
-    The tiling is its own mirror image: windows stand `stride` bp apart, the left ones from the left end on
-    and the right ones from the right end, and the gaps where they meet may be smaller. A contig no longer
-    than `size` gets one centred window, whose start is negative (rounded down) or zero.
+    The tiling is its own mirror image: windows are `stride` bp apart, counted from both ends, and may be
+    closer at the center. A contig of at most `size` bp gets one centered window, whose start is zero or
+    negative (rounded down).
     """
     for some in _tiles(length, size, stride):
         yield from some
 
 
 def count_tiles(length: int, size: int, stride: int, below: int | None = None) -> int:
-    """How many windows `centred_tiles` gives, or how many of them start before `below`."""
+    """Return the number of windows of `centred_tiles`, or of those that start before `below`."""
     stop = length if below is None else below
     return sum(bisect_left(some, stop) for some in _tiles(length, size, stride))
 
 
 def _tiles(length: int, size: int, stride: int) -> tuple[Sequence[int], ...]:
-    """The starts of `centred_tiles`: those of the left, of the middle, and of the right."""
+    """Return the starts of `centred_tiles` at the left, in the center and at the right."""
     if length < 1 or size < 1 or stride < 1:
         raise ValueError(f"length {length}, size {size} and stride {stride} must be positive")
     span = length - size
     if span <= 0:
         return ((span // 2,),)
-    # The fewest steps from either end that leave no more than a stride between the two innermost
-    # windows.
+        # The fewest steps from either end that leave at most one stride between the two innermost windows.
     steps = max(0, -((stride - span) // (2 * stride)))
     left = range(0, steps * stride + 1, stride)
     right = range(span - steps * stride, span + 1, stride)

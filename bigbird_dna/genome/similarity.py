@@ -1,17 +1,17 @@
-"""The nearest window of another set, by local alignment.
+"""Find the most similar windows of another set by local alignment.
 
-The similarity of a window to another is the score of their best local alignment, of the window or of its
-reverse complement, as a share of the window's known bases: 1 where the other holds a copy, and 0.5 where half
-of it lies there, or where three quarters of all its bases are the same. Windows that have nothing to do with
-each other score a few hundredths, short ones more: some 0.05 of 400 bp.
+The similarity of a window to another is the score of the best local alignment of either strand, as a fraction
+of the window's known bases. It is 1 if the other contains a copy, and 0.5 if the other contains half of the
+window, or if three quarters of all bases are the same. Unrelated windows score a few hundredths, short ones
+more: about 0.05 for 400 bp.
 
-Only pairs that share many seeds are aligned, four for each window. The figure of a pair is exact all the
-same, and depends on these two alone. What may be missed is a window that shares hardly a seed.
+Only pairs with many common seeds are aligned, four per window. The similarity of an aligned pair is exact and
+depends only on this pair. A similar window with hardly any common seed may be missed.
 
-Seeds are the distinct minimizers of a window; a k-mer and its reverse complement are one. A pair is worth the
-bases that its shared seeds cover on neighboring diagonals, those that one alignment can join, on one strand.
-Of the seeds that more than 256 queries have, only the 32 rarest of each query are looked at: families of any
-size are found, and what repeats in all windows doesn't multiply the work.
+Seeds are the distinct minimizers of a window; a k-mer and its reverse complement are one seed. The weight of
+a pair is the number of bases that its common seeds cover on neighboring diagonals (which one alignment can
+join) of one strand. Of the seeds in more than 256 queries, only the 32 rarest per query are used. Families of
+any size are therefore found, and repeats in all windows do not multiply the work.
 """
 
 import math
@@ -29,24 +29,24 @@ Codes = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.bool_]
 
 LONGEST = 16
-"""Of a k-mer, two bits a base."""
+"""Maximum length of a k-mer, with two bits per base."""
 
 
 class Kmers(NamedTuple):
-    """Those of sequences one after the other, one for each place of their text with an N between two."""
+    """K-mers of concatenated sequences with an N in between, one per position of this text."""
 
-    codes: Codes  # the smaller one of both strands'
-    turned: Flags  # whether that is the reverse complement's
-    known: Flags  # without N, and of one sequence
-    directed: Flags  # of these, those that aren't their own reverse complement
-    rows: npt.NDArray[np.int64]  # which sequence
+    codes: Codes  # the smaller code of both strands
+    turned: Flags  # whether this is the code of the reverse complement
+    known: Flags  # without N, within one sequence
+    directed: Flags  # known k-mers that differ from their reverse complement
+    rows: npt.NDArray[np.int64]  # index of the sequence
 
 
 def kmers_of(sequences: Sequence[str], k: int) -> Kmers:
-    """All k-mers of sequences of A C G T N, k at most 16."""
+    """Return all k-mers of sequences of A C G T N, with k at most 16."""
     letters = base_codes("N".join(sequences))
     count = max(len(letters) - k + 1, 0)
-    # Two bits a base, and N as A; the reverse complement's last base is the first one's partner.
+    # Two bits per base, with N as A; the reverse complement's last base pairs with the first base.
     forward, backward = np.zeros((2, count), np.uint32)
     bases = (letters & 3).astype(np.uint32)
     for place in range(k):
@@ -61,10 +61,10 @@ def kmers_of(sequences: Sequence[str], k: int) -> Kmers:
 
 
 def minimizers(kmers: Kmers, width: int) -> Flags:
-    """Which directed k-mers are the least of some `width` places in a row (Roberts et al. 2004).
+    """Return which directed k-mers are the minimum of `width` consecutive positions (Roberts et al. 2004).
 
-    Least by a hash, so that each code has one number and no two the same. The same places are chosen on both
-    strands. `width` is at most k: no `width` places have k-mers of two sequences.
+    The minimum is by a hash that is distinct for each code. Both strands select the same positions. `width`
+    is at most k, so `width` positions never have k-mers of two sequences.
     """
     if width == 1:
         return kmers.directed
@@ -72,7 +72,7 @@ def minimizers(kmers: Kmers, width: int) -> Flags:
     hashed = (kmers.codes ^ (kmers.codes >> np.uint32(15))) * np.uint32(0x2C1B3C6D)
     hashed = (hashed ^ (hashed >> np.uint32(12))) * np.uint32(0x297A2D39)
     hashed = np.where(kmers.directed, hashed ^ (hashed >> np.uint32(15)), highest)
-    # The largest of the least of all rows that a place is in: its own where it is one of these least.
+    # The maximum of the minima of all runs with a position is its own hash if that is one of these minima.
     opened = grey_opening(np.pad(hashed, width - 1, constant_values=highest), width)
     return np.asarray(kmers.directed & (opened[width - 1 :][: len(hashed)] == hashed))
 
@@ -80,25 +80,25 @@ def minimizers(kmers: Kmers, width: int) -> Flags:
 Numbers = npt.NDArray[np.int64]
 
 SHORTEST = 7
-_SPARSE, _SPARSEST = 2000, 5  # bp of a window for one more place to choose a minimizer from, up to so many
+_SPARSE, _SPARSEST = 2000, 5  # bp of a window per additional minimizer position; maximum width
 FREQUENT, _ALWAYS = 256, 32
-_DIAGONALS = 32  # of a band; seeds count together in two bands side by side
-BATCH = 1 << 21  # bases whose seeds are found at a time
-HITS = 1 << 22  # shared seeds that are counted at a time
+_DIAGONALS = 32  # per band; seeds in two adjacent bands count together
+BATCH = 1 << 21  # bases per batch for finding seeds
+HITS = 1 << 22  # common seeds per batch for counting
 
 
 def run_starts(ordered: npt.NDArray[np.integer]) -> Numbers:
-    """Where a new number begins in an ordered row of them."""
+    """Return the positions where a new number begins in a sorted array."""
     return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
 
 
 def run_sizes(ordered: npt.NDArray[np.integer]) -> Numbers:
-    """How often each number stands in an ordered row of them."""
+    """Return how often each number occurs in a sorted array."""
     return np.diff(np.append(run_starts(ordered), len(ordered)))
 
 
 def within_runs(sizes: Numbers) -> Numbers:
-    """The position of each number in its run, for runs of these sizes side by side."""
+    """Return the position of each number in its run, for consecutive runs of these sizes."""
     return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
@@ -106,37 +106,37 @@ Columns = TypeVar("Columns", bound=NamedTuple)
 
 
 def take(table: Columns, rows: npt.NDArray[np.integer]) -> Columns:
-    """Some rows of a table."""
+    """Return rows of a table."""
     return type(table)(*(column[rows] for column in table))
 
 
 class Seeds(NamedTuple):
     """The distinct seeds (S,) of windows, in the order of their codes, then of the windows."""
 
-    codes: npt.NDArray[np.uint32]  # with a bit for the strand at the end
+    codes: npt.NDArray[np.uint32]  # with the strand as the lowest bit
     rows: Numbers
-    starts: Numbers  # where the seed is first in its window
+    starts: Numbers  # first position of the seed in its window
 
 
 class Sketch(NamedTuple):
-    """Which seeds a window has: the minimizers of `width` k-mers in a row."""
+    """Parameters that select the seeds of a window: the minimizers of `width` consecutive k-mers."""
 
     k: int
     width: int
 
     @classmethod
     def fitting(cls, bases: int, length: int) -> Self:
-        """For windows of about `length` bp, of which one is compared with `bases` bases in all.
+        """Return parameters for windows of about `length` bp, each compared with `bases` bases in total.
 
-        k is as large as k-mers can be that all turn up by chance.
+        k is the largest value for which all k-mers still occur by chance.
         """
         k = int(math.log(max(bases, 1), 4))
         return cls(min(max(k, SHORTEST), LONGEST - 1), min(1 + length // _SPARSE, _SPARSEST))
 
     def seeds(self, sequences: Sequence[str]) -> Seeds:
-        """The seeds of some sequences."""
+        """Return the seeds of sequences."""
         sizes = np.array([len(sequence) + 1 for sequence in sequences], np.int64)
-        begins = np.cumsum(sizes) - sizes  # in a text of all of them with a letter between two
+        begins = np.cumsum(sizes) - sizes  # in the concatenated text with one letter between sequences
         parts = [np.zeros(0, np.uint64)]
         for first, last in batches([len(sequence) for sequence in sequences]):
             kmers = kmers_of(sequences[first:last], self.k)
@@ -153,7 +153,7 @@ class Sketch(NamedTuple):
 
 
 def batches(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last plus one of rows of some sizes, so many that they have two million in all, or one."""
+    """Divide rows into ranges (first, last plus one) with two million in total size, or a single row."""
     found, first, total = [], 0, 0
     for place, size in enumerate(sizes):
         if total + size > BATCH and place > first:
@@ -164,20 +164,19 @@ def batches(sizes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 class SeedPairs(NamedTuple):
-    """Pairs (P,) that share seeds."""
+    """Pairs (P,) of windows with common seeds."""
 
     queries: Numbers
     others: Numbers
-    turned: Flags  # whether it is the reverse complement of one that is like the other
+    turned: Flags  # whether the reverse complement of the query is similar
     weights: Numbers
 
     def joined(self, other: Self) -> Self:
-        """These pairs, then others."""
+        """Return these pairs followed by the others."""
         return type(self)(*(np.concatenate(both) for both in zip(self, other, strict=True)))
 
     def heaviest(self, count: int, *, of_queries: bool = True) -> Self:
-        """Of each query, or of each of the other windows, the `count` pairs of the largest weight; of equal
-        ones the first."""
+        """Return the `count` pairs of the largest weight per query, or per other window; ties: the first."""
         groups, ties = (self.queries, self.others) if of_queries else (self.others, self.queries)
         order = np.lexsort((self.turned, ties, -self.weights, groups))
         return take(self, np.sort(order[within_runs(run_sizes(groups[order])) < count]))
@@ -188,7 +187,7 @@ NO_PAIRS = SeedPairs(_NONE, _NONE, _NONE > 0, _NONE)
 
 
 class SeedIndex:
-    """The seeds of N queries, to be looked up."""
+    """Index of the seeds of N queries."""
 
     def __init__(self, queries: Sequence[str], sketch: Sketch) -> None:
         self.sketch, self.count = sketch, len(queries)
@@ -196,7 +195,7 @@ class SeedIndex:
         seeds = sketch.seeds(queries)
         frequencies = run_sizes(seeds.codes)
         frequencies = np.repeat(frequencies, frequencies)
-        # All that aren't frequent, and of each query some that are: the rarest, of equal ones by their codes.
+        # All seeds that are not frequent, and per query the rarest of the frequent ones; ties are by code.
         chosen = frequencies <= FREQUENT
         often = np.flatnonzero(~chosen)
         order = often[np.lexsort((frequencies[often], seeds.rows[often]))]
@@ -204,18 +203,18 @@ class SeedIndex:
         chosen[order[within_runs(sizes) < _ALWAYS]] = True
         kept = np.flatnonzero(chosen)
         self._seeds = take(seeds, kept)
-        self._first = np.append(run_starts(self._seeds.codes), len(kept))  # of each code's queries
+        self._first = np.append(run_starts(self._seeds.codes), len(kept))  # first row of each code
         self._codes = self._seeds.codes[self._first[:-1]]
 
     def share(self, others: Sequence[str], first: int) -> Iterator[SeedPairs]:
-        """The pairs with some windows, which are numbered from `first` on; all of a window's at a time."""
+        """Yield the pairs with windows numbered from `first` on; all pairs of a window come together."""
         seeds = self.sketch.seeds(others)
         if not len(self._codes):
             return
         lengths = np.array([len(other) for other in others], np.int64)
         parts = []
         for strand in (0, 1):
-            # A window that is turned has the seeds of the other strand, from its other end.
+            # A reverse complement has the seeds of the other strand, counted from its other end.
             wanted = seeds.codes ^ np.uint32(strand)
             places = np.minimum(np.searchsorted(self._codes, wanted), len(self._codes) - 1)
             known = np.flatnonzero(self._codes[places] == wanted)
@@ -225,7 +224,7 @@ class SeedIndex:
         hits = Seeds(*map(np.concatenate, zip(*parts, strict=True)))
         hits = take(hits, np.argsort(hits.rows, kind="stable"))
         work = np.cumsum(np.diff(self._first)[hits.codes])
-        ends = np.searchsorted(hits.rows, 2 * np.arange(len(others) + 1))  # of each window's hits
+        ends = np.searchsorted(hits.rows, 2 * np.arange(len(others) + 1))  # end of each window's hits
         start = 0
         while start < len(others):
             before = int(work[ends[start] - 1]) if ends[start] else 0
@@ -235,7 +234,7 @@ class SeedIndex:
             start = stop
 
     def _pairs(self, hits: Seeds, first: int) -> SeedPairs:
-        """What pairs are worth by some windows' seeds that queries have: their codes are places of these."""
+        """Return the pairs and weights for seeds of windows, whose codes are indices of query seeds."""
         sizes = np.diff(self._first)[hits.codes]
         if not sizes.sum():
             return NO_PAIRS
@@ -243,13 +242,13 @@ class SeedIndex:
         place = within_runs(sizes) + np.repeat(self._first[hits.codes], sizes)
         band = (hits.starts[hit] - self._seeds.starts[place] + self._longest) // _DIAGONALS
         pair = (hits.rows[hit] - hits.rows[0]) * self.count + self._seeds.rows[place]
-        # Pair, band and place in the query as one number, in as few bits as windows of this length need.
+        # Pair, band and position in the query as one number, with as few bits as windows of this length need.
         places, bands = self._longest.bit_length(), int(band.max() + 1).bit_length()
         keys = (((pair << bands) | band) << places) | self._seeds.starts[place]
         keys.sort()
         starts = run_starts(keys >> places)
         found = keys[starts] >> places
-        # What a seed covers beyond the one before it.
+        # Bases that a seed covers beyond the previous seed.
         covered = np.minimum(np.diff(keys, prepend=keys[0]), self.sketch.k)
         covered[starts] = self.sketch.k
         weights = np.add.reduceat(covered, starts)
@@ -266,10 +265,10 @@ class SeedIndex:
 
 
 def alignment_scores(first: Sequence[str], second: Sequence[str]) -> Numbers:
-    """The score of each pair `first[i]`, `second[i]` of sequences of A C G T N, (N,).
+    """Return the score of each pair `first[i]`, `second[i]` of sequences of A C G T N, (N,).
 
-    It is that of the best local alignment (Smith and Waterman 1981): +1 for two equal bases, -1 for two
-    others, -2 for a base without a partner and 0 for a pair with an N.
+    It is the score of the best local alignment (Smith and Waterman 1981): +1 for a match, -1 for a mismatch,
+    -2 for each gap position and 0 for a pair with an N.
     """
     from Bio.Align import PairwiseAligner  # slow to import
 
@@ -289,37 +288,37 @@ def alignment_scores(first: Sequence[str], second: Sequence[str]) -> Numbers:
 Rows = npt.NDArray[np.intp]
 
 ALIGNED = 4
-"""Pairs that are aligned for a window, those that share most."""
+"""Number of pairs with the most common seeds that are aligned per window."""
 
-_COVERED = 1 / 8  # of the bases that are the same, those that shared seeds cover at least
-PAIRS = 1024  # aligned between two looks at the clock
-_READ = 1 << 21  # bases that are read at a time
+_COVERED = 1 / 8  # minimum fraction of the identical bases that common seeds cover
+PAIRS = 1024  # aligned between two updates of the progress
+_READ = 1 << 21  # bases per read
 
 
 class SequenceWindows(NamedTuple):
-    """N windows of A C G T N, read when they are asked for."""
+    """N windows of A C G T N that are read on demand."""
 
     number: int
-    length: int  # bp of one, or about
+    length: int  # bp of a window, exact or approximate
     read: Callable[[Rows], list[str]]
 
     @classmethod
     def of(cls, sequences: Sequence[str]) -> Self:
-        """Windows that are in memory."""
+        """Return windows that are in memory."""
         length = max(map(len, sequences), default=0)
         return cls(len(sequences), length, lambda rows: [sequences[row] for row in rows.tolist()])
 
 
 class Pairs(NamedTuple):
-    """Aligned pairs (P,): by query, the most similar first, and of equal ones the first window."""
+    """Aligned pairs (P,) by query, the most similar first; ties are in the order of the windows."""
 
     queries: Rows
     others: Rows
-    turned: npt.NDArray[np.bool_]  # whether it is the reverse complement that is like the other
+    turned: npt.NDArray[np.bool_]  # whether the reverse complement of the query is similar
     similarities: npt.NDArray[np.float64]  # above 0
 
     def nearest(self, count: int) -> "Nearest":
-        """The first pair of each of `count` queries."""
+        """Return the first pair of each of `count` queries."""
         rows = np.full(count, -1, np.intp)
         turned, similarities = np.zeros(count, np.bool_), np.zeros(count)
         first = run_starts(self.queries)
@@ -329,7 +328,7 @@ class Pairs(NamedTuple):
         return Nearest(rows, turned, similarities)
 
     def as_near(self) -> npt.NDArray[np.bool_]:
-        """Which pairs (P,) are as similar as the first of their query."""
+        """Return which pairs (P,) are as similar as the first pair of their query."""
         starts = run_starts(self.queries)
         best = np.repeat(self.similarities[starts], run_sizes(self.queries))
         return np.asarray(self.similarities == best)
@@ -338,9 +337,9 @@ class Pairs(NamedTuple):
 class Nearest(NamedTuple):
     """The most similar window of each query, (N,)."""
 
-    rows: Rows  # -1: none shares a seed
+    rows: Rows  # -1 without a common seed
     turned: npt.NDArray[np.bool_]
-    similarities: npt.NDArray[np.float64]  # 0 where there is none
+    similarities: npt.NDArray[np.float64]  # 0 without a similar window
 
 
 def aligned_pairs(
@@ -350,19 +349,19 @@ def aligned_pairs(
     threshold: float | None = None,
     asked: npt.NDArray[np.bool_] | None = None,
 ) -> Pairs:
-    """The pairs of queries and other windows that share most seeds, with their similarity.
+    """Return the pairs of queries and other windows with most common seeds, and their similarity.
 
-    Four of each query; with a threshold also four of each other window, of the pairs that may be so similar:
-    those whose seeds cover an eighth of what that takes. The other windows are read some at a time, twice;
-    memory goes with the queries' bases, and with a threshold with the number of such pairs. Only pairs of the
-    queries that are `asked` for, (N,), are aligned; None: all.
+    Four pairs per query are aligned. With a threshold, also four pairs per other window among those that may
+    reach it: their seeds cover an eighth of the bases that the threshold requires. The other windows are read
+    in batches, twice. Memory grows with the queries' bases and, with a threshold, with the number of such
+    pairs. Only pairs of the queries in `asked`, (N,), are aligned; None aligns all.
     """
     least = math.inf if threshold is None else threshold * others.length * _COVERED
     sketch = Sketch.fitting(others.number * others.length, max(map(len, queries), default=0))
     index = SeedIndex(queries, sketch)
     found = likewise = NO_PAIRS
     runs = batches([others.length] * others.number)
-    for first, last in progress(runs, "looking for similar windows", len(runs), "parts"):
+    for first, last in progress(runs, "finding similar windows", len(runs), "parts"):
         for here in index.share(others.read(np.arange(first, last)), first):
             found = found.joined(here.heaviest(ALIGNED)).heaviest(ALIGNED)
             near = take(here, np.flatnonzero(here.weights >= least))
@@ -381,7 +380,7 @@ def aligned_pairs(
 
 
 def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPairs) -> npt.NDArray[np.int64]:
-    """The score of each pair; pairs are in the order of the other windows, which are read as they come."""
+    """Return the score of each pair; pairs are in the order of the other windows, which are read in turn."""
     scores = np.zeros(len(pairs.queries), np.int64)
     size = max(min(PAIRS, _READ // max(others.length, 1)), 1)
     parts = [slice(first, first + size) for first in range(0, len(scores), size)]

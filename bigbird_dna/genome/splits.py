@@ -1,8 +1,8 @@
-"""What the bases of a reference are for: to train, validate or test a model, or nothing.
+"""Assign the bases of a reference to training, validation, testing or nothing.
 
-A named region is a segment of it as samtools writes it, counted from 1 with both ends: `22` is a whole
-contig, `22:18,000,001-19,000,000` a part of it (commas are allowed), and `22:18000001-`
-or `22:18000001` goes to the contig's end.
+A named region is a part of the reference in samtools notation, with 1-based inclusive ends. `22` is a whole
+contig, `22:18,000,001-19,000,000` a part of it (commas are allowed), and `22:18000001-` or `22:18000001`
+extends to the contig's end.
 """
 
 import re
@@ -27,7 +27,7 @@ _WRITTEN = re.compile(r"(?P<contig>.+):(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,1
 
 
 class NamedRegion(NamedTuple):
-    """An entry of the configuration, and what of the reference it names."""
+    """An entry of the configuration and its interval of the reference."""
 
     key: str  # of the configuration
     kind: str  # valid, test or exclude
@@ -38,11 +38,11 @@ class NamedRegion(NamedTuple):
 def parse_named_region(
     text: str, contigs: Mapping[str, int], assembly: Assembly, where: str = "region"
 ) -> Interval:
-    """A named region on a reference; `ConfigError` for an unknown contig, or ends beyond it."""
+    """Return the interval of a named region; `ConfigError` for an unknown contig, or ends beyond it."""
     found = find_named_region(text, contigs, assembly, where)
     if found is None:
         raise ConfigError(
-            f"{where}: {text!r} is not a contig or region (as 22:1,001-2,000) of the reference "
+            f"{where}: {text!r} is not a contig or region (such as 22:1,001-2,000) of the reference "
             f"({assembly.name}; it has {shown(contigs)}); {ALIAS_HINT}"
         )
     return found
@@ -51,7 +51,7 @@ def parse_named_region(
 def find_named_region(
     text: str, contigs: Mapping[str, int], assembly: Assembly, where: str = "region"
 ) -> Interval | None:
-    """As `parse_named_region`, but None where the text is not a contig of the reference or part of one."""
+    """Like `parse_named_region`, but return None if the text is not on a contig of the reference."""
     whole = assembly.match(text, contigs)
     if whole is not None:
         return Interval(whole, 0, contigs[whole])
@@ -63,31 +63,31 @@ def find_named_region(
     first = int(match["first"].replace(",", "") or 0)
     last = int((match["last"] or "").replace(",", "") or length)
     if not 1 <= first <= last <= length:
-        raise ConfigError(f"{where}: {text!r}: a region of {contig} goes from 1 to at most {length:,}")
+        raise ConfigError(f"{where}: {text!r}: positions on {contig} must be from 1 to {length:,}")
     return Interval(contig, first - 1, last)
 
 
 def format_named_region(region: Interval) -> str:
-    """A named region with both ends, without commas."""
+    """Format a named region with both ends, without commas."""
     return f"{region.contig}:{region.start + 1}-{region.end}"
 
 
 def read_named_region(text: str) -> Interval:
-    """What `format_named_region` wrote, where no reference is at hand; ValueError for another text."""
+    """Parse a text of `format_named_region` without a reference; `ValueError` for any other text."""
     match = _WRITTEN.fullmatch(text)
     if match is None or not 1 <= int(match["first"]) <= int(match["last"]):
-        raise ValueError(f"{text!r} is not a region as 22:1001-2000")
+        raise ValueError(f"{text!r} is not a region such as 22:1001-2000")
     return Interval(match["contig"], int(match["first"]) - 1, int(match["last"]))
 
 
 def name_parts(segments: Sequence[Interval], lengths: Mapping[str, int]) -> list[str]:
-    """The named regions of those segments that are not a whole contig, in their order."""
+    """Return the named regions of those segments that are not a whole contig, in their order."""
     return [format_named_region(segment) for segment in segments if len(segment) < lengths[segment.contig]]
 
 
 def find_overlap(regions: Iterable[NamedRegion]) -> tuple[NamedRegion, NamedRegion] | None:
-    """Two regions of different kinds that share a base, first the one that starts before; None: none do."""
-    furthest: dict[str, NamedRegion] = {}  # of each kind the one that reaches furthest on the contig
+    """Return two overlapping regions of different kinds in the order of their starts, or None."""
+    furthest: dict[str, NamedRegion] = {}  # per kind, the region with the largest end on the contig
     for region in sorted(regions, key=lambda named: named.interval):
         contig, start = region.interval.contig, region.interval.start
         here = {kind: other for kind, other in furthest.items() if other.interval.contig == contig}
@@ -107,7 +107,7 @@ _SPLITS: Mapping[str, Split | None] = {"exclude": None, "valid": "valid", "test"
 
 
 class Segment(NamedTuple):
-    """Consecutive bases of a contig that are for the same; `split` is None where they take no part."""
+    """Consecutive bases of a contig with the same split; None means that they are not used."""
 
     interval: Interval
     split: Split | None
@@ -115,9 +115,9 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Splits:
-    """The segments of every contig of a reference, in its order; together they are the whole contig.
+    """The segments of each contig of a reference, in its order; together they cover the whole contig.
 
-    A contig that is not cut is one segment, and two neighbours are never for the same.
+    Adjacent segments never have the same split.
     """
 
     by_contig: Mapping[str, tuple[Segment, ...]]
@@ -126,8 +126,8 @@ class Splits:
     def from_config(
         cls, config: GenomeConfig, contigs: Mapping[str, int], assembly: Assembly, **regions: Sequence[str]
     ) -> Self:
-        """Divide a reference as the configuration says, with regions besides as of `find_named`; what neither
-        names is for training."""
+        """Divide a reference as configured; `regions` are extra regions for `find_named`. Bases that are not
+        named are for training."""
         by_contig: defaultdict[str, list[NamedRegion]] = defaultdict(list)
         for region in find_named(config, contigs, assembly, **regions):
             by_contig[region.interval.contig].append(region)
@@ -138,24 +138,24 @@ class Splits:
                 if any(len(segments) > 1 for segments in splits.by_contig.values())
                 else "every contig"
             )
-            raise ConfigError(f"genome: exclude, valid and test name {what}, none is left to train on")
+            raise ConfigError(f"genome: exclude, valid and test name {what}, so none is left for training")
         return splits
 
     @property
     def segments(self) -> list[Segment]:
-        """All of them, in the reference's order."""
+        """All segments, in the reference's order."""
         return [segment for own in self.by_contig.values() for segment in own]
 
     def intervals(self, split: Split) -> list[Interval]:
-        """The segments of a split, in the reference's order."""
+        """Return the segments of a split, in the reference's order."""
         return [segment.interval for segment in self.segments if segment.split == split]
 
     def contigs(self, split: Split) -> list[str]:
-        """The contigs that have a segment of a split, in the reference's order."""
+        """Return the contigs with a segment of a split, in the reference's order."""
         return list(dict.fromkeys(interval.contig for interval in self.intervals(split)))
 
     def over(self, interval: Interval) -> list[Segment]:
-        """The segments that share a base with an interval, in their order; none beyond a contig's ends."""
+        """Return the segments that overlap an interval, in order; none outside the contig."""
         return [
             segment
             for segment in self.by_contig.get(interval.contig, ())
@@ -171,11 +171,11 @@ def find_named(
     valid_regions: Sequence[str] = (),
     test_regions: Sequence[str] = (),
 ) -> list[NamedRegion]:
-    """What the configuration names of a reference: contigs, each whole, and regions of others.
+    """Return the contigs and regions of a reference that the configuration names.
 
-    An entry is any name of a contig, a region of one as samtools writes it, or a shell pattern that fits one
-    of the contig's names; a name that is written out wins over patterns. Those of different kinds don't share
-    a base. The regions given besides, those of chromatin.data, may lie on what is named for the same.
+    An entry is any name of a contig, a region in samtools notation, or a shell pattern that matches a name of
+    a contig. Full names take precedence over patterns. Entries of different kinds must not overlap. The
+    regions in the arguments, those of chromatin.data, may overlap entries of the same kind.
     """
     whole: dict[str, NamedRegion] = {}
     regions, patterns = [], []
@@ -186,23 +186,23 @@ def find_named(
             if found is None and _PATTERN.search(text):
                 patterns.append((key, text))
             elif found is None:
-                part = " or region (as 22:1,001-2,000)" if ":" in text else ""
+                part = " or region (such as 22:1,001-2,000)" if ":" in text else ""
                 raise ConfigError(
-                    f"genome.{key}: no contig{part} of the reference is {text!r} "
+                    f"genome.{key}: {text!r} is no contig{part} of the reference "
                     f"({assembly.name}; the reference has {shown(contigs)}); {ALIAS_HINT}"
                 )
             elif contig is None:
                 regions.append(NamedRegion(f"genome.{key}", key, text, found))
             elif contig in whole:
-                raise ConfigError(f"genome.{key}: {text!r} is contig {contig!r}, which is named already")
+                raise ConfigError(f"genome.{key}: {text!r} is contig {contig!r}, which is already listed")
             else:
                 whole[contig] = NamedRegion(f"genome.{key}", key, text, found)
     whole = _fitting(patterns, contigs, assembly, whole) | whole
     for region in regions:
         if (other := whole.get(region.interval.contig)) is not None:
             raise ConfigError(
-                f"{region.key}: {region.text!r} is a region of contig {other.interval.contig!r}, which "
-                f"{other.text!r} of {other.key} names whole"
+                f"{region.key}: {region.text!r} is on contig {other.interval.contig!r}, which "
+                f"{other.text!r} of {other.key} selects as a whole"
             )
     besides = [
         NamedRegion(key, kind, text, parse_named_region(text, contigs, assembly, key))
@@ -213,7 +213,7 @@ def find_named(
     named = [*whole.values(), *regions, *besides]
     if overlap := find_overlap(named):
         one, other = overlap
-        raise ConfigError(f"{one.key}: {one.text!r} overlaps {other.text!r} of {other.key}")
+        raise ConfigError(f"{one.key}: {one.text!r} overlaps {other.text!r} in {other.key}")
     return named
 
 
@@ -223,12 +223,12 @@ def _fitting(
     assembly: Assembly,
     named: Collection[str],
 ) -> dict[str, NamedRegion]:
-    """The contigs that patterns fit, but for those whose names are written out."""
+    """Return the contigs that match patterns, except those with an explicit name in the configuration."""
     found: dict[str, NamedRegion] = {}
     for key, text in patterns:
         fitting = fitting_contigs(text, contigs, assembly)
         if not fitting:
-            what = f"genome.{key}: {text!r} fits no contig of the reference"
+            what = f"genome.{key}: {text!r} matches no contig of the reference"
             if key != "exclude":
                 raise ConfigError(f"{what} ({assembly.name}; the reference has {shown(contigs)})")
             log(what)
@@ -237,14 +237,14 @@ def _fitting(
             other = found.setdefault(contig, NamedRegion(f"genome.{key}", key, text, whole))
             if other.kind != key and contig not in named:
                 raise ConfigError(
-                    f"genome: contig {contig!r} fits {other.text!r} of {other.kind} and {text!r} of "
-                    f"{key}: write its name into one of them"
+                    f"genome: contig {contig!r} matches {other.text!r} in {other.kind} and {text!r} in "
+                    f"{key}: list its full name in one of them"
                 )
     return found
 
 
 def fitting_contigs(text: str, contigs: Collection[str], assembly: Assembly) -> list[str]:
-    """The contigs of which a text is a name, or a shell pattern that fits one of their names."""
+    """Return the contigs with this name, or with a name that matches this shell pattern."""
     named = assembly.match(text, contigs)
     if named is not None:
         return [named]
@@ -254,7 +254,7 @@ def fitting_contigs(text: str, contigs: Collection[str], assembly: Assembly) -> 
 
 
 def _cut(contig: str, length: int, named: Sequence[NamedRegion]) -> tuple[Segment, ...]:
-    """The segments of a contig; regions of two kinds don't overlap."""
+    """Return the segments of a contig; regions of different kinds must not overlap."""
     parts: list[tuple[Split | None, int]] = []  # split, end
     edge = 0
     for region in sorted(named, key=lambda each: each.interval):
@@ -274,15 +274,15 @@ def _cut(contig: str, length: int, named: Sequence[NamedRegion]) -> tuple[Segmen
     return tuple(segments)
 
 
-# Bin i of a contig is `[i * stride, i * stride + size)`; those that the contig's end would cut are not made.
-# Between training and held-out bins lies a gap, so that no window of the one overlaps a window of the other,
-# or its named region.
+# Bin i of a contig is `[i * stride, i * stride + size)`; bins that would extend beyond the contig are not
+# made. A gap between training and held-out bins ensures that no window of one overlaps a window or named
+# region of the other.
 
 
 def window_start(starts: Positions, size: int, window: int) -> Positions:
-    """Where the model's window around each bin starts: window and bin have the same centre base.
+    """Return the start of the model's window around each bin; window and bin have the same center base.
 
-    Negative near a contig's start. DeepSEA: 200-bp bins, 1000-bp windows from 400 bp before the bin.
+    It may be negative near a contig's start. DeepSEA: 200-bp bins, 1000-bp windows from 400 bp upstream.
     """
     return np.asarray(starts + size // 2 - window // 2)
 
@@ -290,19 +290,19 @@ def window_start(starts: Positions, size: int, window: int) -> Positions:
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 KINDS = ("valid", "test", "exclude")
 EXCLUDED, GAP = -1, -2
-"""What stands for a split's number at bins that take no part: they overlap an excluded named region, or are
-too near to a held-out one, or only partly in it."""
+"""Split index of bins that are not used: they overlap an excluded region, or are too close to a held-out
+region or only partly in it."""
 
 
 @dataclass(frozen=True)
 class RegionSplits:
-    """Named regions by kind (valid, test, exclude) and contig of a reference; all else is for training."""
+    """Named regions of a reference by kind (valid, test, exclude) and contig; the rest is for training."""
 
     regions: Mapping[str, Mapping[str, Intervals]]
 
     @classmethod
     def from_regions(cls, named: Sequence[NamedRegion]) -> Self:
-        """Regions that were read already; those of two kinds don't overlap."""
+        """Make an object from parsed regions; regions of different kinds must not overlap."""
         kinds = {kind: [one.interval for one in named if one.kind == kind] for kind in KINDS}
         return cls(
             {
@@ -314,16 +314,16 @@ class RegionSplits:
         )
 
     def assign(self, contig: str, starts: Positions, size: int, window: int) -> npt.NDArray[np.int8]:
-        """The splits of the bins `[starts[i], starts[i] + size)` of a contig: indices of `SPLITS`, (N,).
+        """Return the splits of the bins `[starts[i], starts[i] + size)` of a contig, indices of `SPLITS`.
 
-        A bin is held out if it lies wholly in a held-out named region. A bin for training is dropped (`GAP`)
-        if its window of `window` bp (the widest that a model will see) could overlap that of a held-out bin,
-        or the region; bins for validation likewise near regions for testing. Bins that overlap excluded
+        A bin is held out if it is entirely within a held-out region. A training bin is dropped (`GAP`) if its
+        window of `window` bp (the widest that a model will see) could overlap a held-out region or the window
+        of a held-out bin. The same applies to validation bins near test regions. Bins that overlap excluded
         regions are dropped (`EXCLUDED`).
         """
         splits = np.zeros(len(starts), np.int8)
         opens = window_start(starts, size, window)
-        # How far the window of a bin that ends at a region's edge reaches beyond it.
+        # How far the window of a bin at the edge of a region extends beyond the region.
         before, after = size // 2 - window // 2, window - size - (window // 2 - size // 2)
         for number, kind in enumerate(SPLITS[1:], start=1):
             regions = self.regions[kind].get(contig)
@@ -338,7 +338,7 @@ class RegionSplits:
         return splits
 
     def describe(self) -> dict[str, list[str]]:
-        """The named regions of each kind as text."""
+        """Return the named regions of each kind as text."""
         return {
             kind: [
                 format_named_region(Interval(contig, *ends))

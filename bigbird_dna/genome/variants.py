@@ -1,8 +1,8 @@
-"""Variants: VCF as text, and what a reference makes of them, their normal form and their windows.
+"""Variants: read VCF as text, and derive normal forms and sequence windows from a reference.
 
-Two records that turn the reference into the same sequence have the same normal form, and so the same windows,
-however they are padded or aligned. Header lines and columns of a VCF stay as they are, so that they can be
-written back: bytes that aren't UTF-8 survive as surrogates, to be written with `errors="surrogateescape"`.
+Two records that change the reference to the same sequence have the same normal form and the same windows,
+independent of padding and alignment. Header lines and columns of a VCF are kept unchanged so that they can be
+written back. Bytes that are not UTF-8 become surrogates; write them with `errors="surrogateescape"`.
 """
 
 import re
@@ -17,49 +17,50 @@ from typing import IO, NamedTuple, Self, cast
 
 from bigbird_dna.disk.compression import control_character, numbered_lines, open_bytes
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly
 from bigbird_dna.genome.fields import check_name, quoted, whole_number
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, clean, first_bad_letter, fraction_n
 
 OFFSET_SPAN = 40
-"""bp from the leftmost to the rightmost offset: a few tokens, so that their phases average out."""
+"""bp from the leftmost to the rightmost offset: a few tokens, so that tokenization phases average out."""
 
-_LOOK_BACK = 64  # bp fetched first where an allele is moved to the left; doubled while it moves
+_LOOK_BACK = 64  # initial bp to fetch for left alignment; doubled until the allele stops moving
 _BREAKEND = re.compile(r".*[\[\]].*|\.[^.]+|[^.]+\.")
 
 
 class Note(StrEnum):
-    """Why an alternative allele has no effect, or what is special about the effect it has.
+    """Reason why an alternative allele has no predicted effect, or a property of its effect.
 
-    In the order in which they are looked for, with what each means; at most the last two go together.
+    Members are in the order of the checks, with their meaning; only the last two can occur together.
     """
 
     meaning: str
 
     def __new__(cls, code: str, meaning: str) -> Self:
-        """A member is its code, and knows its meaning."""
+        """Return the code as a string with its meaning as an attribute."""
         note = str.__new__(cls, code)
         note._value_, note.meaning = code, meaning
         return note
 
     NO_ALT = "NO_ALT", "no alternative allele"
-    SPANNING_DELETION = "SPANNING_DELETION", "allele * (lost by a deletion upstream)"
+    SPANNING_DELETION = "SPANNING_DELETION", "allele * (overlapped by an upstream deletion)"
     BREAKEND = "BREAKEND", "breakend"
     SYMBOLIC = "SYMBOLIC", "symbolic allele"
-    NOT_BASES = "NOT_BASES", "REF or ALT has letters that are not bases"
-    CONTIG_UNKNOWN = "CONTIG_UNKNOWN", "the reference has no such contig"
+    NOT_BASES = "NOT_BASES", "REF or ALT contains letters that are not bases"
+    CONTIG_UNKNOWN = "CONTIG_UNKNOWN", "the contig is not in the reference"
     BEYOND_CONTIG = "BEYOND_CONTIG", "REF is not within the contig"
-    REF_MISMATCH = "REF_MISMATCH", "REF is not what the reference has there"
+    REF_MISMATCH = "REF_MISMATCH", "REF differs from the reference"
     NO_CHANGE = "NO_CHANGE", "ALT equals REF"
     REF_UNKNOWN = "REF_UNKNOWN", "the reference has N or another IUPAC code at the changed bases"
     AMBIGUOUS = "AMBIGUOUS", "the changed bases have N or another IUPAC code"
-    TOO_LONG = "TOO_LONG", "the changed bases don't fit the window at every offset"
-    TOO_MANY_N = "TOO_MANY_N", "too large a share of N in a window, what lies beyond the contig included"
-    CONTIG_EDGE = "CONTIG_EDGE", "scored or not: a window reaches beyond the contig and is filled up with N"
+    TOO_LONG = "TOO_LONG", "the changed bases do not fit into the window at every offset"
+    TOO_MANY_N = "TOO_MANY_N", "too large a fraction of N in a window, including positions beyond the contig"
+    CONTIG_EDGE = "CONTIG_EDGE", "a window extends beyond the contig and is padded with N (scored or not)"
 
 
 class Change(NamedTuple):
-    """The bases `[start, start + len(ref))` of a contig are `ref`; the variant makes them `alt`."""
+    """A variant that replaces the bases `[start, start + len(ref))` of a contig, `ref`, by `alt`."""
 
     contig: str
     start: int
@@ -68,33 +69,33 @@ class Change(NamedTuple):
 
 
 class AlleleWindows(NamedTuple):
-    """Sequences of both alleles on the forward strand, one each per offset."""
+    """Sequences of both alleles on the forward strand, one per offset each."""
 
     ref: tuple[str, ...]
     alt: tuple[str, ...]
-    reaches_beyond: bool  # the contig, for one of them at least
+    reaches_beyond: bool  # whether any window extends beyond the contig
 
     @property
     def largest_n_fraction(self) -> float:
-        """Of any of the windows."""
+        """The largest fraction of N in any of the windows."""
         return max(map(fraction_n, (*self.ref, *self.alt)))
 
 
 def window_offsets(count: int, span: int = OFFSET_SPAN) -> tuple[int, ...]:
-    """`count` distinct offsets in bp, evenly spread over `span` bp around 0, ascending."""
+    """Return `count` distinct offsets in bp, evenly spaced over `span` bp around 0, ascending."""
     if not 1 <= count <= span + 1:
-        raise ValueError(f"{count} offsets: must be from 1 to {span + 1}")
+        raise ValueError(f"{count} offsets: the number must be from 1 to {span + 1}")
     if count == 1:
         return (0,)
     return tuple(round(span * index / (count - 1) - span / 2) for index in range(count))
 
 
 def find_change(contig: str | None, start: int, ref: str, alt: str, reference: Reference) -> Change | Note:
-    """The normal form of an allele as a VCF has it, `start` counted from 0, or why there is none.
+    """Return the normal form of a VCF allele (with 0-based `start`), or the reason why there is none.
 
-    Case doesn't count. REF must be what the reference has, wherever that isn't N or another IUPAC code; such
-    positions may be padding, but not among the changed bases. `contig` is the reference's name, None if it
-    has no such contig.
+    Case is ignored. REF must match the reference, except where the reference has N or another IUPAC code.
+    Such positions may be padding, but must not be among the changed bases. `contig` is the reference's name,
+    or None if the contig is not in the reference.
     """
     shape = _shape(alt)
     if shape is not None:
@@ -112,8 +113,8 @@ def find_change(contig: str | None, start: int, ref: str, alt: str, reference: R
         return Note.REF_MISMATCH
     if ref == alt:
         return Note.NO_CHANGE
-    # Without the bases that both alleles end with, then without those that both begin with.
-    suffix = len(commonprefix([ref[::-1], alt[::-1]]))  # noqa: RUF071 - of letters
+    # Remove the common suffix of both alleles, then their common prefix.
+    suffix = len(commonprefix([ref[::-1], alt[::-1]]))  # noqa: RUF071 - for letters
     ref, alt = ref[: len(ref) - suffix], alt[: len(alt) - suffix]
     first = len(commonprefix([ref, alt]))  # noqa: RUF071
     change = Change(contig, start + first, ref[first:], alt[first:])
@@ -127,11 +128,11 @@ def find_change(contig: str | None, start: int, ref: str, alt: str, reference: R
 def allele_windows(
     change: Change, reference: Reference, size: int, offsets: Sequence[int]
 ) -> AlleleWindows | None:
-    """Windows of `size` bp with either allele in place; None if the change doesn't fit them.
+    """Return windows of `size` bp with each allele; None if the change does not fit into them.
 
-    Both alleles have the same `(size - longer allele) // 2 + offset` bases before them, and as many after
-    them as fill the window. So the reference that has `alt` in place, with the opposite change, has the same
-    windows the other way round. Beyond the contig there is N.
+    Both alleles have the same `(size - longer allele) // 2 + offset` bases on their left, and on their right
+    as many as fill the window. A reference that contains `alt`, with the reverse change, therefore gives the
+    same windows with the alleles exchanged. Positions beyond the contig are N.
     """
     longer = max(len(change.ref), len(change.alt))
     lefts = [(size - longer) // 2 + offset for offset in offsets]
@@ -150,7 +151,7 @@ def allele_windows(
 
 
 def _shape(alt: str) -> Note | None:
-    """What an ALT is that is not a sequence of A C G T and IUPAC codes."""
+    """Classify an ALT that is not a sequence of A C G T and IUPAC codes; None for a sequence."""
     if alt == ".":
         return Note.NO_ALT
     if alt == "*":
@@ -165,10 +166,10 @@ def _shape(alt: str) -> Note | None:
 
 
 def _left_aligned(change: Change, reference: Reference) -> Change:
-    """A trimmed insertion or deletion moved as far left as it makes the same sequence.
+    """Move a trimmed insertion or deletion as far left as the resulting sequence stays the same.
 
-    A. Tan, G. Abecasis and H. Kang, Unified representation of genetic variants, Bioinformatics
-    2015; here without the anchoring base, since an allele may be empty.
+    Follows A. Tan, G. Abecasis and H. Kang, Unified representation of genetic variants, Bioinformatics 2015,
+    but without the anchoring base, since an allele may be empty.
     """
     contig, start, ref, alt = change
     if ref and alt:
@@ -179,8 +180,7 @@ def _left_aligned(change: Change, reference: Reference) -> Change:
     while shift < start:
         first = max(0, start - shift - reach)
         before = reference.fetch(Interval(contig, first, start - shift))
-        # Each step takes the last base to the front, so that after k of them the last is number
-        # -1 - k, counted round and round.
+        # Each step moves the last base to the front: after k steps, the last base is number -1 - k (cyclic).
         steps = 0
         while steps < len(before) and before[-1 - steps] == moved[-1 - (shift + steps) % size]:
             steps += 1
@@ -194,64 +194,65 @@ def _left_aligned(change: Change, reference: Reference) -> Change:
 
 
 PREFIX = "BBD_"
-"""Of the INFO keys that this software writes; those that a file has already are replaced."""
+"""Prefix of the INFO keys that this software writes; existing keys of the same name are replaced."""
 
 _COLUMNS = ("#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO")
 LONGEST_LINE = 1 << 27  # bytes: genotypes of a million people
 _LARGEST_HEADER, _MOST_HEADER_LINES = 1 << 26, 1_000_000  # bytes, lines
 _START = b"##fileformat=VCF"
 _CONTIG_LINE = re.compile(r"##contig=<(?:[^>]*,)?ID=([^,>]+)")
-_UNFIT = re.compile('[,<>"]')  # in names that a header's line has no room for
+_CONTIG_LENGTH = re.compile(r"(?=.*[<,]length=(\d{1,12})[,>])##contig=<(?:[^>]*,)?ID=([^,>]+)")
+_UNFIT = re.compile('[,<>"]')  # in names that cannot be declared in a header line
 _NO_VCF = "not a VCF file: it must begin with ##fileformat=VCFv4.2"
 
 
 class VcfRecord(NamedTuple):
-    """One record: what is needed of it, and all of its columns as they were written."""
+    """One record: the parsed fields, and all columns as written in the file."""
 
     line: int
     contig: str
-    start: int  # 0-based; -1 for POS 0, which the format has for the telomere
+    start: int  # 0-based; -1 for POS 0, the telomere in VCF
     ref: str
-    alts: tuple[str, ...]  # (".",) if there is none
-    columns: tuple[str, ...]  # the eight fixed ones
-    rest: str  # genotypes: "" or the further columns, tab-separated
+    alts: tuple[str, ...]  # (".",) without an alternative allele
+    columns: tuple[str, ...]  # the eight fixed columns
+    rest: str  # genotypes: the further columns, tab-separated, or ""
 
 
 class VcfFile(NamedTuple):
-    """An open VCF: its header, and the records as they are read."""
+    """An open VCF: its header, and an iterator over its records."""
 
-    meta: tuple[str, ...]  # the lines that begin with `##`
-    column_line: str  # the one that begins with `#CHROM`
+    meta: tuple[str, ...]  # lines that begin with `##`
+    column_line: str  # line that begins with `#CHROM`
     records: Iterator[VcfRecord]
 
 
 class VcfSummary(NamedTuple):
-    """What one pass over a file finds out."""
+    """Results of one pass over a file."""
 
     records: int
-    is_sorted: bool  # by position within contigs, each contig in one run
-    furthest: int  # base that a REF allele reaches, 1-based; 0 without records
-    contigs: tuple[str, ...]  # of the records, in the order they come in
+    is_sorted: bool  # by position within contigs, with each contig contiguous
+    furthest: int  # last base of any REF allele, 1-based; 0 without records
+    contigs: tuple[str, ...]  # of the records, in order of occurrence
 
 
 Keep = Callable[[VcfRecord], bool]
-"""Whether a record is to be read."""
+"""Function that returns whether to read a record."""
 
 
 @contextmanager
 def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = None) -> Iterator[VcfFile]:
-    """Open a VCF file for one pass, plain, gzip or bgzip; only records to `keep` are read.
+    """Open a plain, gzip or bgzip VCF file for one pass; only records selected by `keep` are read.
 
-    `stream` has its bytes, where they were opened already. What is no VCF, and while records are read a line
-    that is no record, is a `DataError` with file and line.
+    `stream` has the bytes of the file if it is already open. A file that is not VCF, or later a line that is
+    not a record, is a `DataError` with file and line.
     """
     path = Path(path)
     with open_bytes(path) if stream is None else nullcontext(stream) as opened:
-        # Of a file that is not text at all, one could look for the first line's end for long.
+        # In a binary file, searching for the end of the first line could take long.
         start = cast(BufferedReader, opened).peek(len(BOM_UTF8 + _START))[: len(BOM_UTF8 + _START)]
         start = start.removeprefix(BOM_UTF8)[: len(_START)]
         if start.startswith(b"BCF"):
-            raise DataError(f"{path}: BCF isn't read: convert it with `bcftools view -O z`")
+            raise DataError(f"{path}: BCF is not supported; convert the file with `bcftools view -O z`")
         if not _START.startswith(start) and not BOM_UTF8.startswith(start):
             raise DataError(f"{path}: line 1: {_NO_VCF}")
         lines = numbered_lines(path, opened, LONGEST_LINE)
@@ -263,9 +264,7 @@ def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = No
 
 
 def scan_vcf(path: Path, keep: Keep | None = None) -> VcfSummary:
-    """Read a file, or its records to `keep`, once from end to end, so that faults are known before any work
-    is done.
-    """
+    """Read a file, or the records selected by `keep`, once from end to end to find faults before any work."""
     records = furthest = 0
     is_sorted = True
     contig, start = "", -1
@@ -287,10 +286,9 @@ def scan_vcf(path: Path, keep: Keep | None = None) -> VcfSummary:
 def contig_lines(
     meta: Sequence[str], contigs: Mapping[str, int], used: Iterable[str], find: Callable[[str], str | None]
 ) -> list[str]:
-    """The `##contig` lines that a header `meta` lacks for the contigs of a reference, in the reference's
-    order.
+    """Return the `##contig` lines that the header `meta` lacks, in the order of the reference's contigs.
 
-    A contig is declared under the names that records `used` for it; `find` maps any name to the reference's.
+    A contig is declared under the names in `used`; `find` maps any name to the reference's name.
     """
     declared = {found[1] for line in meta if (found := _CONTIG_LINE.match(line))}
     known = {find(name) for name in declared}
@@ -307,8 +305,16 @@ def contig_lines(
     ]
 
 
+def declared_assembly(meta: Sequence[str]) -> str | None:
+    """Return the known assembly with the contig lengths that a VCF header declares, or None."""
+    declared = {found[2]: int(found[1]) for line in meta if (found := _CONTIG_LENGTH.match(line))}
+    matches = {name: declared.items() & load_assembly(name).lengths.items() for name in ASSEMBLIES}
+    best = max(matches, key=lambda name: len(matches[name]))
+    return best if matches[best] else None
+
+
 def _read_header(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[tuple[str, ...], str]:
-    """The `##` lines, without a byte-order mark before them, and the line of column names."""
+    """Return the `##` lines without a byte-order mark, and the line of column names."""
     meta: list[str] = []
     size = 0
     number, line = next(lines, (1, b""))
@@ -347,14 +353,14 @@ def _records(path: Path, lines: Iterator[tuple[int, bytes]], column_line: str) -
 
 def _record(text: str, columns: int, number: int, where: str) -> VcfRecord:
     if text.startswith("#"):
-        raise DataError(f"{where}: a header line among the records")
+        raise DataError(f"{where}: header line between records")
     found = text.count("\t") + 1
     if found != columns:
-        raise DataError(f"{where}: {found} columns, the header has {columns}")
+        raise DataError(f"{where}: found {found} columns, the header has {columns}")
     fields = text.split("\t", len(_COLUMNS))
     contig, pos, _, ref, alt = fields[:5]
     if not contig or " " in contig:
-        raise DataError(f"{where}: CHROM {quoted(contig)} is not a name of a contig")
+        raise DataError(f"{where}: CHROM {quoted(contig)} is not a contig name")
     position = whole_number(pos)
     if position is None:
         raise DataError(f"{where}: POS {quoted(pos)} is not a position")
@@ -362,7 +368,7 @@ def _record(text: str, columns: int, number: int, where: str) -> VcfRecord:
         raise DataError(f"{where}: REF is empty")
     alts = tuple(alt.split(","))
     if "" in alts:
-        raise DataError(f"{where}: ALT {quoted(alt)} has an empty allele")
+        raise DataError(f"{where}: ALT {quoted(alt)} contains an empty allele")
     rest = fields[len(_COLUMNS)] if columns > len(_COLUMNS) else ""
     return VcfRecord(number, contig, position - 1, ref, alts, tuple(fields[: len(_COLUMNS)]), rest)
 
@@ -370,5 +376,5 @@ def _record(text: str, columns: int, number: int, where: str) -> VcfRecord:
 def _text(line: bytes, where: str) -> str:
     text = line.decode("utf-8", "surrogateescape")
     if not text.isascii() and (found := control_character(text.replace("\t", " "))):
-        raise DataError(f"{where}: a control character ({found})")
+        raise DataError(f"{where}: the line contains a control character ({found})")
     return text

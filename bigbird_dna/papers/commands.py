@@ -1,4 +1,4 @@
-"""Commands of the experiments: plan, run and compare their arms, receptive fields; and of tasks on text."""
+"""Commands that plan, run and compare experiments, compute receptive fields, and run tasks on text."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from bigbird_dna.papers.experiments import EXPERIMENTS
 
 Part = Literal["model", "predictions", "cost", "data"]
 PARTS: tuple[Part, ...] = get_args(Part)
-NAME = argument(f"One of {', '.join(EXPERIMENTS)}; or your own, MODULE:CLASS.", "EXPERIMENT")
+NAME = argument(f"One of {', '.join(EXPERIMENTS)}, or a custom experiment MODULE:CLASS.", "EXPERIMENT")
 
 
 def plan_experiment(
@@ -24,7 +24,7 @@ def plan_experiment(
 ) -> None:
     """List the jobs of an experiment: each arm and seed, its files, and the keys that differ from CONFIG.
 
-    An experiment that CONFIG can't have is an error, as it is before the workflow's first job.
+    An experiment that is incompatible with CONFIG is an error, as at the start of the workflow.
 
     Example: bigbird-dna experiment plan workflow/config/demo.yaml table6
     """
@@ -47,13 +47,13 @@ def plan_experiment(
 def run_experiment(
     config: Path = opt.CONFIG,
     experiment: str = NAME,
-    arm: str = argument("An arm, as experiment plan lists them.", "ARM"),
+    arm: str = argument("Arm of the experiment, as listed by experiment plan.", "ARM"),
     seed: int | None = option(None, "N", "One of the arm's seeds.", "the arm's first", "--seed", least=0),
     part: str = option(
         "model",
         "|".join(PARTS),
-        "The trained model, or what a comparator predicts; the model's predictions of held-out data; the "
-        "time and memory of a training step; or the data set of the arm, where it is not the run's.",
+        "Result to compute: the trained model or a baseline's predictions; predictions of held-out data; "
+        "time and memory of a training step; or a data set of the arm that differs from the run's.",
     ),
     output: Path | None = output(
         None, "PATH", "Directory or file to write.", opt.RESULTS.experiment("EXPERIMENT/ARM/SEED/model")
@@ -64,11 +64,11 @@ def run_experiment(
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Run one arm of an experiment with one seed: train its model, or fit its comparator.
+    """Run one arm of an experiment with one seed: train its model, or fit its baseline.
 
-    Other parts are jobs of their own: --part data comes before, --part cost before trainings that are given
-    as much time as others, and --part predictions after. A killed training goes on from its last checkpoint
-    when it is started again, and stops as pretrain does.
+    Other parts are separate jobs: run --part data before, --part cost before trainings with matched compute
+    time, and --part predictions after. An interrupted training resumes from its last checkpoint when started
+    again, and stops like pretrain.
 
     Example: bigbird-dna experiment run workflow/config/demo.yaml table6 k-mer --seed 1
     """
@@ -76,7 +76,7 @@ def run_experiment(
     from bigbird_dna.papers.experiments import running
     from bigbird_dna.training.distributed import time_of_end, world
 
-    check_choice("part", part, PARTS)
+    check_choice("--part", part, PARTS)
     ends = time_of_end(time_limit)
     run, _ = opt.read_run(config, overrides)
     job = running.find_job(run, experiment, arm, seed)
@@ -99,18 +99,18 @@ def run_experiment(
 def compare_experiment(
     config: Path = opt.CONFIG,
     experiment: str = NAME,
-    output: Path | None = output(None, "DIR", "Directory for the tables and figures.", opt.RESULTS.report),
+    output: Path | None = output(None, "DIR", "Directory for the tables and plots.", opt.RESULTS.report),
     overrides: list[str] | None = opt.OVERRIDES,
     benchmarks: Path | None = option(
-        None, "DIR", "Snakemake's benchmark files: what the jobs took.", "not said"
+        None, "DIR", "Directory of Snakemake's benchmark files, for time and memory per job.", "not shown"
     ),
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Compare the arms of an experiment, all of which have been run, in tables and figures.
+    """Compare the arms of an experiment in tables and plots, after all arms have been run.
 
     Values are means over seeds with 95 % intervals, differences are paired by seed and test data, and
-    published values have columns of their own.
+    published values have separate columns.
 
     Example: bigbird-dna experiment compare workflow/config/demo.yaml table6
     """
@@ -128,19 +128,17 @@ def compare_experiment(
 
 
 def show_reach(
-    source: Path = argument(
-        "Configuration (YAML) or model directory whose encoder it is.", "CONFIG|MODEL_DIR"
-    ),
+    source: Path = argument("Configuration (YAML) or model directory with the encoder.", "CONFIG|MODEL_DIR"),
     output: Path | None = opt.RESULT_FILE,
     tokens: int | None = option(
-        None, "N", "Length of the input.", "the encoder's longest, at most 1024", "--seq-len", least=1
+        None, "N", "Input length in tokens.", "the encoder's maximum, at most 1024", "--seq-len", least=1
     ),
-    layers: int | None = option(None, "N", "At most so many.", "the encoder's", least=1),
+    layers: int | None = option(None, "N", "Maximum number of layers.", "number of encoder layers", least=1),
 ) -> None:
-    """Show how many layers it takes until every token can know of every other.
+    """Compute the number of layers after which every token can depend on every other token.
 
-    A table of layers and the share of pairs of tokens that they reach, up to the layer that reaches all. Of a
-    mechanism in which vectors decide who sees whom it is that of random ones.
+    Writes a table of the fraction of token pairs that are connected after each number of layers, up to the
+    first that connects all. For content-dependent mechanisms, random vectors are used.
 
     Example: bigbird-dna experiment receptive-field workflow/config/demo.yaml --seq-len 4096
     """
@@ -158,14 +156,14 @@ def show_reach(
             stream.write(f"{one.layers}\t{one.share:.6g}\t{'yes' if one.complete else 'no'}\n")
 
 
-TEXT_CONFIG = argument("Configuration of tasks on text (YAML), as workflow/config/nlp.yaml.", "CONFIG")
-TASK_NAME = option(..., "NAME", "Name of a task of CONFIG, as imdb.", "", "--task")
+TEXT_CONFIG = argument("Configuration of text tasks (YAML), such as workflow/config/nlp.yaml.", "CONFIG")
+TASK_NAME = option(..., "NAME", "Name of a task in CONFIG, such as imdb.", "", "--task")
 RECORDS = option(None, "FILE", "Records (JSON lines).", "the task's test records", "--records")
 TRAINED_MODEL = output(None, "MODEL_DIR", "Model directory to write.", "RESULTS/NAME/model")
 TEXT_CHECKPOINTS = option(
-    None, "DIR", "Of the running training.", "RESULTS/NAME/checkpoints", "--checkpoint-dir"
+    None, "DIR", "Directory for checkpoints.", "RESULTS/NAME/checkpoints", "--checkpoint-dir"
 )
-TEXT_MODEL = option(None, "MODEL_DIR", "The task's model.", "RESULTS/NAME/model", "--model")
+TEXT_MODEL = option(None, "MODEL_DIR", "Model of the task.", "RESULTS/NAME/model", "--model")
 
 
 def prepare(
@@ -174,9 +172,9 @@ def prepare(
     overrides: list[str] | None = opt.OVERRIDES,
     output: Path | None = output(None, "DIR", "Directory for the records.", "RESULTS/NAME/data"),
 ) -> None:
-    """Write a task's records: train.jsonl, valid.jsonl and test.jsonl.
+    """Write the records of a task: train.jsonl, valid.jsonl and test.jsonl.
 
-    They come from files, from a public data set, which needs a network, or are made.
+    Records come from files, from a public data set (requires network access), or are generated.
 
     Example: bigbird-dna nlp prepare workflow/config/nlp.yaml --task imdb
     """
@@ -187,7 +185,7 @@ def prepare(
 
 
 def _trainer(name: str, other: str, example: str, purpose: str) -> Callable[..., None]:
-    """The command `name`, which trains a task's model; `UsageError` if the task is one for the `other`."""
+    """Return the command `name` that trains a task; `UsageError` if the task needs the command `other`."""
 
     def command(
         config: Path = TEXT_CONFIG,
@@ -207,19 +205,19 @@ def _trainer(name: str, other: str, example: str, purpose: str) -> Callable[...,
         ends = time_of_end(time_limit)
         opened = open_task(config, overrides, task)
         if (opened.kind == "pretraining") != (name == "pretrain"):
-            raise UsageError(f"task {task!r} is of kind {opened.kind}: use `bigbird-dna nlp {other}`")
+            raise UsageError(f"--task {task!r} has kind {opened.kind}: use `bigbird-dna nlp {other}`")
         with cpu_threads(threads), world(device, ends) as here:
             train(opened, output or opened.paths.model, checkpoints or opened.paths.checkpoints, here)
 
     command.__name__ = name
     words = f"bigbird-dna nlp {name} workflow/config/nlp.yaml --task {example}"
-    command.__doc__ = f"{purpose}; resumes and stops as pretrain does.\n\nExample: {words}"
+    command.__doc__ = f"{purpose}; resumes and stops like pretrain.\n\nExample: {words}"
     return command
 
 
-pretrain = _trainer("pretrain", "finetune", "text", "Pretrain on the documents of a task of kind pretraining")
+pretrain = _trainer("pretrain", "finetune", "text", "Pretrain on the documents of a pretraining task")
 finetune = _trainer(
-    "finetune", "pretrain", "imdb", "Fine-tune for a task of kind classification, qa or summaries"
+    "finetune", "pretrain", "imdb", "Fine-tune on a task of kind classification, qa or summaries"
 )
 
 
@@ -236,14 +234,14 @@ def predict(
     device: str = opt.DEVICE,
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Predict records with a task's model.
+    """Predict records with the model of a task.
 
     Example: bigbird-dna nlp predict workflow/config/nlp.yaml --task imdb
     """
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.nlp.task import open_task
 
-    check_at_least_one({"batch-size": batch_size})
+    check_at_least_one({"--batch-size": batch_size})
     opened = open_task(config, overrides, task)
     model, records = model or opened.paths.model, records or opened.paths.split("test")
     output = output or opened.paths.predictions
@@ -259,12 +257,12 @@ def evaluate(
     model: Path | None = TEXT_MODEL,
     records: Path | None = RECORDS,
     predictions: Path | None = option(
-        None, "FILE", "Predictions of these records.", "RESULTS/NAME/predictions.jsonl", "--predictions"
+        None, "FILE", "Predictions of the records.", "RESULTS/NAME/predictions.jsonl", "--predictions"
     ),
-    output: Path | None = output(None, "FILE", "Figures to write (JSON).", "RESULTS/NAME/evaluation.json"),
+    output: Path | None = output(None, "FILE", "Metrics to write (JSON).", "RESULTS/NAME/evaluation.json"),
     threads: int | None = opt.THREADS,
 ) -> None:
-    """Evaluate predictions by the task's official measures, or a pretrained model on held-out documents.
+    """Evaluate predictions with the official metrics of a task, or a pretrained model on held-out documents.
 
     Example: bigbird-dna nlp evaluate workflow/config/nlp.yaml --task imdb
     """
@@ -277,7 +275,7 @@ def evaluate(
     evaluated = predictions or opened.paths.predictions
     if opened.kind == "pretraining":
         if predictions is not None:
-            raise UsageError("--predictions: a task of kind pretraining is judged by its model")
+            raise UsageError("--predictions: a task of kind pretraining is evaluated with --model")
         evaluated = model or opened.paths.model
     check_output(output, [evaluated, records])
     with cpu_threads(threads):
@@ -290,10 +288,10 @@ def evaluate(
 
 @runs("papers.nlp.report.report_tasks", inputs=("evaluations",))
 def report(
-    evaluations: list[Path] = argument("What evaluate wrote, of one task each.", "EVALUATION..."),
-    output: Path = output(..., "FILE", "Page to write (HTML)."),
+    evaluations: list[Path] = argument("Files of nlp evaluate, one per task.", "EVALUATION..."),
+    output: Path = output(..., "FILE", "HTML file to write."),
 ) -> None:
-    """Write one page of tasks: what was measured beside what was published.
+    """Write an HTML report of tasks that compares measured with published results.
 
     Example: bigbird-dna nlp report imdb/evaluation.json -o report.html
     """

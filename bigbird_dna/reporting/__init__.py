@@ -1,1 +1,1 @@
-"""Figures, tables and metrics from the files of a run; needs no model and no torch."""
+"""Plots, tables and metrics from the files of a run; imports neither models nor torch."""

@@ -1,8 +1,8 @@
-"""The array of rows × tracks that `FILE`, `FILE::NAME` or a value in memory stands for.
+"""Open the array of rows × tracks given as `FILE`, `FILE::NAME` or an array in memory.
 
-Tables are Parquet, read by columns and batches, or text (tab-separated, CSV), read whole. Columns called as
-in `REGION_COLUMNS` name the interval of a row, one called `NOTE` comments on it and is passed over; every
-other column is a track.
+Tables are Parquet, read by column and batch, or text (tab-separated, CSV), read at once. Columns named in
+`REGION_COLUMNS` identify the interval of a row, and a column named `NOTE` is ignored; every other column is
+a track.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from bigbird_dna.reporting.track_array import (
 
 REGION_COLUMNS = ("contig", "start", "end", "name", "strand", "split")
 NOTE = "note"
-_UNNAMED = ("", "Unnamed: 0")  # above pandas' numbers of the rows; the latter once they were read as a column
-_PANDAS_INDEX = "__index_level_0__"  # in Parquet
+_UNNAMED = ("", "Unnamed: 0")  # header of pandas' row index; the latter after it was read as a column
+_PANDAS_INDEX = "__index_level_0__"  # column name of the index in Parquet
 _MISSING = ("", "NA", "NaN", "nan", "N/A", "null")
-_DOT = "."  # a missing value among numbers; a strand may be one
+_DOT = "."  # missing value in a numeric column, or a valid strand
 
 
 def open_array(source: str | Path | Values, kind: str) -> TrackArray:
-    """Look at the size and names of `FILE`, `FILE::NAME` or an array in memory; the values are read later.
+    """Open `FILE`, `FILE::NAME` or an array in memory, reading only its shape and names.
 
-    `kind` is "predictions" or "labels": the array that is taken from a file with several, and the name in
-    messages of one in memory. `DataError`: the file is missing, damaged, of an unknown kind, or holds no
+    `kind` is "predictions" or "labels": the preferred array in a file with several arrays, and the name in
+    messages of an array in memory. `DataError`: the file is missing, damaged, of an unknown format, or has no
     numbers of rows × tracks.
     """
     if isinstance(source, np.ndarray):
@@ -52,7 +52,7 @@ def open_array(source: str | Path | Values, kind: str) -> TrackArray:
     text, _, name = str(source).partition("::")
     path = Path(text)
     if path.is_dir():
-        raise DataError(f"{path}: is a directory, not a file")
+        raise DataError(f"{path}: expected a file, found a directory")
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if not path.stat().st_size:
@@ -67,39 +67,39 @@ def open_array(source: str | Path | Values, kind: str) -> TrackArray:
     ):
         if path.name.lower().endswith(endings):
             return opener(path, *options)
-    raise DataError(f"{path}: its name ends in none of .npy, .npz, .h5, .parquet, .tsv[.gz] and .csv[.gz]")
+    raise DataError(f"{path}: name must end in .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz]")
 
 
 def open_predictions(path: Path, labels: Path, shape: tuple[int, int]) -> TrackArray:
-    """Open the predictions of the bins of `labels`, of this shape; `DataError` where theirs is another."""
+    """Open the predictions for the bins of `labels`; `DataError` if their shape differs from `shape`."""
     array = open_array(str(path), "predictions")
     if (array.rows, array.tracks) != shape:
         rows, tracks = shape
         raise DataError(
-            f"{path}: {array.rows:,} bins × {array.tracks:,} tracks, {labels} has {rows:,} × {tracks:,}"
+            f"{path}: {array.rows:,} bins × {array.tracks:,} tracks, but {labels} has {rows:,} × {tracks:,}"
         )
     return array
 
 
 def _parquet_array(path: Path) -> TrackArray:
-    """A Parquet file with one column a track; missing values are NaN."""
+    """Open a Parquet file with one column per track; missing values are NaN."""
     import pyarrow as pa
 
     with open_parquet(path) as stored:
         schema, rows = stored.schema_arrow, stored.metadata.num_rows
     doubled = [name for name, count in Counter(schema.names).items() if count > 1]
     if doubled:
-        raise DataError(f"{path}: two columns called {min(doubled)!r}")
+        raise DataError(f"{path}: contains two columns named {min(doubled)!r}")
     located = [name for name in schema.names if name in REGION_COLUMNS]
     intervals = read_frame(path, located) if located else None
     left_out = {*located, NOTE, *_index_columns(path, schema.names)}
     kinds = {field.name: field.type for field in schema if field.name not in left_out}
     for name, kind in kinds.items():
         if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or kind == pa.bool_()):
-            raise DataError(f"{path}: column {name!r} holds {kind}, not numbers")
+            raise DataError(f"{path}: column {name!r} contains {kind}, expected numbers")
     single = {pa.float32(), pa.float16()}.issuperset(kinds.values())
     small = {pa.bool_(), pa.int8(), pa.uint8()}.issuperset(kinds.values())
-    # Missing whole numbers need NaN, so that these are read as floats.
+    # Missing integers need NaN, so integers are read as floats.
     dtype: np.dtype[Any] = np.dtype(np.float32 if single or small else np.float64)
 
     def chunks(first: int, last: int) -> Iterator[Values]:
@@ -119,21 +119,21 @@ def _parquet_array(path: Path) -> TrackArray:
 
 
 def _index_columns(path: Path, names: list[str]) -> list[str]:
-    """Columns in which pandas keeps the numbers of rows."""
+    """Return the columns in which pandas stored the row index."""
     found = [name for name in names if name == _PANDAS_INDEX]
     if names and names[0] in _UNNAMED and _is_index(read_frame(path, names[:1])[names[0]]):
         found.append(names[0])
     for name in found:
-        log(f"{path}: column {name!r} numbers the rows: passed over")
+        log(f"{path}: column {name!r} is a row index and is ignored")
     return found
 
 
 def _text_array(path: Path, delimiter: str) -> TrackArray:
-    """Text of columns, with or without a header, which may begin with `#`.
+    """Open a text table, with or without a header, which may start with `#`.
 
-    Lines that begin with `##` are comments. Empty cells, NA and a dot are NaN; cells of CSV may be in quotes.
-    What pandas writes unasked is passed over, with a line in the log: a first column without a name that
-    numbers the rows, and a header that numbers the columns.
+    Lines that start with `##` are comments. Empty cells, NA and a dot are NaN; CSV cells may be quoted. Two
+    defaults of pandas are ignored and logged: an unnamed first column that numbers the rows, and a header
+    that numbers the columns.
     """
     with reading(path, "not readable as a table", Exception):
         cells, skipped = _first_line(path, delimiter)
@@ -141,13 +141,13 @@ def _text_array(path: Path, delimiter: str) -> TrackArray:
         numbered = not named and _number_columns(cells)
         stored, table = _read_rows(path, delimiter, len(cells), skipped + (named or numbered))
         indexed = (named or numbered) and cells[0].strip() in _UNNAMED and _is_index(table.iloc[:, 0])
-        if numbered and not indexed and not cells[0].strip():  # a row whose first value is missing
+        if numbered and not indexed and not cells[0].strip():  # data: the first value is missing
             numbered = False
             stored, table = _read_rows(path, delimiter, len(cells), skipped)
     if numbered:
-        log(f"{path}: line {skipped + 1} numbers the columns: passed over")
+        log(f"{path}: line {skipped + 1} numbers the columns and is ignored")
     if indexed:
-        log(f"{path}: the first column has no name and numbers the rows: passed over")
+        log(f"{path}: the unnamed first column numbers the rows and is ignored")
     first_line = skipped + (named or numbered) + 1
     names = [text.strip() if named else str(number) for number, text in enumerate(cells, start=1)]
     names[0] = names[0].lstrip("#").strip()
@@ -170,13 +170,13 @@ def _text_array(path: Path, delimiter: str) -> TrackArray:
 
 
 def _read_rows(path: Path, delimiter: str, columns: int, skipped: int) -> tuple[Any, pd.DataFrame]:
-    """A text's columns as Arrow has them, and as a table, from line `skipped` (from 0) on."""
+    """Return the columns of a text file as Arrow table and data frame, from line `skipped` (0-based) on."""
     from pyarrow import csv as arrow
 
     with open_bytes(path) as stream:
         stored = arrow.read_csv(
             stream,
-            # One thread, whose errors have the number of the row.
+            # Errors have the row number only with a single thread.
             arrow.ReadOptions(
                 use_threads=False, skip_rows=skipped, column_names=[str(number) for number in range(columns)]
             ),
@@ -187,9 +187,9 @@ def _read_rows(path: Path, delimiter: str, columns: int, skipped: int) -> tuple[
 
 
 def _number_columns(cells: list[str]) -> bool:
-    """Whether a line of numbers is the header that pandas gives columns without names: 0, 1, 2, …
+    """Return whether a line of numbers is the header 0, 1, 2, … that pandas writes for unnamed columns.
 
-    Two columns might be a row. A cell without text before them stands above pandas' numbers of the rows.
+    Two columns 0, 1 may also be data. An empty first cell is the header of pandas' row index.
     """
     names = [text.strip() for text in cells]
     above_index = not names[0]
@@ -199,7 +199,7 @@ def _number_columns(cells: list[str]) -> bool:
 
 
 def _is_index(column: pd.Series[Any]) -> bool:
-    """Whether a column holds numbers of rows: whole ones, none of them twice."""
+    """Return whether a column is a row index: non-negative, distinct integers."""
     values = column.to_numpy()
     return values.dtype.kind in "iu" and len(np.unique(values)) == len(values) and not (values < 0).any()
 
@@ -207,16 +207,15 @@ def _is_index(column: pd.Series[Any]) -> bool:
 def _check_header(path: Path, line: int, names: list[str]) -> None:
     doubled = sorted(name for name, count in Counter(names).items() if count > 1 and name)
     if doubled:
-        raise DataError(f"{path}: line {line}: two columns called {doubled[0]!r}")
+        raise DataError(f"{path}: line {line}: contains two columns named {doubled[0]!r}")
     if "" in names:
         raise DataError(
-            f"{path}: line {line}: a column without a name, which doesn't number the rows (column "
-            f"{names.index('') + 1})"
+            f"{path}: line {line}: column {names.index('') + 1} has no name and does not number the rows"
         )
 
 
 def _is_numeric(column: Any) -> bool:
-    """Whether a column of Arrow holds numbers, or nothing."""
+    """Return whether an Arrow column is numeric or entirely missing."""
     import pyarrow as pa
 
     kind = column.type
@@ -225,7 +224,7 @@ def _is_numeric(column: Any) -> bool:
 
 
 def _without_dots(column: Any) -> NDArray[np.float64] | None:
-    """A column of Arrow, of numbers and dots as texts, as numbers, the dots as NaN; None if it has others."""
+    """Return a string column of numbers and dots as numbers, with dots as NaN; None for other text."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -241,7 +240,7 @@ def _without_dots(column: Any) -> NDArray[np.float64] | None:
 
 
 def _refuse_text(path: Path, name: str, cells: pd.Series[Any], first_line: int) -> NoReturn:
-    """Raise for the first cell that is not a number."""
+    """Raise `DataError` for the first cell that is not a number."""
     bad = cells.notna() & (cells != _DOT) & pd.to_numeric(cells, errors="coerce").isna()
     row = int(bad.to_numpy().argmax())
     raise DataError(
@@ -250,12 +249,12 @@ def _refuse_text(path: Path, name: str, cells: pd.Series[Any], first_line: int) 
 
 
 def _first_line(path: Path, delimiter: str) -> tuple[list[str], int]:
-    """The cells of the first line that is no comment, and the number of lines before it."""
+    """Return the cells of the first line that is not a comment, and the number of lines before it."""
     for number, line in read_lines(path):
         if not line.startswith("##"):
             cells = line.split(delimiter) if delimiter == "\t" else next(csv.reader([line]), [""])
             return cells, number - 1
-    raise ValueError("it has no line but comments")
+    raise ValueError("it has only comments")
 
 
 def _is_number(text: str) -> bool:

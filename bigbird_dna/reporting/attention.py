@@ -1,4 +1,4 @@
-"""Pictures of attention: which key blocks each query block sees and why, or the weight of each key."""
+"""Plots of attention: the key blocks each query block attends to, by reason, or the weight of each key."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Kinds of blocks, by their number: nothing, global, window, random (Okabe and Ito's colors, told apart by
-# readers with color-vision deficiencies and, by lightness, in print).
-KINDS = ("not seen", "global", "window", "random")
+# Kinds of blocks by number: not attended, global, window, random. Colors by Okabe and Ito, distinguishable
+# under color-vision deficiencies and, by lightness, in print.
+KINDS = ("not attended", "global", "window", "random")
 COLORS = ("#f4f4f4", "#0072b2", "#e69f00", "#009e73")
 
-FAINTEST = 1e-2  # of the mean weight of a key: what is below has the same color
+FAINTEST = 1e-2  # ratio to the mean weight; smaller weights have the same color
 
 
 def save_attention_figure(
     kinds: npt.NDArray[np.integer[Any]], path: Path, *, block_size: int, title: str = ""
 ) -> None:
-    """Draw one panel a head: query blocks downwards, key blocks to the right, colored by kind.
+    """Draw one panel per head: query blocks downwards, key blocks to the right, colored by kind.
 
-    `kinds` (Q, Q) or (H, Q, Q) are 0 not seen, 1 global, 2 window, 3 random; `ValueError` if they are no
-    squares or other numbers. `block_size` is in tokens, for the labels.
+    `kinds` (Q, Q) or (H, Q, Q) are 0 not attended, 1 global, 2 window, 3 random; `ValueError` for other
+    shapes or values. `block_size` is in tokens, for the labels.
     """
     kinds = np.asarray(kinds)
     heads = kinds[None] if kinds.ndim == 2 else kinds
     if heads.ndim != 3 or heads.shape[1] != heads.shape[2] or heads.size == 0:
-        raise ValueError(f"kinds must be (blocks, blocks) or (heads, blocks, blocks), not {kinds.shape}")
+        raise ValueError(f"kinds must be (blocks, blocks) or (heads, blocks, blocks), found {kinds.shape}")
     outside = heads[(heads < 0) | (heads >= len(KINDS))]
     if outside.size:
-        raise ValueError(f"kinds must be numbers from 0 to {len(KINDS) - 1}, got {outside[0]}")
+        raise ValueError(f"kinds must be from 0 to {len(KINDS) - 1}, found {outside[0]}")
 
     from matplotlib.patches import Patch
 
@@ -46,23 +46,23 @@ def save_attention_figure(
         _draw_blocks(axis, head)
     axes[0].set_ylabel(f"query block ({block_size} tokens each)")
     present = [kind for kind in range(len(KINDS)) if (heads == kind).any()]
-    # Line ends keep legend and title off the panels' own.
+    # Line ends keep legend and title away from the panels.
     figure.legend(
         handles=[Patch(fc=COLORS[kind], ec="#bbbbbb", label=KINDS[kind]) for kind in present],
         loc="outside lower center",
         ncols=len(present),
         frameon=False,
         fontsize=8,
-        title=f"\n{(heads > 0).mean():.0%} of all pairs of blocks are seen",
+        title=f"\n{(heads > 0).mean():.0%} of all block pairs are attended",
         title_fontsize=8,
     )
     _save(figure, path, title and f"{title}\n")
 
 
 def _head_panels(heads: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each head.
+    """Return a `Figure` with one panel per head.
 
-    `width` and `height` in inches, the former of what is beside them.
+    `width` and `height` are in inches; `width` is the space in addition to the panels.
     """
     from matplotlib.figure import Figure
 
@@ -83,7 +83,7 @@ def _save(figure: Figure, path: Path, title: str) -> None:
 
 
 def _draw_blocks(axis: Axes, head: npt.NDArray[np.integer[Any]]) -> None:
-    """One image of a pixel a block, which files of any format keep sharp, and white lines between them."""
+    """Draw an image with one pixel per block, which stays sharp in all formats, with white grid lines."""
     from matplotlib.colors import ListedColormap
 
     blocks = len(head)
@@ -95,7 +95,7 @@ def _draw_blocks(axis: Axes, head: npt.NDArray[np.integer[Any]]) -> None:
         interpolation="none",
         extent=(0, blocks, blocks, 0),
     )
-    # A single path: there and back, as a line each would make the file large.
+    # Draw the grid as one path, because one line per edge would make the file large.
     edges = np.repeat(np.arange(blocks + 1), 2)
     ends = np.resize([0, blocks, blocks, 0], len(edges))
     width = min(0.8, 24 / blocks)
@@ -110,13 +110,13 @@ def _draw_blocks(axis: Axes, head: npt.NDArray[np.integer[Any]]) -> None:
 
 
 def save_weights_figure(weights: npt.NDArray[np.floating[Any]], path: Path, *, title: str = "") -> None:
-    """Draw one panel a head: queries downwards, keys to the right, each weight by its ratio to 1 / L.
+    """Draw one panel per head: queries downwards, keys to the right, each weight as a ratio to 1 / L.
 
-    Rows of `weights` (H, L, L) sum to 1, and a weight of 0 is left white; `ValueError` if they are no
-    squares.
+    Rows of `weights` (H, L, L) sum to 1, and zero weights are white; `ValueError` if matrices are not
+    square.
     """
     if weights.ndim != 3 or weights.shape[1] != weights.shape[2] or weights.size == 0:
-        raise ValueError(f"weights must be (heads, tokens, tokens), not {weights.shape}")
+        raise ValueError(f"weights must be (heads, tokens, tokens), found {weights.shape}")
 
     from matplotlib.colors import LogNorm
 
@@ -132,7 +132,7 @@ def save_weights_figure(weights: npt.NDArray[np.floating[Any]], path: Path, *, t
             interpolation="none",
             extent=(0, tokens, tokens, 0),
         )
-        axis.set(xlabel="key, tokens")
-    axes[0].set_ylabel("query, tokens")
-    figure.colorbar(shown, ax=axes, label="weight, times 1 / tokens", shrink=0.8)
+        axis.set(xlabel="key (token)")
+    axes[0].set_ylabel("query (token)")
+    figure.colorbar(shown, ax=axes, label="attention weight × sequence length", shrink=0.8)
     _save(figure, path, title)

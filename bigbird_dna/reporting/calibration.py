@@ -1,4 +1,4 @@
-"""How well probabilities of promoters and of tracks are calibrated: as models give them, and calibrated."""
+"""Calibration of promoter and track probabilities, before and after the model's calibration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 RAW, CALIBRATED = "raw", "calibrated"
-STYLES = {RAW: ("as the model gives them", ORANGE), CALIBRATED: ("calibrated", BLUE)}
+STYLES = {RAW: ("uncalibrated", ORANGE), CALIBRATED: ("calibrated", BLUE)}
 _WEIGHTS = "model.safetensors"
 
 PROMOTER_CALIBRATION = Schema(
@@ -49,13 +49,13 @@ TRACK_CALIBRATION = Schema(
     ),
     key=["track"],
 )
-_SMALLEST = 1e-4  # of the axes
+_SMALLEST = 1e-4  # lower limit of the axes
 
 
 class SetProbabilities(NamedTuple):
-    """Test windows of a negative set, with their probabilities (N,) by `RAW` and, if known, `CALIBRATED`.
+    """Test windows of a negative set, with probabilities (N,) by `RAW` and, if available, `CALIBRATED`.
 
-    Among them are further negatives, if the predictions have any.
+    Extra negatives are included if the predictions have any.
     """
 
     negative_set: str
@@ -66,9 +66,9 @@ class SetProbabilities(NamedTuple):
 
 
 def read_probabilities(negative_set: str, predictions: Path) -> SetProbabilities:
-    """The model's probabilities, and calibrated ones if `calibration.json` lies beside its predictions.
+    """Read the model's probabilities, and calibrate them if `calibration.json` is in the same directory.
 
-    `ModelError`: that file is damaged, or of other weights than those beside it.
+    `ModelError`: that file is damaged, or belongs to other weights than those in the directory.
     """
     rows, beside = CalibrationRows.of(read_predictions(predictions, further=True), "test"), predictions.parent
     raw = rows.probabilities
@@ -80,7 +80,7 @@ def read_probabilities(negative_set: str, predictions: Path) -> SetProbabilities
 
 
 def promoter_calibration_table(held: Sequence[SetProbabilities]) -> pd.DataFrame:
-    """A row for each negative set and kind of probabilities, with `calibration_metrics`."""
+    """Return one row per negative set and kind of probabilities, with `calibration_metrics`."""
     rows = []
     for one in held:
         weighting: dict[str, Any] = {"groups": one.pairs, "negative_weight": one.negative_weight}
@@ -91,10 +91,10 @@ def promoter_calibration_table(held: Sequence[SetProbabilities]) -> pd.DataFrame
 
 
 def promoter_calibration_figure(held: Sequence[SetProbabilities], table: pd.DataFrame, path: Path) -> None:
-    """Reliability curves; the legends give the expected calibration error of the `table` of calibrations.
+    """Draw reliability curves; legends give the expected calibration error from `table`.
 
-    The line is the rising curve of the least squares, points are bins with the 95 % interval of the
-    fraction of promoters.
+    The line is the isotonic (non-decreasing) least-squares fit. Points are bins, with the 95 % interval of
+    the fraction of promoters.
     """
     with panels(1, len(held), 4.1, 4.4) as (figure, axes):
         for axis, one in zip(axes, held, strict=True):
@@ -104,7 +104,7 @@ def promoter_calibration_figure(held: Sequence[SetProbabilities], table: pd.Data
                 columns = ["ece_debiased", "ece_debiased_low", "ece_debiased_high"]
                 error = interval(*map(float, rows.loc[name, columns]))
                 _draw_reliability(axis, one, name, error)
-            axis.set(xlabel="probability", ylabel="share of promoters")
+            axis.set(xlabel="probability", ylabel="fraction of promoters")
             square_panel(axis, one.negative_set, f"n = {len(one.labels):,}")
             axis.legend(loc="upper left", title="calibration error [95 % CI]", alignment="left")
         save_figure(figure, path)
@@ -131,20 +131,20 @@ def track_calibration_table(
     tracks: Sequence[Track],
     threads: int = 1,
 ) -> pd.DataFrame:
-    """A row a track: how it was calibrated, and the metrics of its measured rows before and after.
+    """Return one row per track: calibration method, and metrics of its measured rows before and after.
 
-    `DataError`: the calibration is of other tracks, a prediction isn't from 0 to 1, or as of `read_slice`.
+    `DataError`: the calibration has other tracks, a prediction is not in [0, 1], or as for `read_slice`.
     """
     names = tuple(track.name for track in tracks)
     for column, (one, name) in enumerate(zip(calibration.tracks, names, strict=False)):
         if one.track != name:
             raise DataError(
-                f"{predictions.path}: column {column + 1} is track {name!r}, but that of the calibration is "
+                f"{predictions.path}: column {column + 1} is track {name!r}, but the calibration has "
                 f"{one.track!r}"
             )
     if len(calibration.tracks) != len(names):
         raise DataError(
-            f"{predictions.path}: has {len(names):,} tracks, the calibration {len(calibration.tracks):,}"
+            f"{predictions.path}: {len(names):,} tracks, but the calibration has {len(calibration.tracks):,}"
         )
 
     def evaluated(bounds: tuple[int, int]) -> list[dict[str, Any]]:
@@ -167,7 +167,7 @@ def _row(
     measured = labels >= 0
     y, p = labels[measured], scores[measured].astype(np.float64)
     if not ((p >= 0) & (p <= 1)).all():
-        raise DataError(f"{path}: track {track.name!r}: a prediction is not a probability from 0 to 1")
+        raise DataError(f"{path}: track {track.name!r}: predictions must be probabilities from 0 to 1")
     before, after = (calibration_metrics(y, values) for values in (p, one.map(p)))
     method, positives = "shared" if one.shared else one.map.method, int(y.sum())
     metrics = (getattr(found, name) for found in (before, after) for name in ("mean_probability", *METRICS))
@@ -176,7 +176,7 @@ def _row(
 
 
 def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
-    """Left: each track's mean probability and fraction of positives; right: its error before and after."""
+    """Draw each track's mean probability and fraction of positives, and its error before and after."""
     with panels(1, 2, 4.6, 4.4) as (figure, (left, right)):
         for name, (legend, color) in STYLES.items():
             left.plot(
@@ -188,8 +188,8 @@ def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
         medians = [float(np.nanmedian(table[f"ece_{name}"])) for name in (RAW, CALIBRATED)]
         right.set_title(f"error, median {medians[0]:.3f} → {medians[1]:.3f}")
         left.set_title(f"{len(table):,} tracks")
-        left.set(xlabel="share of positives", ylabel="mean probability")
-        right.set(xlabel="as the model gives them", ylabel="calibrated")
+        left.set(xlabel="fraction of positives", ylabel="mean probability")
+        right.set(xlabel="uncalibrated", ylabel="calibrated")
         left.legend(loc="upper left")
         limits = (_SMALLEST * 0.8, 1.2)
         for axis in (left, right):
@@ -205,11 +205,11 @@ def _shown(x: pd.Series[float], y: pd.Series[float]) -> tuple[NDArray[np.float64
 
 
 def median_line(table: pd.DataFrame) -> str:
-    """The figure in a sentence, for the page."""
+    """Return a sentence that summarizes the plot, for the page."""
     known = table[table["ece_raw"].notna()]
     if known.empty:
-        return "No track has a measured row."
+        return "No track has measured rows."
     before, after = (float(known[f"ece_{name}"].median()) for name in (RAW, CALIBRATED))
     better = int((known["ece_calibrated"] < known["ece_raw"]).sum())
     text = f"The expected calibration error is smaller for {better:,} of {len(known):,} tracks; its median"
-    return f"{text} is {before:.3f} as the model gives its probabilities, and {after:.3f} calibrated."
+    return f"{text} is {before:.3f} before calibration and {after:.3f} after calibration."

@@ -1,16 +1,13 @@
-"""The report of promoter models: their metrics compared with those of baselines; scores along a contig."""
+"""Report of promoter models: metrics of the models and of baselines; plots of scores along a contig."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bigbird_dna.data.predictions import (
     ALL,
@@ -24,15 +21,12 @@ from bigbird_dna.data.predictions import (
     negative_set_of,
 )
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import Schema, columns, open_lines, write_table
-from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.annotation import Gene
-from bigbird_dna.genome.sequence import Locus
+from bigbird_dna.disk.tables import Schema, columns, write_table
+from bigbird_dna.errors import UsageError
 from bigbird_dna.metrics.auroc import (
     ENDS,
     UNDEFINED,
     Counts,
-    Floats,
     Steps,
     auroc_difference,
     precision_recall,
@@ -49,7 +43,6 @@ from bigbird_dna.reporting.result import (
     BLUE,
     GREEN,
     GREY,
-    INK,
     ORANGE,
     PALE,
     VERMILLION,
@@ -60,12 +53,10 @@ from bigbird_dna.reporting.result import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     pass
 
 
-# Baseline → the column of a predictor's AUROC minus the baseline's.
+# Baseline → column with the AUROC of a predictor minus that of the baseline.
 DIFFERENCES = {KMER: "auroc_minus_kmer", POSITION: "auroc_minus_position"}
 
 PROMOTERS = Schema(
@@ -76,7 +67,7 @@ PROMOTERS = Schema(
     key=["negative_set", "stratum", "model"],
 )
 
-# Of a curve: on either axis it is off by at most a 250th of a panel, which can't be seen.
+# Points per curve; the error is at most 1/250 of a panel, which is not visible.
 POINTS = 500
 
 
@@ -90,12 +81,11 @@ def promoter_report(
 ) -> pd.DataFrame:
     """Compare predictions of promoter models on the test windows with those of their baselines.
 
-    Writes `promoters.tsv`, `roc.svg`, `precision_recall.svg` and `score_histograms.svg`, and of the models'
-    probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`; gives back the first.
-    Predictions (Parquet) are by negative set; where `calibration.json` lies beside those of `sets`, as in a
-    model directory, calibrated probabilities are evaluated too. `control` are those of a model that was
-    trained on shuffled labels. A baseline or a control of a negative set that is not in `sets` is a
-    `UsageError`.
+    Writes `promoters.tsv` (returned), `roc.svg`, `precision_recall.svg` and `score_histograms.svg`, and for
+    the models' probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`. Predictions
+    (Parquet) are given by negative set. If `calibration.json` is in the directory of a file in `sets`, as in
+    a model directory, calibrated probabilities are evaluated too. `control` has the predictions of a model
+    trained on shuffled labels. `UsageError` for a baseline or control of a negative set not in `sets`.
     """
     comparisons = _comparisons(sets, {KMER: baselines or {}, POSITION: positions or {}}, control)
     table = promoter_table(comparisons)
@@ -112,10 +102,10 @@ def promoter_report(
 
 
 def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> pd.DataFrame:
-    """One row for each negative set, stratum and predictor: `binary_metrics`, and AUROC minus the baselines'.
+    """Return one row per negative set, stratum and predictor: `binary_metrics`, and AUROC minus baselines.
 
-    Where it is known how much of the windows is coding, the rows of all windows of a negative set are
-    followed by those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together.
+    If the coding fraction of the windows is known, the rows of all windows of a negative set are followed by
+    those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together.
     """
     rows = []
     strata = [part for one in comparisons for part in ((one, ALL), (one.noncoding(), NONCODING))]
@@ -138,14 +128,14 @@ def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> 
 def _comparisons(
     sets: Mapping[str, Path], baselines: Mapping[str, Mapping[str, Path]], control: Path | None
 ) -> list[AlignedPredictions]:
-    """The predictors of each set; `baselines` are negative set → predictions, by the baseline's name."""
+    """Align the predictors of each set; `baselines` map a baseline's name to negative set → predictions."""
     for baseline, what in ((KMER, "baseline"), (POSITION, POSITION)):
         for name in baselines[baseline]:
             if name not in sets:
-                raise UsageError(f"{what} {name!r}: there is no set {name!r}")
+                raise UsageError(f"{what} {name!r}: no predictions given for the negative set {name!r}")
     control_set = negative_set_of(control) if control is not None else None
     if control_set is not None and control_set not in sets:
-        raise UsageError(f"control {control}: there is no set {control_set!r}")
+        raise UsageError(f"control {control}: no predictions given for the negative set {control_set!r}")
     comparisons = []
     for name, path in sets.items():
         files = {MODEL: path}
@@ -173,9 +163,9 @@ STYLES = {
 def curves_figure(
     comparisons: Sequence[AlignedPredictions], table: pd.DataFrame, area: str, path: Path
 ) -> None:
-    """ROC or precision–recall curves with a pale line for chance.
+    """Draw ROC or precision–recall curves, with a pale line for chance.
 
-    Legends give areas of the promoters' table.
+    Legends contain the areas from the table of promoters.
     """
     with panels(1, len(comparisons), 4.1, 4.4) as (figure, axes):
         for axis, comparison in zip(axes, comparisons, strict=True):
@@ -202,7 +192,7 @@ def curves_figure(
 
 
 def histogram_figure(comparisons: Sequence[AlignedPredictions], path: Path) -> None:
-    """How the model's probabilities spread over promoters and negatives; the line is the threshold."""
+    """Draw histograms of the model's probabilities for promoters and negatives; the line is the threshold."""
     edges = np.linspace(0, 1, 41)
     with panels(1, len(comparisons), 4.1, 3.4) as (figure, axes):
         for axis, comparison in zip(axes, comparisons, strict=True):
@@ -224,7 +214,7 @@ def histogram_figure(comparisons: Sequence[AlignedPredictions], path: Path) -> N
 def _curves(
     comparison: AlignedPredictions, table: pd.DataFrame, area: str
 ) -> Iterator[tuple[Counts, dict[str, Any]]]:
-    """Corners and looks of the predictors, in the order of `STYLES`; none where a class is missing."""
+    """Yield corners and style of each predictor, in the order of `STYLES`; none if a class is missing."""
     chosen = (table["negative_set"] == comparison.negative_set) & (table["stratum"] == ALL)
     rows = table[chosen].set_index("model")
     for name, look in STYLES.items():
@@ -234,171 +224,3 @@ def _curves(
             found = map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]])
             label = f"{look.label}\n{interval(*found)}"
             yield thin_curve(steps, POINTS), {"color": look.color, "linestyle": look.dashes, "label": label}
-
-
-_LONGEST = 2**31  # bp of a contig
-COLUMNS = ["contig", "start", "end", "name", "score", "strand"]
-
-# About two for each pixel of the figure's width: more can't be seen, and would swell the file.
-LARGEST_TRACK = 1600
-
-STRAND_COLORS = {"+": BLUE, "-": VERMILLION}
-_GENE_LETTERS = 100  # of a gene name that the width of the plot has room for
-UNITS = ((1_000_000, 1e6, "Mb"), (5_000, 1e3, "kb"), (0, 1.0, "bp"))
-
-
-@dataclass(frozen=True)
-class ScoreTrack:
-    """Scores along `[start, end)` of a contig; `strands` maps "+" and "-" to positions and scores."""
-
-    contig: str
-    start: int
-    end: int
-    strands: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # NaN: not scored
-
-
-class _DrawnWindow(NamedTuple):
-    start: int
-    end: int
-    score: float
-    strand: str
-
-
-def read_score_track(
-    path: Path,
-    contig: str | None = None,
-    start: int | None = None,
-    end: int | None = None,
-    upstream: int | None = None,
-) -> ScoreTrack:
-    """Windows of a contig (None: the file's first) that lie whole inside `[start, end)`, 0-based, as points.
-
-    None is the first base that a window with a score covers, and the last that any does. A score is drawn
-    where the model expects the TSS: `upstream` bp from the 5' end, on the strand that was scored, or in the
-    middle. `DataError`: the file is no such table, has no such contig, or nothing in that range.
-    """
-    inside: list[_DrawnWindow] = []
-    contigs = set()
-    low, high = start or 0, math.inf if end is None else end
-    where, header, rows = open_lines(path)
-    if header[: len(COLUMNS)] != COLUMNS:
-        found = " ".join(header)
-        raise DataError(f"{where}: expected the columns #{' '.join(COLUMNS)}, not {found[:80]!r}")
-    for where, cells in rows:
-        name, first, last, _, score, strand = cells[: len(COLUMNS)]
-        if strand not in ("+", "-"):
-            raise DataError(f"{where}: strand {strand!r} is not + or -")
-        try:
-            value = math.nan if score in ("NA", ".", "") else float(score)
-            row = _DrawnWindow(int(first), int(last), value, strand)
-        except ValueError:
-            raise DataError(
-                f"{where}: start {first!r:.60}, end {last!r:.60} or score {score!r:.60} is not a number"
-            ) from None
-        if not 0 <= row.start < row.end < _LONGEST:
-            raise DataError(f"{where}: start {first!r:.60} and end {last!r:.60} are not an interval")
-        contig = name if contig is None else contig
-        contigs.add(name)
-        if name == contig and low <= row.start and row.end <= high:
-            inside.append(row)
-    if contig is None:
-        raise DataError(f"{path}: no scored window in it")
-    if contig not in contigs:
-        raise DataError(f"{path}: no contig {contig!r} (found: {', '.join(sorted(contigs)[:5])})")
-    if not inside:
-        raise DataError(f"{path}: no window inside {contig}:{low}-{'end' if end is None else end}")
-    if start is None:  # N may stand before a region
-        start = min((row.start for row in inside if not math.isnan(row.score)), default=inside[0].start)
-    end = max(row.end for row in inside) if end is None else end
-    strands = {}
-    for strand in "+-":
-        points = sorted((_drawn_position(row, upstream), row.score) for row in inside if row.strand == strand)
-        if points:
-            positions, scores = np.array(points, dtype=np.float64).T
-            strands[strand] = (positions, scores)
-    return ScoreTrack(contig, start, end, strands)
-
-
-def _drawn_position(row: _DrawnWindow, upstream: int | None) -> float:
-    if upstream is None:
-        return (row.start + row.end) / 2
-    return row.start + upstream if row.strand == "+" else row.end - 1 - upstream
-
-
-def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path, genes: Sequence[Gene] = ()) -> None:
-    """Draw a track with the `sites` (TSSs) and `genes` inside it. Gaps are windows that were not scored."""
-    length = track.end - track.start
-    scale, unit = next((scale, unit) for least, scale, unit in UNITS if length >= least)
-    shown = [
-        site for site in sites if site.contig == track.contig and track.start <= site.position < track.end
-    ]
-    lanes = [0.28, *([0.45] if genes else [])]
-    grid = {"sharex": True, "gridspec_kw": {"height_ratios": [1, *lanes, 1]}}
-    with panels(2 + len(lanes), 1, 9.6, 1.35, **grid) as (figure, axes):
-        forward, lane, *_, reverse = axes
-        for axis, strand in ((forward, "+"), (reverse, "-")):
-            _draw_strand(axis, track, strand, shown, scale)
-        reverse.invert_yaxis()
-        # One arrow head per TSS, pointing along its gene.
-        for strand, height, marker in (("+", 0.75, ">"), ("-", 0.25, "<")):
-            own = [site.position / scale for site in shown if site.strand == strand]
-            lane.plot(own, np.full(len(own), height), marker, color=INK, markersize=5, markeredgewidth=0)
-        if genes:
-            _draw_genes(axes[2], track, genes, scale)
-        for axis, label in zip(axes[1:-1], ("TSS", "genes"), strict=False):
-            axis.set(ylim=(0, 1), yticks=[], ylabel=label)
-            axis.yaxis.label.set(rotation=0, ha="right", va="center")
-            axis.grid(visible=False)
-            axis.spines[:].set_visible(False)
-        for axis in axes[:-1]:
-            axis.tick_params(axis="x", length=0)
-        reverse.set_xlabel(f"position on {track.contig} ({unit})")
-        reverse.set_xlim(track.start / scale, track.end / scale)
-        forward.set_title(f"Promoter probability along {track.contig}")
-        forward.text(
-            1, 1.04, f"▸ ◂ {len(shown):,} known TSS", transform=forward.transAxes,
-            ha="right", va="bottom", fontsize=9, color=GREY,
-        )  # fmt: skip
-        save_figure(figure, path)
-
-
-def _draw_strand(axis: Axes, track: ScoreTrack, strand: str, sites: Sequence[Locus], scale: float) -> None:
-    if strand in track.strands:
-        x, y = condensed(*track.strands[strand])
-        axis.plot(x / scale, y, color=STRAND_COLORS[strand], linewidth=1)
-        axis.fill_between(x / scale, 0, y, color=STRAND_COLORS[strand], alpha=0.25, linewidth=0)
-    for site in sites:
-        if site.strand == strand:
-            axis.axvline(site.position / scale, color=GREY, linewidth=0.7, alpha=0.6, zorder=1)
-    axis.set(ylim=(0, 1.03), yticks=[0, 0.5, 1], ylabel="forward (+)" if strand == "+" else "reverse (−)")
-
-
-def _draw_genes(axis: Axes, track: ScoreTrack, genes: Sequence[Gene], scale: float) -> None:
-    """Draw each gene as an arrow along its strand, forward genes above, with its name where there is room."""
-    length = track.end - track.start
-    for gene in genes:
-        start, end = max(gene.start, track.start), min(gene.end, track.end)
-        if gene.contig != track.contig or start >= end:
-            continue
-        forward, bases = gene.strand == "+", end - start
-        height = 0.74 if forward else 0.26
-        x, dx = (start, bases) if forward else (end, -bases)
-        head = min(bases, length / 120) / scale
-        axis.arrow(
-            x / scale, height, dx / scale, 0, width=0.4, head_width=0.4, head_length=head, linewidth=0,
-            length_includes_head=True, color=STRAND_COLORS[gene.strand], alpha=0.35,
-        )  # fmt: skip
-        if bases * _GENE_LETTERS > len(gene.name) * length:
-            center = (start + end) / 2 / scale
-            axis.text(center, height, gene.name, ha="center", va="center", fontsize=7, clip_on=True)
-
-
-def condensed(positions: Floats, scores: Floats) -> tuple[Floats, Floats]:
-    """The largest score of each segment where there are more points than the figure can show."""
-    if len(positions) <= LARGEST_TRACK:
-        return positions, scores
-    edges = np.linspace(0, len(positions), LARGEST_TRACK + 1).astype(int)[:-1]
-    filled = np.where(np.isnan(scores), -np.inf, scores)
-    parts = zip(edges, np.split(filled, edges[1:]), strict=True)
-    largest = np.array([start + int(np.argmax(part)) for start, part in parts])
-    return positions[largest], scores[largest]

@@ -1,6 +1,6 @@
-"""Results as tables (TSV, JSON and Markdown from one schema) and as figures of one look.
+"""Results as tables (TSV, JSON and Markdown from one schema), and plots in a common style.
 
-In Markdown a metric and its interval are one cell, and published metrics have a dagger.
+In Markdown, a metric and its interval are in one cell, and published metrics are marked with a dagger.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Okabe & Ito's palette (2008), told apart under the common forms of color blindness.
+# Palette of Okabe & Ito (2008), distinguishable under the common forms of color blindness.
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, SKY, ORANGE = "#CC79A7", "#56B4E9", "#E69F00"
 SERIES = (BLUE, VERMILLION, GREEN, PURPLE, SKY, ORANGE)
@@ -60,7 +60,7 @@ _PARAMETERS: dict[str, Any] = {
     "lines.solid_capstyle": "round",
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
-    # Ids inside an SVG are hashes of this, so that the same figure is the same file.
+    # Salt of the hashes used as ids in SVG, so that the same plot gives the same file.
     "svg.hashsalt": "bigbird_dna",
     "path.simplify_threshold": 0.2,
 }
@@ -70,9 +70,9 @@ _PARAMETERS: dict[str, Any] = {
 def panels(
     rows: int, columns: int, width: float, height: float, **grid: Any
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure of `rows` × `columns` panels of `width` × `height` inches, in reading order.
+    """Yield a `Figure` of `rows` × `columns` panels of `width` × `height` inches, and its axes in row order.
 
-    Draw and save inside the block: the style holds there only, and nothing global is touched.
+    Draw and save inside the block: the style applies only there, and no global state is changed.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -84,13 +84,13 @@ def panels(
 
 
 def add_legend(axis: Axes) -> None:
-    """A legend where it is in nobody's way; none where there is nothing to tell apart."""
+    """Add a legend at the best location, if there is anything to label."""
     if axis.get_legend_handles_labels()[0]:
         axis.legend(loc="best")
 
 
 def square_panel(axis: Axes, negative_set: str, rows: str) -> None:
-    """Let a panel go from 0 to 1 both ways, and name its negative set and how many rows are in it."""
+    """Set both axes of a panel to 0–1; add the negative set as title, and the text `rows` above the panel."""
     axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     axis.set_box_aspect(1)
     axis.set_title(f"{negative_set} negatives")
@@ -100,13 +100,13 @@ def square_panel(axis: Axes, negative_set: str, rows: str) -> None:
 
 
 def show_text(axis: Axes, text: str) -> None:
-    """Text instead of a panel that has nothing to show."""
+    """Show text in a panel that has no data."""
     axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=GREY)
     axis.set(xticks=[], yticks=[])
 
 
 def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
-    """Write SVG, PNG or PDF by the suffix of `path`, whole or not at all; no date goes in."""
+    """Write SVG, PNG or PDF, by the suffix of `path`, atomically and without a date."""
     check_format(path)
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
     with atomic_path(path) as temporary:
@@ -114,13 +114,13 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
 
 
 def check_format(path: Path) -> None:
-    """Refuse a figure's name whose suffix is not one of `FORMATS`."""
+    """Raise `UsageError` if the suffix of a plot's file name is not in `FORMATS`."""
     if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"{path}: a figure ends in {', '.join(FORMATS)}")
+        raise UsageError(f"{path}: the file name of a plot must end in {', '.join(FORMATS)}")
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """A figure and its interval as legends show them: `0.894 [0.871, 0.917]`."""
+    """Format a value and its interval as in legends: `0.894 [0.871, 0.917]`."""
     if value != value:
         return "not defined"
     return f"{value:.3f}" if low != low else f"{value:.3f} [{low:.3f}, {high:.3f}]"
@@ -128,7 +128,7 @@ def interval(value: float, low: float, high: float) -> str:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Results under a title, with notes on all of them."""
+    """Results with a title and notes."""
 
     title: str
     schema: Schema
@@ -137,7 +137,7 @@ class ResultTable:
 
     @property
     def note(self) -> str:
-        """The notes as one text."""
+        """The notes as one string."""
         return " ".join(self.notes)
 
 
@@ -149,9 +149,9 @@ def write_result(
     *,
     page: Callable[[ResultTable], str] | None = None,
 ) -> None:
-    """Write NAME.tsv, NAME.json and NAME.md into a directory, and with `draw` NAME.svg.
+    """Write NAME.tsv, NAME.json and NAME.md into a directory, and NAME.svg if `draw` is given.
 
-    `page` is what the Markdown file holds; None: the title, the table and the notes.
+    `page` returns the content of the Markdown file; None: title, table and notes.
     """
     write_table(directory / f"{name}.tsv", result.frame, result.schema)
     content = {"title": result.title, "note": result.note, "rows": json_rows(result.frame)}
@@ -162,17 +162,17 @@ def write_result(
 
 
 def result_page(result: ResultTable, show: Callable[[float], str] = "{:.3f}".format) -> str:
-    """A result in Markdown; numbers without an interval are shown by `show`."""
+    """Return a result in Markdown; `show` formats numbers without an interval."""
     parts = [f"# {result.title}", markdown(readable(result.frame, show))]
     parts += [f"† {result.note}"] * bool(result.notes)
     return "\n\n".join(parts) + "\n"
 
 
 def readable(table: pd.DataFrame, show: Callable[[float], str]) -> pd.DataFrame:
-    """The cells of a table as texts, "" for undefined numbers; `show` formats those without an interval.
+    """Return the cells of a table as text, "" for NaN; `show` formats numbers without an interval.
 
-    The columns X_low and X_high go into X, as its interval. Numbers of columns called published… get a
-    dagger; what they are numbers of (published…_of) doesn't.
+    Columns X_low and X_high are merged into X as its interval. Values of columns named published… get a
+    dagger, except those of published…_of, which name the published quantity.
     """
     cells = table.astype(object)
     for column in map(str, table.columns):
@@ -188,7 +188,7 @@ def readable(table: pd.DataFrame, show: Callable[[float], str]) -> pd.DataFrame:
 
 
 def markdown(cells: pd.DataFrame) -> str:
-    """A table in Markdown, without a line break at its end; cells are texts, in which no "|" stands bare."""
+    """Return a table in Markdown without a final line break; cells must have no unescaped "|"."""
     head = [str(column).replace("_", " ") for column in cells.columns]
     lines = [head, ["---"] * len(head), *cells.to_numpy().tolist()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

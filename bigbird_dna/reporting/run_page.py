@@ -1,4 +1,4 @@
-"""The page of a run: one HTML file with its figures and tables, which needs no network and no script."""
+"""Page of a run: one HTML file with its plots and tables, which needs no network and no script."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-_LOCATION_KEYS = {"results", "data_dir"}  # of the configuration; not on the page
+_LOCATION_KEYS = {"results", "data_dir"}  # configuration keys that are not shown
 _LOW, _HIGH = ENDS[1:]
-_MOST = 5_000  # rows; a page of more would be slow
+_MOST = 5_000  # most rows of a table on the page, which would otherwise be slow
 _SECONDS, _MEGABYTES, _CPU = "s", "max_rss", "cpu_time"
 
 
@@ -49,17 +49,17 @@ class _ReportSection(NamedTuple):
 def run_report(
     config: Config, paths: Sequence[Path], output: Path, *, benchmarks: Sequence[Path] = ()
 ) -> None:
-    """Write the page of a run from tables and figures of its reports, known by their names (`PARTS`).
+    """Write the page of a run from tables and plots of its reports, identified by file name (`PARTS`).
 
-    `benchmarks` are Snakemake's tables of each step's time. `UsageError`: the page has no place for a file.
+    `benchmarks` are Snakemake's tables of the time of each step. `UsageError` for an unknown file name.
     """
     known = [item.name for items in PARTS.values() for item in items]
     found: dict[str, Path] = {}
     for path in paths:
         if path.name not in known:
-            raise UsageError(f"{path}: the page of a run has no place for it; it shows {', '.join(known)}")
+            raise UsageError(f"{path}: not shown in a run report; accepted names: {', '.join(known)}")
         if path.name in found:
-            raise UsageError(f"{path}: {found[path.name]} has that name too")
+            raise UsageError(f"{path}: same file name as {found[path.name]}; give only one")
         found[path.name] = path
     parts = [
         _ReportSection(
@@ -76,7 +76,7 @@ def run_report(
     text = render_page(
         "run_page.html",
         style="run_page.css",
-        title=f"{subject}: a DNA language model and what it learnt",
+        title=f"{subject}: DNA language model report",
         about=_about(config),
         parts=parts,
         steps=steps,
@@ -91,16 +91,16 @@ def run_report(
 def _shown_item(item: ReportItem, path: Path, output: Path) -> _ShownItem:
     from markupsafe import Markup, escape
 
-    # Its literals are all that reStructuredText has for HTML here.
+    # Captions use no other markup of reStructuredText than literals.
     caption = Markup(re.sub(r"``(.+?)``", r"<code>\1</code>", str(escape(item.text))))
     if path.suffix == PAGE:
-        # Beside the output, so that both can be moved together.
+        # A relative link, so that both files can be moved together.
         link = os.path.relpath(path, output.parent)
         return _ShownItem(item, caption, link=Path(link).as_posix(), link_text=item.title)
     if path.suffix == FIGURE:
-        with reading(path, "can't be read"):
+        with reading(path, "not readable"):
             data = base64.b64encode(path.read_bytes()).decode()
-        # An image, not a part of the page: what an SVG of a stranger holds can't run.
+        # As an image, so that scripts inside an SVG cannot run.
         return _ShownItem(item, caption, image=f"data:image/svg+xml;base64,{data}")
     if path.suffix == TEXT:
         with reading(path, "not readable", UnicodeDecodeError):
@@ -110,9 +110,9 @@ def _shown_item(item: ReportItem, path: Path, output: Path) -> _ShownItem:
 
 
 def _about(config: Config) -> list[str]:
-    """The training data, tasks and held-out regions, in sentences."""
+    """Return sentences on the training data, tasks and held-out regions."""
     genome, data = config.genome, config.chromatin.data
-    purposes = ["to tell promoters from other sequence"] * config.has_promoters
+    purposes = ["to distinguish promoters from other sequence"] * config.has_promoters
     purposes += ["to predict chromatin tracks"] * config.has_chromatin
     trained = "pretrained and fine-tuned" if config.has_pretraining else "trained"
     data_name = genome.title if config.has_genome else "sequences"
@@ -120,7 +120,7 @@ def _about(config: Config) -> list[str]:
         f"A DNA language model with block-sparse (BigBird) attention was {trained} on {data_name} "
         f"{' and '.join(purposes)}."
     ]
-    for split, purpose in (("valid", "validation"), ("test", "the test")):
+    for split, purpose in (("valid", "validation"), ("test", "testing")):
         regions = getattr(data, f"{split}_regions") if config.has_chromatin else ()
         held_out = [*getattr(genome, split), *regions]
         if held_out:
@@ -129,20 +129,20 @@ def _about(config: Config) -> list[str]:
 
 
 class ReportItem(NamedTuple):
-    """A file that the page shows, known by its name."""
+    """A file shown on the page, identified by its name."""
 
     name: str
     title: str
-    caption: str = ""  # of `captions/`
+    caption: str = ""  # name in `captions/`
     folded: bool = False
 
     @property
     def text(self) -> str:
-        """The caption, in reStructuredText with nothing but literals."""
+        """The caption, in reStructuredText without markup other than literals."""
         return resource(f"captions/{self.caption}.rst").strip() if self.caption else ""
 
 
-# The page's parts; one without a file is left out.
+# Sections of the page; sections without files are omitted.
 PARTS: dict[str, tuple[ReportItem, ...]] = {
     "Summary": (ReportItem("summary.tsv", "", "summary"),),
     "Pretraining": (
@@ -155,54 +155,54 @@ PARTS: dict[str, tuple[ReportItem, ...]] = {
         ReportItem("roc.svg", "ROC", "roc"),
         ReportItem("precision_recall.svg", "Precision and recall", "precision_recall"),
         ReportItem("score_histograms.svg", "Scores", "score_histograms"),
-        ReportItem("calibration.svg", "Whether probabilities hold", "calibration"),
+        ReportItem("calibration.svg", "Calibration", "calibration"),
         ReportItem("calibration.tsv", "Calibration, table", folded=True),
-        ReportItem("promoters.tsv", "All measures", "promoters"),
-        ReportItem("similarity.svg", "By similarity to the training", "similarity"),
+        ReportItem("promoters.tsv", "All metrics", "promoters"),
+        ReportItem("similarity.svg", "By similarity to the training data", "similarity"),
         ReportItem("similarity.tsv", "By similarity, table", folded=True),
         ReportItem("finetuning_loss.svg", "Loss of fine-tuning", "finetuning_loss"),
         ReportItem("score_track.svg", "Scores along a contig", "score_track"),
     ),
     "Chromatin": (
         ReportItem("groups.tsv", "Groups", "tracks"),
-        ReportItem("track_calibration.svg", "Whether probabilities hold", "track_calibration"),
+        ReportItem("track_calibration.svg", "Calibration", "track_calibration"),
         ReportItem("track_calibration.tsv", "Calibration of every track", folded=True),
-        ReportItem("tracks.tsv", "Every track", folded=True),
-        ReportItem("report.html", "The page of the tracks"),
-        ReportItem("bin_similarity.tsv", "By similarity to the training", "bin_similarity"),
+        ReportItem("tracks.tsv", "All tracks", folded=True),
+        ReportItem("report.html", "Track browser"),
+        ReportItem("bin_similarity.tsv", "By similarity to the training data", "bin_similarity"),
     ),
     "Variants": (
         ReportItem("variants.svg", "Effects", "variants"),
-        ReportItem("variants.tsv", "By subset", folded=True),
+        ReportItem("variants.tsv", "By variant category", folded=True),
     ),
-    "What pretraining buys": (
+    "Effect of pretraining": (
         ReportItem("study.txt", "", "study_words"),
         ReportItem("study.svg", "AUROC and the number of examples", "study"),
         ReportItem("study_steps.svg", "AUROC while fine-tuning", "study_steps"),
-        ReportItem("study.tsv", "All starts", "study_table"),
-        ReportItem("probes.svg", "What the layers know", "probes"),
+        ReportItem("study.tsv", "All initializations", "study_table"),
+        ReportItem("probes.svg", "Linear probes by layer", "probes"),
         ReportItem("probes.tsv", "Probes, table", folded=True),
     ),
     "Model": (ReportItem("attention.svg", "Attention pattern", "attention"),),
 }
-FIGURE, PAGE, TEXT = ".svg", ".html", ".txt"  # others are tables
+FIGURE, PAGE, TEXT = ".svg", ".html", ".txt"  # all other files are tables
 
 
 class ShownTable(NamedTuple):
-    """Headings, whether each column holds numbers, and the cells as text."""
+    """Headings, whether each column is numeric, and the cells as text."""
 
     headings: list[str]
     numeric: list[bool]
     rows: list[list[str]]
-    left_out: int  # rows beyond the first 5,000
+    left_out: int  # number of rows beyond the first 5,000
 
 
 def shown_table(path: Path) -> ShownTable:
-    """Read a table; `x`, `x_low` and `x_high` become one column, and columns without a cell none."""
+    """Read a table for display; `x`, `x_low`, `x_high` become one column, and empty columns are dropped."""
     table = read_text_table(path)
     names = [str(name) for name in table.columns]
     if not names:
-        raise DataError(f"{path}: has no column")
+        raise DataError(f"{path}: the table has no columns")
     cells = {name: [str(cell) for cell in table[name].tolist()] for name in names}
     headings, numeric, columns = [], [], []
     for name in names:
@@ -236,7 +236,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _short(cell: str) -> str:
-    """Four digits of a fraction, commas in a whole number, other text as it is."""
+    """Format fractions with four digits and integers with commas; other text is unchanged."""
     if not _is_number(cell):
         return cell
     value = float(cell)
@@ -246,9 +246,9 @@ def _short(cell: str) -> str:
 
 
 def steps_table(paths: Sequence[Path]) -> tuple[ShownTable | None, str]:
-    """Step, time, CPU time and peak memory, the longest first, and the sum of times; without files None.
+    """Return step, time, CPU time and peak memory, longest first, and the total time; None without files.
 
-    A cell that Snakemake couldn't measure, as of a step that was over at once, is empty.
+    Cells that Snakemake could not measure, for example for very short steps, are empty.
     """
     measured = [(path.stem, _measured(path, _SECONDS, _CPU, _MEGABYTES)) for path in paths]
     found = [(name, row) for name, row in measured if row]
@@ -265,20 +265,20 @@ def steps_table(paths: Sequence[Path]) -> tuple[ShownTable | None, str]:
 
 
 def processor_seconds(path: Path) -> float | None:
-    """CPU time of a step by its benchmark file; None where there is no file, or it wasn't measured."""
+    """Return the CPU time of a step from its benchmark file; None if missing or not measured."""
     cells = _measured(path, _CPU) if path.is_file() else []
     return cells[0] if cells else None
 
 
 def _measured(path: Path, *names: str) -> list[float | None]:
-    """The last row of a benchmark file, None for what wasn't measured; nothing if there is no row."""
+    """Return the last row of a benchmark file, with None for missing values; empty if there is no row."""
     table = read_table(path, Schema(columns(*(f"metric {name}" for name in names))))
     last = table[[*names]].to_numpy(float)[-1:]
     return [None if math.isnan(value) else value for value in last.ravel().tolist()]
 
 
 def clock(seconds: float | None) -> str:
-    """Seconds as h:mm:ss; nothing where they weren't measured."""
+    """Format seconds as h:mm:ss; empty if not measured."""
     if seconds is None:
         return ""
     whole = round(seconds)

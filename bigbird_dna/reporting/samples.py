@@ -1,6 +1,6 @@
-"""The report of generated samples, compared with the held-out genome, with real sequence and Markov chains.
+"""Report of generated samples: comparison with the held-out genome, real sequence and Markov chains.
 
-Codes are A 0, C 1, G 2, T 3, N 4; runs with an N are not counted. Strands are as they are in the files.
+Codes are A 0, C 1, G 2, T 3, N 4; k-mers with an N are not counted. Strands are used as given in the files.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from bigbird_dna.reporting.training import apart
 DIVERGENCES = Schema(columns("text sequence", "count k", "metric divergence low high"), key=["sequence", "k"])
 CONTENTS = Schema(columns("text sequence", "count bases", "metric gc gc_deviation"), key=["sequence"])
 
-LONGEST = 10  # most k: 4 ** k counts are held for everything that is compared
+LONGEST = 10  # largest k: 4 ** k counts are kept in memory for each compared sequence set
 SAMPLES, REAL, CHAIN = "samples", "held-out sequence", "Markov chain of order"
-DRAWS = 20  # of sequence from the held-out contigs
+DRAWS = 20  # draws of segments from the held-out contigs
 GC_WINDOW = 200  # bp
-_SLICE = 1 << 22  # bases counted at a time
+_SLICE = 1 << 22  # bases per counting step
 ORDERS = range(6)
-LENGTH = 1000  # bp of a chain; more sequence is several, the last of them shorter
+LENGTH = 1000  # bp of a sampled chain; longer samples consist of several chains, the last one shorter
 _ENDS = ("mean", "low", "high")
-_UNSEEN = 0.5  # added to every count
-_LEAST = 1e-7  # bits; what is less is drawn there
+_UNSEEN = 0.5  # pseudocount
+_LEAST = 1e-7  # bits; smaller values are drawn at this value
 
 Codes = NDArray[np.uint8]
 
@@ -53,17 +53,17 @@ def report_samples(
     longest: int = 6,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Write `samples.tsv`, `gc.tsv`, `samples.json` and `samples.svg` to a directory; returns the third.
+    """Write `samples.tsv`, `gc.tsv`, `samples.json` and `samples.svg` to a directory; return the summary.
 
-    Samples (FASTA, as `generate` writes it) are compared with contigs of an indexed reference, by any names
-    that are known for them; Markov chains learn from all others but those of `exclude`. k goes from 1 to
-    `longest`. Too little known sequence to compare, or to learn from, is a `DataError`.
+    Samples (FASTA written by `generate`) are compared with contigs of an indexed reference, given by any
+    known name. Markov chains are fitted to all other contigs except those in `exclude`. k ranges from 1 to
+    `longest`. `DataError` if there is too little known sequence to compare, or to fit chains.
     """
     check_at_least_one({"longest": longest})
     if longest > LONGEST:
         raise UsageError(f"longest {longest}: must be at most {LONGEST}")
     if not contigs:
-        raise UsageError("there is no contig to compare with")
+        raise UsageError("no contig given to compare with")
     written = _samples(samples)
     held_out, counts = _genome(reference, contigs, exclude)
     source = f"{reference}: {', '.join(contigs)}"
@@ -73,8 +73,8 @@ def report_samples(
     for k, found in compared.divergences[REAL].items():
         if math.isnan(found.value):
             raise DataError(
-                f"{source}: no segment that was drawn has a run of {k} known bases: too many are unknown, or "
-                "the samples too short"
+                f"{source}: no drawn segment has a run of {k} known bases: too many bases are unknown, or "
+                "the samples are too short"
             )
     by_name = compared.divergences.items()
     summary = {
@@ -98,12 +98,12 @@ def report_samples(
 
 
 def _check_known(source: str, sequences: Sequence[Codes], longest: int) -> None:
-    """`DataError` where there is no GC of windows, or there are no runs of `longest` known bases."""
+    """Raise `DataError` if no window has a GC content, or no run of `longest` bases is known."""
     if not len(gc_of_windows(sequences)):
-        raise DataError(f"{source}: every window of {GC_WINDOW} bp has an N: there is no GC to compare")
+        raise DataError(f"{source}: every window of {GC_WINDOW} bp contains an N; GC cannot be compared")
     found = next(k for k in range(longest, 0, -1) if spectrum(sequences, k).any())
     if found < longest:
-        raise DataError(f"{source}: has no run of {longest} known bases: longest must be at most {found}")
+        raise DataError(f"{source}: no run of {longest} known bases; longest must be at most {found}")
 
 
 def _samples(path: Path) -> list[Codes]:
@@ -114,7 +114,7 @@ def _samples(path: Path) -> list[Codes]:
 
 
 def _genome(path: Path, contigs: Sequence[str], exclude: Sequence[str]) -> tuple[list[Codes], Counts]:
-    """The held-out contigs, and counts of runs of six bases in those that may be learned from."""
+    """Return the held-out contigs, and counts of 6-mers in the contigs to which chains are fitted."""
     with Reference(path) as reference:
         wanted, left_out = (find_contigs(names, reference) for names in (contigs, exclude))
         others = [name for name in reference.contigs if name not in {*wanted, *left_out}]
@@ -122,8 +122,8 @@ def _genome(path: Path, contigs: Sequence[str], exclude: Sequence[str]) -> tuple
         counts = spectrum(learned, ORDERS[-1] + 1)
         if not counts.any():
             raise DataError(
-                f"{path}: has no contig of {len(ORDERS)} bp or more that is neither compared with nor "
-                "excluded: Markov chains have nothing to learn from"
+                f"{path}: no contig of {len(ORDERS)} bp or more is left to fit Markov chains: all are "
+                "compared or excluded"
             )
         return [_codes(reference, name) for name in wanted], counts
 
@@ -133,7 +133,7 @@ def _codes(reference: Reference, contig: str) -> Codes:
 
 
 class Content(NamedTuple):
-    """How much sequence there is, and its GC: of all of it, and of each window with their deviation."""
+    """Amount of sequence, its overall GC content, and the GC of windows with standard deviation."""
 
     bases: int
     gc: float
@@ -142,13 +142,13 @@ class Content(NamedTuple):
 
     @classmethod
     def of(cls, sequences: Sequence[Codes]) -> Content:
-        """Of some sequences."""
+        """Return the content of the sequences."""
         windows = gc_of_windows(sequences)
         return cls(sum(map(len, sequences)), gc(sequences), float(windows.std()), windows)
 
 
 class SamplesComparison(NamedTuple):
-    """Results by what is compared; divergences in bits, by k, with the interval of 95 % of the draws."""
+    """Results by compared sequence set; divergences in bits, by k, with the central 95 % of the draws."""
 
     divergences: Mapping[str, Mapping[int, Estimate]]
     contents: Mapping[str, Content]
@@ -157,19 +157,19 @@ class SamplesComparison(NamedTuple):
 def compare_samples(
     samples: Sequence[Codes], held_out: Sequence[Codes], counts: Counts, longest: int, seed: int
 ) -> SamplesComparison:
-    """Compare samples, chains and real segments with what is left of held-out contigs without these segments.
+    """Compare samples, chains and real segments with the held-out contigs without these segments.
 
-    In each of `DRAWS` draws, segments of the samples' lengths are taken out of the contigs, at even distances
-    on average. A draw without a known run of k bases doesn't count for k; a divergence without any draw is
-    NaN. `counts` are of runs of 6 bases in the sequence that chains learn from.
+    Each of `DRAWS` draws removes segments of the samples' lengths from the contigs, at random positions. A
+    draw without a known run of k bases is ignored for k; a divergence without any draw is NaN. `counts` are
+    of 6-mers in the sequence to which chains are fitted.
     """
     rng = np.random.default_rng(seed)
     lengths = [len(one) for one in samples]
     whole = sum(map(len, held_out))
     if 2 * sum(lengths) > whole:
         raise DataError(
-            f"the samples have {sum(lengths):,} bp, the contigs {whole:,}: samples may be half of that at "
-            "most, as they are compared with as much real sequence"
+            f"the samples have {sum(lengths):,} bp, the contigs {whole:,} bp: at most half of "
+            "the contigs can be samples, which are compared with as much real sequence"
         )
     sizes = range(1, longest + 1)
     given: dict[str, Sequence[Codes]] = {SAMPLES: samples}
@@ -201,7 +201,7 @@ def _over_draws(draws: Sequence[float]) -> Estimate:
 
 
 def draw_segments(contigs: Sequence[Codes], lengths: Sequence[int], rng: np.random.Generator) -> list[Codes]:
-    """Segments of these lengths, no two of which share a base; one may be cut by a contig's end."""
+    """Return non-overlapping segments of these lengths at random; a contig's end may cut a segment."""
     ends = np.cumsum([len(codes) for codes in contigs])
     order = rng.permutation(len(lengths))
     free = int(ends[-1]) - sum(lengths)
@@ -218,7 +218,7 @@ def draw_segments(contigs: Sequence[Codes], lengths: Sequence[int], rng: np.rand
 
 
 def spectrum(sequences: Iterable[Codes], k: int) -> Counts:
-    """Counts (4 ** k,) of the runs of k bases of sequences, a run as a number in base 4."""
+    """Return counts (4 ** k,) of the k-mers of sequences, indexed by the k-mer as a number in base 4."""
     counts = np.zeros(4**k, np.int64)
     for codes in sequences:
         for start in range(0, len(codes) - k + 1, _SLICE):
@@ -233,9 +233,9 @@ def spectrum(sequences: Iterable[Codes], k: int) -> Counts:
 
 
 def divergence(one: Counts, other: Counts) -> float:
-    """The Jensen-Shannon divergence of two spectra, in bits, from 0 to 1.
+    """Return the Jensen-Shannon divergence of two spectra in bits, from 0 to 1.
 
-    NaN where one of them has no run.
+    NaN if one of them has no counts.
     """
     if not one.any() or not other.any():
         return math.nan
@@ -245,9 +245,9 @@ def divergence(one: Counts, other: Counts) -> float:
 
 
 def gc_of_windows(sequences: Sequence[Codes]) -> Floats:
-    """The fraction of G and C in each window of `GC_WINDOW` bp without N.
+    """Return the fraction of G and C in each window of `GC_WINDOW` bp without N.
 
-    Of a shorter sequence in all of it.
+    A shorter sequence is one window.
     """
     fractions: list[Floats] = [np.zeros(0)]
     for codes in sequences:
@@ -259,7 +259,7 @@ def gc_of_windows(sequences: Sequence[Codes]) -> Floats:
 
 
 def gc(sequences: Sequence[Codes]) -> float:
-    """The fraction of G and C among all known bases."""
+    """Return the fraction of G and C among all known bases."""
     counts = spectrum(sequences, 1)
     return float((counts[1] + counts[2]) / max(counts.sum(), 1))
 
@@ -270,7 +270,7 @@ def _relative(p: Floats, q: Floats) -> float:
 
 
 def chain_samples(counts: Counts, order: int, bases: int, rng: np.random.Generator) -> list[Codes]:
-    """`bases` bp of a chain of an order, by counts (4 ** (order + 1),) of runs of one base more."""
+    """Sample `bases` bp from a Markov chain, given counts (4 ** (order + 1),) of (order + 1)-mers."""
     chances = counts.reshape(-1, 4) + _UNSEEN
     states = chances.sum(1) / chances.sum()
     limits = (chances / chances.sum(1, keepdims=True)).cumsum(1)[:, :3]
@@ -285,7 +285,7 @@ def chain_samples(counts: Counts, order: int, bases: int, rng: np.random.Generat
 
 
 def shortened_counts(counts: Counts, longest: int) -> Sequence[Counts]:
-    """Counts of runs of 1 to `longest` bases, from those of the longest: of each the first bases."""
+    """Return counts of k-mers for k from 1 to `longest`, computed from the counts of the longest ones."""
     found = [counts]
     for _ in range(longest - 1):
         found.append(found[-1].reshape(-1, 4).sum(1))
@@ -293,7 +293,7 @@ def shortened_counts(counts: Counts, longest: int) -> Sequence[Counts]:
 
 
 def samples_figure(compared: SamplesComparison, path: Path) -> None:
-    """Draw divergences against k on a logarithmic axis, and histograms of GC."""
+    """Draw divergences against k on a logarithmic axis, and histograms of GC content."""
     with panels(1, 2, 5.4, 4.0) as (figure, (left, right)):
         left.set_yscale("log")
         ends: dict[str, float] = {}  # of chains, by order
@@ -316,7 +316,7 @@ def samples_figure(compared: SamplesComparison, path: Path) -> None:
                 textcoords="offset points", color=GREY, va="center",
             )  # fmt: skip
         left.plot([], [], color=GREY, linewidth=0.9, linestyle="--", label="Markov chains, by order")
-        left.set(xlabel="k", ylabel="divergence from the held-out genome, bits")
+        left.set(xlabel="k", ylabel="Jensen–Shannon divergence from held-out genome (bits)")
         left.set_title("k-mers")
         left.legend(loc="lower right")
         for name, color in ((REAL, GREEN), (SAMPLES, BLUE)):
@@ -325,7 +325,7 @@ def samples_figure(compared: SamplesComparison, path: Path) -> None:
                 content.windows, bins=np.linspace(0, 1, 51).tolist(), density=True, color=color, alpha=0.45,
                 label=f"{name}, {content.gc:.1%}",
             )  # fmt: skip
-        right.set(xlabel=f"GC of {GC_WINDOW} bp", ylabel="density", xlim=(0, 1))
+        right.set(xlabel=f"GC fraction of {GC_WINDOW} bp windows", ylabel="density", xlim=(0, 1))
         right.set_title("GC")
         right.legend(loc="upper right")
         save_figure(figure, path)

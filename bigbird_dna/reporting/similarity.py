@@ -1,7 +1,7 @@
-"""Metrics on the test windows and bins by how similar these are to the training data.
+"""Metrics on the test windows and bins, stratified by their similarity to the training data.
 
-A promoter and the negatives made for it are in one stratum, that of the most similar of them: so both
-classes are in every stratum in like numbers, and the one of the least similar has nothing that is like the
+A promoter and its negatives are in one stratum, determined by the most similar of them. Every stratum
+therefore has similar numbers of both classes, and the least similar stratum has no window similar to the
 training data in either class.
 """
 
@@ -38,7 +38,7 @@ BIN_SCHEMA = Schema(
     key=["similarity", "group", "model"],
 )
 BIN_KEY = ("contig", "start", "end")
-_APART = 0.13  # between two predictors, of the distance between two strata
+_APART = 0.13  # distance of two predictors, relative to the distance of two strata
 
 
 def promoter_similarity_report(
@@ -50,17 +50,17 @@ def promoter_similarity_report(
 ) -> pd.DataFrame:
     """Write `similarity.tsv` and `similarity.svg` to the directory `output`, and return the table.
 
-    It has a row for each negative set, stratum (between `bounds`, and of all windows) and predictor.
-    Predictions (Parquet) are by set and predictor, those of a set of the same windows; `nearest` are the
-    tables of `evaluate nearest-promoters` by set. `UsageError`: a set of which one of the two is missing.
+    The table has one row per negative set, stratum (between `bounds`, and all windows) and predictor.
+    Predictions (Parquet) are given by set and predictor, for the same windows within a set; `nearest` are the
+    tables of `evaluate nearest-promoters` by set. `UsageError`: one of the two is missing for a set.
     """
     strata = Strata(bounds)
     if not predictions:
-        raise UsageError("name the predictions of one negative set at least")
+        raise UsageError("give the predictions of at least one negative set")
     for name in (*predictions, *nearest):
         if name not in nearest or name not in predictions:
             what = "nearest windows" if name not in nearest else "predictions"
-            raise UsageError(f"set {name!r}: has no {what}")
+            raise UsageError(f"set {name!r}: {what} missing")
     table = _promoter_table(predictions, nearest, strata)
     with into_directory(output) as files:
         write_table(files / TABLE, table, SCHEMA)
@@ -75,11 +75,11 @@ def _promoter_table(
     for negative_set, files in predictions.items():
         compared = compare(negative_set, files)
         where = next(iter(files.values()))
-        # In the order of the compared ones: both sort by the same columns.
+        # In the order of `compared`: both are sorted by the same columns.
         windows = read_predictions(where)
         similarities = similarities_of(nearest[negative_set], windows, KEY, where)
         names, codes = np.unique(compared.pairs, return_inverse=True)
-        largest = np.zeros(len(names))  # of each pair
+        largest = np.zeros(len(names))  # per pair
         np.maximum.at(largest, codes, similarities)
         for name, chosen in strata.parts(largest[codes]):
             for model, scores in compared.scores.items():
@@ -111,12 +111,12 @@ def bin_similarity_report(
     min_positives: int = 1,
     threads: int = 0,
 ) -> pd.DataFrame:
-    """Write medians of AUROC and AUPRC over tracks by stratum of similarity as TSV, and return that table.
+    """Write medians of AUROC and AUPRC over tracks by stratum of similarity as TSV, and return the table.
 
-    It has a row for each stratum, predictor and group of `tracks`. Predictions and labels (rows × tracks) and
-    `nearest`, the table of `evaluate nearest-bins`, are of the same bins in the same order; `DataError`
-    otherwise. Medians are over the tracks with `min_positives` among the bins of a stratum, the same for all
-    predictors.
+    The table has one row per stratum, predictor and group of `tracks`. Predictions, labels (rows × tracks)
+    and `nearest`, the table of `evaluate nearest-bins`, must have the same bins in the same order
+    (`DataError` otherwise). Medians are over tracks with at least `min_positives` positives in the bins of a
+    stratum, which are the same tracks for all predictors.
     """
     strata = Strata(bounds)
     check_output(output, [labels, nearest, tracks, *predictions.values()])
@@ -147,7 +147,7 @@ def bin_similarity_report(
 
 
 def read_similarities(path: Path, key: Sequence[str]) -> pd.DataFrame:
-    """The columns `key`, which tell windows apart, and `similarity`, of a table of nearest windows."""
+    """Read the columns `key`, which identify windows, and `similarity` from a table of nearest windows."""
     columns = (*key, SIMILARITY)
     return read_table(path, nearest_schema(columns, key))[[*columns]]
 
@@ -155,9 +155,9 @@ def read_similarities(path: Path, key: Sequence[str]) -> pd.DataFrame:
 def similarities_of(
     path: Path, windows: pd.DataFrame, key: Sequence[str], where: Path
 ) -> NDArray[np.float64]:
-    """The similarity (N,) of each of the `windows` of the file `where`.
+    """Return the similarity (N,) of each of the `windows` of the file `where`.
 
-    `DataError` if the table lacks one.
+    `DataError` if the table lacks a window.
     """
     table = read_similarities(path, key)
     windows = windows[[*key]].astype({name: table[name].dtype for name in key})
@@ -167,14 +167,14 @@ def similarities_of(
         row = windows.iloc[int(missing.argmax())]
         window = f"{row['contig']}:{row['start']}-{row['end']}"
         raise DataError(
-            f"{path}: has no window {window}, which {where} has ({int(missing.sum()):,} are missing): they "
-            "don't belong together"
+            f"{path}: window {window} of {where} is missing ({int(missing.sum()):,} in total); use files of "
+            "the same windows"
         )
     return found
 
 
 def similarity_figure(table: pd.DataFrame, strata: Strata, path: Path) -> None:
-    """Draw the AUROC of each predictor with its interval; under a stratum stand its windows of each class."""
+    """Draw the AUROC of each predictor with its interval; labels show each stratum's windows by class."""
     sets = list(dict.fromkeys(table["negative_set"]))
     models = list(dict.fromkeys(table["model"]))
     with panels(1, len(sets), 4.4, 3.8, sharey=True) as (figure, axes):

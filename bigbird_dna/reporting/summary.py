@@ -1,4 +1,4 @@
-"""The metrics of a run as a table and as text; a `DataError` names a file that lacks one."""
+"""Summary of the metrics of a run as table and text; `DataError` if a file lacks a metric."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from bigbird_dna.reporting.variants import ALL, HELD_OUT, VARIANTS
 
 _UNEVEN = 0.05
 _ERROR = "ece_debiased"
-LISTED = 3  # tracks with the largest lead
+LISTED = 3  # number of tracks with the largest lead
 _METRICS = {"auroc": "AUROC", "auprc": "AUPRC", "f1": "F1", "mcc": "MCC"}
 _PREDICTORS = {"kmers": "k-mer regression"}
 _COMPARED = {
@@ -63,11 +63,11 @@ def summarize(
     report: Path | None = None,
     output: Path | None = None,
 ) -> str:
-    """Sum up a run from the tables and metrics that its steps wrote, as text and as the table `output`.
+    """Summarize a run from the tables and metrics of its steps, as text and as the table `output`.
 
-    `loci` is `promoters.json` of the promoters that were put on the reference, `statistics` the tokenizer's
+    `loci` is `promoters.json` of the promoters mapped to the reference, `statistics` the tokenizer's
     `statistics.json`, `pretraining` the model's `metrics.json`, `bits` the table of `evaluate pretraining`;
-    others are tables of the reports. The text names `report`, where the run's report is, in the last line.
+    the others are tables of the reports. The last line of the text contains the path `report`.
     """
     sources = (
         (loci, locus_rows),
@@ -81,12 +81,12 @@ def summarize(
         (variants, variant_rows),
     )
     found = (row for path, read in sources if path is not None for row in read(path))
-    # Names that a terminal shows as they are, whatever the files hold.
+    # Control characters in names must not reach the terminal.
     rows = [SummaryRow._make(printable(one) if isinstance(one, str) else one for one in row) for row in found]
     order = {section: place for place, section in enumerate(dict.fromkeys(row.section for row in rows))}
-    rows.sort(key=lambda row: order[row.section])  # a section's rows from several files stand together
+    rows.sort(key=lambda row: order[row.section])  # groups the rows of a section from several files
     if not rows:
-        raise UsageError("nothing to sum up: give metrics.json, promoters.tsv, groups.tsv or another file")
+        raise UsageError("no input: give metrics.json, promoters.tsv, groups.tsv or another table")
     if output is not None:
         write_table(output, pd.DataFrame(rows, columns=SUMMARY.names), SUMMARY)
     cells = []
@@ -117,7 +117,7 @@ def _value_text(value: float) -> str:
 
 
 class SummaryRow(NamedTuple):
-    """One number of the summary; `low` and `high` are NaN where it has no interval."""
+    """One value of the summary; `low` and `high` are NaN if it has no interval."""
 
     section: str
     figure: str
@@ -128,24 +128,24 @@ class SummaryRow(NamedTuple):
 
 
 def token_rows(source: Path) -> Iterator[SummaryRow]:
-    """Numbers of the tokenizer's `statistics.json`: vocabulary, bases a token by region, unknowns."""
+    """Yield rows from the tokenizer's `statistics.json`: vocabulary, bp per token by region, unknown rate."""
     statistics = read_object(source)
     genome = _object(statistics, "genome", source)
     per_token = number(genome, "bases_per_token", source)
     bases = f"{whole_number(genome, 'bases', source):,} bp"
     yield SummaryRow("tokens", "vocabulary", number(statistics, "vocabulary", source))
-    yield SummaryRow("tokens", "bases a token, genome", per_token, note=bases)
+    yield SummaryRow("tokens", "bp per token, genome", per_token, note=bases)
     regions = _object(statistics, "regions", source)
     for name in regions:
         region = _object(regions, name, source)
         if region.get("bases_per_token") is not None:
             found = number(region, "bases_per_token", source)
-            yield SummaryRow("tokens", f"bases a token, {name}", found)
-    yield SummaryRow("tokens", "unknown tokens", number(genome, "unknown_rate", source), note="share")
+            yield SummaryRow("tokens", f"bp per token, {name}", found)
+    yield SummaryRow("tokens", "unknown tokens", number(genome, "unknown_rate", source), note="fraction")
 
 
 def locus_rows(source: Path) -> Iterator[SummaryRow]:
-    """Counts of `promoters.json`: promoters that are used, and those that were dropped, with the reasons."""
+    """Yield counts from `promoters.json`: promoters used, and promoters dropped, by reason."""
     counts = read_object(source)
     read, used = (whole_number(counts, key, source) for key in ("read", "promoters"))
     yield SummaryRow("data", "promoters", float(used), note=f"of {read:,} in the file")
@@ -159,15 +159,15 @@ def locus_rows(source: Path) -> Iterator[SummaryRow]:
 
 
 def language_rows(source: Path) -> Iterator[SummaryRow]:
-    """Bits per base of the model and of the best simple predictor, and the model's minus its.
+    """Yield bits per base of the model and of the best baseline, and their difference.
 
-    First of those that see no hidden token, then of those that see all but one, on the test contigs, or
-    on the validation ones where there are no others.
+    First for predictors that see no masked token, then for predictors that see all other tokens; on the test
+    contigs, or on the validation contigs if there are no test contigs.
     """
     table = of_split(read_bits(source), "test")
     split = str(table[SPLIT].iloc[0])
     single = table["predictor"].str.endswith(ONE_AT_A_TIME)
-    parts = ((table[~single], f"held out ({split})"), (table[single], "one token hidden at a time"))
+    parts = ((table[~single], f"held out ({split})"), (table[single], "one token masked at a time"))
     for chosen, note in parts:
         own = chosen["predictor"].isin(MODELS)
         for line in chosen[own].to_dict("records"):
@@ -178,19 +178,19 @@ def language_rows(source: Path) -> Iterator[SummaryRow]:
         name = f"bits per base, {line['predictor']}"
         yield SummaryRow("pretraining", name, *_bits(line), line["note"])
         gap = _estimate(line, "difference")
-        yield SummaryRow("pretraining", "  model minus it", *gap, "over blocks of 10 kb")
+        yield SummaryRow("pretraining", "  model − baseline", *gap, "over blocks of 10 kb")
 
 
 def pretraining_rows(source: Path) -> list[SummaryRow]:
-    """The pretrained model's `metrics.json`, but for its bits per base."""
+    """Return rows from the pretrained model's `metrics.json`, without bits per base."""
     metrics = read_object(source)
     split = metrics.get("split")
     held_out = f"held out ({split})" if split else "held out"
-    needed = {"masked_accuracy": ("masked tokens right", held_out)}
-    if "next_token_accuracy" in metrics:  # of a causal model
-        needed = {"next_token_accuracy": ("next tokens right", held_out)}
+    needed = {"masked_accuracy": ("masked-token accuracy", held_out)}
+    if "next_token_accuracy" in metrics:  # causal models only
+        needed = {"next_token_accuracy": ("next-token accuracy", held_out)}
     others = {
-        "next_sentence_accuracy": ("next sentences right", held_out),
+        "next_sentence_accuracy": ("next-sentence accuracy", held_out),
         "steps": ("steps", ""),
         "tokens_seen": ("tokens seen", ""),
     }
@@ -202,9 +202,9 @@ def pretraining_rows(source: Path) -> list[SummaryRow]:
 
 
 def promoter_rows(source: Path) -> Iterator[SummaryRow]:
-    """For each negative set and stratum the model's metrics, the AUROC of the others, and the differences.
+    """Yield, by negative set and stratum, the model's metrics, AUROC of the baselines, and the differences.
 
-    Of a part of the windows there are AUROCs alone.
+    Strata other than all windows have AUROC only.
     """
     table = read_table(source, PROMOTERS)
     for (negative_set, stratum), part in table.groupby(["negative_set", "stratum"], sort=False):
@@ -216,7 +216,7 @@ def promoter_rows(source: Path) -> Iterator[SummaryRow]:
         for line in part.to_dict("records"):
             if line["model"] == MODEL:
                 note, fraction = f"{line['n']:,} test windows", line["positives"] / max(line["n"], 1)
-                if abs(fraction - 0.5) > _UNEVEN:  # AUPRC and F1 depend on it
+                if abs(fraction - 0.5) > _UNEVEN:  # AUPRC and F1 depend on the prevalence
                     note += f", {fraction:.0%} positive"
                 for name, figure in metrics.items():
                     yield SummaryRow(section, f"{figure}, model", *_estimate(line, name), note)
@@ -233,15 +233,15 @@ def promoter_rows(source: Path) -> Iterator[SummaryRow]:
 
 
 def calibration_rows(source: Path) -> Iterator[SummaryRow]:
-    """For each negative set how far probabilities of test windows are off, as they are and calibrated."""
+    """Yield the calibration error on test windows by negative set, before and after calibration."""
     schema = PROMOTER_CALIBRATION.part("negative_set", "probabilities", _ERROR)
     for line in read_table(source, schema).to_dict("records"):
         figure, error = f"calibration error, {line['probabilities']}", _estimate(line, _ERROR)
-        yield SummaryRow(f"promoters, {line['negative_set']}", figure, *error, "beyond chance")
+        yield SummaryRow(f"promoters, {line['negative_set']}", figure, *error, "debiased")
 
 
 def group_rows(source: Path) -> Iterator[SummaryRow]:
-    """Median AUROC of each group of `groups.tsv`: the model's, and that of whatever it was compared with."""
+    """Yield the median AUROC of each group in `groups.tsv`, for the model and compared predictors."""
     schema = groups_schema(()).part("group", "tracks", "median_auroc")
     table = read_table(source, schema)
     others = [name.removeprefix(_MEDIAN) for name in table.columns if name.startswith(_MEDIAN)]
@@ -257,10 +257,10 @@ def group_rows(source: Path) -> Iterator[SummaryRow]:
 
 
 def lead_rows(source: Path) -> list[SummaryRow]:
-    """The tracks of `tracks.tsv` with the largest lead in AUROC over the first predictor compared with.
+    """Return the tracks in `tracks.tsv` with the largest lead in AUROC over the first compared predictor.
 
-    Tracks that don't count in their group's metrics are left out, and so is a lead over published metrics,
-    which are of other data. Being the largest of many, the leads are a little too large.
+    Tracks excluded from the metrics of their group, and leads over published metrics (from other data), are
+    left out. The leads are slightly overestimated, because they are the largest of many.
     """
     table = read_table(source, Schema(columns("text track note", "metric auroc")))
     leads = [name for name in table.columns if name.startswith(_LEAD) and not name.endswith(ENDS[1:])]
@@ -273,7 +273,7 @@ def lead_rows(source: Path) -> list[SummaryRow]:
     found = []
     for line in table.to_dict("records"):
         estimate = _estimate(line, lead)
-        if not math.isnan(estimate.value) and "not in the group's figures" not in line["note"]:
+        if not math.isnan(estimate.value) and "not in the group's metrics" not in line["note"]:
             note = f"{line['auroc']:.4f} against {line[other]:.4f}"
             section = f"chromatin, AUROC above {_predictor_name(name)}"
             found.append(SummaryRow(section, str(line["track"]), *estimate, note))
@@ -281,7 +281,7 @@ def lead_rows(source: Path) -> list[SummaryRow]:
 
 
 def variant_rows(source: Path) -> Iterator[SummaryRow]:
-    """AUROC and right signs of `variants.tsv`: of all variants, and of those on held-out contigs."""
+    """Yield AUROC and sign accuracy from `variants.tsv`, for all variants and for held-out contigs."""
     for line in read_table(source, VARIANTS).to_dict("records"):
         if line["subset"] not in (ALL, HELD_OUT):
             continue
@@ -290,7 +290,7 @@ def variant_rows(source: Path) -> Iterator[SummaryRow]:
         yield SummaryRow("variants", f"AUROC, {line['subset']}", *area, note)
         right = line["right_sign"]
         if not math.isnan(right):
-            yield SummaryRow("variants", f"right sign, {line['subset']}", right, note="share")
+            yield SummaryRow("variants", f"sign accuracy, {line['subset']}", right, note="share")
 
 
 def _predictor_name(name: str) -> str:
@@ -300,7 +300,7 @@ def _predictor_name(name: str) -> str:
 def _object(values: Mapping[str, Any], key: str, source: Path) -> Mapping[str, Any]:
     value = values.get(key)
     if not isinstance(value, Mapping):
-        raise DataError(f"{source}: {key!r} is not an object but {value!r:.60}")
+        raise DataError(f"{source}: {key!r} must be an object, found {value!r:.60}")
     return value
 
 

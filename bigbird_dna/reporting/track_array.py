@@ -1,6 +1,6 @@
-"""Arrays of rows × tracks as their readers see them: in memory, in NumPy's files and in HDF5.
+"""Arrays of rows × tracks, read from memory, NumPy files or HDF5.
 
-N rows, T tracks. Strings called `tracks`, beside the values or an attribute of them, are the columns' names.
+N rows, T tracks. Strings named `tracks`, stored with the values or as their attribute, are the column names.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,10 +25,10 @@ from bigbird_dna.disk.foreign import (
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 
-# Values of this many bytes are read at a time: they stay in a processor's cache while they are spread.
+# Bytes read per chunk; small enough to stay in the CPU cache while values are transposed.
 CHUNK = 2 << 20
 NAMES = "tracks"
-# Bytes of a name of a track, as numpy keeps text: what has more is no name.
+# Bytes of a track name in NumPy's fixed-width text; arrays with longer text are not track names.
 _LONGEST_NAME = 4 * 4096
 
 Values = NDArray[Any]
@@ -38,9 +38,9 @@ Chunks = Callable[[int, int], Iterator[Values]]
 class TrackArray:
     """Values (N, T) that are read in row order; `path` names them in messages.
 
-    `chunks(first, last)` gives tracks `first` to `last` - 1 of all rows, (some rows, last - first) at a time.
-    `names` are those of the tracks, and columns of `intervals` tell which interval a row is, where the file
-    has them.
+    `chunks(first, last)` yields tracks `first` to `last` - 1 of all rows, as arrays (rows, last - first).
+    `names` are the track names, and `intervals` identifies the genomic interval of each row, if the file has
+    them.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class TrackArray:
         names: tuple[str, ...] | None = None,
         intervals: pd.DataFrame | None = None,
     ) -> None:
-        """Refuse whatever isn't numbers of rows × tracks; an array of one axis has one track."""
+        """Raise `DataError` unless values are numbers of rows × tracks; a 1-D array is a single track."""
         if dtype.kind not in "fiub":
-            raise DataError(f"{path}: holds {dtype}, not numbers")
+            raise DataError(f"{path}: contains {dtype}, expected numbers")
         if len(shape) not in (1, 2):
-            raise DataError(f"{path}: an array of shape {tuple(shape)}, expected rows × tracks")
+            raise DataError(f"{path}: expected rows × tracks, found an array of shape {tuple(shape)}")
         self.rows, self.tracks = (*shape, 1)[:2]
         if not self.rows or not self.tracks:
-            raise DataError(f"{path}: {self.rows} rows × {self.tracks} tracks: nothing to evaluate")
+            raise DataError(f"{path}: {self.rows} rows × {self.tracks} tracks: no values to evaluate")
         self.path, self.dtype, self.chunks = path, dtype, chunks
         self.names, self.intervals = names, intervals
 
@@ -67,7 +67,7 @@ class TrackArray:
 def memory_array(
     path: str, values: Values, names: tuple[str, ...] | None = None, intervals: pd.DataFrame | None = None
 ) -> TrackArray:
-    """An array that is in memory already, or mapped."""
+    """Return a `TrackArray` of an array in memory or a memory map."""
     return TrackArray(path, values.dtype, values.shape, _row_chunks(as_rows(values)), names, intervals)
 
 
@@ -81,21 +81,21 @@ def _row_chunks(values: Values) -> Chunks:
 
 
 def as_rows(values: Values) -> Values:
-    """An array of one axis as rows of one track; another as it is."""
+    """Return a 1-D array as rows of one track; return other arrays unchanged."""
     return values[:, None] if values.ndim == 1 else values
 
 
 def row_step(tracks: int, dtype: np.dtype[Any]) -> int:
-    """Rows to read at a time."""
+    """Return the number of rows to read per chunk."""
     return max(CHUNK // max(tracks * dtype.itemsize, 1), 64)
 
 
 def choose_array(path: Path, name: str, kind: str, found: Mapping[str, int]) -> str:
-    """The array of a file that is meant: the named, that called as `kind`, or the only one."""
+    """Choose the array of a file: the named array, the array named `kind`, or the only candidate."""
     listed = ", ".join(sorted(found)) or "none"
     if name:
         if name not in found:
-            raise DataError(f"{path}: no array {name!r} of numbers (found: {listed})")
+            raise DataError(f"{path}: no numeric array {name!r} (found: {listed})")
         return name
     for axes in (2, 1):  # one axis: one track
         flat = [key for key, count in found.items() if count == axes and key != NAMES]
@@ -106,12 +106,12 @@ def choose_array(path: Path, name: str, kind: str, found: Mapping[str, int]) -> 
         if flat:
             break
     raise DataError(
-        f"{path}: {len(flat)} arrays of rows × tracks (found: {listed}); name one as {path}::NAME"
+        f"{path}: {len(flat)} arrays of rows × tracks (found: {listed}); choose one with {path}::NAME"
     )
 
 
 def track_names(path: str, values: Any, tracks: int) -> tuple[str, ...] | None:
-    """Names of tracks as text; anything that isn't a list of text counts as none."""
+    """Return track names as strings; None if `values` is not a list of strings."""
     if values is None:
         return None
     array = np.asarray(values)
@@ -120,14 +120,14 @@ def track_names(path: str, values: Any, tracks: int) -> tuple[str, ...] | None:
     try:
         names = tuple(v.decode() if isinstance(v, bytes) else str(v) for v in array.tolist())
     except UnicodeDecodeError:
-        raise DataError(f"{path}: the name of a track is not UTF-8") from None
+        raise DataError(f"{path}: a track name is not UTF-8") from None
     if len(names) != tracks:
-        raise DataError(f"{path}: {len(names)} names of tracks beside {tracks} columns")
+        raise DataError(f"{path}: {len(names)} track names, but {tracks} columns")
     return names
 
 
 def hdf5_array(path: Path, name: str, kind: str) -> TrackArray:
-    """One data set of an HDF5 file: the one of this name, or the one meant by `kind`."""
+    """Open a data set of an HDF5 file, chosen by `name` or else by `kind`."""
     with open_hdf5(path) as stored:
         arrays = dict(own_arrays(stored))
         numbers = {key: item.ndim for key, item in arrays.items() if item.dtype.kind in "fiub"}
@@ -135,7 +135,7 @@ def hdf5_array(path: Path, name: str, kind: str) -> TrackArray:
         data = arrays[chosen]
 
         def chunks(first: int, last: int) -> Iterator[Values]:
-            # Whole chunks of the file, so that none is decompressed twice in one reading.
+            # Read whole HDF5 chunks, so that no chunk is decompressed twice.
             step = -(-row_step(array.tracks, array.dtype) // height) * height
             with open_hdf5(path) as stored:
                 data = stored[chosen]
@@ -155,15 +155,15 @@ def hdf5_array(path: Path, name: str, kind: str) -> TrackArray:
 
 
 def numpy_array(path: Path, member: str = "") -> TrackArray:
-    """A .npy file, or one array of a .npz file, decompressed as it is read.
+    """Open a .npy file, or one array of a .npz file that is decompressed while it is read.
 
-    Reading, unlike a map, leaves the file out of this process's memory. One in Fortran order is mapped, or
-    of a .npz file read whole.
+    Reading, unlike mapping, keeps the file out of the process's memory. Arrays in Fortran order are mapped
+    (.npy) or read at once (.npz).
     """
 
     @contextmanager
     def opened() -> Iterator[tuple[Header, IO[bytes]]]:
-        """The header, and the stream of values that follows it."""
+        """Yield the header, and the stream of values after it."""
         if not member:
             with path.open("rb") as stream:
                 yield read_header(stream), stream
@@ -189,7 +189,7 @@ def numpy_array(path: Path, member: str = "") -> TrackArray:
                     wanted = count * array.tracks * array.dtype.itemsize
                     data = stream.read(wanted)
                     if len(data) < wanted:
-                        raise DataError(f"{array.path}: truncated in row {start + 1} or after it")
+                        raise DataError(f"{array.path}: truncated at or after row {start + 1}")
                     values = np.frombuffer(data, array.dtype).reshape(count, array.tracks)
                     yield values[:, first:last]
 
@@ -198,16 +198,16 @@ def numpy_array(path: Path, member: str = "") -> TrackArray:
         needed = stream.tell() + header.nbytes
     size = path.stat().st_size
     if not member and size < needed:
-        raise DataError(f"{path}: truncated: {size:,} bytes, its header promises {needed:,}")
+        raise DataError(f"{path}: truncated: {size:,} bytes, but the header needs {needed:,}")
     return array
 
 
 def packed_array(path: Path) -> TrackArray:
-    """Labels of a chromatin data set, unpacked as they are read."""
+    """Open the labels of a chromatin data set, which are unpacked while they are read."""
     labels = PackedLabels.load(path)
 
     def chunks(first: int, last: int) -> Iterator[Values]:
-        low = first // 8  # the byte that holds the first track
+        low = first // 8  # the byte with the first track
         step = row_step(last - 8 * low, np.dtype(np.uint8))
         for start in range(0, labels.shape[0], step):
             packed = labels.packed[start : start + step, low : -(-last // 8)]
@@ -217,7 +217,7 @@ def packed_array(path: Path) -> TrackArray:
 
 
 def open_archive(path: Path, name: str, kind: str) -> TrackArray:
-    """The array `name` of a .npz file, or the one meant by `kind`; labels of a data set as they are."""
+    """Open an array of a .npz file, chosen by `name` or else by `kind`, or a data set's packed labels."""
     names = None
     with reading(path, "not readable as .npz", Exception), open_npz(path) as stored:
         if {"packed", NAMES} <= set(stored.names) and not name:

@@ -1,7 +1,7 @@
-"""All tracks of a report evaluated: files read in slices of tracks, several slices at a time, into tables.
+"""Evaluate all tracks of a report; files are read in slices of tracks, several slices in parallel.
 
-N rows, C tracks of a slice. A file in row order is read once per slice: single tracks of it would
-each cost the time of reading it all.
+N rows, C tracks per slice. A file in row order is read once per slice, because reading a single track takes
+as long as reading the whole file.
 """
 
 import math
@@ -32,48 +32,48 @@ from bigbird_dna.metrics.auroc import (
 )
 from bigbird_dna.reporting.track_array import TrackArray
 
-# Sorting, copying and counting leave Python's lock, but more threads find nothing more to do.
+# Sorting, copying and counting release the GIL, but more threads give no further speed-up.
 _THREADS = 4
-_LISTED = 5  # names in a message
-CURVE_POINTS = 80  # of each track's curve: on either axis it is off by a 40th at most, mostly by far less
+_LISTED = 5  # names listed in a message
+CURVE_POINTS = 80  # per track; the error on either axis is at most 1/40, usually far less
 
-# All slices in work at one time take about this many bytes.
+# Approximate memory in bytes of all slices processed at the same time.
 MEMORY = 1 << 30
-# A label of a row that was not measured in this track, as NaN is.
+# Label of a row not measured in a track; NaN has the same meaning.
 UNMEASURED = -1
 
-# The row of `groups.tsv` over all groups, written where there are several.
+# Row of `groups.tsv` over all groups, written if there are several groups.
 ALL = "all"
 PUBLISHED = "published"
 
 
 class TrackComparison(NamedTuple):
-    """Another predictor on the same rows of a track."""
+    """Metrics of another predictor on the same rows of a track."""
 
     auroc: Estimate
     auprc: float
-    lead: Estimate  # AUROC of the predictions minus this, with DeLong's paired interval
+    lead: Estimate  # AUROC of the evaluated predictions minus this AUROC, with DeLong's paired interval
 
 
 class EvaluatedTrack(NamedTuple):
-    """Metrics of one track; NaN, and the reason in `note`, where they are not defined."""
+    """Metrics of one track; NaN if undefined, with the reason in `note`."""
 
     positives: int
     negatives: int
     auroc: Estimate
     auprc: float
     compared: Mapping[str, TrackComparison]
-    curve: Counts | None  # corners (P, 2) of false and true positives, as `thin_curve` has them
+    curve: Counts | None  # corners (P, 2) of false and true positives, as returned by `thin_curve`
     note: str
 
     @property
     def defined(self) -> bool:
-        """Whether both classes are there."""
+        """Whether the track has both classes."""
         return not math.isnan(self.auroc.value)
 
     @property
     def prevalence(self) -> float:
-        """The fraction of positives in the measured rows, which is the AUPRC of chance."""
+        """Fraction of positives in the measured rows; this is the AUPRC of a random predictor."""
         rows = self.positives + self.negatives
         return self.positives / rows if rows else math.nan
 
@@ -85,9 +85,9 @@ def evaluate_tracks(
     names: tuple[str, ...],
     threads: int = 0,
 ) -> list[EvaluatedTrack]:
-    """Evaluate every track of `predictions`, and of `compare`, by that of `labels`.
+    """Evaluate every track of `predictions`, and of the predictors in `compare`, with `labels`.
 
-    Errors as of `read_slice`. Rows whose label is -1 or NaN are left out of that track. `threads` 0: one a
+    Errors as in `read_slice`. Rows with label -1 or NaN are excluded from that track. `threads=0`: one per
     core, up to four. Infinite scores rank first or last, with a warning in the log.
     """
     threads = threads or min(len(os.sched_getaffinity(0)), _THREADS)
@@ -100,15 +100,15 @@ def evaluate_tracks(
 
     with ThreadPoolExecutor(threads) as pool:
         bounds = slice_bounds(predictors, labels, threads)
-        found = pool.map(evaluate_slice, *zip(*bounds, strict=True))  # the first fault in order is raised
+        found = pool.map(evaluate_slice, *zip(*bounds, strict=True))  # raises the first error in order
         results = [*progress(found, "evaluating", len(bounds), "slices of tracks")]
     for number, array in enumerate(predictors):
         counts = np.concatenate([infinite[number] for _, infinite in results])
         if having := [name for name, count in zip(names, counts, strict=True) if count]:
             more = f", … {len(having):,} in all" if len(having) > _LISTED else ""
             log(
-                f"warning: {array.path}: {int(counts.sum()):,} predictions are infinite and rank before or "
-                f"behind all others, in the tracks {', '.join(having[:_LISTED])}{more}"
+                f"warning: {array.path}: {int(counts.sum()):,} predictions are infinite and rank first or "
+                f"last, in the tracks {', '.join(having[:_LISTED])}{more}"
             )
     return [one for evaluated, _ in results for one in evaluated]
 
@@ -139,18 +139,18 @@ def _evaluate(scores: list[NDArray[Any]], labels: NDArray[np.int8], others: Sequ
 
 
 class TrackSlice(NamedTuple):
-    """C tracks of N rows."""
+    """C tracks of N rows, with scores of every predictor."""
 
-    scores: list[NDArray[Any]]  # of each predictor, (C, N); NaN may stand where a label is `UNMEASURED`
+    scores: list[NDArray[Any]]  # per predictor, (C, N); may be NaN where the label is `UNMEASURED`
     labels: NDArray[np.int8]  # (C, N): 0, 1 or `UNMEASURED`
-    infinite: list[NDArray[np.int64]]  # of each predictor, (C,): how many scores are infinite
+    infinite: list[NDArray[np.int64]]  # per predictor, (C,): number of infinite scores
 
 
 def slice_bounds(predictors: list[TrackArray], labels: TrackArray, threads: int) -> list[tuple[int, int]]:
-    """Ranges of tracks, of about one width, such that `threads` slices fit into `MEMORY`."""
+    """Return ranges of tracks of about equal width, such that `threads` slices fit into `MEMORY`."""
     track = labels.rows * (1 + sum(score_type(array.dtype).itemsize for array in predictors))
     wide = max(MEMORY // (threads * track), 1)
-    # As many slices as keep every thread busy to the end.
+    # A multiple of the number of threads, to keep every thread busy to the end.
     count = -(-labels.tracks // min(wide, labels.tracks))
     count = min(-(-count // threads) * threads, labels.tracks)
     edges = [labels.tracks * i // count for i in range(count + 1)]
@@ -158,7 +158,7 @@ def slice_bounds(predictors: list[TrackArray], labels: TrackArray, threads: int)
 
 
 def score_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type that scores are ranked in: no two that differ become equal."""
+    """Return the type in which scores are ranked; distinct scores stay distinct."""
     single = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
     return np.dtype(np.float32 if single else np.float64)
 
@@ -166,9 +166,9 @@ def score_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def read_slice(
     predictors: list[TrackArray], labels: TrackArray, first: int, last: int, names: tuple[str, ...]
 ) -> TrackSlice:
-    """Read and check the tracks `first` to `last` - 1; `names` are those of all tracks.
+    """Read and check tracks `first` to `last` - 1; `names` are the names of all tracks.
 
-    `DataError`: a prediction is NaN where the label was measured, or a label is not one of 0, 1, -1 and NaN.
+    `DataError`: a prediction is NaN where the label was measured, or a label is not 0, 1, -1 or NaN.
     """
     coded = np.empty((last - first, labels.rows), np.int8)
     row = 0
@@ -189,7 +189,7 @@ def _scores(
     names: tuple[str, ...],
     infinite: NDArray[np.int64],
 ) -> NDArray[Any]:
-    """Scores of a slice, whose labels are `coded` (C, N); infinite ones are counted in `infinite` (C,)."""
+    """Return the scores (C, N) of a slice with labels `coded`; count infinite scores in `infinite` (C,)."""
     values = np.empty(coded.shape, score_type(array.dtype))
     row = 0
     for chunk in array.chunks(first, first + len(coded)):
@@ -206,7 +206,7 @@ def _scores(
 
 
 def _codes(path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[str, ...]) -> NDArray[Any]:
-    """Labels of a chunk as 0, 1 and `UNMEASURED`."""
+    """Return the labels of a chunk as 0, 1 and `UNMEASURED`."""
     if chunk.dtype.kind == "b":
         return chunk.view(np.int8)
     if chunk.dtype.kind == "f":
@@ -220,8 +220,8 @@ def _codes(path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[st
         at, track = np.argwhere(wrong)[0]
         value, name = chunk[at, track].item(), names[first + track]
         raise DataError(
-            f"{path}: row {row + at + 1:,}, track {name!r}: label {value!r} is not one of "
-            "0, 1 and -1 or NaN (not measured)"
+            f"{path}: row {row + at + 1:,}, track {name!r}: label {value!r}: must be 0, 1, or -1 or NaN "
+            "(not measured)"
         )
     return chunk
 
@@ -230,7 +230,7 @@ _NOT_COMPARED = TrackComparison(UNDEFINED, np.nan, UNDEFINED)
 
 
 def tracks_schema(others: Sequence[str]) -> Schema:
-    """The columns of `tracks.tsv`; `others` are what AUROCs are compared with, `PUBLISHED` among them."""
+    """Return the schema of `tracks.tsv`; `others` are the compared predictors, possibly with `PUBLISHED`."""
     groups = ["text track group", "count positives negatives", "estimate auroc", "metric auprc", "text note"]
     groups.append("metric prevalence")
     for name in others:
@@ -242,7 +242,7 @@ def tracks_schema(others: Sequence[str]) -> Schema:
 
 
 def groups_schema(others: Sequence[str]) -> Schema:
-    """The columns of `groups.tsv`; `others` as of `tracks_schema`."""
+    """Return the schema of `groups.tsv`; `others` as in `tracks_schema`."""
     medians = (f"metric median_auroc_{name} median_delta_{name}" for name in others)
     own = "metric median_auroc mean_auroc median_auprc mean_auprc"
     return Schema(columns("text group", "count tracks", own, "count left_out", *medians), key=["group"])
@@ -255,18 +255,18 @@ def tracks_table(
     published: Sequence[float] | None = None,
     min_positives: int = 1,
 ) -> pd.DataFrame:
-    """One row a track, in order, with the columns of `tracks_schema`.
+    """Return one row per track, in order, with the columns of `tracks_schema`.
 
-    `delta_NAME` is the AUROC minus that of NAME (a predictor of `compare`, with DeLong's paired interval, or
-    "published"). A further column, `counted`, is true of tracks that take part in their group's metrics, with
-    both classes and at least `min_positives` positives.
+    `delta_NAME` is the AUROC minus that of NAME (a predictor in `compare`, with DeLong's paired interval, or
+    "published"). An additional column `counted` is true for tracks included in the metrics of their group:
+    those with both classes and at least `min_positives` positives.
     """
     names = tracks_schema([*[PUBLISHED] * (published is not None), *compare]).names
     names.insert(names.index("prevalence") + 1, "counted")
     rows = []
     for place, (track, j) in enumerate(zip(tracks, evaluated, strict=True)):
         few = j.defined and j.positives < min_positives
-        notes = [j.note, f"fewer than {min_positives} positives: not in the group's figures" if few else ""]
+        notes = [j.note, f"fewer than {min_positives} positives: not in the group's metrics" if few else ""]
         note = "; ".join(filter(None, notes))
         row: list[Any] = [track.name, track.group, j.positives, j.negatives, *j.auroc, j.auprc, note]
         row += [j.prevalence, j.defined and not few]
@@ -280,7 +280,7 @@ def tracks_table(
 
 
 def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFrame:
-    """Medians and means over the counted tracks by group, and of several groups over all tracks at last."""
+    """Return medians and means over the counted tracks by group, and over all tracks if several groups."""
     groups = list(dict.fromkeys(table["group"]))
     parts: list[tuple[str, pd.DataFrame]] = [(g, table[table["group"] == g]) for g in groups]
     if len(groups) > 1 and ALL not in groups:
@@ -299,12 +299,12 @@ def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFra
 
 
 def other_auroc(name: str) -> str:
-    """The column with the AUROC that a delta is to."""
+    """Return the column with the AUROC of the predictor of a delta."""
     return "published_auroc" if name == PUBLISHED else f"auroc_{name}"
 
 
 def excluded_tracks(table: pd.DataFrame) -> Mapping[str, list[str]]:
-    """Names of the tracks that take no part in their group's metrics, by the reason."""
+    """Return the names of tracks excluded from the metrics of their group, by reason."""
     found: dict[str, list[str]] = {}
     for row in table[~table["counted"]].itertuples():
         found.setdefault(str(row.note), []).append(str(row.track))

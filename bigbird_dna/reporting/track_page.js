@@ -7,7 +7,7 @@
   const numbers = data.name.map((_, i) => i);
   document.documentElement.classList.add("js");
 
-  // Sorting. Cells without a value stay at the end, whichever way.
+  // Sorting. Empty cells stay at the end in either order.
   const text = (row, column) => row.cells[column].textContent.trim();
   const number = (value) => parseFloat(value.replace(/,/g, "").replace("\u2212", "-"));
   const order = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
@@ -33,7 +33,7 @@
     const button = document.createElement("button");
     button.type = "button";
     button.append(...Array.from(head.childNodes, (node) => node.cloneNode(true)));
-    // Browsers don't repeat buttons in the header of each printed page.
+    // Browsers do not repeat buttons in the header of each printed page.
     const paper = document.createElement("span");
     paper.className = "paper";
     paper.append(...head.childNodes);
@@ -41,14 +41,14 @@
     head.append(button, paper);
     button.addEventListener("click", () => {
       const now = head.getAttribute("aria-sort");
-      // Figures begin with the greatest, words with A.
+      // The first click sorts numbers from the largest, text from A.
       const first = head.classList.contains("n") ? "descending" : "ascending";
       const wanted = now ? (now === "ascending" ? "descending" : "ascending") : first;
       sortBy(column, wanted === "descending");
     });
   });
 
-  // Searching: every word must be in the row.
+  // Searching: a row must contain every word.
   const search = document.getElementById("search");
   const boxes = Array.from(document.querySelectorAll("input.group"));
   const count = document.getElementById("count");
@@ -69,8 +69,8 @@
   boxes.forEach((box) => box.addEventListener("change", filter));
   filter();
 
-  // Drawing. Colours are classes (g0 … for groups, s0 … for curves) whose meaning the style sheet has, so
-  // that one drawing serves light, dark and paper. Groups differ in shape as well as in colour.
+  // Drawing. Colors are classes (g0 … for groups, s0 … for curves) defined by the style sheet, so that one
+  // drawing serves light mode, dark mode and print. Groups differ in shape as well as in color.
   function svg(name, attributes, ...children) {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) {
@@ -88,7 +88,7 @@
   const signed = (value) => (value < 0 ? "\u2212" : "+") + decimal(Math.abs(value));
   const at = (...values) => values.map((value) => value.toFixed(1)).join(" ");
 
-  // Values low to high with a tick every step, drawn from first to last.
+  // Values from low to high with a tick every step, drawn from first to last.
   class Axis {
     constructor(low, high, step, first, last) {
       Object.assign(this, { low, high, step, first, last });
@@ -146,7 +146,7 @@
     );
   }
 
-  // A dot a track: circle, square, triangle and diamond in turn; larger where there are few.
+  // One dot per track: circle, square, triangle and diamond in rotation; larger if there are few tracks.
   const SCALE = numbers.length > 100 ? 1 : 1.6;
   const SHAPES = [
     "M-2.4 0a2.4 2.4 0 1 0 4.8 0a2.4 2.4 0 1 0 -4.8 0",
@@ -163,7 +163,7 @@
     dots.push(made);
     return made;
   }
-  // How far above or below the middle each dot lies so that neighbours don't hide each other.
+  // Vertical offset of each dot from the center line, so that neighboring dots do not hide each other.
   function heaps(places, height) {
     const width = 4 * SCALE;
     const bins = places.map((x) => Math.floor(x / width));
@@ -173,15 +173,15 @@
       return sizes.get(bin) - 1;
     });
     const gap = Math.min(width, height / Math.max(...sizes.values()));
-    // 0, +1, -1, +2, -2 … from the middle outwards.
+    // 0, +1, -1, +2, -2 … from the center outwards.
     return order.map((place) => gap * (place % 2 ? (place + 1) / 2 : -place / 2));
   }
   function quantile(sorted, share) {
     const place = share * (sorted.length - 1), low = Math.floor(place);
     return sorted[low] + (place - low) * ((sorted[low + 1] ?? sorted[low]) - sorted[low]);
   }
-  // A row a group: its tracks, the box of the middle half and the median. A difference has a line at
-  // zero, and its axis reaches to both sides of it.
+  // One row per group: its tracks, the box of the interquartile range and the median. For a difference, the
+  // axis includes zero, which is marked by a line.
   function strips(values, label, difference) {
     const members = data.groups.map((name, group) => ({
       name, tracks: numbers.filter((i) => data.group[i] === group && data.counted[i] && values[i] !== null),
@@ -214,20 +214,20 @@
     const low = known.reduce((least, i) => Math.min(least, data.auroc[i], auroc[i]), 0.5);
     const axis = Axis.of([low], LEFT, RIGHT, 1);
     const drawn = known.map((i) => {
-      const title = `${decimal(data.auroc[i])} here, ${decimal(auroc[i])} ${name} (${signed(delta[i])})`;
+      const title = `${decimal(data.auroc[i])} evaluated, ${decimal(auroc[i])} ${name} (${signed(delta[i])})`;
       return dot(i, axis.at(auroc[i]), TOP + RIGHT - axis.at(data.auroc[i]), title);
     });
-    return square(axis, `AUROC, ${name}`, "AUROC here", true, ...drawn);
+    return square(axis, `AUROC, ${name}`, "AUROC, evaluated", true, ...drawn);
   }
   for (const place of document.querySelectorAll("[data-other]")) {
     const other = data.others.find(({ name }) => name === place.dataset.other);
     place.append(scatter(other), strips(other.delta, "difference of AUROC", true));
   }
   const legend = document.getElementById("legend");
-  if (!legend) return; // no track can be judged
+  if (!legend) return; // no track can be evaluated
   document.getElementById("strips").append(strips(data.auroc, "AUROC"), strips(data.auprc, "AUPRC"));
 
-  // Curves: corners [false positives, true positives] from none to all, stored as steps.
+  // Curves: corners [false positives, true positives] from (0, 0) to all rows, stored as differences.
   function corners(i) {
     const points = [];
     for (let k = 0, x = 0, y = 0; k < data.curves[i].length; k += 2) {
@@ -257,7 +257,7 @@
     square(unit, "recall", "precision", false, precision),
   );
 
-  let chosen = []; // { i, slot }, the oldest first
+  let chosen = []; // { i, slot }, oldest first
   function add(i) {
     if (chosen.length >= data.curveColours) chosen.shift();
     let slot = 0;
@@ -309,7 +309,7 @@
 
   body.addEventListener("click", (event) => {
     const row = event.target.closest("tr");
-    // A click that selects text, as to copy a name, chooses nothing.
+    // A click that selects text, for example to copy a name, does not toggle the row.
     if (row && (event.target.matches(".choose") || !String(getSelection()))) toggle(Number(row.dataset.i));
   });
   document.addEventListener("click", (event) => {

@@ -1,7 +1,7 @@
-"""The page of a track report: one HTML file that needs no network, and whose tables need no script.
+"""Page of a track report: one HTML file that needs no network; its tables also work without scripts.
 
-The page's script draws the figures from data in it. Everything that comes from a user is escaped, and the
-page's own policy lets no other script run and no address be fetched.
+The script of the page draws the plots from embedded data. All user input is escaped, and the page's content
+security policy blocks other scripts and all network requests.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-# What the style sheet has: colors of groups, and of curves, which dashes tell apart too.
+# Numbers of colors in the style sheet, for groups and for curves (curves also differ in their dashes).
 GROUP_COLORS, CURVE_COLORS = 6, 8
-MAX_STRIPS = 24  # a figure of more groups than this would fill screens
-LONG_LIST = 60  # tracks; a longer list is folded
-_FACTS = {"cell": 8.0, "target": 8.0, "treatment": 8.0, "description": 14.0}  # columns' widths, rem
+MAX_STRIPS = 24  # most groups in a distribution plot; more would fill several screens
+LONG_LIST = 60  # tracks; longer lists are collapsed
+_FACTS = {"cell": 8.0, "target": 8.0, "treatment": 8.0, "description": 14.0}  # column widths, rem
 
 
 class SourceFile(NamedTuple):
-    """A file behind the report."""
+    """An input file of the report."""
 
     role: str
     name: str
@@ -44,7 +44,7 @@ class SourceFile(NamedTuple):
 
 @dataclass(frozen=True)
 class TrackPage:
-    """What the page shows; tables as `tracks_table` and `groups_table` make them."""
+    """Content of the page; tables as made by `tracks_table` and `groups_table`."""
 
     title: str
     tracks: Sequence[Track]
@@ -57,23 +57,23 @@ class TrackPage:
     command: str
     version: str
     min_positives: int
-    calibration: str = ""  # a sentence about the picture beside it
-    picture: str = ""  # an image as an address of its own data
+    calibration: str = ""  # a sentence about the calibration plot
+    picture: str = ""  # calibration plot as a data URI
 
     @property
     def group_numbers(self) -> dict[str, int]:
-        """The groups, counted in the order of their first tracks."""
+        """Groups, numbered in the order of their first tracks."""
         names = dict.fromkeys(track.group for track in self.tracks)
         return {name: number for number, name in enumerate(names)}
 
     @property
     def others(self) -> list[str]:
-        """Predictors that the AUROCs are compared with."""
+        """Predictors with which the AUROCs are compared."""
         return [PUBLISHED] * ("published_auroc" in self.table) + list(self.compare)
 
     @property
     def facts(self) -> list[str]:
-        """Columns of the table of tracks that say more of some track than its name."""
+        """Columns of the table of tracks that add information to the names of the tracks."""
         found = {
             fact
             for track in self.tracks
@@ -84,12 +84,12 @@ class TrackPage:
 
 
 def resource(name: str) -> str:
-    """A template, style sheet or script of a page."""
+    """Return the text of a template, style sheet or script."""
     return files("bigbird_dna.reporting").joinpath(name).read_text(encoding="utf-8")
 
 
 def render_page(template: str, *, style: str, filters: Mapping[str, Any] | None = None, **values: Any) -> str:
-    """An HTML page by its template: all `values` are escaped, and there must be one for each name."""
+    """Render an HTML page from a template; all `values` are escaped, and missing names raise an error."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -103,7 +103,7 @@ def render_page(template: str, *, style: str, filters: Mapping[str, Any] | None 
 
 
 def report_page(page: TrackPage) -> str:
-    """The page as HTML text."""
+    """Return the page as HTML text."""
     from markupsafe import Markup
 
     script = resource("track_page.js")
@@ -132,25 +132,25 @@ def report_page(page: TrackPage) -> str:
 
 
 def decimal(value: float | None) -> str:
-    """Three digits; nothing for what is not defined."""
+    """Format with three decimals; empty if undefined."""
     return "" if value is None else f"{value:.3f}"
 
 
 def signed(value: float | None) -> str:
-    """Three digits with a sign, none before zero; nothing for what is not defined."""
+    """Format with a sign and three decimals (zero has no sign); empty if undefined."""
     text = "" if value is None else f"{value:+.3f}".replace("-", "−")
     return text if text.strip("+−0.") else text[1:]
 
 
 def breakable(name: str) -> Markup:
-    """An escaped name that lines may break in after its separators."""
+    """Return an escaped name with possible line breaks after its separators."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"(?<=[|._/:])(?=[^|._/:])", "<wbr>", str(escape(name))))
 
 
 def _columns(page: TrackPage) -> list[dict[str, Any]]:
-    """Of the table of tracks; widths (rem) are fixed, so that browsers need no cells for each sort."""
+    """Columns of the table of tracks; fixed widths (rem) keep sorting fast in browsers."""
     texts = [("Group", 5.5)] * (len(page.group_numbers) > 1)
     texts += [(fact.capitalize(), _FACTS[fact]) for fact in page.facts]
     numbers = [("AUROC (95 % interval)", 10.0), ("AUPRC", 5.0), ("Positives", 6.5), ("Prevalence", 7.4)]
@@ -167,9 +167,9 @@ def _columns(page: TrackPage) -> list[dict[str, Any]]:
 
 
 def _compared(table: pd.DataFrame, name: str) -> dict[str, Any]:
-    """How many counted tracks are better than by another predictor, of those that it has an AUROC for.
+    """Count the tracks with a higher AUROC than another predictor, among those with an AUROC of both.
 
-    The interval of the difference lies above or below zero, or there is none.
+    `above` and `below` count the tracks whose interval of the difference excludes zero; `without` have none.
     """
     delta = f"delta_{name}"
     known = table[table["counted"] & table[delta].notna()]
@@ -186,9 +186,9 @@ def _optional(column: pd.Series[Any]) -> list[Any]:
 
 
 def _data(page: TrackPage) -> dict[str, Any]:
-    """The data of the script.
+    """Return the data of the script.
 
-    The curves shown at first (`chosen`) are in each group that of the track nearest its median.
+    The curves shown initially (`chosen`) are, for each group, those of the track nearest the median.
     """
     table = page.table
     chosen: list[int] = []
@@ -199,7 +199,7 @@ def _data(page: TrackPage) -> dict[str, Any]:
         if inside.any():
             nearest = np.abs(areas[inside] - np.median(areas[inside])).argmin()
             chosen.append(int(rows[inside][nearest]))
-    if len(chosen) == 1:  # a single group: also its best and its worst
+    if len(chosen) == 1:  # a single group: add its best and its worst track
         chosen = [int(rows[areas.argmax()]), *chosen, int(rows[areas.argmin()])]
     return {
         "groups": list(page.group_numbers),
@@ -216,7 +216,7 @@ def _data(page: TrackPage) -> dict[str, Any]:
             }
             for name in page.others
         ],
-        # Steps from corner to corner are shorter to write than corners.
+        # Differences between corners need fewer characters than coordinates.
         "curves": [
             None if curve is None else np.diff(curve, axis=0, prepend=0).ravel().tolist()
             for curve in page.curves

@@ -1,4 +1,4 @@
-"""A report of AUROC and AUPRC by track and group: `tracks.tsv`, `groups.tsv` and `report.html`."""
+"""Report of AUROC and AUPRC per track and group: `tracks.tsv`, `groups.tsv` and `report.html`."""
 
 import base64
 import math
@@ -38,17 +38,17 @@ from bigbird_dna.reporting.track_evaluation import (
 )
 from bigbird_dna.reporting.track_page import SourceFile, TrackPage, report_page
 
-# Of the figures in the tables, so that others can compute with them.
+# Significant digits of the metrics in the tables, for further computation.
 _DIGITS = 12
 CALIBRATION = "track_calibration"
 Array = str | Path | NDArray[Any]
 
-# The first of these columns is taken, else the only one that begins with "auc" or "auroc".
+# The first of these columns is used, or else the only column that starts with "auc" or "auroc".
 _AUROC_COLUMNS = ("published_auroc", "auroc", "auc")
 
 
 class AucReport(NamedTuple):
-    """The tables as written; `tracks` has a further column, `counted`."""
+    """The tables as written; `tracks` has an additional column `counted`."""
 
     tracks: pd.DataFrame
     groups: pd.DataFrame
@@ -68,34 +68,34 @@ def auc_report(
     command: str = "",
     calibration: str | Path | None = None,
 ) -> AucReport:
-    """Evaluate predictions track by track; write tables and a page to `output`, whole or not at all.
+    """Evaluate predictions per track, and write tables and a page to `output` atomically.
 
-    AUROC with DeLong's interval (`auroc`) and average precision; neither for a track of one class.
+    AUROC has DeLong's interval (`auroc`). AUROC and average precision are undefined for a track of one class.
 
     Parameters
     ----------
-    predictions, labels : (rows, tracks), or (rows,) of one track; files as `open_array` reads them, or in
-        memory. Scores of any range; labels 0 and 1, and -1 or NaN for a row that was not measured in a track,
-        where a score may be NaN.
-    output : a directory of its own, as an earlier report in it is replaced.
-    tracks : name, group and more of each column, as a table (`read_tracks`) or its rows; None: the names
-        of the arrays' columns, in one group.
+    predictions, labels : (rows, tracks), or (rows,) for one track; files readable by `open_array`, or arrays.
+        Scores have any range. Labels are 0, 1, or -1 or NaN for a row not measured in a track, where a score
+        may be NaN.
+    output : a separate directory; an earlier report in it is replaced. tracks : name, group and further facts
+    of each column, as a table (`read_tracks`) or its rows; None: column
+        names of the arrays, in one group.
     published : a table of AUROCs to compare with (`read_published`); None: those of `tracks`, if any.
-    compare : name → array of further predictors; differences have DeLong's paired interval.
-    min_positives : a track with fewer takes no part in the figures of its group.
-    title, command : of the page, and how it was made.
-    threads : 0 for one a core, up to four.
-    calibration : `calibration.json` of the model that predicted; its probabilities are evaluated before and
-        after it, in `track_calibration.tsv` and `.svg`, and on the page; None: they are not.
+    compare : name → array of another predictor; differences have DeLong's paired interval.
+    min_positives : tracks with fewer positives are excluded from the metrics of their group.
+    title, command : title of the page, and the command that made it.
+    threads : 0: one per core, up to four.
+    calibration : `calibration.json` of the model; probabilities are then evaluated before and after
+        calibration, in `track_calibration.tsv` and `.svg`, and on the page; None: no evaluation.
 
     Raises
     ------
     DataError
-        A file can't be read, or shapes, names, rows or values don't fit together.
+        A file cannot be read, or shapes, names, rows or values do not match.
     ModelError
         The calibration is damaged.
     UsageError
-        `output` can't be written or holds other files; a name in `compare` won't do.
+        `output` cannot be written or contains other files; a name in `compare` is invalid.
     """
     output, compare = Path(output), dict(compare or {})
     given = (predictions, labels, *compare.values(), tracks, published, calibration)
@@ -105,8 +105,8 @@ def auc_report(
     truth, first, others = _open_arrays(predictions, labels, compare)
     if first.tracks > first.rows:
         log(
-            f"warning: {first.path}: {first.rows:,} rows × {first.tracks:,} tracks: there are more tracks "
-            "than rows; are rows and tracks exchanged?"
+            f"warning: {first.path}: {first.rows:,} rows × {first.tracks:,} tracks: more tracks than rows; "
+            "check whether rows and tracks are swapped"
         )
     known = _tracks(tracks, [truth, first, *others.values()])
     figures = _published(published, known)
@@ -150,11 +150,11 @@ def _write(output: Path, page: TrackPage, held: pd.DataFrame | None) -> None:
 def _open_arrays(
     predictions: Array, labels: Array, compare: Mapping[str, Array]
 ) -> tuple[TrackArray, TrackArray, dict[str, TrackArray]]:
-    """Labels, predictions and what they are compared with, all of one shape, for the same rows."""
+    """Open labels, predictions and compared predictors; all must have the same shape and rows."""
     for name in compare:
         if not re.fullmatch(r"[\w.+-]+", name) or name == PUBLISHED:
             raise UsageError(
-                f"predictor {name!r}: a name is of letters, digits and _ . + -, not {PUBLISHED!r}"
+                f"predictor {name!r}: must consist of letters, digits and _ . + -, and not be {PUBLISHED!r}"
             )
     truth = open_array(labels, "labels")
     first = open_array(predictions, "predictions")
@@ -165,12 +165,12 @@ def _open_arrays(
 
 
 def _check_fit(array: TrackArray, labels: TrackArray) -> None:
-    """Refuse predictions whose shape, column names or intervals differ from those of the labels."""
+    """Raise `DataError` if shape, column names or intervals of predictions differ from those of labels."""
     ours, theirs = (array.rows, array.tracks), (labels.rows, labels.tracks)
     if ours != theirs:
-        turned = " (rows and tracks exchanged?)" if ours == theirs[::-1] else ""
+        turned = " (rows and tracks swapped?)" if ours == theirs[::-1] else ""
         raise DataError(
-            f"{array.path}: {ours[0]:,} rows × {ours[1]:,} tracks, but {labels.path}: "
+            f"{array.path}: {ours[0]:,} rows × {ours[1]:,} tracks, but {labels.path} has "
             f"{theirs[0]:,} × {theirs[1]:,}{turned}"
         )
     if array.names and labels.names:
@@ -204,16 +204,16 @@ def _tracks(tracks: str | Path | Sequence[Track] | None, arrays: Sequence[TrackA
         return [Track(name, ALL) for name in names]
     known = read_tracks(Path(tracks)) if isinstance(tracks, str | Path) else tracks
     if len(known) != count:
-        raise DataError(f"the table of tracks has {len(known):,}, but {arrays[0].path}: {count:,} columns")
+        raise DataError(f"the track table has {len(known):,} tracks, but {arrays[0].path} {count:,} columns")
     table_names = [track.name for track in known]
     for array in arrays:
         if array.names:
-            _check_names(array.path, array.names, "the table of tracks", table_names)
+            _check_names(array.path, array.names, "the track table", table_names)
     return known
 
 
 def _published(path: str | Path | None, tracks: Sequence[Track]) -> list[float] | None:
-    """The AUROCs of a table or, without one, of the tracks themselves; None if there are none."""
+    """Return the published AUROCs from a table, or else from the tracks; None if there are none."""
     if path is not None:
         return read_published(Path(path), [track.name for track in tracks])
     figures = [track.published_auroc for track in tracks]
@@ -223,7 +223,7 @@ def _published(path: str | Path | None, tracks: Sequence[Track]) -> list[float] 
 
 
 def _sources(arrays: Mapping[str, Array], *tables: Any) -> list[SourceFile]:
-    """The files behind the report; of the tables, those that are files."""
+    """Return the input files of the report, including those of `tables` that are files."""
     named = [*arrays.items(), *(("table", t) for t in tables if isinstance(t, str | Path))]
     found = []
     for role, source in named:
@@ -237,10 +237,10 @@ def _sources(arrays: Mapping[str, Array], *tables: Any) -> list[SourceFile]:
 
 
 def read_published(path: Path, names: Sequence[str]) -> list[float]:
-    """The published AUROC of each track in `names`, from a table with a header; NaN where there is none.
+    """Return the published AUROC of each track in `names`, from a table with a header; NaN if missing.
 
-    With a column `track` rows are found by name and others are left out; without it there must be a row for
-    each track, in order, and a column `index`, if there is one, must count them from 0.
+    With a column `track`, rows are matched by name and other rows are ignored. Without it, the table must
+    have one row per track, in order; a column `index`, if present, must count the rows from 0.
     """
     table = read_text_table(path)
     columns = [str(name) for name in table.columns]
@@ -256,15 +256,15 @@ def read_published(path: Path, names: Sequence[str]) -> list[float]:
         known = dict(zip(table["track"], figures, strict=True))
         found = [known.get(name, math.nan) for name in names]
         if not set(names) & set(known):
-            raise DataError(f"{path}: none of its tracks is called as one of the report's")
+            raise DataError(f"{path}: no track name matches a track of the report")
     else:
         if len(figures) != len(names):
-            raise DataError(f"{path}: {len(figures)} rows and no column 'track', for {len(names)} tracks")
+            raise DataError(f"{path}: {len(figures)} rows without column 'track', but {len(names)} tracks")
         if "index" in table:
             for row, text in enumerate(table["index"]):
                 if text != str(row):
                     raise DataError(f"{path}: line {row + 2}: index {text!r}, expected {row}")
         found = figures
     if all(math.isnan(value) for value in found):
-        raise DataError(f"{path}: column {column!r} has no figure for any track")
+        raise DataError(f"{path}: column {column!r} has no value for any track")
     return found

@@ -1,4 +1,4 @@
-"""Training logs as curves, and the report of a pretraining run: its bits per base beside baselines'."""
+"""Training curves from logs, and the report of a pretraining run: bits per base of model and baselines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from bigbird_dna.data.predictions import (
     read_bits,
 )
 
-# Held-out metrics that get a panel of their own, and their axis labels.
+# Held-out metrics with a panel of their own, and their axis labels.
 PANELS = {"bits_per_base": "bits per base", "auroc": "AUROC"}
 
 
@@ -43,22 +43,22 @@ class LogCurve:
 
     steps: NDArray[np.int64]  # (N,)
     values: NDArray[np.float64]  # (N,)
-    seconds: NDArray[np.float64] | None = None  # (N,) of training up to then; None: not in the log
+    seconds: NDArray[np.float64] | None = None  # (N,) training time since the start; None: not in the log
 
 
 @dataclass(frozen=True)
 class TrainingCurves:
-    """Training loss, and the held-out metrics by name."""
+    """Training loss, and held-out metrics by name."""
 
     loss: LogCurve
     evaluation: dict[str, LogCurve]
 
 
 def read_training_log(path: Path) -> TrainingCurves:
-    """Read a log; a step that was logged twice counts once, as it was logged last.
+    """Read a training log; if a step was logged twice, the last record is used.
 
-    The last line of a running or killed job may be cut short: it is left out, with a message. Any other
-    fault is a `DataError` that names the line.
+    The last line of a running or killed job may be truncated; it is ignored with a message. Any other invalid
+    line raises a `DataError` that names it.
     """
     with reading(path, "not readable", UnicodeDecodeError):
         lines = Path(path).read_text().splitlines(keepends=True)
@@ -71,9 +71,9 @@ def read_training_log(path: Path) -> TrainingCurves:
         where = f"{path}: line {place}"
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError):  # no JSON, thousands of digits, or nested without end
+        except (ValueError, RecursionError):  # invalid JSON, thousands of digits, or too deeply nested
             if place == len(lines) and not line.endswith("\n"):
-                log(f"{where} is cut short and left out")
+                log(f"{where} is truncated and ignored")
                 continue
             raise DataError(f"{where}: not JSON: {line.strip()[:60]!r}") from None
         step = whole_number(record, "step", where)
@@ -84,11 +84,11 @@ def read_training_log(path: Path) -> TrainingCurves:
         if "evaluation" in record:
             values = record["evaluation"]
             if not isinstance(values, dict):
-                raise DataError(f"{where}: 'evaluation' is not an object but {values!r:.60}")
+                raise DataError(f"{where}: 'evaluation' must be an object, found {values!r:.60}")
             for name in values:
                 evaluation.setdefault(name, {})[step] = number(values, name, where)
     if not loss and not evaluation:
-        raise DataError(f"{path}: no training step in it")
+        raise DataError(f"{path}: contains no training step")
     held_out = {name: _log_curve(points, seconds) for name, points in evaluation.items()}
     return TrainingCurves(_log_curve(loss, seconds), held_out)
 
@@ -101,7 +101,7 @@ def _log_curve(points: dict[int, float], seconds: dict[int, float]) -> LogCurve:
 
 
 def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
-    """Training loss of each run over steps, pale under its running mean, and its held-out metrics below."""
+    """Draw the training loss of each run with its running mean, and the held-out metrics below."""
     names = [name for name in PANELS if any(name in run.evaluation for run in runs.values())]
     heights = [1.6, *[1.0] * len(names)]
     grid = {"sharex": True, "gridspec_kw": {"height_ratios": heights}}
@@ -121,13 +121,13 @@ def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
         axes[0].legend(loc="upper right", ncols=1 + (len(runs) > 3))
         for axis, name in zip(axes[1:], names, strict=True):
             axis.set(ylabel=PANELS[name], title=f"Held-out {PANELS[name]}")
-        axes[-1].set_xlabel("optimiser step")
+        axes[-1].set_xlabel("optimizer step")
         axes[-1].set_xlim(left=0)
         save_figure(figure, path)
 
 
 def running_mean(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Mean of the `width` values around each, fewer at the ends; shape (N,)."""
+    """Return the mean of the `width` values around each value, fewer at the ends; shape (N,)."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     places = np.arange(len(values))
     low = np.maximum(places - width // 2, 0)
@@ -142,7 +142,7 @@ def _draw_held_out(axis: Axes, curve: LogCurve, color: str, label: str | None) -
     )  # fmt: skip
 
 
-HELD_OUT = "bits_per_base"  # in the log
+HELD_OUT = "bits_per_base"  # key in the log
 _LABEL = "bits per base, held out (lower is better)"
 _HOUR = 3600.0
 _LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkA": 0}
@@ -153,9 +153,9 @@ Floats = NDArray[np.float64]
 def pretraining_report(model_dir: Path, bits: Path, output: Path) -> pd.DataFrame:
     """Write `loss.svg`, `bits_per_base.svg`, `bits_per_base.tsv` and `held_out.svg` to a directory.
 
-    They are of a pretrained model's `training.jsonl` and of `bits`, the table of `evaluate pretraining`,
-    which is given back. Its figure has the test contigs, or the validation ones where there are no others;
-    the curves over training are those of validation.
+    Inputs are the `training.jsonl` of a pretrained model and `bits`, the table of `evaluate pretraining`,
+    which is returned. The plot of bits per base shows the test contigs, or the validation contigs if there
+    are no test contigs; curves over training show validation.
     """
     table = read_bits(bits)
     run = read_training_log(model_dir / "training.jsonl")
@@ -168,10 +168,10 @@ def pretraining_report(model_dir: Path, bits: Path, output: Path) -> pd.DataFram
 
 
 def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
-    """A dot with its interval for each predictor of `language_model_table`, the best at the top.
+    """Draw a dot with its interval for each predictor of `language_model_table`, the best at the top.
 
-    Dots, not bars: differences of a hundredth matter, so that the axis doesn't begin at 0. Beside each dot
-    are its bits per base, and the difference of the model that sees as much, with the paired interval.
+    Dots instead of bars, because differences of 0.01 matter and the axis does not start at 0. Each dot is
+    labeled with its bits per base and the paired difference of the model with the same context.
     """
     rows = table.sort_values("bits_per_base", kind="stable").reset_index(drop=True)
     names = rows["predictor"].tolist()
@@ -193,17 +193,17 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
         _columns(axis, rows, places)
         margin = 0.06 * max(right - left, 0.01)
         axis.set(xlim=(left - margin, right + margin), ylim=(-0.6, len(rows) - 0.4))
-        axis.set_xlabel(f"{_LABEL}; the axis does not begin at 0")
+        axis.set_xlabel(f"{_LABEL}; the axis does not start at 0")
         axis.grid(visible=False, axis="y")
         axis.tick_params(axis="y", length=0, labelsize=10)
         save_figure(figure, path)
 
 
 def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> None:
-    """The model's bits per base in the log, against steps, and against time where the log has it.
+    """Draw the model's held-out bits per base from the log against steps, and against time if logged.
 
-    Lines are the other predictors that see what the model sees in training. A diamond at the curve's end is
-    the model's row of `table`, maybe of other hidden tokens.
+    Lines are the baselines with the same context as the model in training. The diamond at the end is the
+    model's row of `table`, which may have other masked tokens.
     """
     curve = run.evaluation.get(HELD_OUT, LogCurve(np.zeros(0, np.int64), np.zeros(0)))
     timed = curve.seconds is not None and len(curve.seconds) > 0
@@ -212,7 +212,7 @@ def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> Non
     own = table.loc[table["predictor"] == MODEL, "bits_per_base"].to_numpy(dtype=float)
     with panels(1, 1 + timed, 4.6 if timed else 7.4, 4.4, sharey=True) as (figure, axes):
         _curve(axes[0], curve.steps.astype(float), curve.values, own)
-        axes[0].set(xlabel="optimiser step", ylabel=_LABEL)
+        axes[0].set(xlabel="optimizer step", ylabel=_LABEL)
         if timed:
             assert curve.seconds is not None
             long = float(curve.seconds.max()) >= 2 * _HOUR
@@ -240,11 +240,11 @@ def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> Non
 
 
 def apart(places: Floats, gap: float) -> Floats:
-    """Places for labels, (N,) ascending like `places`, at least `gap` apart and near where they belong.
+    """Return label positions (N,), ascending, at least `gap` apart and close to `places`.
 
-    Labels that are too close are spread evenly about their mean, groups that touch are joined.
+    Labels that are too close are spread evenly around their mean; touching groups are merged.
     """
-    groups: list[tuple[int, float]] = []  # number of labels, and the sum of their places
+    groups: list[tuple[int, float]] = []  # number of labels, sum of their positions
 
     def end(group: tuple[int, float], side: int) -> float:
         return group[1] / group[0] + side * gap * (group[0] - 1) / 2
@@ -259,7 +259,7 @@ def apart(places: Floats, gap: float) -> Floats:
 
 
 def _columns(axis: Axes, rows: pd.DataFrame, places: NDArray[np.int64]) -> None:
-    """The figures of each row, to the right of the panel."""
+    """Write the values of each row to the right of the panel."""
 
     def write(column: int, place: float, text: str, **look: Any) -> None:
         axis.annotate(
@@ -268,7 +268,7 @@ def _columns(axis: Axes, rows: pd.DataFrame, places: NDArray[np.int64]) -> None:
         )  # fmt: skip
 
     write(0, len(rows) - 0.2, "bits per base [95 % CI]", color=GREY)
-    write(1, len(rows) - 0.2, "model minus it [95 % CI]", color=GREY)
+    write(1, len(rows) - 0.2, "model − baseline [95 % CI]", color=GREY)
     figures = rows[[*FIGURES]].to_numpy(dtype=float).tolist()
     for place, name, found in zip(places.tolist(), rows["predictor"], figures, strict=True):
         own = {"color": BLUE, "fontweight": "bold"} if name in MODELS else {}

@@ -1,7 +1,7 @@
-"""The report of scored variants against their known effects: `variants.tsv` and `variants.svg`.
+"""Report of scored variants compared with their known effects: `variants.tsv` and `variants.svg`.
 
-The truth is in INFO: whether a variant has an effect, on which track, and its category. A field has one
-value for the record or one for each ALT; `%` and two digits stand for what INFO can't hold.
+Known effects are in INFO: whether a variant has an effect, on which track, and its category. A field has one
+value per record or one per ALT; characters not allowed in INFO are percent-encoded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Key = tuple[str, ...]  # contig, position, REF, ALT, as written
 
 
 class Fields(NamedTuple):
-    """INFO keys of the truth, or their values for an allele, "" where there are none."""
+    """INFO keys of the known effects, or their values for an allele ("" if missing)."""
 
     effect: str = "EFFECT"
     track: str = "TRACK"
@@ -52,8 +52,8 @@ UNKNOWN = Fields("", "", "")
 class KnownEffect(NamedTuple):
     """The known effect of a variant on a track, and the predicted changes of probability and log-odds.
 
-    `effect` is one of `DIRECTIONS` or another word, or the one that stands for none; `place` is a kind of
-    variant, "" if there are none. Changes are ALT minus REF, of natural log-odds.
+    `effect` is one of `DIRECTIONS`, another word, or the word for no effect; `place` is a category of
+    variants, or "". Changes are ALT minus REF; log-odds are natural logarithms.
     """
 
     contig: str
@@ -65,14 +65,14 @@ class KnownEffect(NamedTuple):
 
 
 class KnownEffects(NamedTuple):
-    """Scored alleles of known effect in the file's order, and how many others there were, by reason."""
+    """Scored alleles with known effects in file order, and the number of excluded alleles by reason."""
 
     variants: list[KnownEffect]
     left_out: Counter[str]
 
 
 class _ScoredAllele(NamedTuple):
-    """An allele as it was scored: changes of every track as text, None if it has none."""
+    """A scored allele: changes of every track as text, or None if it was not scored."""
 
     where: str
     key: _Key
@@ -80,28 +80,28 @@ class _ScoredAllele(NamedTuple):
     note: str
     deltas: Sequence[str] | None
     log_odds: Sequence[str] | None
-    columns: Mapping[str, int]  # of the tracks
+    columns: Mapping[str, int]  # track → index in the changes
 
 
 def read_known_effects(
     scored: Path, truth: Path | None = None, fields: Fields = DEFAULT_FIELDS, track: str | None = None
 ) -> KnownEffects:
-    """Predicted effects of the alleles whose effect is known, each on the track that it is known for.
+    """Read the predicted effects of the alleles with known effects, each on the track of the known effect.
 
-    `scored` is a VCF or table of `score-variants` with the values of each track; `truth` a VCF, matched by
-    contig, position, REF and ALT, None if it is in `scored`. Effects are read in lower case. All are known
-    for `track`, or for the one that `fields.track` names. `DataError`: no allele is left.
+    `scored` is a VCF or table of `score-variants` with values of every track. `truth` is a VCF, matched by
+    contig, position, REF and ALT; None: known effects are in `scored`. Effects are lowercased. The track is
+    `track`, or the value of `fields.track`. `DataError`: no allele is left.
     """
     is_table = scored.name.lower().endswith(TABLES)
     if is_table and truth is None:
-        raise UsageError(f"{scored}: a table holds no known effects: name their VCF with --truth")
+        raise UsageError(f"{scored}: a table contains no known effects; give their VCF with --truth")
     known = None if truth is None else _read_truth(truth, fields)
     found = KnownEffects([], Counter())
     alleles = _read_table(scored) if is_table else _read_vcf(scored, fields if known is None else None)
     for allele in alleles:
         if track is not None and track not in allele.columns:
-            raise UsageError(f"--track {track!r}: {scored} has no values of it")
-        # Popped: a variant that is listed twice in both files isn't counted four times.
+            raise UsageError(f"--track {track!r}: {scored} has no values of this track")
+        # Popped, so that a variant listed twice in both files is not counted four times.
         truths = [allele.truth] if known is None else known.pop(allele.key, [])
         for one in truths or [UNKNOWN]:
             named = one if track is None else one._replace(track=track)
@@ -114,12 +114,12 @@ def read_known_effects(
             delta, log_odds = map(decimal, texts)
             if delta is None or log_odds is None:
                 wrong = " and ".join(map(quoted, texts))
-                raise DataError(f"{allele.where}: {named.track}: {wrong} are not numbers")
+                raise DataError(f"{allele.where}: {named.track}: expected numbers, found {wrong}")
             effect = KnownEffect(allele.key[0], named.track, named.place, named.effect, delta, log_odds)
             found.variants.append(effect)
     unmatched = sum(map(len, known.values())) if known else 0
     if unmatched:
-        found.left_out["not among the scored"] = unmatched
+        found.left_out["not in the scored file"] = unmatched
     if not found.variants:
         why = ", ".join(f"{count:,} {reason}" for reason, count in found.left_out.most_common(3))
         raise DataError(f"{scored}: no variant to evaluate ({why or 'the file has none'})")
@@ -127,7 +127,7 @@ def read_known_effects(
 
 
 def _left_out(allele: _ScoredAllele, truth: Fields, fields: Fields) -> str:
-    """Why an allele can't be evaluated, "" if it can."""
+    """Return the reason why an allele cannot be evaluated, "" if it can."""
     if not truth.effect:
         return f"without {fields.effect}"
     if allele.deltas is None:
@@ -145,12 +145,12 @@ def _read_truth(path: Path, fields: Fields) -> dict[_Key, list[Fields]]:
                 if truth.effect:
                     known.setdefault(key, []).append(truth)
     if not known:
-        raise DataError(f"{path}: no record has {fields.effect} in INFO")
+        raise DataError(f"{path}: no record has the INFO field {fields.effect}")
     return known
 
 
 def _read_vcf(path: Path, fields: Fields | None) -> Iterator[_ScoredAllele]:
-    """Alleles of a scored VCF; without `fields` nothing is known of them."""
+    """Yield the alleles of a scored VCF; without `fields`, known effects are not read."""
     with open_vcf(path) as vcf:
         columns = _columns(vcf.meta, path)
         for record in vcf.records:
@@ -161,7 +161,7 @@ def _read_vcf(path: Path, fields: Fields | None) -> Iterator[_ScoredAllele]:
                 for key in ("DELTA", "LOGODDS")
             )
             if [one is None for one in deltas] != [one is None for one in log_odds]:
-                raise DataError(f"{where}: {PREFIX}DELTA and {PREFIX}LOGODDS are not of the same ALT")
+                raise DataError(f"{where}: {PREFIX}DELTA and {PREFIX}LOGODDS have values for different ALT")
             notes = info.get(f"{PREFIX}NOTE", "").split(",")
             for number, (key, truth) in enumerate(_alleles(record, fields, where)):
                 note = notes[number].strip(".") if number < len(notes) else ""
@@ -169,24 +169,24 @@ def _read_vcf(path: Path, fields: Fields | None) -> Iterator[_ScoredAllele]:
 
 
 def _columns(meta: Sequence[str], path: Path) -> dict[str, int]:
-    """Track → place among the values of an ALT, from the header line that lists them."""
+    """Return track → index among the values of an ALT, from the header line that lists the tracks."""
     for line in meta:
         if line.startswith(f"##INFO=<ID={PREFIX}DELTA,"):
             listed = re.search(r': for each ALT the tracks ([^"]*)"', line)
             if listed:
                 names = [check_name(unquote(name), "track", str(path)) for name in listed[1].split(",")]
                 return {name: number for number, name in enumerate(names)}
-    raise DataError(f"{path}: the header has no {PREFIX}DELTA: score the variants with --tracks '*'")
+    raise DataError(f"{path}: the header has no {PREFIX}DELTA; score the variants with --tracks '*'")
 
 
 def _by_allele(text: str | None, alleles: int, tracks: int, where: str) -> Sequence[Sequence[str] | None]:
-    """The values of each ALT, None where it was not scored."""
+    """Return the values of each ALT, None if it was not scored."""
     if text is None:
         return [None] * alleles
     values = text.split(",")
     if len(values) != alleles * tracks:
         raise DataError(
-            f"{where}: {len(values):,} values, not one for each of {alleles} ALT and {tracks:,} tracks"
+            f"{where}: {len(values):,} values, expected one for each of {alleles} ALT and {tracks:,} tracks"
         )
     parts = [values[first : first + tracks] for first in range(0, len(values), tracks)]
     return [None if part[0] == "." else part for part in parts]
@@ -198,7 +198,7 @@ def _info(record: VcfRecord) -> dict[str, str]:
 
 
 def _alleles(record: VcfRecord, fields: Fields | None, where: str) -> Iterator[tuple[_Key, Fields]]:
-    """The key of each ALT, and the truth by these fields of INFO."""
+    """Yield the key of each ALT, and its known effect from INFO."""
     contig, position, _, ref = record.columns[:4]
     info, alts = _info(record), record.alts
     for number, alt in enumerate(alts):
@@ -210,7 +210,7 @@ def _alleles(record: VcfRecord, fields: Fields | None, where: str) -> Iterator[t
             value = values[number] if len(values) > 1 else values[0]
             text = "" if value == "." else unquote(value)
             if control := control_character(text):
-                raise DataError(f"{where}: {key} {quoted(text)} has a control character ({control})")
+                raise DataError(f"{where}: {key} {quoted(text)} contains a control character ({control})")
             found.append(text)
         yield (contig, position, ref, alt), Fields(found[0].lower(), *found[1:]) if found else UNKNOWN
 
@@ -221,7 +221,7 @@ def _read_table(path: Path) -> Iterator[_ScoredAllele]:
     missing = {*_KEY_COLUMNS, "note", *(f"{name}:logodds" for name in names)} - set(header)
     if missing or not names:
         what = f"column {quoted(sorted(missing)[0])}" if missing else "values of each track"
-        raise DataError(f"{where}: no {what}: not a table of score-variants --tracks '*'")
+        raise DataError(f"{where}: no {what}; give a table of score-variants --tracks '*'")
     columns = {name: index for index, name in enumerate(names)}
     for where, cells in rows:
         row = dict(zip(header, cells, strict=True))
@@ -236,19 +236,19 @@ def _read_table(path: Path) -> Iterator[_ScoredAllele]:
 _METRICS = ("estimate auroc", "metric auroc_log_odds right_sign")
 VARIANTS = Schema(columns("text subset", "count variants with_effect", *_METRICS), key=["subset"])
 ALL, HELD_OUT = "all", "held-out"
-# The sign of a change that such an effect should have; other effects have no known direction.
+# Expected sign of the change; other effects have no known direction.
 DIRECTIONS = {"gain": 1, "loss": -1}
 
 # Axes: n variants.
 Flags = NDArray[np.bool_]
 
-# More points than these can't be distinguished in a row, and would swell the file.
+# More points per row cannot be distinguished, and would make the file large.
 MOST_POINTS = 300
-_GOLDEN = 0.6180339887498949  # its fractions fill a row evenly, whatever the number of points
+_GOLDEN = 0.6180339887498949  # multiples modulo 1 fill a row evenly for any number of points
 
 
 class VariantReport(NamedTuple):
-    """The table as written, the alleles that it evaluates, and how many were left out, by reason."""
+    """The table as written, the evaluated alleles, and the number of excluded alleles by reason."""
 
     table: pd.DataFrame
     variants: list[KnownEffect]
@@ -265,12 +265,11 @@ def variant_report(
     no_effect: str = "none",
     held_out: Collection[str] = (),
 ) -> VariantReport:
-    """Evaluate predicted effects of variants by known ones.
+    """Evaluate predicted effects of variants with known effects: AUROC of their size for having an effect.
 
-    How well their size separates those with an effect. Writes the table of `variant_table` and the figure of
-    `variant_figure` to the directory `output`. `no_effect` is the word, in any case, for variants without
-    effect; further rows are for the contigs of `held_out` alone. The other arguments, and errors, are those
-    of `read_known_effects`.
+    Writes the table of `variant_table` and the plot of `variant_figure` to the directory `output`.
+    `no_effect` is the word, in any case, for variants without an effect. With `held_out`, additional rows
+    evaluate these contigs alone. Other arguments and errors are those of `read_known_effects`.
     """
     variants, left_out = read_known_effects(scored, truth, fields, track)
     none = no_effect.lower()
@@ -284,20 +283,20 @@ def variant_report(
 def variant_table(
     variants: Sequence[KnownEffect], held_out: Collection[str] = (), no_effect: str = "none"
 ) -> pd.DataFrame:
-    """Rows of `VARIANTS`: all variants, each place, each track; then the same on the contigs of `held_out`.
+    """Return rows of `VARIANTS`: all variants, each category, each track; then again for `held_out` contigs.
 
-    AUROCs are of the size of the change, for having an effect. A place whose variants all have an effect is
-    compared with all variants without one, and the other way round; one with both with itself. `variants` and
-    `with_effect` count the rows of the areas; `right_sign` is the fraction of those known to gain or lose
-    whose change has that sign, for a place of its own variants. A place or track of no or of all variants has
-    no row.
+    AUROC ranks variants by the absolute change, to separate variants with and without an effect. A category
+    (`place`) with only one of the two classes is compared with all variants of the other class; a category
+    with both is evaluated by itself. `variants` and `with_effect` count the variants in the AUROC;
+    `right_sign` is the fraction of known gains and losses (of the category itself) whose change has the
+    expected sign. A category or track that contains no variants, or all variants, has no row.
     """
     has = has_effect(variants, no_effect)
     known = pd.DataFrame(variants, columns=list(KnownEffect._fields))
     scopes = [("", ALL, np.ones(len(has), bool))]
     if held_out:
         scopes.append((f"{HELD_OUT} ", HELD_OUT, known["contig"].isin(held_out).to_numpy()))
-    subsets: list[tuple[str, Flags, Flags]] = []  # name, rows of the areas, rows of the signs
+    subsets: list[tuple[str, Flags, Flags]] = []  # name, rows for AUROC, rows for signs
     for prefix, whole, inside in scopes:
         subsets.append((whole, inside, inside))
         for kind in ("place", "track"):
@@ -306,7 +305,7 @@ def variant_table(
             for name in names if len(names) > 1 else ():
                 members = values == name
                 own, rows = inside & members, members
-                if kind == "place" and len(set(has[members])) == 1:  # and all rows of the other class
+                if kind == "place" and len(set(has[members])) == 1:  # add all rows of the other class
                     rows = members | (has != has[members][0])
                 if own.any():
                     subsets.append((f"{prefix}{kind}={name}", inside & rows, own))
@@ -325,21 +324,21 @@ def variant_table(
 
 
 def has_effect(variants: Sequence[KnownEffect], no_effect: str = "none") -> Flags:
-    """Which variants have an effect (n,)."""
+    """Return which variants have an effect (n,)."""
     return np.array([variant.effect != no_effect for variant in variants], dtype=bool)
 
 
 class _CategoryEffects(NamedTuple):
     label: str
     color: str
-    deltas: Floats  # sizes, ascending
-    log_odds: Floats  # likewise
+    deltas: Floats  # absolute values, ascending
+    log_odds: Floats  # absolute values, ascending
 
 
 def variant_figure(variants: Sequence[KnownEffect], path: Path, no_effect: str = "none") -> None:
-    """A row for each place, or each effect where places are unknown: points, median, quartiles, 5 to 95 %.
+    """Draw a row per category, or per effect without categories: points, median, quartiles, 5 to 95 %.
 
-    Places whose variants have an effect are above those whose variants have none.
+    Categories with an effect are above categories without an effect.
     """
     groups = _groups(variants, no_effect)
     with panels(1, 2, 4.6, 1.3 + 0.48 * len(groups), sharey=True) as (figure, axes):
@@ -355,8 +354,8 @@ def variant_figure(variants: Sequence[KnownEffect], path: Path, no_effect: str =
             axis.tick_params(axis="y", length=0)
         labels = [f"{group.label} ({len(group.deltas):,})" for group in reversed(groups)]
         axes[0].set_yticks(range(len(groups)), labels)
-        axes[0].set_title("Size of the predicted effect on the variant's own track")
-        for color, text in ((BLUE, "with a true effect"), (ORANGE, "without")):
+        axes[0].set_title("Size of the predicted effect on the variant's track")
+        for color, text in ((BLUE, "with a known effect"), (ORANGE, "without")):
             axes[1].plot([], [], "o", color=color, markeredgewidth=0, label=text)
         axes[1].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, handletextpad=0.2)
         save_figure(figure, path)
@@ -379,7 +378,7 @@ def _groups(variants: Sequence[KnownEffect], no_effect: str) -> list[_CategoryEf
 
 def _draw(axis: Axes, row: int, sizes: Floats, color: str) -> None:
     shown = sizes
-    if len(sizes) > MOST_POINTS:  # as many quantiles: of the same distribution
+    if len(sizes) > MOST_POINTS:  # quantiles have the same distribution
         shown = np.quantile(sizes, (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS)
     heights = row + 0.56 * ((np.arange(len(shown)) * _GOLDEN) % 1 - 0.5)
     axis.plot(shown, heights, "o", color=color, alpha=0.4, markersize=3.2, markeredgewidth=0, zorder=2)

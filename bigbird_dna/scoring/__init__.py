@@ -1,1 +1,1 @@
-"""Scores along sequences, tracks of regions, effects of variants: scorers, and the models of `load`."""
+"""Scores along sequences, tracks of regions and effects of variants: scorers, and the models of `load`."""

@@ -1,7 +1,7 @@
-"""What is written of scores, regions and effects, one writer a format; light to import, for help texts.
+"""Writers of scores, regions and effects, one per format; light to import, for use in help texts.
 
-Every writer but that of bigWig takes a stream and holds a bounded part of it. The same rows give the same
-bytes: nothing depends on time or machine. Coordinates are 0-based and half-open, but for those of a VCF.
+All writers except that of bigWig process a stream with bounded memory. The same rows give the same bytes on
+any machine and at any time. Coordinates are 0-based and half-open, except those of VCF.
 """
 
 import errno
@@ -25,7 +25,7 @@ from bigbird_dna.disk.outputs import (
 )
 from bigbird_dna.errors import DataError, UsageError, check_choice
 
-if TYPE_CHECKING:  # the help is light
+if TYPE_CHECKING:  # help texts must not import NumPy
     import numpy as np
     from numpy.typing import NDArray
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # the help is light
 R = TypeVar("R")
 
 Formats = Mapping[str, tuple[str, ...]]
-"""Format → the endings of files that stand for it."""
+"""Format → file extensions."""
 
 SCORE_FORMATS: Formats = {
     "tsv": (".tsv", ".txt"),
@@ -48,24 +48,24 @@ VARIANT_FORMATS: Formats = {"vcf": (".vcf",), "tsv": (".tsv", ".txt")}
 BINARY_FORMATS = ("bigwig", "parquet")
 
 _BROWSERS_FORMATS = ("bed", "bedgraph")
-# Of lines there. UCSC reads the words `track` and `browser`, htsjdk (and so IGV) also `track_7`.
+# Header lines of these formats. UCSC accepts the words `track` and `browser`, htsjdk (IGV) also `track_7`.
 _HEADERS = ("#", "track", "browser")
 
 STRANDS: Mapping[str, tuple["Strand", ...]] = {"both": ("+", "-"), "+": ("+",), "-": ("-",)}
 
-TBI_REACH = 2**29  # bp, the furthest position a `.tbi` index can hold
+TBI_REACH = 2**29  # bp, the largest position in a `.tbi` index
 
 Value = tuple[str, int, int, float]
-"""Contig, start and end (0-based, half-open), and the value there."""
+"""Contig, start and end (0-based, half-open), and the value."""
 
-_SPARE = 1 << 20  # bytes: every contig's parts have blocks of their own on a disk
+_SPARE = 1 << 20  # bytes of reserve: the blocks of each contig are allocated separately
 
 
 class OutputHeader(NamedTuple):
-    """All that writers need beside the rows.
+    """Everything that writers need in addition to the rows.
 
-    `origin` goes to the head of the file; `contigs` are lengths in bp; `columns` are the tracks that rows
-    have values of. `extra` is the scorer's own, of values that JSON has.
+    `origin` is written at the top of the file; `contigs` are lengths in bp; `columns` are the tracks of the
+    rows' values. `extra` contains JSON values specific to the scorer.
     """
 
     origin: Mapping[str, str]
@@ -74,51 +74,51 @@ class OutputHeader(NamedTuple):
     extra: Mapping[str, Any] = {}
 
     def stored(self) -> dict[str, Any]:
-        """What a shard keeps of it, beside `command` and `model`."""
+        """Return the content stored in a shard, including `command` and `model`."""
         own = {"contigs": dict(self.contigs), "columns": list(self.columns), "extra": dict(self.extra)}
         return {"command": self.origin["command"], "model": self.origin["model"], **own}
 
     @classmethod
     def read(cls, job: Mapping[str, Any]) -> Self:
-        """The header that a shard keeps."""
+        """Return the header stored in a shard."""
         origin = provenance(job["model"], job["command"])
         return cls(origin, job["contigs"], job["columns"], job["extra"])
 
 
 Writer = Callable[[Destination, Iterable[R], OutputHeader], None]
-"""Writes rows as a format; it takes a stream and holds a bounded part of it."""
+"""Writes rows in a format, as a stream with bounded memory."""
 
 
 def check_format(format: str, formats: Formats, output: Path | None) -> None:
-    """`UsageError` if there is no such format, or it can't be written there."""
+    """Raise `UsageError` if the format is unknown, or cannot be written to `output`."""
     check_choice("format", format, formats)
     if format in BINARY_FORMATS:
         if output is None:
-            raise UsageError(f"format {format} can't go to standard output: name a file with -o")
+            raise UsageError(f"format {format} cannot be written to standard output; give a file with -o")
         if output.suffix == ".gz":
-            raise UsageError(f"{output}: {format} is compressed: leave out .gz")
+            raise UsageError(f"{output}: {format} is already compressed; remove .gz from the name")
 
 
 def check_contig(contig: str, format: str, where: Path | str) -> None:
-    """`DataError` if the rows of a contig would be taken for headers, as of BED `track …`."""
+    """Raise `DataError` if the lines of a contig would be read as headers, e.g. BED lines of `track_1`."""
     if format in _BROWSERS_FORMATS and contig.startswith(_HEADERS):
         raise DataError(
-            f"{where}: contig {contig!r} can't be written as {format}: genome browsers would take its lines "
-            "for headers; rename it, or write tsv or parquet"
+            f"{where}: contig {contig!r} cannot be written as {format}: genome browsers would read its lines "
+            "as headers; rename the contig, or write tsv or parquet"
         )
 
 
 def write_lines(path: Destination, lines: Iterable[str], errors: str = "strict") -> None:
-    """Write a text file from its lines without their ends; bgzip if the name ends in `.gz`."""
+    """Write a text file from lines without line ends; bgzip if the name ends in `.gz`."""
     with open_text(path, errors) as stream:
         for line in lines:
             stream.write(f"{line}\n")
 
 
 class TableRow(NamedTuple):
-    """A row of a table: its place, the score there (of tracks: the largest), and values of tracks.
+    """A row of a table: coordinates, score (for tracks, the largest value), and values of the tracks.
 
-    Of a row that was not scored both are None. `note` is "" or ".", or says what was special.
+    Score and values are None if the row was not scored. `note` is "" or "." if there is no note.
     """
 
     contig: str
@@ -132,17 +132,17 @@ class TableRow(NamedTuple):
 
 
 PLACE: Mapping[str, type] = {"contig": str, "start": int, "end": int, "name": str}
-"""The columns that every table begins with."""
+"""The first columns of every table."""
 
 
 def table_writers(
     fields: Callable[[R], TableRow], group: Callable[[int], int], *, has_score: bool
 ) -> dict[str, Writer[R]]:
-    """Writers of tables as text, as BED and as Parquet, of rows that `fields` makes fields of.
+    """Return writers of tables as TSV, BED and Parquet; `fields` converts a row to the fields of the table.
 
-    Columns are the place, with `has_score` score and strand, then the note and the tracks. BED has 1000 ×
-    score and the strand, as UCSC asks for, after the place (0 where there is none), and then the rest.
-    `group` gives the rows of a Parquet row group, which its writer holds, by the number of tracks.
+    Columns are the coordinates, with `has_score` score and strand, then note and tracks. BED has 1000 × score
+    (0 if not scored) and strand after the coordinates, as UCSC requires, and then the other columns. `group`
+    returns the number of rows per Parquet row group, which is held in memory, for a number of tracks.
     """
 
     def lines(rows: Iterable[R], is_bed: bool, header: OutputHeader) -> Iterator[str]:
@@ -162,7 +162,7 @@ def table_writers(
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        assert isinstance(path, Path), "a Parquet file ends with its index"
+        assert isinstance(path, Path), "Parquet needs a regular file: its index is at the end"
         kinds = {str: pa.string(), int: pa.int64(), float: pa.float32()}
         scored = {"score": float, "strand": str} if has_score else {}
         columns = {**PLACE, **scored, "note": str, **dict.fromkeys(header.columns, float)}
@@ -192,39 +192,39 @@ def table_writers(
 
 
 def write_bedgraph(path: Destination, values: Iterable[Value], origin: Mapping[str, str]) -> None:
-    """Write values with six digits, after their origin as `##` lines."""
+    """Write values with six digits, after the origin as `##` lines."""
     write_lines(path, chain(provenance_lines(origin), map(_bedgraph_line, values)))
 
 
 def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[str, int], what: str) -> None:
-    """Write values, in the order of `contigs` and positions and none upon another, with six digits.
+    """Write values with six digits; they must be in the order of `contigs` and positions, without overlap.
 
-    pybigtools prints what goes wrong inside its iterator and carries on, so the values are complete, in a
-    temporary file, before it sees the first of them. `DataError` if there are none: no `what` has a score;
-    `OSError` if a disk has less room than it may take.
+    pybigtools prints errors of its iterator and continues; all values are therefore written to a temporary
+    file first. `DataError` if there are no values (`what` names the unit without scores); `OSError` if a disk
+    may have too little space.
     """
     import pybigtools
 
-    assert isinstance(path, Path), "a bigWig is sought in"
+    assert isinstance(path, Path), "bigWig needs a regular file: its writer seeks"
     with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
         spool.writelines(f"{_bedgraph_line(value)}\n" for value in values)
         if not spool.tell():
-            raise DataError(f"no {what} has a score (see max_n), and a bigWig can't be empty")
-        # pybigtools says nothing of parts that it couldn't write; they are in temporary files first, and zoom
-        # levels of single values can be larger than the values' text.
+            raise DataError(f"no {what} has a score (see max_n); a bigWig must not be empty")
+        # pybigtools does not report failed writes. It writes temporary files first, and zoom levels of
+        # single values can be larger than the values as text, hence the factor of 3.
         for place in (path.parent, Path(tempfile.gettempdir())):
             if shutil.disk_usage(place).free < 3 * spool.tell() + _SPARE:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         spool.seek(0)
-        named = path.with_name(f"{path.name}.bw")  # the only ending that pybigtools writes to
+        named = path.with_name(f"{path.name}.bw")  # pybigtools requires this extension
         try:
             pybigtools.open(str(named), "w").write(dict(contigs), map(_fields, spool))
-            # It may also fail in silence; what is not complete then has no valid header.
+            # pybigtools may also fail without an error; an incomplete file has no valid header.
             with pybigtools.open(str(named)):
                 named.replace(path)
         except (KeyboardInterrupt, OSError):
             raise
-        except BaseException as error:  # a full disk, for example, is a panic of its Rust code
+        except BaseException as error:  # e.g. a full disk is a panic in its Rust code
             raise OSError(f"pybigtools: {error}") from None
         finally:
             named.unlink(missing_ok=True)
@@ -232,10 +232,10 @@ def write_bigwig(path: Destination, values: Iterable[Value], contigs: Mapping[st
 
 @contextmanager
 def indexed_destination(output: Path | None, format: str, furthest: int | None) -> Iterator[Destination]:
-    """Where to write lines of variants; a file in `.gz` appears with its index, and without a former one's.
+    """Yield the destination for lines of variants; with `.gz`, write an index and remove outdated ones.
 
-    Through a link both are where it leads to. `furthest` is the furthest position, from 1 on, of sorted
-    records; None: they aren't sorted, or go out as they come in.
+    Through a link, file and index are written at the target. `furthest` is the largest 1-based position of
+    sorted records; None: the records are not sorted, or are written as a stream.
     """
     real = None if output is None or is_special(output) else output.resolve()
     is_bgzip = real is not None and real.suffix == ".gz"
@@ -249,8 +249,8 @@ def indexed_destination(output: Path | None, format: str, furthest: int | None) 
         if temporary_index is not None and isinstance(target, Path):
             write_index(target, temporary_index, format)
     for path in (Path(f"{name}{end}") for name in (real, output) for end in (".tbi", ".csi") if is_bgzip):
-        if path.resolve() != index:  # one beside a link may itself lead to the new one
-            path.unlink(missing_ok=True)  # readers would trust it
+        if path.resolve() != index:  # an index next to a link may itself be a link to the new one
+            path.unlink(missing_ok=True)  # readers would use the outdated index
 
 
 def write_index(path: Path, index: Path, format: str) -> None:

@@ -1,4 +1,4 @@
-"""Samples of DNA from a pretrained model, as a FASTA file."""
+"""Generate DNA sequences with a pretrained model and write them as FASTA."""
 
 from itertools import chain, repeat
 from pathlib import Path
@@ -12,7 +12,7 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.model.generation import Flanks, check_generating, describe_method, generate
 from bigbird_dna.model.inference import choose_device, cpu_threads
 
-_LINE = 60  # bases of a line
+_LINE = 60  # bases per line
 
 
 def generate_samples(
@@ -31,12 +31,12 @@ def generate_samples(
     device: str = "auto",
     threads: int | None = None,
 ) -> int:
-    """Write samples of a pretrained model as FASTA (see `Model.generate`); returns how many.
+    """Write samples of a pretrained model as FASTA (see `Model.generate`); return the number of samples.
 
-    A record's header says what it is: `sample_N`, then words `key=value`: how it was made (`by=causal` or
-    `by=masked`), the checksum of the weights, seed and settings, and the names of the flanks. There are
-    `number` samples for each flank, or each pair of flanks: the first of `left` stands with the first of
-    `right` and so on. `DataError` if a file of flanks can't be used, or both have different numbers.
+    A header is `sample_N`, followed by `key=value` fields: the method (`by=causal` or `by=masked`), the
+    checksum of the weights, seed and settings, and the names of the flanks. `number` samples are drawn per
+    flank, or per pair of flanks: the first of `left` is paired with the first of `right`, and so on.
+    `DataError` if a file of flanks cannot be used, or if the numbers of left and right flanks differ.
     """
     out = named_output(output)
     check_output(out, [model, *(path for path in (left, right) if path)])
@@ -66,11 +66,11 @@ def generate_samples(
 
 
 def _flanks(left: Path | None, right: Path | None) -> tuple[list[Flanks], list[str]]:
-    """Flanks in their order, and what headers say of each."""
+    """Return the flanks in file order, and the header fields of each."""
     read = [[*read_records(path).sequences.items()] if path else [] for path in (left, right)]
     if left and right and len(read[0]) != len(read[1]):
         raise DataError(
-            f"{right}: has {len(read[1]):,} flanks, {left} has {len(read[0]):,}: they come in pairs"
+            f"{right}: {len(read[1]):,} flanks, but {left} has {len(read[0]):,}; the numbers must be equal"
         )
     count = max(1, *map(len, read))
     flanks, named = [], []

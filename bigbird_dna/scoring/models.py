@@ -1,4 +1,4 @@
-"""`bigbird_dna.load`, and the models that it gives: those of `model`, with methods that need a genome."""
+"""`bigbird_dna.load` and the model classes it returns: those of `model`, plus methods that need a genome."""
 
 import os
 from dataclasses import dataclass
@@ -38,8 +38,8 @@ from bigbird_dna.scoring.variant_sites import STRIDE, SiteEffects
 class Model(model.LoadedModel):
     """A model of any task, with its network, tokenizer and settings.
 
-    Every model has `embed`, and a pretrained one can `generate`; `PromoterModel` and `ChromatinModel` have
-    `predict`, `predict_regions` and `variant_effects` as well. `task` says what it was made for.
+    Every model has `embed`; a pretrained model also has `generate`. `PromoterModel` and `ChromatinModel` add
+    `predict`, `predict_regions` and `variant_effects`. `task` is the task the model was trained for.
     """
 
     def generate(
@@ -56,35 +56,36 @@ class Model(model.LoadedModel):
         seed: int = 1,
         device: str = "auto",
     ) -> list[str]:
-        """New DNA, drawn from what a pretrained model says; a sample has exactly `length` bp.
+        """Return DNA sequences of exactly `length` bp, sampled from a pretrained model.
 
-        A causal model (`encoder.causal`) continues `left`, piece by piece. A model of masked tokens fills a
-        gap between `left` and `right` in `rounds` rounds (see `model.generation`). Flanks stand as they are
-        and are not part of a sample; either may be left out.
+        A causal model (`encoder.causal`) continues `left` token by token. A masked-token model fills the gap
+        between `left` and `right` in `rounds` iterations (see `model.generation`). Flanks are used unchanged
+        and are not part of the samples; each flank is optional.
 
         Parameters
         ----------
         number
-            How many samples. A sample is a function of the other arguments and its number, from 0 on: on a
-            CPU the same to the letter however many there are.
+            Number of samples. A sample depends only on the other arguments and its index (from 0); on a CPU
+            it is identical for any number of samples.
         temperature
-            Below 1 the likeliest pieces are drawn still more often, above 1 less often.
+            Sampling temperature: below 1, likely tokens are sampled more often; above 1, less often.
         top_k, top_p
-            Only so many of the likeliest pieces, or the fewest likeliest that have such a share together.
+            Sample only from the `top_k` likeliest tokens, or from the fewest tokens with total probability
+            `top_p`.
         rounds
-            Of a model of masked tokens; a causal one has no use for them.
+            Number of iterations (masked-token models only; ignored by causal models).
         device
             auto, cpu or cuda.
 
         Raises
         ------
         ModelError
-            The model isn't a pretrained one, or its tokenizer isn't one of DNA.
+            The model is not a pretrained model, or its tokenizer is not a DNA tokenizer.
         UsageError
-            A number is out of its range; a causal model is given a flank on the right; or a gap is longer
-            than a model of masked tokens takes.
+            A number is out of range; a causal model is given a right flank; or the gap is longer than a
+            masked-token model can fill.
         DataError
-            A flank has a letter that isn't of DNA.
+            A flank contains a letter that is not a DNA base or IUPAC code.
 
         Examples
         --------
@@ -98,19 +99,19 @@ class Model(model.LoadedModel):
     def predict_regions(
         self, regions: Regions, reference: Genome, *args: Any, **options: Any
     ) -> pd.DataFrame:
-        """Probabilities of regions: of promoter and chromatin models; `ModelError` for any other."""
+        """Predict regions (promoter and chromatin models only; `ModelError` for any other model)."""
         raise self._unfit("predict_regions", "promoter or chromatin")
 
     def variant_effects(
         self, variants: Variants, reference: Genome, *args: Any, **options: Any
     ) -> pd.DataFrame:
-        """Effects of variants: of promoter and chromatin models; `ModelError` for any other."""
+        """Predict variant effects (promoter and chromatin models only; `ModelError` for any other model)."""
         raise self._unfit("variant_effects", "promoter or chromatin")
 
 
 @dataclass(frozen=True, repr=False)
 class PromoterModel(promoter.LoadedPromoterModel, Model):
-    """A model that tells promoters: windows of `settings.window` bp around a TSS → a probability."""
+    """A promoter model: predicts the probability of a promoter in a window of `settings.window` bp."""
 
     def predict_regions(
         self,
@@ -125,39 +126,39 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         batch_size: int = 32,
         device: str = "auto",
     ) -> pd.DataFrame:
-        """The highest promoter score of each region, and the TSS position that has it.
+        """Return the highest promoter score of each region, and its TSS position.
 
-        A region as long as the model's window is that window, scored as `score-promoters` scores it. A longer
-        one is tiled with windows. A shorter one says where a TSS is looked for: one base is a TSS.
+        A region as long as the model's window is scored as that window, as in `score-promoters`. A longer
+        region is tiled with windows. A shorter region is a range of candidate TSS positions.
 
         Parameters
         ----------
         regions
             A BED file; a list of (contig, start, end) or (contig, start, end, strand); or a table with these
-            columns. 0-based, half-open. Without a strand both are scored.
+            columns. 0-based, half-open. Without a strand, both strands are scored.
         reference
             FASTA of the regions, plain or bgzip.
         aliases
-            File of contigs' other names, where the regions' are not the reference's (see docs/formats.md).
+            File of alternative contig names, if the regions use other names (see docs/formats.md).
         stride
-            bp between a region's windows, or the TSS positions that are looked at in it.
+            Distance in bp between the windows, or between the candidate TSS positions, of a region.
         max_n
-            Windows with a larger fraction of N don't count.
+            Windows with a larger fraction of N are ignored.
         calibrated, prior, batch_size, device
-            As of `predict`.
+            As for `predict`.
 
         Returns
         -------
-        A row a region, in their order, with the index of a table that was given: contig, start, end, name,
-        strand, score, site (0-based), note. Score and site are missing, and the note says why, where no
-        window could be scored (too_many_n), or the region isn't on the reference (contig_unknown,
-        beyond_contig). contig_edge: a window reaches beyond the contig and was filled up with N.
+        One row per region, in input order and with the index of an input table: contig, start, end, name,
+        strand, score, site (0-based), note. Score and site are missing, with the reason in the note, if no
+        window could be scored (too_many_n) or the region is not on the reference (contig_unknown,
+        beyond_contig). contig_edge: a window extends beyond the contig and was padded with N.
 
         Raises
         ------
         UsageError, DataError
-            What was given is not regions (the message has the line or index), the reference has none of their
-            contigs, or an argument is out of its range.
+            An input is not a region (the message names the line or index); the reference has none of the
+            contigs; or an argument is out of range.
         """
         check_at_least_one({"stride": stride, "batch_size": batch_size})
         check_fraction("max_n", max_n)
@@ -188,39 +189,38 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
         batch_size: int = 32,
         device: str = "auto",
     ) -> pd.DataFrame:
-        """The largest change of the promoter score around each variant (ALT minus REF).
+        """Return the largest change of the promoter score around each variant (ALT minus REF).
 
-        Sites are TSS positions on either strand whose window covers a changed base: those of `sites`, or one
-        every `stride` bp, counted from the changed bases. Of all the one with the largest change, either way,
-        is reported.
+        Sites are TSS positions, on either strand, whose window covers a changed base: the positions in
+        `sites`, or one every `stride` bp, counted from the changed bases. The site with the largest absolute
+        change is reported.
 
         Parameters
         ----------
         variants
-            A VCF file; a list of texts "chr1:12345:A:G" or of (contig, position, ref, alt); or a table with
-            these columns. Positions are the VCF's, from 1 on.
+            A VCF file; a list of strings "chr1:12345:A:G" or of (contig, position, ref, alt); or a table with
+            these columns. Positions are 1-based, as in VCF.
         reference, aliases
-            FASTA of the variants, plain or bgzip; contigs' other names, as of `predict_regions`.
+            FASTA of the variants, plain or bgzip; alternative contig names, as for `predict_regions`.
         sites
             Regions (see `predict_regions`) whose first base in transcription order is a TSS.
         stride
-            bp between the sites that are tried where none are given.
+            Distance in bp between the tested sites if `sites` is not given.
         max_n
-            Sites with a larger fraction of N in their window don't count.
+            Sites with a larger fraction of N in their window are ignored.
         calibrated, prior, batch_size, device
-            As of `predict`.
+            As for `predict`.
 
         Returns
         -------
-        A row for each alternative allele, in their order, with the index of a table that was given: contig,
-        position, ref, alt, note, ref_score, alt_score, delta, site (from 1 on, as position), strand. Figures
-        are missing, and the note says why, where an allele wasn't scored.
+        One row per alternative allele, in input order and with the index of an input table: contig, position,
+        ref, alt, note, ref_score, alt_score, delta, site (1-based, like position), strand. Values are
+        missing, with the reason in the note, if an allele was not scored.
 
         Raises
         ------
         UsageError, DataError
-            What was given is not variants (the message has the line or index), or an argument is out of its
-            range.
+            An input is not a variant (the message names the line or index), or an argument is out of range.
         """
         check_at_least_one({"stride": stride, "batch_size": batch_size})
         check_fraction("max_n", max_n)
@@ -242,7 +242,7 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
 
 @dataclass(frozen=True, repr=False)
 class ChromatinModel(chromatin.LoadedChromatinModel, Model):
-    """A model that tells from windows of `settings.window` bp which tracks have a peak in their middle."""
+    """A chromatin model: predicts which tracks have a peak in the center of `settings.window` bp windows."""
 
     def predict_regions(
         self,
@@ -258,34 +258,34 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         batch_size: int = 16,
         device: str = "auto",
     ) -> pd.DataFrame:
-        """The probability that each region is in a peak of each track, mean of both strands.
+        """Return the probability that each region is in a peak of each track, averaged over both strands.
 
-        The figures are those of `predict-tracks`.
+        The values are those of `predict-tracks`.
 
         Parameters
         ----------
         regions, reference, aliases
-            As of `PromoterModel.predict_regions`; strands don't count.
+            As for `PromoterModel.predict_regions`; strands are ignored.
         tracks
             Tracks, groups or shell patterns, comma-separated; None: all.
         summary
-            "max" or "mean" of the bins of a region longer than the model's bin.
+            "max" or "mean" over the bins of a region longer than the model's bin.
         middle
-            All bins in this middle part (0 to 1) of a window are predicted at once; 0: each in its own.
+            Central fraction (0 to 1) of a window whose bins are predicted together; 0: one window per bin.
         max_n
-            Bins with a larger fraction of N in their window don't count.
+            Bins with a larger fraction of N in their window are ignored.
         calibrated, batch_size, device
-            As of `predict`.
+            As for `predict`.
 
         Returns
         -------
-        A row a region, in their order, with the index of a table that was given: contig, start, end, name,
-        note, then a column a track. Figures are missing where no bin could be predicted.
+        One row per region, in input order and with the index of an input table: contig, start, end, name,
+        note, then one column per track. Values are missing if no bin could be predicted.
 
         Raises
         ------
         UsageError, DataError
-            As of `PromoterModel.predict_regions`; or no track fits.
+            As for `PromoterModel.predict_regions`; or no track matches.
         """
         check_at_least_one({"batch_size": batch_size})
         check_choice("summary", summary, get_args(Summary))
@@ -317,33 +317,33 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         batch_size: int = 32,
         device: str = "auto",
     ) -> pd.DataFrame:
-        """How variants change the probability of each track (ALT minus REF), as `score-variants` says.
+        """Return each track's change of probability for each variant (ALT minus REF), as `score-variants`.
 
         Parameters
         ----------
         variants, reference, aliases
-            As of `PromoterModel.variant_effects`.
+            As for `PromoterModel.variant_effects`.
         tracks
             Tracks, groups or shell patterns, comma-separated; None: all.
         values
-            "delta": changes of the probability; "log_odds": of its natural log-odds.
+            "delta": change of the probability; "log_odds": change of its natural log-odds.
         offsets
-            Windows that are averaged over, spread over the length of a few tokens, each on both strands.
+            Number of windows to average over, shifted within the length of a few tokens, on both strands.
         max_n
             Alleles with a larger fraction of N in a window are not scored.
         calibrated, batch_size, device
-            As of `predict`.
+            As for `predict`.
 
         Returns
         -------
-        A row for each alternative allele, in their order, with the index of a table that was given: contig,
-        position (from 1 on), ref, alt, note, then a column a track. Figures are missing, and the note says
-        why, where an allele wasn't scored.
+        One row per alternative allele, in input order and with the index of an input table: contig, position
+        (1-based), ref, alt, note, then one column per track. Values are missing, with the reason in the note,
+        if an allele was not scored.
 
         Raises
         ------
         UsageError, DataError
-            As of `PromoterModel.variant_effects`; or no track fits.
+            As for `PromoterModel.variant_effects`; or no track matches.
         """
         check_at_least_one({"batch_size": batch_size})
         check_choice("values", values, ("delta", "log_odds"))
@@ -357,27 +357,27 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
 
 
 def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> Model:
-    """Load a model directory: a `PromoterModel`, a `ChromatinModel`, or a `Model` of another task.
+    """Load a model directory as `PromoterModel`, `ChromatinModel`, or `Model` for any other task.
 
-    The model is in evaluation mode, on the CPU. Nothing of the directory is run.
+    The model is in evaluation mode, on the CPU. No code from the directory is executed.
 
     Parameters
     ----------
     path
-        The directory, as training, `import-hf` or `model extend-context` writes it; or the name of a model
-        that is bundled with the package, where there is no directory of that name.
+        Directory written by training, `import-hf` or `model extend-context`; or the name of a model bundled
+        with the package, if no directory has that name.
     positions
-        Longest input in tokens, if that is to be more than the model was made for; None: as it was saved.
+        Maximum input length in tokens, to extend that of the model; None: as saved.
     extend
-        How positions are added: "tile" or "interpolate" for learnt positions, "interpolate" or "ntk" for
-        rotary ones.
+        Method of extension: "tile" or "interpolate" for learned positions, "interpolate" or "ntk" for rotary
+        positions.
 
     Raises
     ------
     ModelError
         `path` is not a model directory, or one of its files is missing, damaged or changed since it was
-        saved; the message says which. Or it names a published model that must be fetched first, or its
-        positions can't be extended as asked.
+        saved (the message names it); `path` names a published model that must be fetched first; or the
+        positions cannot be extended as requested.
 
     Examples
     --------
@@ -385,11 +385,11 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     >>> model.predict("ACGT" * 100)
     """
     if not isinstance(path, str | Path):
-        raise UsageError(f"path {shortened(repr(path))}: give the name of a model directory")
+        raise UsageError(f"path {shortened(repr(path))}: must be the name of a model directory (str or Path)")
     found = directory.load(path, positions=positions, extend=extend)
     kinds: dict[str, type[Model]] = {"promoter": PromoterModel, "chromatin": ChromatinModel}
     kind = kinds.get(found.task, Model)
     made = kind(found.network, found.tokenizer, found.config, found.settings, found.path)
     if "sha256" in vars(found):
-        vars(made)["sha256"] = found.sha256  # known from loading: not computed again
+        vars(made)["sha256"] = found.sha256  # computed while loading
     return made

@@ -1,4 +1,4 @@
-"""Promoter probabilities along a FASTA file: `bigbird_dna.score_promoters` and the command of that name."""
+"""Promoter probabilities along a FASTA file: `bigbird_dna.score_promoters` and command `score-promoters`."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,14 +52,14 @@ from bigbird_dna.scoring.scan import (
 from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor, write_scores
 
 ROW_GROUP = 65_536
-"""Rows of a Parquet row group, the part of a scan that its writer holds."""
+"""Rows per Parquet row group, which the writer holds in memory."""
 
 SIGNALS = ("bedgraph", "bigwig")
-"""Formats that show the TSS positions of windows, not the windows."""
+"""Formats that show the signal at the TSS positions of windows, instead of the windows."""
 
 
 class ScanCounts(NamedTuple):
-    """What a scan did: records read, scores given (one a window and strand), and windows that stand out."""
+    """Number of records read, of scores (one per window and strand), and of special cases."""
 
     records: int
     scored: int
@@ -93,43 +93,43 @@ def score_promoters(
     model
         A promoter model, or its directory.
     fasta
-        Plain, gzip or bgzip; "-": standard input. Lower case and IUPAC codes are read, the latter as N.
+        Plain, gzip or bgzip; "-": standard input. Lower case is accepted; IUPAC codes are read as N.
     output
-        File to write, whole or not at all; None or "-": standard output, as a pipe or a device to which
-        scores go as they are made.
+        File to write atomically; None or "-": standard output. A pipe or device receives scores as they are
+        computed.
     format
-        tsv, bed, bedgraph, bigwig or parquet (docs/formats.md); None: by the ending of `output`, or tsv.
+        tsv, bed, bedgraph, bigwig or parquet (docs/formats.md); None: by the extension of `output`, or tsv.
         Coordinates are 0-based and half-open on the record's forward strand.
     stride, strand
-        bp between windows; "both", "+" or "-".
+        Distance of windows in bp; "both", "+" or "-".
     contigs, regions
-        Only these records, by any name that their assembly knows; only the windows that share a base with
-        the regions of a BED file (of bedgraph and bigwig: only the signal in them). They lie where those of
-        a whole scan do. Together: what lies in both.
+        Only these records, by any name in the assembly's table of names; only windows that overlap the
+        regions of a BED file (bedgraph and bigwig: only the signal in the regions). The windows are those of
+        a complete scan. If both are given, windows must satisfy both.
     max_n
-        Windows with a larger fraction of N are listed, but not scored. A record shorter than the window is
-        judged by its own N; in bedgraph and bigwig, where nothing would tell of it, what lies beyond it
-        counts as N too. The log says how many records are so short.
+        Windows with a larger fraction of N are listed, but not scored. For a record shorter than the window,
+        only its own N are counted; in bedgraph and bigwig, which have no notes, padding counts as N too. The
+        number of such short records is logged.
     calibrated, prior
-        Scores are the model's probabilities after its calibration; and, with `prior`, as they are where this
-        share of the windows are promoters (of the model's validation windows one half is).
+        Report calibrated probabilities; `prior` adjusts them to this prevalence of promoters among the
+        windows (it is one half in the model's validation windows).
     shard
-        "3/8": the third of eight pieces with as many windows each, for `merge_shards`; `output` is its file,
-        whose ending says nothing. None: the whole scan.
+        "3/8": the third of eight shards of equal numbers of windows, for `merge_shards`; `output` is the file
+        of the shard, with any extension. None: the complete scan.
     precision
-        What the model computes in: float32, bfloat16, or float16 (GPUs). The last two are faster where the
-        device has them, and less exact; what is written says so.
+        Number format of the computation: float32, bfloat16, or float16 (GPUs). The last two are faster on
+        devices that support them, but less exact; the output records the precision.
     batch_size, device, threads
-        Windows run together; auto, cpu or cuda; CPU threads. They change speed and memory only.
+        Windows per batch; auto, cpu or cuda; CPU threads. These affect speed and memory only.
 
     Raises
     ------
     UsageError
-        An argument is out of its range, the output can't be written, or there is no such device; `prior`
-        without `calibrated`.
+        An argument is out of range; the output cannot be written; the device does not exist; or `prior` is
+        given without `calibrated`.
     DataError, ModelError
-        The FASTA can't be read (the text names record and line), or has none of the contigs or regions;
-        there is no promoter model, or it has no calibration.
+        The FASTA cannot be read (the message names record and line), or has none of the contigs or regions;
+        the model is not a promoter model, or has no calibration.
     """
     scorer = PromoterScorer(
         model, fasta, max_n, calibrated, stride, strand, contig_names(contigs), regions, prior
@@ -143,7 +143,7 @@ def _table_row(row: ScoredWindow) -> TableRow:
 
 
 def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[SignalSpan]:
-    """The signal of windows, of which only what is in the regions that were asked for is written."""
+    """Yield the signal of windows, restricted to the selected regions."""
     upstream, downstream, stride = header.extra["sizes"]
     sizes = {"upstream": upstream, "downstream": downstream, "stride": stride}
     spans = signal_spans(windows, header.contigs, **sizes, strands=header.extra["strands"])
@@ -155,7 +155,7 @@ def _spans(windows: Iterable[ScoredWindow], header: OutputHeader) -> Iterator[Si
         contig: None if found is None else Intervals(*(np.array(part, np.int64) for part in found))
         for contig, found in stored.items()
     }
-    places = Places(regions, str)  # a record goes by its own name there
+    places = Places(regions, str)  # contigs of a FASTA have no other names here
     for span in spans:
         for start, end in places.clipped(span.contig, span.start, span.end):
             yield span._replace(start=start, end=end)
@@ -201,7 +201,7 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
         streams = target.is_live and not self.contigs and self.regions is None
         check = partial(check_contig, format=target.format, where=self.source_name)
         with readable(self.source) as path:
-            # Faults are known before any work is done, unless scores go out before the file's end.
+            # Check the whole file before any computation, unless scores are written before the file's end.
             contigs = LengthsAhead(path, check) if streams else scan_fasta(path)
             places = find_places(self.contigs, self.regions, contigs, self.source_name, names=None)
             shown = places.widened(stride) if places and is_signal else places
@@ -241,18 +241,18 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     def _count_records(
         self, contigs: Mapping[str, int], places: Places | None, window: int, format: str
     ) -> int:
-        """How many records were asked for; the log has those that fill little of a window.
+        """Return the number of selected records; warn of records that fill little of a window.
 
-        A model's answer means little there, however high: no window of the training had so much N. Signals,
-        which have no notes, leave such records out.
+        Scores of such records are unreliable, however high: no training window has so much N. Signal formats,
+        which have no notes, omit these records.
         """
         asked = [length for contig, length in contigs.items() if places is None or places.on(contig)]
         short = sum((window - length) / window > self.max_n for length in asked)
-        what = f"{format} leaves them out" if format in SIGNALS else "their scores say little"
+        what = f"{format} omits them" if format in SIGNALS else "their scores are unreliable"
         if short:
             log(
-                f"warning: {short:,} records are so short that more than {self.max_n:g} of their window lies "
-                f"beyond them: {what}"
+                f"warning: {short:,} records are so short that more than {self.max_n:g} of their window is "
+                f"padding: {what}"
             )
         return len(asked)
 
@@ -262,7 +262,7 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
 
     @staticmethod
     def lines(row: ScoredWindow) -> Iterable[str]:
-        score = "" if row.score is None else repr(row.score)  # the very number
+        score = "" if row.score is None else repr(row.score)  # exact
         return (f"{row.contig}\t{row.start}\t{row.end}\t{row.strand}\t{score}\t{row.note}",)
 
     @staticmethod
@@ -273,7 +273,7 @@ class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
 
 
 def _stored(places: Places | None) -> dict[str, list[list[int]] | None] | None:
-    """Regions by contig, as JSON has them."""
+    """Return the regions by contig as JSON values."""
     if places is None:
         return None
     return {
@@ -286,10 +286,10 @@ def _stored(places: Places | None) -> dict[str, list[list[int]] | None] | None:
 
 
 class RegionScore(NamedTuple):
-    """The highest score of a region's windows; all three are None where no window was scored.
+    """The highest score of a region's windows; score, site and strand are None if no window was scored.
 
-    `site` is the TSS position of that window, 0-based. `note` is ".", or says what was special, as the table
-    of `predict-tracks` does.
+    `site` is the TSS position of that window, 0-based. `note` is ".", or lists special cases as in the table
+    of `predict-tracks`.
     """
 
     score: float | None
@@ -309,11 +309,11 @@ def score_regions(
     max_n: float = 0.25,
     windows_at_once: int = 2048,
 ) -> Iterator[RegionScore]:
-    """The highest promoter score of each region, in their order; one with a `fault` has none.
+    """Yield the highest promoter score of each region, in input order; regions with a `fault` have no score.
 
-    A region as long as the window is that window, a longer one is tiled with windows, and a shorter one says
-    where a TSS is looked for; without a strand both are scored. Windows with a larger fraction of N than
-    `max_n`, beyond the contig included, don't count.
+    A region as long as the window is that window; a longer region is tiled with windows; a shorter region is
+    a range of candidate TSS positions. Without a strand, both strands are scored. Windows with a fraction of
+    N above `max_n` (bases beyond the contig count as N) are ignored.
     """
 
     def windows(region: Region) -> list[Interval]:
@@ -360,6 +360,6 @@ def _best_windows(
         if not scored:
             yield RegionScore(None, None, None, note)
             continue
-        best = max(scored, key=lambda window: scored[window])  # the first of equals
+        best = max(scored, key=lambda window: scored[window])  # ties go to the first window
         site = best.start + upstream if best.strand == "+" else best.end - 1 - upstream
         yield RegionScore(scored[best], site, best.strand, note)

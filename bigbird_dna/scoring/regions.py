@@ -1,4 +1,4 @@
-"""Regions, sites and variants as a user gives them (a file, a list or a table), and result tables."""
+"""Parse regions, sites and variants given as a file, list or table, and build the tables of results."""
 
 import os
 import re
@@ -24,31 +24,31 @@ from bigbird_dna.scoring.variant_effects import ScoredRecord
 from bigbird_dna.scoring.variant_sites import TssSites
 
 Genome = Reference | str | os.PathLike[str]
-"""An indexed FASTA file, plain or bgzip, or one that is open already."""
+"""Path of an indexed FASTA file (plain or bgzip), or an open `Reference`."""
 
 Regions = str | os.PathLike[str] | pd.DataFrame | Sequence[Sequence[Any]]
-"""A BED file; a table with the columns `contig` (or `chrom`), `start`, `end` and maybe `strand` and `name`;
-or a list of (contig, start, end) or (contig, start, end, strand). 0-based, half-open."""
+"""A BED file; a table with the columns `contig` (or `chrom`), `start`, `end` and optionally `strand` and
+`name`; or a list of (contig, start, end) or (contig, start, end, strand). 0-based, half-open."""
 
 Variants = str | os.PathLike[str] | pd.DataFrame | Sequence[Any]
 """A VCF file; a table with the columns `contig` (or `chrom`), `position` (or `pos`), `ref` and `alt`; or a
-list of texts "chr1:12345:A:G" or of (contig, position, ref, alt). Positions are the VCF's, from 1 on."""
+list of strings "chr1:12345:A:G" or of (contig, position, ref, alt). Positions are 1-based, as in VCF."""
 
 UNKNOWN, BEYOND = "contig_unknown", "beyond_contig"
-"""Notes of regions that can't be predicted: the reference lacks their contig, or they end beyond it."""
+"""Notes of regions that cannot be predicted: contig missing in the reference, or end beyond the contig."""
 
 _VARIANT = re.compile(r"(?P<contig>\S+):(?P<position>\d+):(?P<ref>[^:\s]+):(?P<alt>[^:\s]+)", re.ASCII)
 _COLUMNS = {"chrom": "contig", "#chrom": "contig", "#contig": "contig", "pos": "position"}
 
 Row = tuple[str, str, int, int, Strand | None, str]
-"""Where a region was given, for messages; contig, start, end, strand, and name or ""."""
+"""Source of the region for error messages; contig, start, end, strand, and name or ""."""
 
 
 class Region(NamedTuple):
     """A region of a contig; `start` and `end` are 0-based, half-open.
 
-    `contig` is the reference's name, or the one that was given where the reference has no such contig. The
-    strand is None where none was given, or it doesn't count. `fault` is "" or why the region can't be scored.
+    `contig` is the name in the reference, or the name as given if the reference has no such contig. `strand`
+    is None if not given or ignored. `fault` is "" or the reason why the region cannot be scored.
     """
 
     contig: str
@@ -60,41 +60,43 @@ class Region(NamedTuple):
 
 
 class Fit:
-    """The contigs of what was read, and whether the reference has any of them."""
+    """Contig names of an input, and whether the reference contains any of them."""
 
     def __init__(self, where: Path | str, reference: Reference) -> None:
         self.names: dict[str, str | None] = {}
-        """As they were read, in their order, and as the reference calls them."""
+        """Contig name in the input → name in the reference or None, in order of first appearance."""
         self.finder = contig_finder(reference.contigs, reference.names)
-        """Gives the reference's name of any contig, which isn't taken for one that was read."""
+        """Returns the reference's name of any contig without recording it as part of the input."""
         self._where, self._reference = where, reference
 
     def find(self, contig: str) -> str | None:
-        """The reference's name of a contig that was read."""
+        """Return the reference's name of a contig of the input, and record the contig."""
         if contig not in self.names:
             self.names[contig] = self.finder(contig)
         return self.names[contig]
 
     def check(self, contigs: Iterable[str] = ()) -> None:
-        """`DataError` if there were contigs, these among them, and the reference has none of them."""
+        """Raise `DataError` if the reference has none of the input's contigs (`contigs` included)."""
         for contig in contigs:
             self.find(contig)
         if self.names and all(name is None for name in self.names.values()):
             raise DataError(
-                f"{self._where}: none of its contigs ({shown(self.names)}) is in "
+                f"{self._where}: none of the contigs ({shown(self.names)}) is in "
                 f"{self._reference.path} ({shown(self._reference.contigs)}); {ALIAS_HINT}"
             )
 
 
 @contextmanager
 def opened(reference: Genome, aliases: str | os.PathLike[str] | None = None) -> Iterator[Reference]:
-    """A reference that is open already, or that of a FASTA file, which is closed in the end.
+    """Yield an open reference as it is, or open a FASTA file and close it at the end.
 
-    `aliases` is the file's alias file; one that is open already has its own.
+    `aliases` is the alias file for a FASTA path; an open reference already has its aliases.
     """
     if isinstance(reference, Reference):
         if aliases is not None:
-            raise UsageError("aliases: the reference is open already, with its own: give its file")
+            raise UsageError(
+                "aliases: not allowed with an open reference; give the path of the FASTA instead"
+            )
         yield reference
         return
     names = None if aliases is None else _path(aliases, "aliases")
@@ -110,15 +112,15 @@ def each_region(
     *,
     needed: bool = False,
 ) -> Iterator[Region]:
-    """Regions on a reference, in their order; only those that share a base with `places`, None: all.
+    """Yield regions on a reference in input order; with `places`, only regions that overlap them.
 
-    `DataError` for one that is none, and in the end if the reference has none of their contigs, or, where one
-    is `needed`, if there were none.
+    `DataError` for an invalid region. At the end, `DataError` if the reference has none of the contigs, or if
+    `needed` is set and there are no regions.
     """
     fit = Fit(where, reference)
     for line, name, start, end, strand, label in rows:
         if not 0 <= start < end:
-            raise DataError(f"{line}: start {start} and end {end} are not those of a region")
+            raise DataError(f"{line}: invalid region: needs 0 <= start < end, found start {start}, end {end}")
         found = fit.find(name)
         contig = found or name
         if places is None or places.overlaps(contig, start, end):
@@ -132,9 +134,9 @@ def each_region(
 def bed_rows(
     path: Path, stream: IO[bytes] | None = None, wrong: type[Exception] | None = UsageError
 ) -> Iterator[Row]:
-    """The regions of a BED file, or of its bytes in `stream`; `wrong` is the error of what is no strand.
+    """Yield the regions of a BED file, or of its bytes in `stream`; `wrong` is raised for an invalid strand.
 
-    None: strands don't count. `DataError` where a line isn't an interval.
+    With `wrong=None`, strands are ignored. `DataError` if a line is not an interval.
     """
     for number, fields, start, end in read_bed(path, stream):
         line = f"{path}: line {number}"
@@ -145,15 +147,15 @@ def bed_rows(
 def bed_regions(
     path: Path, reference: Reference, places: Places | None = None, stream: IO[bytes] | None = None
 ) -> Iterator[Region]:
-    """The regions of a BED file, which must have one; strands don't count."""
+    """Yield the regions of a BED file, which must contain at least one; strands are ignored."""
     return each_region(bed_rows(path, stream, None), reference, path, places, needed=True)
 
 
 def read_regions(given: Regions, reference: Reference) -> tuple[list[Region], "pd.Index[Any]"]:
-    """Regions as a Python user gives them, and the labels that the rows of a result get.
+    """Return regions given by a Python user, and the index labels for the rows of the result.
 
-    `UsageError` or `DataError`, with the line of the file, or the index in the list or table, for what is no
-    region; `DataError` if the reference has none of their contigs.
+    `UsageError` or `DataError` for an invalid region, naming the line of the file or the index in the list or
+    table; `DataError` if the reference has none of the contigs.
     """
     if isinstance(given, str | os.PathLike):
         path = _path(given, "regions")
@@ -164,9 +166,9 @@ def read_regions(given: Regions, reference: Reference) -> tuple[list[Region], "p
 
 
 def tss_sites(regions: Iterable[Region], reference: Reference, where: object) -> TssSites:
-    """The first base of each region in transcription order, by contig; without a strand on either.
+    """Return the first base of each region in transcription order, by contig (both strands if unstranded).
 
-    Regions that aren't on the reference are passed over, and the log says how many.
+    Regions outside the reference are skipped, and their number is logged.
     """
     sites: dict[str, list[tuple[int, Strand]]] = defaultdict(list)
     absent: dict[str, Counter[str]] = {UNKNOWN: Counter(), BEYOND: Counter()}
@@ -183,7 +185,7 @@ def tss_sites(regions: Iterable[Region], reference: Reference, where: object) ->
 
 @contextmanager
 def read_variants(given: Variants) -> Iterator[tuple[Iterable[VcfRecord], "pd.Index[Any] | None"]]:
-    """Variants as records, and the labels of the rows of a table; errors are as of `read_regions`."""
+    """Yield variants as records, and the index labels of a table's rows; errors as in `read_regions`."""
     if isinstance(given, str) and (match := _VARIANT.fullmatch(given)):
         yield [_record("the variant", *match.groups())], None
     elif isinstance(given, str | os.PathLike):
@@ -199,25 +201,23 @@ def _variant(where: str, given: Any) -> VcfRecord:
     if isinstance(given, str):
         match = _VARIANT.fullmatch(given)
         if match is None:
-            raise UsageError(
-                f"{where}: {shortened(repr(given))} is not of the form 'contig:position:ref:alt'"
-            )
+            raise UsageError(f"{where}: expected 'contig:position:ref:alt', found {shortened(repr(given))}")
         return _record(where, *match.groups())
     if not isinstance(given, Sequence) or len(given) != 4:
-        raise UsageError(f"{where}: {_shown(given)} is not (contig, position, ref, alt)")
+        raise UsageError(f"{where}: expected (contig, position, ref, alt), found {_shown(given)}")
     return _record(where, *given)
 
 
 def _record(where: str, contig: Any, position: Any, ref: Any, alt: Any) -> VcfRecord:
     for name, value in (("contig", contig), ("ref", ref), ("alt", alt)):
         if not isinstance(value, str) or not value:
-            raise UsageError(f"{where}: {name} {_shown(value)} is not a text")
+            raise UsageError(f"{where}: {name} must be a non-empty string, found {_shown(value)}")
     place = _whole(where, "position", position)
     if place < 1:
-        raise UsageError(f"{where}: position {place}: the first base of a contig is number 1")
+        raise UsageError(f"{where}: position {place}: must be at least 1 (positions are 1-based)")
     alts = tuple(alt.split(","))
     if "" in alts:
-        raise UsageError(f"{where}: alt {_shown(alt)} has an empty allele")
+        raise UsageError(f"{where}: alt {_shown(alt)}: contains an empty allele")
     check_name(contig, "contig", where)
     return VcfRecord(0, contig, place - 1, ref, alts, (contig, str(place), ".", ref, alt, ".", ".", "."), "")
 
@@ -225,10 +225,10 @@ def _record(where: str, contig: Any, position: Any, ref: Any, alt: Any) -> VcfRe
 def _region_rows(given: Any) -> Iterator[Row]:
     for where, row in _table_rows(given, "regions", ("contig", "start", "end"), ("strand", "name")):
         if isinstance(row, str) or not isinstance(row, Sequence) or not 3 <= len(row) <= 5:
-            raise UsageError(f"{where}: {_shown(row)} is not (contig, start, end) or with a strand")
+            raise UsageError(f"{where}: expected (contig, start, end[, strand]), found {_shown(row)}")
         contig, start, end, strand, label = [*row, None, None][:5]
         if not isinstance(contig, str):
-            raise UsageError(f"{where}: contig {_shown(contig)} is not a text")
+            raise UsageError(f"{where}: contig must be a string, found {_shown(contig)}")
         ends = _whole(where, "start", start), _whole(where, "end", end)
         yield where, contig, *ends, _strand(where, strand), label if isinstance(label, str) else ""
 
@@ -236,18 +236,18 @@ def _region_rows(given: Any) -> Iterator[Row]:
 def _table_rows(
     given: Any, what: str, needed: Sequence[str], further: Sequence[str]
 ) -> Iterator[tuple[str, Any]]:
-    """The rows of a list, or of the named columns of a table, each with what a message calls it."""
+    """Yield the rows of a list, or of the named columns of a table, each with its label for messages."""
     if isinstance(given, pd.DataFrame):
         table = given.rename(columns=lambda name: _COLUMNS.get(str(name).lower(), str(name).lower()))
         missing = [name for name in needed if list(table.columns).count(name) != 1]
         if missing:
-            raise UsageError(f"{what}: the table needs one column {missing[0]!r}")
+            raise UsageError(f"{what}: the table needs exactly one column {missing[0]!r}")
         columns = [table[name] if name in table else [None] * len(table) for name in (*needed, *further)]
         for label, row in zip(given.index, zip(*columns, strict=True), strict=True):
             yield f"{what}[{label!r}]", row
         return
     if isinstance(given, Mapping | bytes) or not isinstance(given, Iterable):
-        raise UsageError(f"{what}: {_shown(given)} is not a file, a list or a table")
+        raise UsageError(f"{what}: expected a file, a list or a table, found {_shown(given)}")
     for number, row in enumerate(given):
         yield f"{what}[{number}]", tuple(row) if isinstance(row, np.ndarray) else row
 
@@ -258,7 +258,7 @@ def _strand(where: str, given: Any, wrong: type[Exception] = UsageError) -> Stra
         return strand
     if given is None or given is pd.NA or given in ("", ".") or given != given:  # NaN is not itself
         return None
-    raise wrong(f"{where}: strand {_shown(given)} is not '+', '-' or '.'")
+    raise wrong(f"{where}: strand must be '+', '-' or '.', found {_shown(given)}")
 
 
 def _whole(where: str, name: str, given: Any) -> int:
@@ -266,13 +266,13 @@ def _whole(where: str, name: str, given: Any) -> int:
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         number = int(given)
     if number is None or abs(number) > FURTHEST:
-        raise UsageError(f"{where}: {name} {_shown(given)} is not a whole number")
+        raise UsageError(f"{where}: {name} must be a whole number, found {_shown(given)}")
     return number
 
 
 def _path(given: Any, what: str) -> Path:
     if not isinstance(given, str | os.PathLike):
-        raise UsageError(f"{what}: {_shown(given)} is not a file")
+        raise UsageError(f"{what}: expected the path of a file, found {_shown(given)}")
     return Path(given)
 
 
@@ -281,7 +281,7 @@ def _shown(given: object) -> str:
 
 
 def region_table(regions: Iterable[Region], labels: "pd.Index[Any]") -> pd.DataFrame:
-    """Where regions are, a row for each, with their own labels."""
+    """Return the coordinates of regions, one row per region, with the given index labels."""
     columns = [(one.contig, one.start, one.end, one.name) for one in regions]
     return pd.DataFrame(columns, index=labels, columns=["contig", "start", "end", "name"])
 
@@ -289,7 +289,7 @@ def region_table(regions: Iterable[Region], labels: "pd.Index[Any]") -> pd.DataF
 def allele_table(
     found: Iterable[ScoredRecord[Any]], labels: "pd.Index[Any] | None"
 ) -> tuple[pd.DataFrame, list[Any]]:
-    """The first columns of a table of effects, a row for each alternative allele, and the effects."""
+    """Return the leading columns of a table of effects (one row per alternative allele), and the effects."""
     rows, owners, effects = [], [], []
     for number, (record, own) in enumerate(found):
         for alt, effect in zip(record.alts, own, strict=True):
@@ -308,7 +308,7 @@ def with_tracks(
     tracks: Sequence[Track],
     columns: Sequence[int],
 ) -> pd.DataFrame:
-    """A table with the values of the tracks of `columns`, of rows that have those of all tracks or none."""
+    """Append the values of the tracks in `columns`; each row has the values of all tracks, or None."""
     missing = np.full(len(tracks), np.nan)
     values = np.array([missing if row is None else row for row in rows], kind)
     chosen = values.reshape(len(values), len(tracks))[:, columns]

@@ -1,12 +1,12 @@
-"""Windows along every record of a FASTA file, scored as they stream by, and the signal that they make.
+"""Score windows along every record of a FASTA file as a stream, and convert the scores to a signal track.
 
-A record is tiled with windows of the model's own size, mirror-symmetrically, so that the reverse complement
-of a record is cut into the same windows. Memory does not grow with the length of the records: one chunk of
-sequence, one batch of windows and the scores of some windows that may come again are held.
+A record is tiled symmetrically with windows of the model's size, so that the reverse complement of a record
+is cut into the same windows. Memory does not grow with the length of the records: it holds one chunk of
+sequence, one batch of windows, and a bounded cache of scores of repeated windows.
 
-A promoter model says whether a window holds a promoter with its TSS at one place: `upstream` bp from the
-window's start, in the direction of transcription. A score belongs to that place, not to the window's centre:
-with the paper's 5,000 + 3,000 bp it is 1 kb from it, to the right on "+" and to the left on "-".
+A promoter model scores a window for a TSS at a fixed position: `upstream` bp from the start of the window, in
+the direction of transcription. The score belongs to that position, not to the center of the window. With the
+paper's 5,000 + 3,000 bp, the position is 1 kb right of the center on "+" and 1 kb left of it on "-".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,22 +26,22 @@ from bigbird_dna.model.promoter import filled
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
 SHORT = "short"
-_FIRST_BATCH = 32  # sequences
+_FIRST_BATCH = 32  # sequences; small, so that the first scores appear soon
 KEPT_BASES = 1 << 24
-"""Most bases of the windows whose scores are remembered: a repeat, or one more tiny record, costs no run."""
+"""Most bases of cached windows, whose repeats (repetitive sequence, tiny records) are not scored again."""
 
 
 T = TypeVar("T")
-_Segment = tuple[int, int, float | None]  # of one strand; without a score where the window has none
+_Segment = tuple[int, int, float | None]  # start, end and score on one strand; None if not scored
 _Asked = tuple[str, int, int, Strand, str, str]
-"""A window of one strand: contig, start, end, strand, note, and sequence, "" if it isn't scored."""
+"""A window on one strand: contig, start, end, strand, note, and sequence ("" if not scored)."""
 
 
 class ScoredWindow(NamedTuple):
-    """What the model says about one strand of one window.
+    """The score of one strand of one window.
 
     `start` and `end` are 0-based, half-open, on the record's forward strand and within the record. `score`
-    is a probability, None where the window was not scored. `note` is "" or parts joined by ";": `short` for
+    is a probability, or None if the window was not scored. `note` is "" or parts joined by ";": `short` for
     a record shorter than the window, `n_fraction=F` for a window that was not scored.
     """
 
@@ -54,7 +54,7 @@ class ScoredWindow(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`contig:start-end(strand)`, unique in a scan."""
+        """`contig:start-end(strand)`, unique within a scan."""
         return f"{self.contig}:{self.start}-{self.end}({self.strand})"
 
     @property
@@ -79,15 +79,15 @@ def scan_promoters(
     chunk_bases: int = 1_000_000,
     kept_bases: int = KEPT_BASES,
 ) -> Iterator[ScoredWindow]:
-    """Score the windows of every record, in the file's order, one strand after the other.
+    """Yield the scores of the windows of every record, in file order; the strands of a window are adjacent.
 
-    A record shorter than the window is scored once, as `filled` fills it up, and `beyond_is_n` counts what it
-    lacks as N. Only the windows that share a base with `places` are scored, of these only the `numbers` (see
-    `count_windows`), and none again that comes within `kept_bases`. `DataError` if the file can't be read, or
-    is no longer the one of `contigs`, the lengths of its records.
+    A record shorter than the window is scored once, padded by `filled`; with `beyond_is_n`, the padding
+    counts as N. If `places` is given, only windows that overlap them are scored; `numbers` selects a range of
+    these (see `count_windows`). Up to `kept_bases` bases of windows are cached. `DataError` if the file
+    cannot be read, or no longer matches `contigs`, the lengths of its records.
     """
     if window < 1 or stride < 1 or not 0 <= max_n <= 1:
-        raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of its range")
+        raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of range")
 
     def asked() -> Iterator[_Asked]:
         grid = _Grid(window, stride, places)
@@ -104,7 +104,7 @@ def scan_promoters(
                 yield contig, start, end, strand, ";".join(notes), text
 
     known: dict[str, float] = {}
-    bases = 0  # of the windows in `known`
+    bases = 0  # total length of the windows in `known`
     for batch in growing_batches(asked(), lambda _: 1, _FIRST_BATCH, batch_sequences):
         if bases > kept_bases:
             known, bases = {}, 0
@@ -121,9 +121,9 @@ def scan_promoters(
 def growing_batches(
     items: Iterable[T], size: Callable[[T], int], first: int, most: int, longest: int | None = None
 ) -> Iterator[list[T]]:
-    """Items that are predicted together: of about the size `first`, then of twice that, in the end of `most`.
+    """Yield batches of items to predict together; the total size doubles from `first` up to `most`.
 
-    So the first results come soon. No batch has more than `longest` items.
+    Small first batches give first results soon. No batch has more than `longest` items.
     """
     batch: list[T] = []
     total, enough = 0, min(first, most)
@@ -140,20 +140,20 @@ def growing_batches(
 def count_windows(
     contigs: Mapping[str, int], *, window: int, stride: int, places: Places | None = None
 ) -> int:
-    """How many windows a strand a scan has."""
+    """Return the number of windows per strand in a scan."""
     grid = _Grid(window, stride, places)
     return sum(grid.number(contig, length) for contig, length in contigs.items())
 
 
 class _Grid(NamedTuple):
-    """Where the windows of a scan lie."""
+    """Positions of the windows of a scan."""
 
     size: int
     stride: int
     places: Places | None
 
     def starts(self, contig: str, length: int) -> Iterator[int]:
-        """Where those of a record of `length` bp begin."""
+        """Yield the starts of the windows of a record of `length` bp."""
         starts = centred_tiles(length, self.size, self.stride) if length >= self.size else iter((0,))
         if self.places is None:
             return starts
@@ -161,14 +161,14 @@ class _Grid(NamedTuple):
         return (start for start in starts if overlaps(contig, start, start + size))
 
     def number(self, contig: str, length: int) -> int:
-        """How many they are."""
+        """Return the number of these windows."""
         if length < self.size:
             return int(self.places is None or self.places.overlaps(contig, 0, length))
         parts = [(0, length)] if self.places is None else self.places.clipped(contig, 0, length)
         below = partial(count_tiles, length, self.size, self.stride)
         count = counted = 0
         for start, end in parts:
-            first = max(start - self.size + 1, counted)  # the windows before are those of other parts
+            first = max(start - self.size + 1, counted)  # earlier windows are counted with earlier parts
             if first < end:
                 count += below(end) - below(first)
                 counted = end
@@ -178,9 +178,9 @@ class _Grid(NamedTuple):
 def _windows(
     fasta: Path, contigs: Mapping[str, int], grid: _Grid, numbers: range | None, chunk_bases: int
 ) -> Iterator[tuple[str, int, str]]:
-    """Contig, start and sequence of windows; that of a record shorter than a window is the record."""
-    places, before = grid.places, 0  # windows of the records that were passed
-    left = None if places is None else {contig for contig in contigs if places.on(contig)}  # to be read
+    """Yield contig, start and sequence of windows; a record shorter than a window is a single window."""
+    places, before = grid.places, 0  # number of windows in the records read so far
+    left = None if places is None else {contig for contig in contigs if places.on(contig)}  # still to read
     for contig, pieces in groupby(stream_fasta(fasta, chunk_bases), key=attrgetter("contig")):
         length = contigs.get(contig)
         if length is None:
@@ -201,12 +201,12 @@ def _windows(
             yield contig, start, sequence
         if left is not None:
             left.discard(contig)
-            if not left:  # the rest of the file needn't be read
+            if not left:  # the rest of the file is not needed
                 return
 
 
 def _cut(chunks: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[tuple[int, str]]:
-    """Slices `[start, start + size)` of one record; the last may be cut short by the record's end."""
+    """Yield slices `[start, start + size)` of one record; the last may be cut short by the record's end."""
     upcoming = iter(starts)
     start = next(upcoming, None)
     held, held_from = "", 0
@@ -225,7 +225,7 @@ def _cut(chunks: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[
 
 
 class SignalSpan(NamedTuple):
-    """A part of a signal: `[start, end)` of a contig, 0-based, and its probability."""
+    """A span of a signal track: `[start, end)` of a contig, 0-based, and its probability."""
 
     contig: str
     start: int
@@ -242,15 +242,15 @@ def signal_spans(
     stride: int,
     strands: Sequence[Strand] = BOTH_STRANDS,
 ) -> Iterator[SignalSpan]:
-    """Turn scored windows, ascending on each of `contigs` (bp), into spans that don't overlap.
+    """Convert scored windows, ascending on each of `contigs` (bp), into non-overlapping spans.
 
-    On each strand, a window's span reaches half-way to the TSS positions of the neighbouring windows, that of
-    a short record is the whole record; where both strands have one, the larger score counts. Bounds between
-    two bases are rounded away from a record's middle, so that its reverse complement has the mirrored signal.
+    On each strand, the span of a window extends half-way to the TSS positions of the adjacent windows; a
+    short record is one span. Where both strands have a span, the larger score is used. Bounds between two
+    bases are rounded away from the record's center, so that its reverse complement has the mirrored signal.
     """
     centre = {"+": 2 * upstream + 1, "-": 2 * downstream - 1}
     for contig, rows in groupby(windows, key=attrgetter("contig")):
-        # The strands advance together up to |upstream − downstream| bp, which is all that tee holds.
+        # The strands differ by at most |upstream − downstream| bp, which bounds the buffer of tee.
         segments = [
             _segments(copy, strand, centre[strand], contigs[contig], stride)
             for strand, copy in zip(strands, tee(rows, len(strands)), strict=True)
@@ -261,7 +261,7 @@ def signal_spans(
 def _segments(
     rows: Iterable[ScoredWindow], strand: Strand, centre: int, length: int, stride: int
 ) -> Iterator[_Segment]:
-    """The bins of one strand of a contig; `centre` is twice that of the TSS base from a window's start."""
+    """Yield the spans of one strand of a contig; `centre` is twice the TSS offset from the window's start."""
     before: int | None = None
     own = (row for row in rows if row.strand == strand)
     for row, after in pairwise(chain(own, (None,))):
@@ -279,13 +279,13 @@ def _segments(
 
 
 def _bound(quadruple: int, length: int) -> int:
-    """A bound, given as four times its position, as a whole number within `[0, length]`."""
+    """Return a bound, given as four times its position, as an integer within `[0, length]`."""
     outward = quadruple // 4 if quadruple <= 2 * length else -(-quadruple // 4)
     return min(max(outward, 0), length)
 
 
 def _larger(contig: str, strands: Iterable[Iterable[_Segment]]) -> Iterator[SignalSpan]:
-    """The larger score wherever at least one strand has one; what touches and has the same score is one."""
+    """Yield the larger score where at least one strand has one; merge adjacent spans of equal score."""
 
     def edges(strand: int, segments: Iterable[_Segment]) -> Iterator[tuple[int, int, float | None]]:
         for start, end, score in segments:

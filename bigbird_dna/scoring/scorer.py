@@ -1,7 +1,7 @@
-"""One way from a scorer to a result: a whole one, what is read as it is made, or the shards of a job.
+"""Framework of all scorers: compute a complete result, a stream, or the shards of a job.
 
-A scorer says what is scored and how its rows are written; `write_scores` checks, loads, computes and writes
-for all of them, and `merge_shards` makes of shards the bytes that the whole job would have written.
+A scorer defines what is scored and how rows are written. `write_scores` checks, loads, computes and writes
+for all scorers; `merge_shards` combines shards into the same bytes that an unsharded job would write.
 """
 
 from abc import ABC, abstractmethod
@@ -50,15 +50,15 @@ _MERGED = {
     "predicted bins": ("finetuning.evaluation", None),
     "labelled bins": ("genome.chromatin.dataset", None),
 }
-"""What shards are of → the module, and the scorer if they are rows, whose `merge` makes the whole result."""
+"""Kind of shards → module whose `merge` combines them, and the scorer class if shards contain rows."""
 
 
 @dataclass(frozen=True)
 class Job(Generic[Row]):
-    """A scorer's work once its files are open and checked.
+    """The work of a scorer once its files are open and checked.
 
-    `content` gives the checksums of the files that decide the result, and `units` the number of what the
-    shards of a job share evenly. `rows` scores all of these or a range of them, once.
+    `content` returns the checksums of the files that determine the result; `units` returns the number of
+    units that the shards divide evenly. `rows` scores all units, or a range of them, in a single pass.
     """
 
     header: OutputHeader
@@ -69,7 +69,7 @@ class Job(Generic[Row]):
 
 
 class Target(NamedTuple):
-    """What a scorer must know of the result before its files are open."""
+    """The properties of the result that a scorer needs before its files are open."""
 
     output: Path | None
     format: str
@@ -78,22 +78,22 @@ class Target(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether rows are read as they are made."""
+        """Whether rows are written to a stream as they are computed."""
         return is_live(self.output) and self.format not in BINARY_FORMATS
 
 
 @dataclass(frozen=True)
 class Scorer(ABC, Generic[M, Row]):
-    """What is scored of a file with a model (`M`), and how rows are written and kept in shards."""
+    """What is scored in a file with a model (`M`), and how rows are written and stored in shards."""
 
     kind: ClassVar[str]
-    """What its rows are of; one of those that `merge_shards` knows."""
+    """Kind of the rows; must be a key that `merge_shards` recognizes."""
     command: ClassVar[str]
     formats: ClassVar[Formats]
     default_format: ClassVar[str] = "tsv"
     writers: ClassVar[Mapping[str, Writer[Any]]]
     files: ClassVar[Sequence[str]]
-    """Its fields that are further files, which the output must not be, nor lie in."""
+    """Fields with additional input files; the output must not be one of them, nor be inside one."""
 
     model: LoadedModel | Path | str
     source: Path | str
@@ -102,66 +102,66 @@ class Scorer(ABC, Generic[M, Row]):
 
     @abstractmethod
     def check(self, target: Target) -> None:
-        """`UsageError` if an option is out of its range; nothing was read before."""
+        """Raise `UsageError` if an option is out of range, before any file is read."""
 
     @abstractmethod
     def load(self, **computing: Any) -> tuple[M, Predictor]:
-        """The model, and its probabilities of windows, of which rows are made.
+        """Return the model, and the predictor of window probabilities from which rows are computed.
 
-        `UsageError` if an option is not of its kind; `computing` are the batch size and the device.
+        `UsageError` if an option does not apply to the model; `computing` has the batch size and the device.
         """
 
     @abstractmethod
     def open(self, model: M, target: Target) -> AbstractContextManager[Job[Row]]:
-        """Open and check the files; what is to be said after the last row is said on leaving."""
+        """Open and check the files; messages due after the last row are logged on exit."""
 
     @abstractmethod
     def count(self, row: Row, counts: Counter[str]) -> None:
-        """Take a row into the counts of the result."""
+        """Add a row to the counts of the result."""
 
     @staticmethod
     @abstractmethod
     def lines(row: Row) -> Iterable[str]:
-        """A row in a shard, with all digits."""
+        """Return the lines of a row in a shard, with all digits."""
 
     @staticmethod
     @abstractmethod
     def parse(line: str, header: OutputHeader) -> Row:
-        """A row from a line of `lines`."""
+        """Parse a row from a line written by `lines`."""
 
     @staticmethod
     def destination(
         output: Path | None, format: str, header: OutputHeader
     ) -> AbstractContextManager[Destination]:
-        """Where a result is written to: text to standard output, pipes and devices as it is made."""
+        """Open the output; text to standard output, pipes and devices is written as it is computed."""
         return destination(output, format) if format in BINARY_FORMATS else text_destination(output)
 
     @property
     def source_name(self) -> str:
-        """What messages call the file."""
+        """Name of the source in messages."""
         return "standard input" if str(self.source) == "-" else str(self.source)
 
     def origin(self, model: M, target: Target, options: Mapping[str, object | None]) -> dict[str, str]:
-        """What a result says of its origin; `options` are those of the command that decide it."""
+        """Return the provenance of a result; `options` are those of the command that affect the result."""
         options = {**options, **precision_option(target.precision)}
         flags = {"--calibrated": self.calibrated}
         line = command_line(self.command, [model.path, self.source], options, flags)
         return provenance(model.sha256, line)
 
     def content(self, model: M, path: Path, *files: Path | str | None) -> dict[str, str]:
-        """Checksums of all files that decide the result: the source at `path`, others and the model's."""
+        """Return checksums of all files that determine the result: the source, `files` and the model."""
         models = model_files(model, self.calibrated)
         return contents(path, *files, *models, names={path: self.source_name})
 
     @classmethod
     def merge(cls, shards: Sequence[ShardFile], output: Path | None) -> int:
-        """Write the rows of all shards as the whole job would; gives how many there are."""
+        """Write the rows of all shards as an unsharded job would; return the number of rows."""
         check_output(output, [shard.path for shard in shards])
         format, header = shards[0].described(lambda job: (str(job["format"]), OutputHeader.read(job)))
         check_choice("format", format, cls.formats)
         if (found := format_for(output, cls.formats, format)) != format:
             raise UsageError(
-                f"{output}: its ending says {found}, but the pieces were made with --format {format}"
+                f"{output}: the extension means format {found}, but the shards have --format {format}"
             )
         check_format(format, cls.formats, output)
         with cls.destination(output, format, header) as target:
@@ -179,9 +179,9 @@ def write_scores(
     device: str,
     threads: int | None,
 ) -> Counter[str]:
-    """Score, and write the result whole or not at all, or as it is made; gives the scorer's counts.
+    """Score and write the result, atomically or as a stream; return the scorer's counts.
 
-    The arguments are those of `score_promoters`; of how a model computes `precision` alone changes a result.
+    The arguments are those of `score_promoters`; of the compute options, only `precision` changes a result.
     """
     path = named_output(output)
     check_output(path, [scorer.model, scorer.source, *(getattr(scorer, name) for name in scorer.files)])
@@ -217,7 +217,7 @@ def _counted(scorer: Scorer[M, Row], job: Job[Row], predict: Predictor, units: r
 
 @contextmanager
 def open_source(given: Path | str, target: Target) -> Iterator[tuple[Path, IO[bytes] | None]]:
-    """A file to read more than once, or standard input itself where rows go out as they are made."""
+    """Yield a file that can be read repeatedly, or standard input itself if rows are written as a stream."""
     if str(given) == "-" and target.is_live:
         with open_stdin() as stream:
             yield STDIN, stream
@@ -227,7 +227,7 @@ def open_source(given: Path | str, target: Target) -> Iterator[tuple[Path, IO[by
 
 
 def flushing(predict: Predictor, target: Destination) -> Predictor:
-    """The same predictor; what was written goes out before each call, which may take long."""
+    """Return the predictor; before each call, which may be slow, flush the output written so far."""
     if not isinstance(target, LiveText):
         return predict
 
@@ -244,14 +244,14 @@ def calibrated_predictor(
     prior: float | None = None,
     **options: Any,
 ) -> Predictor:
-    """A model's probabilities of windows, as they are or after its calibration; errors of `finish_of`."""
+    """Return the predictor of window probabilities, calibrated if requested; errors as in `finish_of`."""
     finish = finish_of(model, calibrated, prior)
     predict: Predictor = partial(model.window_probabilities, **options)
     return predict if finish is None else lambda sequences: finish(predict(sequences))
 
 
 class MergeCounts(NamedTuple):
-    """How many shards and rows there were, and what the rows are of."""
+    """Number of shards and of rows, and the kind of the rows."""
 
     shards: int
     rows: int
@@ -259,34 +259,34 @@ class MergeCounts(NamedTuple):
 
 
 def merge_shards(shards: Sequence[Path | str], output: Path | str | None = None) -> MergeCounts:
-    """Put the shards of a job together, to the bytes that the whole job would have written.
+    """Combine the shards of a job into the same bytes that the unsharded job would write.
 
     Parameters
     ----------
     shards
-        What `score_promoters`, `predict_tracks` or `score_variants` wrote with `shard`, or the commands
-        `evaluate test-bins` and `prepare chromatin` with `--shard`: all pieces of one job, in any order.
+        Files written by `score_promoters`, `predict_tracks` or `score_variants` with `shard`, or by the
+        commands `evaluate test-bins` and `prepare chromatin` with `--shard`: all shards of a job.
     output
-        File to write, whole or not at all, in the format that the pieces were made for; of `score_variants`
-        with its index. None or "-": standard output, for text. Of `prepare chromatin` a directory.
+        File to write atomically, in the format of the shards; for `score_variants`, with its index. None or
+        "-": standard output (text only). For `prepare chromatin`, a directory.
 
     Raises
     ------
     UsageError
-        The output can't be written, or its ending says another format.
+        The output cannot be written, or its extension means another format.
     DataError
-        A file is not a piece, or damaged; the pieces are not of one job (another model, reference, option or
-        number of pieces); one is missing or there twice; or the whole job would have ended with an error, as
-        of a bigWig without any score.
+        A file is not a shard, or is damaged; the shards are not of one job (another model, reference, option
+        or number of shards); a shard is missing or duplicated; or the unsharded job would have failed, for
+        example because a bigWig has no score.
     """
     target = named_output(output)
     found = read_shards(shards)
     kind = found[0].kind
     if kind not in _MERGED:
-        raise DataError(f"{found[0].path}: is a piece of {kind}, which this version doesn't know")
+        raise DataError(f"{found[0].path}: a shard of {kind!r}, which this version does not support")
     module, scorer = _MERGED[kind]
     if target is None and scorer is None:
-        raise UsageError(f"{kind} can't go to standard output: name what is to be written with -o")
+        raise UsageError(f"{kind} cannot be written to standard output; give -o")
     merger = import_module(f"bigbird_dna.{module}")
     rows = (merger if scorer is None else getattr(merger, scorer)).merge(found, target)
     return MergeCounts(len(found), rows, kind)

@@ -1,4 +1,4 @@
-"""Chromatin tracks over regions: `bigbird_dna.predict_tracks` and the command of that name."""
+"""Predict chromatin tracks for regions: `bigbird_dna.predict_tracks` and the command `predict-tracks`."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -36,12 +36,12 @@ from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor
 
 Summary = Literal["max", "mean"]
 
-_FIRST_WINDOWS, _MOST_WINDOWS = 16, 256  # of the bins that are predicted together
-_GROUP_VALUES = 1 << 22  # of a Parquet row group, the part of the result that its writer holds
+_FIRST_WINDOWS, _MOST_WINDOWS = 16, 256  # per batch of bins that are predicted together
+_GROUP_VALUES = 1 << 22  # values per Parquet row group, which the writer holds in memory
 
 
 class PredictedRegion(NamedTuple):
-    """Probabilities (T,) of a region, None where it was not scored; `note` says what was special."""
+    """Probabilities (T,) of a region, None if it was not scored; `note` names edge cases and missing bins."""
 
     region: Region
     probabilities: NDArray[np.float32] | None
@@ -49,9 +49,9 @@ class PredictedRegion(NamedTuple):
 
 
 def bins_of(region: Region, size: int) -> list[int]:
-    """Starts of the bins of a region: as many as cover it, side by side around its middle.
+    """Return the starts of the bins that cover a region: adjacent bins, centered on the region.
 
-    A region no longer than a bin has one, with the same middle.
+    A region no longer than a bin has one bin with the same center.
     """
     length = region.end - region.start
     count = max(1, -(-length // size))
@@ -71,11 +71,11 @@ def predict_regions(
     max_n: float = 0.25,
     bins_at_once: int = 4096,
 ) -> Iterator[PredictedRegion]:
-    """Probabilities of every region: of its bin, or the largest or mean one where it has several.
+    """Yield the probabilities of every region: those of its bin, or the maximum or mean over several bins.
 
-    Bins whose window has a larger fraction of N than `max_n`, beyond the contig included, are left out; a
-    region of such bins only isn't scored, nor one with a `fault`, which becomes its note. `predict` gives
-    (W, K, T), of K = `together` bins, and windows are shared as of `share_windows`.
+    Bins whose window has a fraction of N above `max_n` (bases beyond the contig count as N) are left out. A
+    region without other bins is not scored, nor is one with a `fault`, which becomes its note. `predict`
+    returns (W, K, T) for K = `together` bins per window; `share_windows` assigns bins to windows.
     """
     reduce, initial = (np.maximum, -np.inf) if summary == "max" else (np.add, 0.0)
     binned = ((region, [] if region.fault else bins_of(region, bin_size)) for region in regions)
@@ -107,7 +107,7 @@ def predict_regions(
 
 
 class PredictionCounts(NamedTuple):
-    """Regions read, tracks of each, and how many regions were not scored."""
+    """Number of regions read, number of tracks, and number of regions that were not scored."""
 
     regions: int
     tracks: int
@@ -134,42 +134,42 @@ def predict_tracks(
     device: str = "auto",
     threads: int | None = None,
 ) -> PredictionCounts:
-    """Write the probability that each region is in a peak of each track, mean of both strands.
+    """Write the probability that each region is in a peak of each track, averaged over both strands.
 
     Parameters
     ----------
     model, regions, reference
-        A chromatin model or its directory; BED, plain or compressed (0-based, half-open), "-": standard
-        input; the FASTA of the regions, plain or bgzip, indexed.
+        A chromatin model or its directory; a BED file (plain or compressed, 0-based, half-open), or "-" for
+        standard input; the indexed FASTA of the regions, plain or bgzip.
     output, format
-        As of `score_promoters`; tsv, bed, bigwig (one track) or parquet.
+        As for `score_promoters`; the formats are tsv, bed, bigwig (one track) and parquet.
     aliases
-        File of contigs' other names, where the regions' are not the reference's (see docs/formats.md).
+        File of alternative contig names, if the regions use other names than the reference (docs/formats.md).
     tracks
         Tracks, groups or shell patterns, comma-separated; None: all.
     summary
-        "max" or "mean" of the bins of a region longer than the model's bin.
+        "max" or "mean" over the bins of a region longer than the model's bin.
     middle
-        All bins in this middle part (0 to 1) of a window are predicted at once; 0: each in its own window.
+        Central fraction (0 to 1) of a window whose bins are predicted together; 0: one window per bin.
     contigs
-        Only the regions on these, by any name that their assembly knows; none: all.
+        Only regions on these contigs, by any name in the assembly's table of names; empty: all.
     max_n
-        Bins with a larger fraction of N in their window don't count.
+        Bins with a larger fraction of N in their window are ignored.
     calibrated
-        The probabilities after the model's calibration, bin by bin, before a region's are summed up.
+        Calibrate the probabilities of each bin before the bins of a region are summarized.
     shard, precision, batch_size, device, threads
-        As of `score_promoters`; shards have as many bins each.
+        As for `score_promoters`; all shards have the same number of bins.
 
     Raises
     ------
     UsageError
-        An argument is out of its range, the output can't be written, no track fits, or several for a bigWig;
-        a track is called as another column of a table.
+        An argument is out of range; the output cannot be written; no track matches, or several match for a
+        bigWig; a track has the name of another column of the table.
     DataError, ModelError
-        A file can't be read (the text names the line); the reference has the contig of no region, or none of
-        `contigs`; there is no chromatin model, or it has no calibration.
+        A file cannot be read (the message names the line); the reference has none of the regions' contigs or
+        none of `contigs`; the model is not a chromatin model, or has no calibration.
 
-    A region that can't be predicted has no figures, and a note that says why.
+    A region that cannot be predicted has no values, and a note gives the reason.
     """
     names = None if aliases is None else Path(aliases)
     own = (names, tracks, summary, middle, contig_names(contigs))
@@ -185,7 +185,7 @@ def _table_row(row: PredictedRegion) -> TableRow:
 
 
 def _write_bigwig(path: Destination, predicted: Iterable[PredictedRegion], header: OutputHeader) -> None:
-    """The one track's probabilities where regions are, in the order of the reference."""
+    """Write the probabilities of the single track for each region, in the order of the reference."""
     contigs = list(header.contigs)
     order = {contig: place for place, contig in enumerate(contigs)}
     found = sorted(
@@ -205,7 +205,7 @@ WRITERS = {
 
 @dataclass(frozen=True)
 class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
-    """Regions of a BED file; see `predict_tracks`. Rows have values of the chosen tracks alone."""
+    """Regions of a BED file; see `predict_tracks`. Rows have values of the selected tracks only."""
 
     kind = "predicted regions"
     command = "predict-tracks"
@@ -247,11 +247,11 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
 
             @cache
             def first_bins() -> list[int]:
-                """The number of each region's first bin, and in the end that of all bins."""
+                """Number of bins before each region, followed by the total number of bins."""
                 sizes = (1 if region.fault else len(bins_of(region, size)) for region in each())
                 return list(accumulate(sizes, initial=0))
 
-            # Faults of the file are known before any work is done, unless it is worked on as it comes.
+            # Check the whole file before any computation, unless it is processed as a stream.
             known = None if stream is not None else _count(path, each(), target.format)
 
             def rows(predict: Predictor, bins: range | None) -> Iterator[PredictedRegion]:
@@ -280,23 +280,23 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
             yield job
 
     def _columns(self, model: LoadedChromatinModel, format: str) -> list[int]:
-        """The chosen tracks; `UsageError` if the format can't hold them.
+        """Return the selected tracks; `UsageError` if the format cannot store them.
 
-        In a table no track may be called as another column; `strand` is one wherever tables are read.
+        In a table, no track may have the name of another column; `strand` is one in every table reader.
         """
         columns = model.columns(self.tracks)
         if format == "bigwig":
             if len(columns) != 1:
                 raise UsageError(
-                    f"format bigwig holds one track, and these are {len(columns):,}: choose one with --tracks"
+                    f"format bigwig stores one track, found {len(columns):,}; select one with --tracks"
                 )
             return columns
         taken = {*PLACE, "note", "strand", *(["score"] if format == "bed" else [])}
         for column in columns:
             if (name := model.tracks[column].name) in taken:
                 raise UsageError(
-                    f"track {name!r}: in a table a column of that name says something else: leave the track "
-                    "out with --tracks, or write it alone as bigwig"
+                    f"track {name!r}: has the name of another column of the table; exclude the track "
+                    "with --tracks, or write it alone as bigwig"
                 )
         return columns
 
@@ -329,12 +329,12 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
         if not fields and tracks:
             return PredictedRegion(region, None, note)
         if len(fields) != tracks:
-            raise ValueError(f"{len(fields)} figures of {tracks} tracks")
+            raise ValueError(f"expected {tracks} values, one per track, found {len(fields)}")
         return PredictedRegion(region, np.array([float(field) for field in fields], np.float32), note)
 
 
 def _count(path: Path, regions: Iterable[Region], format: str) -> int:
-    """How many regions there are; `DataError` if two overlap in a bigWig, which has one value a base."""
+    """Return the number of regions; `DataError` if two overlap in a bigWig (one value per base)."""
     if format != "bigwig":
         return sum(1 for _ in regions)
     found = list(regions)
@@ -342,7 +342,7 @@ def _count(path: Path, regions: Iterable[Region], format: str) -> int:
     for last, region in pairwise(known):
         if last.contig == region.contig and last.end > region.start:
             raise DataError(
-                f"{path}: regions {last.name} and {region.name} overlap, and a bigWig has one value a base: "
+                f"{path}: regions {last.name} and {region.name} overlap; a bigWig has one value per base; "
                 "merge them, or write another format"
             )
     return len(found)

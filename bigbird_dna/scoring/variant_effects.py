@@ -1,9 +1,9 @@
-"""Effects of variants, record by record as a VCF streams by: how those of any kind are found, and on tracks.
+"""Effects of variants, computed record by record while a VCF is read, for any kind of effect and for tracks.
 
-An allele's probability of a track is the mean over both strands and several offsets of the window, so that
-the places where tokens happen to begin don't pass for effects. What is reported is the difference of that
-mean between the alternative and the reference allele, as it is and as log-odds. Memory does not grow with
-the number of records.
+The probability of a track for an allele is the mean over both strands and several offsets of the window, so
+that the positions of token boundaries do not appear as effects. The reported effect is the difference of that
+mean between the alternative and the reference allele, as probability and as log-odds. Memory does not grow
+with the number of records.
 
 Axes: W windows of an allele (offsets x strands), T tracks.
 """
@@ -40,28 +40,28 @@ from bigbird_dna.model.model import calibration_of
 from bigbird_dna.scoring.scan import growing_batches
 
 LOWEST = 1e-6
-"""Log-odds are those of a probability from here to 1 less this."""
+"""Probabilities are clipped to `LOWEST` … 1 − `LOWEST` before log-odds are computed."""
 
 _META = "##bigbird_dna_"
-_RECORDS = 512  # held at once, when few of them need a prediction
+_RECORDS = 512  # most records per batch, when few of them need a prediction
 _RESERVED = re.compile(r'[\s;=,%"\\\x00-\x1f\x7f]')
 
 E = TypeVar("E")
 R = TypeVar("R")
 
 Place = Callable[[Iterable[str]], list[int]]
-"""Takes sequences to be predicted, and gives the rows of their predictions."""
+"""Takes sequences to predict and returns the rows of their predictions."""
 
 
 class ScoredRecord(NamedTuple, Generic[E]):
-    """A record with one effect for each of its `alts`."""
+    """A record with one effect per alternative allele in `alts`."""
 
     record: VcfRecord
     effects: tuple[E, ...]
 
 
 class InfoKey(NamedTuple):
-    """A key of INFO as a VCF's header describes it, without the prefix."""
+    """An INFO key as described in the VCF header, without the prefix."""
 
     name: str
     number: str
@@ -70,41 +70,41 @@ class InfoKey(NamedTuple):
 
 
 class EffectKind(Protocol[R, E]):
-    """How alternative alleles are scored from the sequences around them, and how their effects are written.
+    """How alternative alleles are scored from the surrounding sequence, and how their effects are written.
 
-    Every effect has `notes`, and a `delta` that is None where the allele was not scored.
+    Every effect has `notes`, and a `delta` that is None if the allele was not scored.
     """
 
     batches: ClassVar[tuple[int, int]]
-    """Sequences that are predicted together: about so many at first, and at most."""
+    """Number of sequences predicted together: approximate size of the first batch, and maximum."""
     notes: ClassVar[Mapping[str, str]] = {}
-    """The meanings of its notes beside `Note`."""
+    """Meanings of the notes specific to this kind, in addition to those in `Note`."""
 
     @property
     def columns(self) -> Sequence[str]:
-        """Of a table, after those that say which allele a row is of."""
+        """Columns of a TSV table, after the columns that identify the allele."""
 
     @property
     def keys(self) -> Sequence[InfoKey]:
-        """What a VCF's header describes, beside the notes."""
+        """INFO keys described in the VCF header, in addition to the notes."""
 
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place
     ) -> tuple[tuple[str, ...], R | None]:
-        """Notes of an allele, and what `effect` needs of its rows; None: it stays unscored."""
+        """Return the notes of an allele, and the rows for `effect`; None: the allele is not scored."""
 
     def values(self, predicted: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What is kept of predictions of sequences."""
+        """Return the part of the predictions that `effect` uses."""
         return predicted
 
     def effect(self, notes: tuple[str, ...], rows: R | None, values: NDArray[np.float32]) -> E:
-        """The allele's effect."""
+        """Return the effect of the allele."""
 
     def row(self, effect: E, missing: str = "NA") -> Iterable[str]:
-        """The fields of `columns`; `missing` where the allele was not scored."""
+        """Return the fields of `columns`; `missing` if the allele was not scored."""
 
     def info(self, effect: E) -> Iterable[str]:
-        """The values of `keys` in INFO; `.` where the allele was not scored."""
+        """Return the values of `keys` in INFO; `.` if the allele was not scored."""
         return self.row(effect, ".")
 
 
@@ -117,17 +117,17 @@ def score_records(
     max_n: float = 0.25,
     batch_sequences: int | None = None,
 ) -> Iterator[ScoredRecord[E]]:
-    """Effects of every alternative allele of every record, in the records' order; none is left out.
+    """Yield the effects of every alternative allele of every record, in the order of the records.
 
-    Windows with a larger fraction of N than `max_n`, beyond the contig included, are not scored. A call of
-    `predict` has at most `batch_sequences`, none twice; `ModelError` if a prediction is no probability.
+    Windows whose fraction of N exceeds `max_n` (bases beyond the contig are N) are not scored. A call of
+    `predict` has at most `batch_sequences` distinct sequences. `ModelError` for invalid probabilities.
     """
     if not 0 <= max_n <= 1 or (batch_sequences is not None and batch_sequences < 1):
-        raise ValueError(f"max_n {max_n} or batch_sequences {batch_sequences} is out of its range")
+        raise ValueError(f"max_n {max_n} or batch_sequences {batch_sequences} is out of range")
     first, most = kind.batches
     most = batch_sequences or most
     find_contig = contig_finder(reference.contigs, reference.names)
-    rows: dict[str, int] = {}  # of the sequences that are predicted together
+    rows: dict[str, int] = {}  # sequence → its row among the sequences predicted together
 
     def place(sequences: Iterable[str]) -> list[int]:
         return [rows.setdefault(sequence, len(rows)) for sequence in sequences]
@@ -158,36 +158,36 @@ def _predicted(predict: Predictor, sequences: Sequence[str]) -> NDArray[np.float
     values = predict(sequences)
     assert len(values) == len(sequences), f"{values.shape} predictions for {len(sequences)} sequences"
     if not ((values >= 0) & (values <= 1)).all():  # false for NaN too
-        raise ModelError("the model gives values that are not probabilities: its weights are damaged")
+        raise ModelError("the model predicts values that are not probabilities: its weights are damaged")
     return values
 
 
 def decimal(value: float) -> str:
-    """A value of an effect with six digits."""
+    """Format a value of an effect with six significant digits."""
     return f"{value + 0.0:.6g}"  # no -0
 
 
 class AlleleEffect(NamedTuple):
-    """What an alternative allele does; both arrays are (T,) float64, None if it was not scored."""
+    """Effect of an alternative allele; both arrays are (T,) float64, or None if the allele was not scored."""
 
     notes: tuple[str, ...]
-    delta: NDArray[np.float64] | None  # probability, alternative minus reference
-    log_odds: NDArray[np.float64] | None  # natural logarithm of the odds' ratio
+    delta: NDArray[np.float64] | None  # change of probability, alternative minus reference
+    log_odds: NDArray[np.float64] | None  # change of the natural log-odds
 
     @property
     def largest(self) -> int:
-        """Index of the track with the largest change of probability either way, the first of equals."""
+        """Index of the track with the largest absolute change of probability; ties go to the first track."""
         assert self.delta is not None
         return int(np.abs(self.delta).argmax())
 
 
 @dataclass(frozen=True)
 class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
-    """Effects on the tracks `names`; with `per_track` the values of each are written beside the largest.
+    """Effects on the tracks `names`; `per_track` adds the values of every track to the largest change.
 
-    Predictions are (N, 1, T) of the bin in the middle of windows of `window` bp, whose `offsets` are bp from
-    the centered window. `outputs` are those that `names` are of, None: all; `finish` calibrates the
-    probabilities of an allele. An allele stays unscored if any of its windows, or of the reference's, does.
+    Predictions are (N, 1, T), for the bin in the center of windows of `window` bp; `offsets` are shifts in bp
+    from the centered window. `outputs` are the model outputs of `names` (None: all). `finish` calibrates the
+    probabilities of an allele. An allele is not scored if any window of it or of the reference is not scored.
     """
 
     batches = (64, 512)
@@ -230,13 +230,13 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
 
     @property
     def columns(self) -> Sequence[str]:
-        """Of a table: with `per_track` each track has the columns `TRACK:delta` and `TRACK:logodds`."""
+        """Columns of a table; with `per_track`, each track adds `TRACK:delta` and `TRACK:logodds`."""
         more = [f"{name}:{value}" for name in self.names for value in ("delta", "logodds")]
         return ["max_delta", "max_track", *(more if self.per_track else [])]
 
     @property
     def keys(self) -> Sequence[InfoKey]:
-        """Keys with a value for each ALT, DELTA and LOGODDS one for each ALT and track, ALT by ALT."""
+        """INFO keys with one value per ALT; DELTA and LOGODDS have one per ALT and track, ordered by ALT."""
         number, order = len(self.names), f"for each ALT the tracks {','.join(self._escaped)}"
         keys = [
             InfoKey("MAX", "A", "Float", f"Largest change of probability, ALT minus REF, of {number} tracks"),
@@ -258,7 +258,7 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
             yield from map(decimal, np.stack([effect.delta, effect.log_odds], axis=1).ravel().tolist())
 
     def info(self, effect: AlleleEffect) -> Iterator[str]:
-        """The largest change and its track, then the changes of all, and those of the log-odds of all."""
+        """Return the largest change and its track, then the changes and log-odds changes of all tracks."""
         if effect.delta is None or effect.log_odds is None:
             yield from (".", ".", *([",".join("." * len(self.names))] * 2 if self.per_track else []))
             return
@@ -272,7 +272,7 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
 
 
 def check_offsets(count: int) -> None:
-    """`UsageError` if there can't be so many offsets."""
+    """Raise `UsageError` if the number of offsets is out of range."""
     check_whole("offsets", count)
     if not 1 <= count <= OFFSET_SPAN + 1:
         raise UsageError(f"offsets {count}: must be from 1 to {OFFSET_SPAN + 1}")
@@ -281,12 +281,12 @@ def check_offsets(count: int) -> None:
 def track_effects(
     model: LoadedChromatinModel, tracks: str | None, offsets: int, calibrated: bool
 ) -> TrackEffects:
-    """Effects on the chosen tracks of a model; `UsageError` if none fits, or there can't be such offsets."""
+    """Return the effects on the selected tracks; `UsageError` if no track matches or offsets do not fit."""
     columns, window = model.columns(tracks), model.settings.window
     check_offsets(offsets)
     places = window_offsets(offsets)
     if places[-1] > (window - 1) // 2:
-        raise UsageError(f"offsets {offsets}: the model's window of {window} bp is too small for them")
+        raise UsageError(f"offsets {offsets}: too many for the model's window of {window} bp; use fewer")
     names = [model.tracks[column].name for column in columns]
     chosen = None if len(columns) == len(model.tracks) else columns
     finish = calibration_of(model).only(columns) if calibrated else None
@@ -304,7 +304,7 @@ def _log_odds(probability: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def escape(name: str) -> str:
-    """A track's name as INFO may hold it: what the format reserves becomes `%` and two digits."""
+    """Escape a track name for INFO: each byte of a reserved character becomes `%` and two hex digits."""
     if name == ".":
         return "%2E"
     return _RESERVED.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name)
@@ -313,7 +313,7 @@ def escape(name: str) -> str:
 def _vcf_header(
     kind: EffectKind[Any, Any], origin: Mapping[str, str], vcf: VcfFile, contigs: Sequence[str]
 ) -> Iterator[str]:
-    """That of the input, with the `##contig` lines that it lacks."""
+    """Yield the input's header lines, missing `##contig` lines, and the header lines of this result."""
     own = (_META, f"##INFO=<ID={PREFIX}")
     yield from (line for line in vcf.meta if not line.startswith(own))
     yield from contigs
@@ -321,7 +321,7 @@ def _vcf_header(
     yield from (f"{_META}version={version}", f"{_META}model={model}", f"{_META}command={command}")
     meanings = [(str(note), note.meaning) for note in Note] + [*kind.notes.items()]
     notes = "; ".join(map(" ".join, meanings))
-    note = InfoKey("NOTE", ".", "String", f"For each ALT what is to be said, joined by &: {notes}")
+    note = InfoKey("NOTE", ".", "String", f"Notes for each ALT, joined by &: {notes}")
     for key, count, value, text in (*kind.keys, note):
         yield (
             f'##INFO=<ID={PREFIX}{key},Number={count},Type={value},Description="{text}",'
@@ -331,9 +331,9 @@ def _vcf_header(
 
 
 def _vcf_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequence[str]:
-    """The input's line with `BBD_…` in INFO; FILTER and all other columns stay as they are.
+    """Return the input line with `BBD_…` keys in INFO; FILTER and all other columns are unchanged.
 
-    Keys have one value for each ALT, `.` where one was not scored, and are left out where no ALT has any.
+    Keys have one value per ALT, `.` if it was not scored, and are omitted if no ALT was scored.
     """
     record, effects = scored
     *columns, old = record.columns
@@ -355,7 +355,7 @@ def _tsv_header(kind: EffectKind[Any, Any], origin: Mapping[str, str], *_: objec
 
 
 def _tsv_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequence[str]:
-    """A row for each ALT; `position` is the VCF's, from 1 on, and the note `.` where there is none."""
+    """Return one row per ALT; `position` is 1-based as in VCF, and the note is `.` if there is none."""
     contig, position, name, ref = scored.record.columns[:4]
     return [
         "\t".join([contig, position, ref, alt, name, "&".join(effect.notes) or ".", *kind.row(effect)])
@@ -366,4 +366,4 @@ def _tsv_lines(scored: ScoredRecord[Any], kind: EffectKind[Any, Any]) -> Sequenc
 Layout = tuple[Callable[..., Iterator[str]], Callable[[ScoredRecord[Any], Any], Sequence[str]]]
 
 LAYOUTS: Mapping[str, Layout] = {"vcf": (_vcf_header, _vcf_lines), "tsv": (_tsv_header, _tsv_lines)}
-"""Of each format the lines, without their ends, of the header and of a record."""
+"""Format → functions that yield the lines, without line ends, of the header and of a record."""

@@ -1,12 +1,12 @@
-"""Effects of variants on promoters: how the score of the TSS positions around a variant changes.
+"""Effects of variants on promoters: changes of the score of the TSS positions around a variant.
 
-A site is a TSS position on a strand. It counts for a variant if its window covers a changed base. The score
-of the reference's window is set against that of the window around the same base once the alternative is in
-place; what is reported is the site with the largest change either way. Memory does not grow with the number
-of records.
+A site is a TSS position on a strand. It is considered for a variant if its window covers a changed base. The
+score of the reference window is compared with that of the window around the same base after the alternative
+allele is inserted; the site with the largest absolute change is reported. Memory does not grow with the
+number of records.
 
-Sites are either given, or tried every few bp, counted from the changed bases to both sides, so that a variant
-has the same sites whatever its coordinates, and the opposite variant the opposite effect.
+Sites are either given, or placed at regular distances from the changed bases to both sides. The sites of a
+variant therefore do not depend on its coordinates, and the reverse variant has the opposite effect.
 """
 
 from bisect import bisect_left
@@ -30,16 +30,16 @@ from bigbird_dna.genome.variants import Change, Note
 from bigbird_dna.scoring.variant_effects import EffectKind, InfoKey, Place, decimal
 
 STRIDE = 20
-"""bp between the sites that are tried where none are given."""
+"""Distance in bp between the tested sites if none are given."""
 
 NO_SITE = "NO_SITE"
-"""Note of an allele that no site's window covers."""
+"""Note of an allele that is not covered by the window of any site."""
 
 _AT = "at the TSS position with the largest change either way"
 
 
 class SiteScores(NamedTuple):
-    """The scores of a site with either allele in place; `position` is the reference's, 0-based."""
+    """Scores of a site with either allele; `position` is 0-based, in the reference."""
 
     position: int
     strand: Strand
@@ -48,24 +48,24 @@ class SiteScores(NamedTuple):
 
     @property
     def delta(self) -> float:
-        """Alternative minus reference."""
+        """Score of the alternative allele minus score of the reference."""
         return self.alt - self.ref
 
 
 class PromoterEffect(NamedTuple):
-    """What an alternative allele does: the site with the largest change, None if the allele wasn't scored."""
+    """Effect of an alternative allele: the site with the largest change, or None if it was not scored."""
 
     notes: tuple[str, ...]
     largest: SiteScores | None
 
     @property
     def delta(self) -> float | None:
-        """The largest change, None if the allele wasn't scored."""
+        """The largest change; None if the allele was not scored."""
         return None if self.largest is None else self.largest.delta
 
 
 class TssSites:
-    """TSS positions to look at, by contig as the reference calls it."""
+    """TSS positions to test, by contig name of the reference."""
 
     def __init__(self, sites: Mapping[str, Iterable[tuple[int, Strand]]]) -> None:
         self._sorted = {contig: sorted(set(places)) for contig, places in sites.items()}
@@ -74,24 +74,24 @@ class TssSites:
         return sum(map(len, self._sorted.values()))
 
     def within(self, contig: str, start: int, end: int) -> list[tuple[int, Strand]]:
-        """Those at `start` to `end` (excluded), ascending."""
+        """Return the positions from `start` to `end` (exclusive), ascending."""
         places = self._sorted.get(contig, [])
         return places[bisect_left(places, (start, "")) : bisect_left(places, (end, ""))]
 
 
 Site = tuple[int, int, Strand]
-"""A TSS position in the reference's and in the alternative contig, in bases from the change's start on."""
+"""A TSS position in the reference and the alternative contig, in bases from the change's start; strand."""
 
 SiteRows = list[tuple[int, Strand, int, int]]
-"""The sites of an allele: position, strand, and the rows of both windows."""
+"""Sites of an allele: position, strand, and the rows of the reference and the alternative window."""
 
 
 @dataclass(frozen=True)
 class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
-    """Effects at sites, whose windows have `upstream` bp before the TSS and `downstream` from it on.
+    """Effects at sites whose windows have `upstream` bp before the TSS and `downstream` bp from the TSS on.
 
-    Predictions are (N,) of windows in transcription order. `sites` None: those every `stride` bp. A site is
-    left out if one of its two windows isn't scored; an allele without any other site stays unscored.
+    Predictions are (N,), for windows in transcription order. `sites=None`: test every `stride` bp. A site is
+    skipped if one of its two windows is not scored; an allele without any scored site is not scored.
     """
 
     batches = (2048, 2048)
@@ -101,8 +101,8 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
         InfoKey("PROMOTER_REF", "A", "Float", f"Promoter score of the reference {_AT}"),
         InfoKey("PROMOTER_ALT", "A", "Float", f"Promoter score with ALT in place {_AT}"),
         InfoKey("PROMOTER_DELTA", "A", "Float", f"Change of the promoter score, ALT minus REF, {_AT}"),
-        InfoKey("PROMOTER_SITE", "A", "Integer", "That TSS position in the reference, from 1 on"),
-        InfoKey("PROMOTER_STRAND", "A", "String", "Its strand, + or -"),
+        InfoKey("PROMOTER_SITE", "A", "Integer", "This TSS position in the reference, 1-based"),
+        InfoKey("PROMOTER_STRAND", "A", "String", "Strand of this TSS, + or -"),
     )
 
     upstream: int
@@ -112,12 +112,12 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
 
     def __post_init__(self) -> None:
         if self.upstream < 0 or self.downstream < 1 or self.stride < 1:
-            raise ValueError(f"{self.upstream}, {self.downstream} or {self.stride} bp is out of its range")
+            raise ValueError(f"{self.upstream}, {self.downstream} or {self.stride} bp is out of range")
 
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place
     ) -> tuple[tuple[str, ...], SiteRows | None]:
-        """The sites that both contigs have, with the rows of their windows."""
+        """Return the sites that are on both contigs, with the rows of their windows."""
         contig, start, size = change.contig, change.start, self.upstream + self.downstream
         alleles = change.ref, change.alt
         if max(map(len, alleles)) > size:
@@ -155,7 +155,7 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
     def effect(
         self, notes: tuple[str, ...], rows: SiteRows | None, values: NDArray[np.float32]
     ) -> PromoterEffect:
-        """The largest change: of equal ones the leftmost site's, and there the forward strand's."""
+        """Return the largest change; ties go to the leftmost site, then to the forward strand."""
         sites = [
             SiteScores(position, strand, float(values[ref]), float(values[alt]))
             for position, strand, ref, alt in rows or ()
@@ -171,11 +171,11 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
         return [*scores, str(largest.position + 1), largest.strand]
 
     def _reach(self, strand: Strand) -> tuple[int, int]:
-        """bp of a window to the left of its TSS, and from the TSS on to the right, on the forward strand."""
+        """Extent in bp of a window left of its TSS, and from the TSS to the right, on the forward strand."""
         return (self.upstream, self.downstream) if strand == "+" else (self.downstream - 1, self.upstream + 1)
 
     def _sites(self, change: Change, size: int) -> Iterator[Site]:
-        """The sites whose window covers a changed base."""
+        """Yield the sites whose window covers a changed base."""
         ref, alt = len(change.ref), len(change.alt)
         if self.sites is None:
             for strand in OPPOSITE:
@@ -196,10 +196,10 @@ class SiteEffects(EffectKind[SiteRows, PromoterEffect]):
 
 
 def moved(place: int, strand: Strand, before: int, after: int) -> int:
-    """Where a base is once the `before` bases from 0 on are replaced by `after` others.
+    """Return the new position of a base when the `before` bases from 0 on are replaced by `after` bases.
 
-    One of the replaced bases keeps its distance, in transcription order, from their first one; where there
-    are not so many any more it is the last that is left, and where none is left the next base downstream.
+    A replaced base keeps its distance, in transcription order, from the first replaced base. If the
+    replacement is too short, the result is its last base, or the next base downstream if it is empty.
     """
     if place < 0:
         return place

@@ -1,6 +1,6 @@
-"""Effects of variants on tracks or promoters: `bigbird_dna.score_variants` and the command of that name.
+"""Effects of variants on tracks or promoters: `bigbird_dna.score_variants` and the command `score-variants`.
 
-Effects are lines of the VCF with more in INFO, or of a TSV table.
+The output is the input VCF with additional INFO keys, or a TSV table.
 """
 
 from collections import Counter
@@ -17,7 +17,15 @@ from bigbird_dna.disk.outputs import Destination
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import Keep, Note, VcfRecord, contig_lines, open_vcf, scan_vcf
+from bigbird_dna.genome.variants import (
+    Keep,
+    Note,
+    VcfRecord,
+    contig_lines,
+    declared_assembly,
+    open_vcf,
+    scan_vcf,
+)
 from bigbird_dna.model.chromatin import LoadedChromatinModel, Predictor
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import LoadedModel, check_calibrated
@@ -28,6 +36,7 @@ from bigbird_dna.scoring.scorer import Job, Scorer, Target, calibrated_predictor
 from bigbird_dna.scoring.variant_effects import (
     LAYOUTS,
     EffectKind,
+    ScoredRecord,
     check_offsets,
     score_records,
     track_effects,
@@ -35,14 +44,16 @@ from bigbird_dna.scoring.variant_effects import (
 from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEffects
 
 OFFSETS = 4
-"""Windows that effects on tracks are averaged over."""
+"""Number of window offsets over which effects on tracks are averaged."""
+CHECKED_RECORDS = 100
+"""Number of records after which a VCF of another assembly is recognized."""
 
 
 ScoringModel = LoadedPromoterModel | LoadedChromatinModel
 
 
 class VariantCounts(NamedTuple):
-    """Records read, alternative alleles scored and not, and how often each note was given."""
+    """Number of records, of alternative alleles scored and not scored, and of occurrences of each note."""
 
     records: int
     scored: int
@@ -51,7 +62,7 @@ class VariantCounts(NamedTuple):
 
     @property
     def seem_foreign(self) -> bool:
-        """Whether most alleles don't fit the reference, as of another assembly."""
+        """Whether most alleles do not match the reference, e.g. because of another assembly."""
         foreign = (Note.REF_MISMATCH, Note.CONTIG_UNKNOWN, Note.BEYOND_CONTIG)
         return sum(self.notes.get(note, 0) for note in foreign) > self.scored
 
@@ -84,41 +95,41 @@ def score_variants(
     Parameters
     ----------
     model, vcf, reference
-        A chromatin or promoter model, or its directory; VCF, plain, gzip or bgzip, "-": standard input; its
-        indexed FASTA.
+        A chromatin or promoter model, or its directory; a VCF (plain, gzip or bgzip), or "-" for standard
+        input; the indexed FASTA of the VCF.
     output, format
-        File to write, whole or not at all (None or "-": standard output, as a pipe or a device to which
-        records go as they are made), as "vcf" or "tsv" (None: by its ending, or vcf); `.gz` makes it bgzip,
-        with an index if the input is sorted. Through a link both are where it leads to. See docs/formats.md.
+        File to write atomically, as "vcf" or "tsv" (None: by its extension, or vcf). None or "-": standard
+        output; a pipe or device receives records as they are computed. `.gz` means bgzip, with an index if
+        the input is sorted. Through a link, file and index are written at the target. See docs/formats.md.
     tracks
-        Tracks, groups or shell patterns: only these count, and the values of each are written. None: all
-        count, only the largest effect is written.
+        Tracks, groups or shell patterns: only these are considered, and the values of each are written. None:
+        all tracks are considered, and only the largest effect is written.
     contigs, regions
-        Only the records of these, by any name that their assembly knows; only those whose REF shares a base
-        with the regions of a BED file. Together: what lies in both.
+        Only records on these contigs, by any name in the assembly's table of names; only records whose REF
+        overlaps the regions of a BED file. If both are given, records must satisfy both.
     aliases
-        File of contigs' other names, where the VCF's are not the reference's (see docs/formats.md).
+        File of alternative contig names, if the VCF uses other names than the reference (docs/formats.md).
     offsets
-        Of chromatin models: windows that are averaged over, spread over the length of a few tokens, each on
-        both strands; None: 4.
+        Chromatin models only: number of windows to average over, shifted within the length of a few tokens,
+        each on both strands; None: 4.
     stride, sites
-        Of promoter models: bp between the TSS positions that are looked at around a variant (None: 20); or a
-        BED file of those to look at, each the first base of its line on its strand. The one with the largest
-        change is written.
+        Promoter models only: distance in bp of the TSS positions tested around a variant (None: 20); or a BED
+        file of the positions to test, each the first base of its line on its strand. The position with the
+        largest change is written.
     max_n
         Alleles with a larger fraction of N in a window are listed, but not scored.
     calibrated, prior
-        Changes are of the probabilities after the model's calibration; of promoter models shifted to the
-        share `prior` of promoters among the windows.
+        Report changes of calibrated probabilities; for promoter models, `prior` adjusts them to this
+        prevalence of promoters among the windows.
     shard, precision, batch_size, device, threads
-        As of `score_promoters`; shards have as many records each.
+        As for `score_promoters`; all shards have the same number of records.
 
     Raises
     ------
     UsageError, DataError, ModelError
-        An argument is out of its range, or an option is not of the model's kind; a file can't be read (the
-        text names the line); the reference has none of the contigs of the records, of `contigs` or
-        `regions`; there is no chromatin or promoter model, or its weights are damaged.
+        An argument is out of range, or an option does not apply to the model; a file cannot be read (the
+        message names the line); the reference has none of the contigs of the records, of `contigs` or of
+        `regions`; the model is not a chromatin or promoter model, or its weights are damaged.
     """
     names = None if aliases is None else Path(aliases)
     own = (tracks, contig_names(contigs), regions, names, offsets, stride, sites, prior)
@@ -129,14 +140,14 @@ def score_variants(
 
 
 class EffectLines(NamedTuple):
-    """The lines of a record in a format, and the effects that they show; of a shard's line none are known."""
+    """The output lines of a record, and the effects in them (empty for a line read from a shard)."""
 
     lines: Sequence[str]
     effects: Sequence[Any] = ()
 
 
 def _write(path: Destination, rows: Iterable[EffectLines], header: OutputHeader) -> None:
-    """Write the header's lines, which those of a stream are once the first row was made, and the rows'."""
+    """Write the header lines and the lines of the rows; a stream's header is complete after its first row."""
     upcoming = iter(rows)
     first = [] if header.extra["lines"] else list(islice(upcoming, 1))
     lines = (line for row in chain(first, upcoming) for line in row.lines)
@@ -145,7 +156,7 @@ def _write(path: Destination, rows: Iterable[EffectLines], header: OutputHeader)
 
 @dataclass(frozen=True)
 class VariantScorer(Scorer[ScoringModel, EffectLines]):
-    """The records of a VCF; see `score_variants`. Shards have lines as they are in the result."""
+    """Records of a VCF; see `score_variants`. Shards contain the lines of the result."""
 
     kind = "effects of variants"
     command = "score-variants"
@@ -169,17 +180,17 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             check_offsets(self.offsets)
         check_fraction("max_n", self.max_n)
         if target.output is not None and target.output.suffix == ".bcf":
-            raise UsageError(f"{target.output}: BCF isn't written; name a .vcf.gz")
+            raise UsageError(f"{target.output}: BCF output is not supported; use .vcf.gz")
 
     def load(self, **computing: Any) -> tuple[ScoringModel, Predictor]:
-        """A chromatin model's probabilities are of one strand, and calibrated once they were averaged."""
+        """Chromatin models predict single strands here; calibration is applied to averaged probabilities."""
         model = load_scoring_model(self.model)
         check_calibrated(self.calibrated, self.prior)
         if isinstance(model, LoadedPromoterModel):
             _refuse(model, "a promoter model", {"tracks": self.tracks, "offsets": self.offsets})
             check_at_least_one({"stride": self.stride})
             if self.stride is not None and self.sites is not None:
-                raise UsageError("stride and sites: sites that are given have no stride")
+                raise UsageError("stride and sites: give at most one of them")
             return model, calibrated_predictor(model, self.calibrated, self.prior, **computing)
         options = {"stride": self.stride, "sites": self.sites, "prior": self.prior}
         _refuse(model, "a chromatin model", options)
@@ -192,7 +203,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
     def _effects(
         self, model: ScoringModel, reference: Reference
     ) -> tuple[EffectKind[Any, Any], dict[str, object]]:
-        """How effects are found, and the options of the model's kind that decide them."""
+        """Return the kind of effects, and the options that affect it for this kind of model."""
         if isinstance(model, LoadedChromatinModel):
             return self._on_tracks(model), {"--offsets": self.offsets or OFFSETS}
         stride, sites = int(self.stride or STRIDE), None
@@ -202,7 +213,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             own = {"--tss": path}
             sites = tss_sites(each_region(bed_rows(path, wrong=DataError), reference, path), reference, path)
             if not sites:
-                raise DataError(f"{path}: no site lies on {reference.path}")
+                raise DataError(f"{path}: none of the sites is on {reference.path}")
         kind = SiteEffects(model.settings.upstream, model.settings.downstream, stride, sites)
         return kind, {**own, "--prior": self.prior}
 
@@ -215,7 +226,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
             keep = self._keep(reference)
             fit = Fit(path, reference)
             summary = None
-            if stream is None:  # faults are known before any work is done
+            if stream is None:  # check the whole file before any computation
                 summary = scan_vcf(path, keep)
                 fit.check(summary.contigs)
             kind, own = self._effects(model, reference)
@@ -227,7 +238,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
                     declared = contig_lines(opened.meta, reference.contigs, used, fit.finder)
                     return list(header_lines(kind, origin, opened, declared))
 
-                # That of a stream has the names of the records that the first row waited for.
+                # For a stream, the header needs the contig names of the records read before the first row.
                 lines = head(summary.contigs) if summary else []
                 furthest = summary.furthest if summary is not None and summary.is_sorted else None
                 header = OutputHeader(origin, extra={"lines": lines, "furthest": furthest})
@@ -239,7 +250,8 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
                     effects = score_records(
                         _fitting(records, fit), reference, kind, predict, max_n=self.max_n
                     )
-                    scored = progress(effects, "scoring", expected, "records")
+                    matching = _same_assembly(effects, path, reference, opened.meta)
+                    scored = progress(matching, "scoring", expected, "records")
                     if summary is None:
                         scored = chain(list(islice(scored, 1)), scored)
                         lines.extend(head(fit.names))
@@ -250,7 +262,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
                 content = partial(self.content, model, path, *files)
                 yield (job := Job(header, content, lambda: summary.records if summary else 0, rows))
             if keep is not None and not (summary.records if summary else job.counts["records"]):
-                log(f"warning: {self.source}: no records there")
+                log(f"warning: {self.source}: no records in the selected contigs or regions")
 
     def _options(
         self, reference: Reference, target: Target, own: Mapping[str, object]
@@ -267,7 +279,7 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
         }
 
     def _keep(self, reference: Reference) -> Keep | None:
-        """Whether a record lies where it was asked for; None: all do."""
+        """Return a filter of records by `contigs` and `regions`; None: keep all records."""
         places = find_places(self.contigs, self.regions, reference.contigs, reference.path, reference.names)
         if places is None:
             return None
@@ -295,21 +307,38 @@ class VariantScorer(Scorer[ScoringModel, EffectLines]):
 
 
 def load_scoring_model(model: LoadedModel | Path | str) -> ScoringModel:
-    """`load` a model that `score-variants` takes, or take one; `ModelError` if it is of another task."""
+    """Load or accept a model for `score-variants`; `ModelError` if it is a model of another task."""
     opened = model if isinstance(model, LoadedModel) else load(model)
     if isinstance(opened, LoadedPromoterModel | LoadedChromatinModel):
         return opened
-    raise ModelError(f"{opened.name}: a chromatin or promoter model is needed, this is a {opened.task} model")
+    raise ModelError(f"{opened.name}: needs a chromatin or promoter model, found a {opened.task} model")
 
 
 def _refuse(model: LoadedModel, kind: str, options: Mapping[str, object]) -> None:
     for name, value in options.items():
         if value is not None:
-            raise UsageError(f"{name} {value}: {model.name} is {kind}, which has no such option")
+            raise UsageError(f"{name} {value}: does not apply to {model.name}, which is {kind}")
+
+
+def _same_assembly(
+    scored: Iterable[ScoredRecord[Any]], path: Path | str, reference: Reference, meta: Sequence[str]
+) -> Iterator[ScoredRecord[Any]]:
+    """Yield the records; `DataError` if REF of most of the first ones differs from the reference."""
+    differing = 0
+    for number, record in enumerate(scored, start=1):
+        differing += any(Note.REF_MISMATCH in effect.notes for effect in record.effects)
+        if number == CHECKED_RECORDS and 2 * differing > number:
+            declared = declared_assembly(meta)
+            header = f"; its header declares the contig lengths of {declared}" if declared else ""
+            raise DataError(
+                f"{path}: REF of {differing} of the first {number} records differs from {reference.path}: "
+                f"use the reference of the assembly on which the variants were called{header}"
+            )
+        yield record
 
 
 def _fitting(records: Iterable[VcfRecord], fit: Fit) -> Iterator[VcfRecord]:
-    """The same records; in the end `DataError` if the reference has no contig of theirs."""
+    """Yield the records; at the end, `DataError` if the reference has none of their contigs."""
     for record in records:
         fit.find(record.contig)
         yield record

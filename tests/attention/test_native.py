@@ -252,7 +252,7 @@ def test_every_vector_size_and_small_groups(size: int, tmp_path: Path, threads: 
 
 def test_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")
-    assert why_not() == "BIGBIRD_DNA_NATIVE=0 switches it off"
+    assert why_not() == "BIGBIRD_DNA_NATIVE=0 disables it"
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ from bigbird_dna.scoring.formats import OutputHeader
 from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.scan import Predictor, scan_promoters
 from tests.conftest import REPOSITORY
-from tests.toys import region_splits
+from tests.toys import region_splits, written
 
 FORMATS = ("tsv", "bigwig", "parquet")
 MAIN = [*map(str, range(1, 23)), "X", "Y"]
@@ -138,8 +138,7 @@ def measure_labels(directory: Path, options: argparse.Namespace) -> Measured:
     contigs = {f"chr{name}": table[name] for name in MAIN}
     (directory / "peaks").mkdir()
     tracks = write_peaks(directory / "peaks", options)
-    fasta = directory / "genome.fa"
-    fasta.write_text(">stands for the sequence, which labels don't need\n")
+    fasta = written(directory / "genome.fa", ">stands for the sequence, which labels don't need\n")
     reference: Any = SimpleNamespace(contigs=contigs, path=fasta)
     splits = region_splits(contigs, assembly, valid=["chr7:30,508,751-35,296,850"], test=["chr8", "chr9"])
     began = time.perf_counter()

@@ -33,6 +33,7 @@ from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
 SCRIPT = REPOSITORY / "benchmarks" / "scan_stride.py"
 SEEDS = range(20)
+STRANDS: tuple[Strand, ...] = ("+", "-")
 
 
 def random_points(rng: np.random.Generator) -> Points:
@@ -81,8 +82,7 @@ def plain_counts(
 
 
 def test_a_score_belongs_to_the_tss_of_its_window() -> None:
-    strands: tuple[Strand, ...] = ("+", "-")
-    for strand in strands:
+    for strand in STRANDS:
         own = window_around(Locus("c", 1000, strand, "x"), 300, 100)
         window = ScoredWindow("c", own.start, own.end, strand, 0.5, "")
         assert tss_position(window, 300) == 1000
@@ -111,8 +111,7 @@ def test_matches_are_those_of_brute_force(seed: int) -> None:
 @pytest.mark.parametrize("distance", [2, 15, 150])
 def test_figures_are_those_of_brute_force(seed: int, distance: int) -> None:
     rng = np.random.default_rng(seed)
-    strands: tuple[Strand, ...] = ("+", "-")
-    calls = {("c", strand): find_calls(random_points(rng), 10) for strand in strands}
+    calls = {("c", strand): find_calls(random_points(rng), 10) for strand in STRANDS}
     sites = {track: np.sort(rng.choice(500, 9, replace=False)) for track in calls}
     listed = [[*zip(*(values.tolist() for values in some), strict=True)] for some in calls.values()]
     known = [some.tolist() for some in sites.values()]
@@ -154,8 +153,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=1)
     save(directory / "model", random_model(tokenizer, config, settings, scale=3.0), {}, {}, {})
     (directory / "genome.fa").write_text(f">a\n{random_dna(300, 1)}\n>b\n{random_dna(1000, 2)}\n")
-    strands: tuple[Strand, ...] = ("+", "-")
-    sites = [Locus("b", place, strand, "x") for place in (39, 40, 200, 330) for strand in strands]
+    sites = [Locus("b", place, strand, "x") for place in (39, 40, 200, 330) for strand in STRANDS]
     write_loci(directory / "loci.tsv", [*sites, Locus("b", 700, "+", "beyond"), Locus("a", 150, "+", "x")])
     return directory
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import pandas as pd
 from typer.testing import CliRunner
 
 from bigbird_dna.cli.app import app
@@ -35,6 +36,18 @@ def invoke(*words: object) -> str:
         raise outcome.exception
     assert outcome.exit_code == 0, outcome.output
     return outcome.stdout
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """The rows of a table or VCF that a command wrote, after the lines about it."""
+    head, *rows = (line.split("\t") for line in text.splitlines() if not line.startswith("##"))
+    head[0] = head[0].lstrip("#")
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def frame(text: str) -> pd.DataFrame:
+    """The same as a frame of texts."""
+    return pd.DataFrame(table(text))
 
 
 def silent(run: Run) -> Run:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.config import EncoderConfig, load_config
+from bigbird_dna.config import load_config
 from bigbird_dna.genome.reference import prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model import catalogue
@@ -19,9 +19,7 @@ from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Se
 from tests.cli.command import Run, refused, silent
 from tests.golden.messages import message
 from tests.registry.shelf import make_shelf, make_toy, write_list
-from tests.toys import BROKEN_FASTA, random_dna, random_model, small_tokenizer
-
-HEADER = "name\tsimilarity\tnearest\torientation"
+from tests.toys import BROKEN_FASTA, random_dna, random_model, small_encoder, small_tokenizer
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def test_the_nearest_record(run: Run, fasta: tuple[Path, Path], tmp_path: Path) 
     assert (result.code, result.out) == (0, "")
     message(result.err, "test.fa", "3 ")
     lines = (tmp_path / "n.tsv").read_text().splitlines()
-    assert lines[0] == HEADER
+    assert lines[0] == "name\tsimilarity\tnearest\torientation"
     assert lines[1] == "copy\t1\ta\t-" and lines[3] == "none\t0\t\t"
     name, similarity, near, orientation = lines[2].split("\t")
     assert (name, near, orientation) == ("half", "b", "+") and 0.5 <= float(similarity) < 0.56
@@ -125,7 +123,7 @@ def test_from_a_training_to_a_list_and_back(
     assert (entry["task"], entry["licence"], entry["where"]) == ("promoter", "CC0-1.0", "toy")
     result = silent(run)("fetch-model", "toy", "-o", "fetched", "--catalogue", "models.yaml")
     assert result.code == 0, result
-    assert "licence: CC0-1.0" in result.err and "fetched/MODEL_CARD.md" in result.err
+    assert "license: CC0-1.0" in result.err and "fetched/MODEL_CARD.md" in result.err
     for name in ("model.safetensors", "config.json", "metrics.json", "training.jsonl"):
         assert Path("fetched", name).read_bytes() == Path("small", name).read_bytes()
     card = Path("fetched/MODEL_CARD.md").read_text()
@@ -193,9 +191,7 @@ def test_faults(run: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def saved(path: Path, settings: Settings, causal: bool) -> Path:
     tokenizer = small_tokenizer()
-    config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=64, causal=causal
-    )
+    config = small_encoder(tokenizer.vocabulary, max_length=64, causal=causal)
     save(path, random_model(tokenizer, config, settings, scale=3.0), {}, {}, {})
     return path
 
@@ -298,15 +294,13 @@ def test_what_else_generate_is_not_asked(run: Run, masked: Path, flanks: Path, t
 
 def test_models_of_next_tokens_go_where_they_can(run: Run, causal: Path, tmp_path: Path) -> None:
     refused(run("export-hf", causal, tmp_path / "hf"), 1)
-    (tmp_path / "genome.fa").write_text(f">a\n{random_dna(900, 1)}\n>b\n{random_dna(900, 2)}\n")
-    prepare_reference(tmp_path / "genome.fa", tmp_path / "genome.fa.gz")
+    write_fasta(tmp_path / "genome.fa.gz", [("a", random_dna(900, 1)), ("b", random_dna(900, 2))])
     words = ("--reference", tmp_path / "genome.fa.gz", "--contig", "a", "-o", tmp_path / "c.tsv")
     refused(run("evaluate across-tokenizers", causal, *words), 1)
 
 
 def test_samples_are_reported(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "genome.fa").write_text(f">a\n{random_dna(9000, 1)}\n>b\n{random_dna(9000, 2)}\n")
-    prepare_reference(tmp_path / "genome.fa", tmp_path / "genome.fa.gz")
+    write_fasta(tmp_path / "genome.fa.gz", [("a", random_dna(9000, 1)), ("b", random_dna(9000, 2))])
     (tmp_path / "samples.fa").write_text(f">s\n{random_dna(900, 3)}\n")
     words = ("evaluate samples", tmp_path / "samples.fa", "--reference", tmp_path / "genome.fa.gz")
     result = run(*words, "--contig", "a", "--max-k", 2, "-o", tmp_path / "report")

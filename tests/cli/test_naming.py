@@ -191,7 +191,7 @@ def test_words_that_lead_into_a_container_are_read_as_a_shell_reads_them(tmp_pat
     [
         (("--container-command", "apptainer 'exec", "--", "pretrain"), 2, '"apptainer \'exec"'),
         (("--container-command", "{here}", "--", "pretrain"), 1, "{here}"),
-        (("--processes", "3", "--nodes", "2", "--", "pretrain"), 2, "processes 3, nodes 2"),
+        (("--processes", "3", "--nodes", "2", "--", "pretrain"), 2, "--processes 3"),
         (("--processes", "2", "--nodes", "2", "--", "pretrain"), 1, "srun: "),
         (("--", "pretrain", "{here}/no such.yaml"), 2, "{here}/no such.yaml"),  # the command's own
     ],

@@ -15,7 +15,6 @@ from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore
 from tests.cli.command import Run, refused, silent
 from tests.golden.messages import message
-from tests.toys import BROKEN_FASTA
 
 CONTIGS = {"chrI": "ACGTN" * 50, "chrII": "GATTACA" * 30}
 
@@ -227,20 +226,6 @@ def genome(tmp_path):
     return path
 
 
-def test_prepare_reference_writes_an_indexed_genome(run, tmp_path):
-    source, output = tmp_path / "in.fa", tmp_path / "results" / "reference.fa.gz"
-    source.write_text(">I\nacgtRN\n>II\nAC\n")
-    code, out, err = run("prepare reference", source, "-o", output)
-    assert (code, out) == (0, "")
-    assert "2 contigs, 8 bp, 2 N (1 of them IUPAC codes)" in err
-    assert scan_fasta(output) == {"I": 6, "II": 2}
-    assert sorted(path.name for path in output.parent.iterdir()) == [
-        "reference.fa.gz",
-        "reference.fa.gz.fai",
-        "reference.fa.gz.gzi",
-    ]
-
-
 def test_prepare_reference_reads_genbank_and_knows_its_accessions(run, tmp_path):
     source, output = tmp_path / "in.gbff.gz", tmp_path / "reference.fa.gz"
     record = "LOCUS       NC_001133 6 bp DNA linear PLN 01-JAN-2020\nACCESSION   NC_001133\n"
@@ -255,20 +240,6 @@ def test_prepare_reference_reads_genbank_and_knows_its_accessions(run, tmp_path)
     refused(run(*command, "GRCh37"), 1, source)
     source.write_bytes(gzip.compress(record.replace("ORIGIN", "CONTIG")[:-18].encode()))
     refused(run(*command, "sacCer3"), 1, source)
-
-
-TRUNCATED = gzip.compress(b">a\n" + b"ACGTTGCAAC\n" * 1000)[:-20]
-BROKEN = {**BROKEN_FASTA, "truncated": (TRUNCATED, "truncated")}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_prepare_reference_refuses_bad_input_in_one_line(run, tmp_path, case):
-    content, _ = BROKEN[case]
-    source, output = tmp_path / "in.fa", tmp_path / "out" / "reference.fa.gz"
-    source.write_bytes(content)
-    output.parent.mkdir()
-    refused(run("prepare reference", source, "-o", output), 1, source)
-    assert list(output.parent.iterdir()) == []
 
 
 def test_prepare_reference_refuses_other_files_and_assemblies(run, tmp_path, genome):

@@ -70,7 +70,7 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     assert code == 0
     assert {path.name for path in out.iterdir()} == {"variants.tsv", "variants.svg", MARKER}
     reasons = ("1 not scored (SYMBOLIC)", "1 not scored (REF_MISMATCH)", "1 without EFFECT", "1 on MYC")
-    message(log, "7 variants", "3 loss, 3 none, 1 gain", "4 left out: ", *reasons, "c3", "c1, c2")
+    message(log, "7 variants", "3 loss, 3 none, 1 gain", "4 excluded: ", *reasons, "c3", "c1, c2")
     rows = table(out)
     # Sizes with an effect: 0.5, 0.1, 0.3, 0.4; without: 0.2, 0.05, 0.01. One of twelve pairs is wrong.
     assert rows.loc["all", ["variants", "with_effect"]].tolist() == [7, 4]
@@ -133,7 +133,7 @@ def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], 
     tables = []
     for name, words in {"a": (vcf,), "b": (vcf, "--truth", truth), "c": (tsv, "--truth", truth)}.items():
         code, _, log = run("evaluate variants", *words, "-o", tmp_path / name)
-        assert code == 0 and "20 variants judged" in log and "left out" not in log
+        assert code == 0 and "20 variants evaluated" in log and "excluded" not in log
         tables.append(table(tmp_path / name))
     for other in tables[1:]:
         pd.testing.assert_frame_equal(tables[0], other)
@@ -158,7 +158,7 @@ def test_the_truth_of_other_variants(
     truth.write_text("".join([*lines, twice, "chr1\t399\t.\tA\tC\t.\t.\tEFFECT=none;TRACK=CTCF\n"]))
     code, _, log = run("evaluate variants", tsv, "--truth", truth, "-o", tmp_path / "r")
     assert code == 0
-    message(log, "21 variants", "1 left out: 1 ")
+    message(log, "21 variants", "1 excluded: 1 ")
     refused(run("evaluate variants", tsv, "-o", tmp_path / "x"), 2)
     text = tsv.with_suffix("")
     text.write_text("#contig\tposition\tref\talt\tid\tnote\tmax_delta\tmax_track\n")

@@ -2,8 +2,11 @@
 
 import re
 import shlex
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from typer.main import get_command
+
+from bigbird_dna.cli.app import app
 from tests.conftest import REPOSITORY
 
 CHECK = "<!-- check"
@@ -72,3 +75,15 @@ def steps(block: Block) -> list[Step]:
 def commands(page: str) -> list[Step]:
     """Every command of a page that can be run now."""
     return [step for block in blocks(page, "console") if not block.waits for step in steps(block)]
+
+
+def parse(words: list[str]) -> None:
+    """Read a command's words as `bigbird-dna` does, without running it."""
+    command: Any = get_command(app)
+    name = ""
+    while hasattr(command, "commands"):
+        name, *words = words
+        if any(name in parameter.opts for parameter in command.params):
+            return
+        command = command.commands[name]
+    command.make_context(name, words)

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from bigbird_dna.cli.app import app
 from bigbird_dna.config import load_config
 from docs.generators.notebook import cells, output_text
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
-from tests.docs.blocks import Step, blocks, commands, pages
+from tests.docs.blocks import Step, blocks, commands, pages, parse
 from tests.golden.messages import fails
+from tests.toys import written
+from tests.workflow.dry_runs import dry_run, jobs
 
 RUN = ("README.md", "docs/tutorial.md")
 """Pages whose commands are run, in their order, in one directory."""
@@ -43,23 +43,11 @@ def _own(page: str, program: str) -> Iterator[tuple[Step, list[str]]]:
                 yield step, words[1:]
 
 
-def _parse(words: list[str]) -> None:
-    """Read a command's words as `bigbird-dna` does, without running it."""
-    command: Any = get_command(app)
-    name = ""
-    while hasattr(command, "commands"):
-        name, *words = words
-        if any(name in parameter.opts for parameter in command.params):
-            return
-        command = command.commands[name]
-    command.make_context(name, words)
-
-
 @pytest.mark.parametrize("page", pages())
 def test_every_command_shown_has_these_options(page: str) -> None:
     for step, words in _own(page, "bigbird-dna"):
         try:
-            _parse(["x" if word.startswith("<") else word for word in words])
+            parse(["x" if word.startswith("<") else word for word in words])
         except KeyError as error:
             pytest.fail(f"{step.where}: there is no command {error}")
         except SystemExit:
@@ -70,9 +58,9 @@ def test_every_command_shown_has_these_options(page: str) -> None:
 
 def test_a_wrong_option_would_be_noticed() -> None:
     with fails(Exception):
-        _parse(["score-promoters", "m", "f", "--no-such", "3"])
+        parse(["score-promoters", "m", "f", "--no-such", "3"])
     with pytest.raises(KeyError):
-        _parse(["no-such-command"])
+        parse(["no-such-command"])
 
 
 @pytest.mark.parametrize("page", pages())
@@ -100,9 +88,7 @@ def test_every_line_of_snakemake_names_what_there_is(page: str) -> None:
 def test_every_configuration_shown_is_one(page: str, tmp_path: Path) -> None:
     for block in blocks(page, "yaml"):
         if not block.waits:
-            path = tmp_path / "mine.yaml"
-            path.write_text(block.text)
-            load_config(path)
+            load_config(written(tmp_path / "mine.yaml", block.text))
 
 
 # Run on toys
@@ -168,17 +154,8 @@ def test_the_tutorial_s_own_run_can_be_planned(demo_home: Path) -> None:
     (demo_home / "mine").mkdir(exist_ok=True)
     (demo_home / "mine/run.yaml").write_text(block.text)
     minimal = REPOSITORY / "workflow/config/minimal.yaml"
-    words = ["--cores", "2", "--configfile", minimal, "mine/run.yaml", "--dry-run"]
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "-s", REPOSITORY / "Snakefile", *words],
-        cwd=demo_home,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in ("finetune_promoter", "finetune_chromatin", "pretrain"))
+    planned = jobs(dry_run(demo_home, "--configfile", minimal, demo_home / "mine/run.yaml"))
+    assert planned.keys() >= {"finetune_promoter", "finetune_chromatin", "pretrain"}
 
 
 def _without_numbers(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.annotation import read_coding
+from bigbird_dna.genome.annotation import read_coding, read_genes
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.promoters import lift, place, read_loci, read_promoters, write_loci
@@ -355,3 +355,20 @@ def test_gff3_and_gtf_have_the_same_coding_bases(tmp_path, rows, packed):
     for suffix, text in ((".gff3", gff3 + "##FASTA\n>x\nACGT\n"), (".gtf", gtf)):
         path = written(tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}"), text, packed)
         assert covered(path) == expected
+
+
+@given(rows=intervals)
+def test_gff3_and_gtf_have_the_same_genes(tmp_path, rows):
+    gff3, gtf = "##gff-version 3\n", ""
+    for number, (contig, start, length, strand) in enumerate(rows):
+        place = contig, start, start + length, strand
+        gff3 += gff("gene", *place, f"ID=g{number};Name=N{number}") + gff("gene", *place[:3], ".", "ID=x")
+        gtf += gff("gene", *place, f'gene_id "g{number}"; gene_name "N{number}";') + gff("exon", *place, "")
+    expected = [(*row[:2], row[1] + row[2], row[3], f"N{number}") for number, row in enumerate(rows)]
+    for suffix, text in ((".gff3", gff3), (".gtf", gtf)):
+        assert read_genes(written(tmp_path / f"x{suffix}", text)) == expected
+
+
+def test_a_file_without_genes_is_an_error(tmp_path):
+    with fails(DataError):
+        read_genes(written(tmp_path / "x.gff3", gff("gene", "I", 0, 9, ".", "ID=x")))

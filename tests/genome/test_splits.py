@@ -70,7 +70,7 @@ def test_patterns_fit_any_name_and_a_written_name_wins_over_them(capsys):
     config = GenomeConfig(exclude=("chrM", "*_random"), valid=("NC_00113[56]*",), test=("chrII", "IV"))
     splits = Splits.from_config(config, CONTIGS, YEAST)
     assert [*assigned(splits).values()] == ["train", "test", "valid", "test", None]
-    assert capsys.readouterr().err.endswith("genome.exclude: '*_random' fits no contig of the reference\n")
+    assert capsys.readouterr().err.endswith("genome.exclude: '*_random' matches no contig of the reference\n")
 
 
 def test_the_patterns_of_grch37_leave_the_chromosomes():

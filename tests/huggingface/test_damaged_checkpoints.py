@@ -26,12 +26,10 @@ from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.initialization import read_provenance
 from tests.golden.messages import fails
-from tests.toys import cases, random_model, update_json
+from tests.toys import cases, random_model, small_encoder, update_json, written
 
 Change = Callable[[dict[str, Any]], object]
-SIZES = EncoderConfig(
-    vocabulary=96, layers=2, hidden=8, heads=2, max_length=64, block_size=4, random_blocks=1
-)
+SIZES = small_encoder(96, layers=2, hidden=8, max_length=64, block_size=4, random_blocks=1)
 PROMOTER = PromoterSettings(upstream=30, downstream=10, pooling="cls", jitter=4, views=2)
 
 
@@ -130,8 +128,7 @@ SHARDS = [
 @pytest.mark.parametrize("name", SHARDS, ids=range(len(SHARDS)))
 def test_shards_lie_in_the_checkpoint(checkpoint: Path, name: Any) -> None:
     (checkpoint / "model.safetensors").unlink()
-    index = checkpoint / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": name}}))
+    written(checkpoint / "model.safetensors.index.json", json.dumps({"weight_map": {"a": name}}))
     refused(checkpoint)
 
 
@@ -175,8 +172,7 @@ def pickled(tensors: object, **options: Any) -> bytes:
 
 
 def read(path: Path, content: bytes) -> dict[str, Tensor]:
-    path.write_bytes(content)
-    return {name: stored.read() for name, stored in read_tensor_file(path).items()}
+    return {name: stored.read() for name, stored in read_tensor_file(written(path, content)).items()}
 
 
 FORMS: list[dict[str, Any]] = [{}, {"_use_new_zipfile_serialization": False}, {"pickle_protocol": 4}]
@@ -221,9 +217,8 @@ def test_pickles_are_read_as_torch_reads_them(tmp_path: Path, options: dict[str,
     ],
 )
 def test_pickles_of_other_things_are_refused(tmp_path: Path, options: dict[str, Any], values: object) -> None:
-    with fails(ModelError) as caught:
+    with fails(ModelError):
         read(tmp_path / "pytorch_model.bin", pickled(values, **options))
-    assert str(caught.value).isprintable()
 
 
 def rezipped(content: bytes, pickle_: Callable[[bytes], bytes] = bytes, compression: int = 0) -> bytes:
@@ -309,9 +304,9 @@ def test_what_a_model_remembers_is_checked_when_it_is_exported(
     change(values["settings"]["huggingface"])
     path.write_text(json.dumps(values))
     (tmp_path / "ours/provenance.json").unlink()  # its checksums would tell
-    with fails(ModelError) as caught:
+    with fails(ModelError):
         export_huggingface(tmp_path / "ours", tmp_path / "back")
-    assert str(caught.value).isprintable() and not (tmp_path / "back").exists()
+    assert not (tmp_path / "back").exists()
 
 
 def test_weights_that_no_head_reads_are_those_of_the_architecture(

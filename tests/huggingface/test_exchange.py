@@ -10,9 +10,8 @@ import pytest
 import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
@@ -20,9 +19,11 @@ from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.heads import question_lengths
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Settings
 from bigbird_dna.tokens.dna import DnaTokenizer
+from tests.cli.command import Run
 from tests.golden.messages import fails
+from tests.nlp.conftest import shuffle_weights
 from tests.tokens.text_model import text_model
-from tests.toys import random_model, update_json
+from tests.toys import random_model, small_encoder, update_json, written
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
@@ -68,19 +69,12 @@ Checkpoint = Callable[..., Path]
 def checkpoint(tmp_path: Path, tokenizer: DnaTokenizer) -> Checkpoint:
     """Write a checkpoint of random weights, large enough for attention to choose."""
 
-    def make(name: str = "BigBirdForMaskedLM", seed: int = 0, **settings: Any) -> Path:
+    def make(name: str = "BigBirdForMaskedLM", **settings: Any) -> Path:
         special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}
         sizes = {**SMALL, "vocab_size": tokenizer.vocabulary}
         config = transformers.BigBirdConfig(**{**sizes, **special, **settings})
         network = getattr(transformers, name)(config)
-        torch.manual_seed(seed)
-        for part in network.modules():
-            if isinstance(part, nn.Linear | nn.Embedding):
-                part.weight.data.normal_(std=1.2 / config.hidden_size**0.5)
-            if isinstance(part, nn.LayerNorm):
-                part.weight.data.normal_(1, 0.1)
-            if getattr(part, "bias", None) is not None:
-                part.bias.data.normal_(0, 0.1)
+        shuffle_weights(network, config.hidden_size)
         network.save_pretrained(tmp_path / "hf")
         write_tokenizer(tokenizer, tmp_path / "hf", config.max_position_embeddings)
         return tmp_path / "hf"
@@ -293,8 +287,7 @@ def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
         file = f"{stem}-{number:05d}-of-00002.{suffix}"
         write({name: tensors[name] for name in part}, path / file)
         places |= dict.fromkeys(part, file)
-    index = path / f"{stem}.{suffix}.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    index = written(path / f"{stem}.{suffix}.index.json", json.dumps({"metadata": {}, "weight_map": places}))
     network = import_huggingface(path, tmp_path / "ours").network.state_dict()
     assert all(torch.equal(network[name], value) for name, value in whole.items())
     (path / file).unlink()
@@ -308,10 +301,9 @@ def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
 def ours(tmp_path: Path, tokenizer: DnaTokenizer, settings: Settings, **changes: Any) -> Path:
     """A model directory of our own with random weights; changes are of its settings or its encoder."""
     own = {key: changes.pop(key) for key in [*changes] if hasattr(settings, key)}
-    sizes: dict[str, Any] = {"layers": 2, "hidden": 16, "heads": 2, "max_length": 256, "block_size": 16}
-    sizes |= {"vocabulary": tokenizer.vocabulary, "random_seed": 7, **changes}
+    sizes: dict[str, Any] = {"layers": 2, "max_length": 256, "block_size": 16, "random_seed": 7, **changes}
     settings = settings.model_copy(update=own)
-    model = random_model(tokenizer, EncoderConfig(**sizes), settings, seed=3)
+    model = random_model(tokenizer, small_encoder(tokenizer.vocabulary, **sizes), settings, seed=3)
     for parameter in model.network.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     save(tmp_path / "own", model, {}, {}, {})
@@ -417,27 +409,17 @@ def test_untied_weights_are_refused_and_code_in_a_pickle_is_not_run(
 
 
 def test_exchange_needs_neither_of_their_libraries(
-    checkpoint: Checkpoint,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run: Run, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bigbird_dna.cli.main import main
-
     path = checkpoint("BigBirdForSequenceClassification", num_labels=3)
     update_json(path / "config.json", auto_map={"AutoModel": "evil.Model"})
     (path / "bigbird_dna.model").unlink()  # so that the tokenizer is tokenizer.json
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    for words in (["import-hf", path, tmp_path / "ours"], ["export-hf", tmp_path / "ours"]):
-        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, words), str(tmp_path / "back")])
-        if words[0] == "import-hf":
-            sys.argv.pop()
-        with pytest.raises(SystemExit) as left:
-            main()
-        assert not left.value.code
-    messages = capsys.readouterr().err
-    assert "auto_map is ignored" in messages and "a classification model" in messages
+    read = run("import-hf", path, tmp_path / "ours")
+    written = run("export-hf", tmp_path / "ours", tmp_path / "back")
+    assert (read.code, written.code) == (0, 0)
+    assert "auto_map is ignored" in read.err and "a classification model" in read.err + written.err
     assert_same_checkpoint(tmp_path, path)
     model = load(tmp_path / "ours")
     with fails(ModelError):

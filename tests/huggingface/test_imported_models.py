@@ -194,14 +194,9 @@ def test_same_ids_as_sentencepiece(vocabulary: int, longest: int, tmp_path: Path
         assert found.ids == tokenizer.encode(sequence).tolist(), sequence
         assert library.decode(found.ids) == sequence
     pair = library.encode("ACGT", "TTGN")
-    ids = [
-        *[tokenizer.cls_id, *tokenizer.encode("ACGT"), tokenizer.sep_id],
-        *[*tokenizer.encode("TTGN"), tokenizer.sep_id],
-    ]
-    assert pair.ids == ids
-    assert pair.type_ids == [0] * (len(tokenizer.encode("ACGT")) + 2) + [1] * (
-        len(tokenizer.encode("TTGN")) + 1
-    )
+    first, second = ([*tokenizer.encode(one), tokenizer.sep_id] for one in ("ACGT", "TTGN"))
+    assert pair.ids == [tokenizer.cls_id, *first, *second]
+    assert pair.type_ids == [0] * (1 + len(first)) + [1] * len(second)
 
 
 def test_written_files_hold_the_same_tokenizer(tokenizer: DnaTokenizer, tmp_path: Path) -> None:

@@ -279,19 +279,14 @@ def test_the_rising_curve_is_that_of_the_pairs_of_scores() -> None:
     assert rising_curve([1, 0], [0.5, 0.5]) == pytest.approx([0.5, 0.5])
 
 
-def _error(slope: float, lift: float, apart: float) -> float:
-    rows = mixture(200_000, 0.5, seed=0, apart=apart, slope=slope, lift=lift)
-    return float(np.abs(rows.raw - rows.true).mean())
-
-
 @pytest.mark.parametrize(("slope", "lift"), [(1.0, 0.0), (1.0, 0.6), (2.0, 0.5)])
 @pytest.mark.parametrize(("n", "prior", "apart"), [(400, 0.5, 1.5), (1000, 0.5, 0.5), (4000, 0.2, 0.8)])
 def test_the_debiased_error_and_its_interval_hold_where_the_error_is_known(
     slope: float, lift: float, n: int, prior: float, apart: float
 ) -> None:
     """Also where four times as many negatives stand for as many as there are positives."""
-    truth, samples = _error(slope, lift, apart), 110
-    found = []
+    known, samples = mixture(200_000, 0.5, seed=0, apart=apart, slope=slope, lift=lift), 110
+    truth, found = float(np.abs(known.raw - known.true).mean()), []
     for seed in range(1, samples + 1):
         rows = mixture(n, prior, seed, apart=apart, slope=slope, lift=lift)
         weight = 1.0 if prior == 0.5 else rows.labels.sum() / (rows.labels == 0).sum()

@@ -164,29 +164,21 @@ def test_loading_extends_on_request(saved: Path) -> None:
 def test_the_command_writes_what_loading_gives(
     saved: Path, tmp_path: Path, position: str, method: Extension
 ) -> None:
-    invoke(
-        "model extend-context",
-        saved / position,
-        "-o",
-        tmp_path / "long",
-        "--positions",
-        200,
-        "--method",
-        method,
-    )
-    written = load(tmp_path / "long")
+    long = tmp_path / "long"
+    invoke("model extend-context", saved / position, "-o", long, "--positions", 200, "--method", method)
+    written = load(long)
     expected = load(saved / position, positions=200, extend=method)
     assert written.config == expected.config and written.task == "pretraining"
     for name, value in expected.network.state_dict().items():
         assert torch.equal(written.network.state_dict()[name], value), name
-    provenance = json.loads((tmp_path / "long/provenance.json").read_text())
+    provenance = json.loads((long / "provenance.json").read_text())
     original = load(saved / position)
     assert provenance["extended_from"]["sha256"] == original.sha256
     assert provenance["extended_from"]["positions"] == 64
     assert provenance["extended_from"]["provenance"]["contigs"] == ["I", "II"]
     assert (provenance["positions"], provenance["method"]) == (200, method)
     assert provenance["contigs"] == ["I", "II"], "the check for leaks reads them there"
-    metrics = json.loads((tmp_path / "long/metrics.json").read_text())
+    metrics = json.loads((long / "metrics.json").read_text())
     assert list(metrics) == ["note"] and "nothing was measured" in metrics["note"]
 
 
@@ -322,9 +314,9 @@ SHAPES = [(64, 4), (128, 4), (256, 8), (768, 12)]
 
 def made(position: str, hidden: int, heads: int, **changes: object) -> Encoder:
     torch.manual_seed(0)
-    sizes = {"layers": 2, "hidden": hidden, "heads": heads, "max_length": 256, "block_size": 64}
-    own = {"position_encoding": position, "dropout": 0.0, **changes}
-    return Encoder(small_encoder(256, **sizes | own)).eval()
+    sizes = {"layers": 2, "max_length": 256, "block_size": 64, "dropout": 0.0, **changes}
+    config = small_encoder(256, hidden=hidden, heads=heads, position_encoding=position, **sizes)
+    return Encoder(config).eval()
 
 
 def logits(encoder: Encoder, layer: int) -> torch.Tensor:

@@ -17,6 +17,7 @@ from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import Run, refused
 from tests.fuzz.reader import stored
 from tests.golden.messages import message
+from tests.toys import written
 
 if not all(map(find_spec, LIBRARIES)):  # pip install 'bigbird-dna[nlp]'
     collect_ignore_glob = ["test_text_*.py"]
@@ -45,9 +46,8 @@ def write(tmp_path: Path) -> Write:
     """Write a configuration with these tasks."""
 
     def make(**tasks: Any) -> Path:
-        path = tmp_path / "nlp.yaml"
-        path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "tasks": tasks}))
-        return path
+        values = {"results": str(tmp_path / "results"), "tasks": tasks}
+        return written(tmp_path / "nlp.yaml", yaml.safe_dump(values))
 
     return make
 
@@ -134,8 +134,7 @@ SUMMARIES: dict[str, Any] = {
 
 def write_lines(path: Path, *values: object) -> Path:
     """Write JSON lines."""
-    path.write_text("".join(json.dumps(value) + "\n" for value in values))
-    return path
+    return written(path, "".join(json.dumps(value) + "\n" for value in values))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

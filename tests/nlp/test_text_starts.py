@@ -1,5 +1,6 @@
 """What trainings on text begin with, against HuggingFace's models; and pretraining on text."""
 
+import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError, DataError, ModelError
-from bigbird_dna.model.directory import build_network, load, make_model, save
+from bigbird_dna.model.directory import build_network, load, save
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings
 from bigbird_dna.papers.nlp.config import (
     InstalledConfig,
@@ -30,10 +31,9 @@ from tests.cli.command import Run
 from tests.golden.messages import fails
 from tests.nlp.conftest import TEXT, TINY, Write, done, figures, shuffle_weights, their_config, write_lines
 from tests.tokens.text_model import text_model
-from tests.toys import update_json
+from tests.toys import random_model, small_encoder, update_json, written
 
 TOLERANCE = 1e-4
-SMALL: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 64, "block_size": 16}
 
 
 def made(start: dict[str, Any], **encoder: Any) -> TextStart:
@@ -59,10 +59,10 @@ def drawn(vocabulary: int, tokens: int) -> Tensor:
     return torch.randint(5, vocabulary, (2, tokens), generator=torch.Generator().manual_seed(1))
 
 
-def own_model(tmp_path: Path, tokenizer: JsonTokenizer, config: EncoderConfig) -> str:
+def own_model(tmp_path: Path, tokenizer: JsonTokenizer, **changes: Any) -> str:
     """A pretrained model's directory, of random weights."""
-    settings = PretrainingSettings(next_sentence=False)
-    model = make_model(build_network(config, settings).eval(), tokenizer, config, settings)
+    config = small_encoder(tokenizer.vocabulary, max_length=64, block_size=16, **changes)
+    model = random_model(tokenizer, config, PretrainingSettings(next_sentence=False))
     save(tmp_path / "model", model, {}, {}, {})
     return str(tmp_path / "model")
 
@@ -118,19 +118,18 @@ def test_a_classifier_of_theirs_gives_its_logits(tmp_path: Path, text_tokenizer:
 
 
 def test_a_model_of_ours_is_taken_with_more_positions(tmp_path: Path, text_tokenizer: JsonTokenizer) -> None:
-    own_model(tmp_path, text_tokenizer, EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary))
-    start = made({"model": str(tmp_path / "model")}, max_length=128, window_blocks=1)
+    directory = own_model(tmp_path, text_tokenizer)
+    start = made({"model": directory}, max_length=128, window_blocks=1)
     assert (start.config.max_length, start.config.window_blocks, start.config.hidden) == (128, 1, 16)
     assert start.sha256 == load(tmp_path / "model").sha256
     with fails(ConfigError, "encoder.hidden 32", 16):
-        made({"model": str(tmp_path / "model")}, hidden=32, heads=2)
+        made({"model": directory}, hidden=32, heads=2)
 
 
 def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
     tmp_path: Path, text_tokenizer: JsonTokenizer
 ) -> None:
-    encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary, position_encoding="rotary")
-    directory = own_model(tmp_path, text_tokenizer, encoder)
+    directory = own_model(tmp_path, text_tokenizer, position_encoding="rotary")
     start = made({"model": directory}, max_length=128)
     config = start.config
     assert (config.max_length, config.rotary_scale, config.position_encoding) == (128, 2.0, "rotary")
@@ -159,8 +158,7 @@ def test_keys_without_an_effect_are_refused(
 ) -> None:
     key = next(iter(start))
     if model == "ours":
-        encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary)
-        start = {**start, "model": own_model(tmp_path, text_tokenizer, encoder)}
+        start = {**start, "model": own_model(tmp_path, text_tokenizer)}
     if model == "theirs":
         start = {**start, "model": str(request.getfixturevalue("roberta"))}
     with fails(ConfigError, f"start.{key} {start[key]}"):
@@ -191,10 +189,8 @@ def test_random_weights_learn_a_tokenizer_that_gives_every_text_back() -> None:
         pieces = start.tokenizer.text_pieces(text)
         assert start.tokenizer.decode(pieces.ids) == text
         assert pieces.ids.tolist() == start.tokenizer.encode(text).tolist()
-        covered = set()
-        for begin, end in zip(pieces.starts, pieces.ends, strict=True):
-            covered |= set(range(begin, end))
-        assert covered == set(range(len(text)))
+        ranges = itertools.starmap(range, zip(pieces.starts, pieces.ends, strict=True))
+        assert {*itertools.chain(*ranges)} == {*range(len(text))}
 
 
 @pytest.mark.parametrize(
@@ -211,9 +207,8 @@ def test_faulty_checkpoints_are_told(roberta: Path, change: dict[str, object] | 
         (roberta / "config.json").unlink()
     else:
         update_json(roberta / "config.json", **change)
-    with fails(ModelError, roberta, named) as caught:
+    with fails(ModelError, roberta, named):
         made({"model": str(roberta)}, max_length=512)
-    assert "\n" not in str(caught.value)
 
 
 def write_texts(path: Path, *texts: str) -> Path:
@@ -240,9 +235,7 @@ def test_white_space_that_a_tokenizer_leaves_out_is_counted() -> None:
 
 
 def test_pieces_of_a_sentencepiece_model_say_their_characters(tmp_path: Path) -> None:
-    path = tmp_path / "spiece.model"
-    path.write_bytes(text_model("the cat sat on the mat", 40))
-    tokenizer = open_tokenizer(path)
+    tokenizer = open_tokenizer(written(tmp_path / "spiece.model", text_model("the cat sat on the mat", 40)))
     text = "the é cat ☃ sat"
     pieces = tokenizer.text_pieces(text)
     assert pieces.ids.tolist() == tokenizer.encode(text).tolist()

@@ -49,6 +49,7 @@ from tests.nlp.conftest import (
     read_lines,
     write_lines,
 )
+from tests.toys import written
 
 
 def test_a_classification_from_its_records_to_the_page(run: Run, write: Write, tmp_path: Path) -> None:
@@ -300,10 +301,9 @@ def test_correlations_by_hand(
 @pytest.mark.slow
 def test_bigbird_joins_two_far_facts_and_windows_alone_dont(run: Run, tmp_path: Path) -> None:
     accuracy = {}
+    config, commands = REPOSITORY / "workflow/config/nlp.yaml", ("prepare", "finetune", "predict", "evaluate")
     for task in ("far", "far-window"):
-        words = [REPOSITORY / "workflow/config/nlp.yaml", "--task", task, "--set", f"results={tmp_path}"]
-        for command in ("prepare", "finetune", "predict", "evaluate"):
-            assert run("nlp", command, *words).code == 0
+        done(run, config, task, *commands, more=("--set", f"results={tmp_path}"))
         accuracy[task] = figures(tmp_path / task)["accuracy"]
     assert accuracy["far"] > 0.9
     # A quarter, within four standard errors of 400 records.
@@ -321,10 +321,8 @@ QUESTION: dict[str, Any] = {
 
 
 def test_records_come_back_with_their_lines_for_names_and_from_gzip_too(tmp_path: Path) -> None:
-    plain = tmp_path / "a.jsonl"
-    plain.write_text('{"text": "one"}\n\n{"id": "x", "text": "zwei ü"}\n')
-    packed = tmp_path / "b.jsonl"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    plain = written(tmp_path / "a.jsonl", '{"text": "one"}\n\n{"id": "x", "text": "zwei ü"}\n')
+    packed = written(tmp_path / "b.jsonl", gzip.compress(plain.read_bytes()))
     expected = [TextRecord(id="1", text="one"), TextRecord(id="x", text="zwei ü")]
     write_lines(tmp_path / "c.jsonl", {**QUESTION, "answers": [{"text": "Ada", "paragraph": 0, "start": 11}]})
     assert [len(record.answers) for record in read_records(tmp_path / "c.jsonl", QuestionRecord)] == [1]
@@ -369,9 +367,8 @@ def test_a_faulty_file_is_told_by_line_and_key(tmp_path: Path, kind: Any, conten
     path = tmp_path / "a.json"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-    with fails(DataError, path, named) as caught:
+    with fails(DataError, path, named):
         [*(read_public(kind, path) if isinstance(kind, str) else read_records(path, kind))]
-    assert "\n" not in str(caught.value)
 
 
 def test_files_of_ones_own_become_splits_and_a_fault_leaves_nothing(tmp_path: Path) -> None:

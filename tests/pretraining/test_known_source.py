@@ -263,7 +263,7 @@ def test_it_needs_the_bits_that_the_source_has_and_no_fewer(causal: Path, tmp_pa
         assert rates["other"].difference.low < 0, name  # the source's minus its: not surely above 0
     summed = [row.figure for row in language_rows(tmp_path / "bits.tsv")]
     message("\n".join(summed))
-    assert "next tokens right" in [row.figure for row in pretraining_rows(model / "metrics.json")]
+    assert "next-token accuracy" in [row.figure for row in pretraining_rows(model / "metrics.json")]
     assert rows[UNIGRAM] > 1.02 * SOURCE.entropy and rows[UNIFORM] == 2
 
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import yaml
 
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
 from bigbird_dna.registry.card import Publication
 from bigbird_dna.registry.publishing import publish_model
-from tests.toys import random_model, small_tokenizer
+from tests.toys import random_model, small_encoder, small_tokenizer, written
 
 SETTINGS = {
     "pretraining": PretrainingSettings(),
@@ -30,7 +29,7 @@ METRICS: dict[str, dict[str, Any]] = {
         "test": {"auroc": 0.625, "auroc_low": 0.6, "auroc_high": 0.65, "note": "few"},
         "training": {"steps": 12, "tokens_seen": 3456},
     },
-    "chromatin": {"note": "an ensemble; its figures are in the report of its predictions"},
+    "chromatin": {"note": "an ensemble; its metrics are in the report of its predictions"},
 }
 PROVENANCE: dict[str, Any] = {
     "configuration": {
@@ -46,9 +45,7 @@ PROVENANCE: dict[str, Any] = {
 
 def make_toy(path: Path, task: str = "promoter", scale: float = 3.0) -> Path:
     """A model directory with log, figures and provenance."""
-    config = EncoderConfig(
-        vocabulary=40, layers=2, hidden=16, heads=2, max_length=64, block_size=8, random_blocks=1
-    )
+    config = small_encoder(layers=2, max_length=64, random_blocks=1)
     path.parent.mkdir(parents=True, exist_ok=True)
     log = path.with_name(f"{path.name}.jsonl")
     log.write_text('{"step": 1, "loss": 2.5}\n')
@@ -67,8 +64,7 @@ def publish(model: Path, archive: Path, name: str = "toy", **more: Any) -> dict[
 
 
 def write_list(path: Path, entries: dict[str, dict[str, Any]]) -> Path:
-    path.write_text(yaml.safe_dump(entries, width=10_000))
-    return path
+    return written(path, yaml.safe_dump(entries, width=10_000))
 
 
 def make_shelf(home: Path, task: str = "promoter") -> Path:

@@ -63,7 +63,7 @@ def test_a_bundled_model_is_copied(shelf: Path, capsys: pytest.CaptureFixture[st
     assert fetch_model("toy", catalogue=shelf) == Path("models/toy")
     assert content(Path("models/toy")) == content(shelf.parent / "models/toy")
     line = capsys.readouterr().err
-    assert "licence: free for all" in line and "models/toy/MODEL_CARD.md" in line
+    assert "license: free for all" in line and "models/toy/MODEL_CARD.md" in line
     # What it made itself it replaces, and nothing else.
     fetch_model("toy", catalogue=shelf)
     Path("models/toy/thesis.txt").write_text("years of work")
@@ -130,22 +130,6 @@ def test_a_bundled_model_that_was_changed_is_refused(shelf: Path) -> None:
     refused(shelf, ModelError, home)
 
 
-def _archive(files: dict[str, bytes], home: Path) -> bytes:
-    """The files packed; of none a link."""
-    stream = io.BytesIO()
-    home.mkdir()
-    for name, data in files.items():
-        (home / name).write_bytes(data)
-    if files:
-        pack("toy", {name: home / name for name in files}, stream.write)
-    else:
-        with tarfile.open(fileobj=stream, mode="w") as archive:
-            member = tarfile.TarInfo("toy/config.json")
-            member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
-            archive.addfile(member)
-    return stream.getvalue()
-
-
 @pytest.mark.parametrize(
     ("file", "data"),
     [("config.json", b"{}"), ("model.safetensors", None), ("MODEL_CARD.md", None), ("link", None)],
@@ -154,10 +138,11 @@ def test_a_wrong_model_with_the_right_checksum(
     shelf: Path, server: FaultyServer, tmp_path: Path, file: str, data: bytes | None
 ) -> None:
     """Whoever wrote the list may have packed anything: it is refused, and nothing of it stays."""
-    files = {name: one for name, one in content(shelf.parent / "models/toy").items() if name != file}
-    files |= {} if data is None else {file: data}
+    own = {name: one for name, one in content(shelf.parent / "models/toy").items() if name != file}
+    own |= {} if data is None else {file: data}
+    link = made(special(tarfile.SYMTYPE, "toy/config.json", "/etc/passwd"))
     site = served(shelf, server)
-    site.content = _archive({} if file == "link" else files, tmp_path / "in")
+    site.content = link if file == "link" else archive(tmp_path / "in", own)
     relist(shelf, size=len(site.content), sha256=hashlib.sha256(site.content).hexdigest())
     assert ".bigbird-dna-" not in refused(shelf, ModelError, "toy")
 
@@ -196,16 +181,14 @@ def test_a_path_that_is_there_wins_over_a_name(installed: Path) -> None:
 
 @pytest.mark.parametrize("name", ["./toy2", "tay", "a/toy", "..", "to\ny"])
 def test_other_names_are_paths(installed: Path, name: str) -> None:
-    with fails(BigBirdDnaError) as caught:
+    with fails(BigBirdDnaError):
         bigbird_dna.load(name)
-    assert str(caught.value).isprintable()
 
 
 def test_a_model_to_be_fetched_says_how(installed: Path, server: FaultyServer) -> None:
     served(installed, server)
-    with fails(ModelError) as caught:
+    with fails(ModelError):
         bigbird_dna.load("toy")
-    assert str(caught.value).isprintable()
     fetch_model("toy", None, installed, LIMITS)
     assert bigbird_dna.load("models/toy").task == "promoter"
 
@@ -358,9 +341,8 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_other_archives_are_refused(tmp_path: Path, case: str) -> None:
     (tmp_path / "untouched").write_text("mine")
-    with fails(ModelError, tmp_path / "x.tar") as caught:
+    with fails(ModelError, tmp_path / "x.tar"):
         unpacked(tmp_path / "x.tar", HOSTILE[case])
-    assert str(caught.value).isprintable()
     assert {one.name for one in tmp_path.iterdir()} == {"untouched", "x.tar", "unpacked"}
     assert all(one.is_file() and not one.is_symlink() for one in (tmp_path / "unpacked").iterdir())
 

@@ -19,12 +19,14 @@ from bigbird_dna.data.predictions import (
 )
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
-from bigbird_dna.reporting import promoters, training
-from bigbird_dna.reporting.promoters import ScoreTrack, read_score_track
+from bigbird_dna.reporting import promoters, score_track, training
 from bigbird_dna.reporting.result import interval
+from bigbird_dna.reporting.score_track import ScoreTrack, read_score_track
 from bigbird_dna.reporting.training import LogCurve, TrainingCurves, read_training_log
 from tests.golden.messages import fails, message
+from tests.toys import written
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 9))
@@ -39,8 +41,8 @@ def test_condensing_keeps_peaks_and_gaps():
     scores = np.zeros(40_000)
     scores[12_345] = 0.9
     scores[20_000:30_000] = np.nan
-    x, y = promoters.condensed(np.arange(40_000.0), scores)
-    assert len(x) == promoters.LARGEST_TRACK
+    x, y = score_track.condensed(np.arange(40_000.0), scores)
+    assert len(x) == score_track.LARGEST_TRACK
     assert 12_345 in x and np.nanmax(y) == 0.9
     assert np.isnan(y[(x > 20_100) & (x < 29_900)]).all() and np.isnan(y).mean() < 0.26
 
@@ -75,11 +77,11 @@ def draw_curves(area, path):
     promoters.curves_figure(comparisons, promoters.promoter_table(comparisons), area, path)
 
 
-def draw_scores(path):
+def draw_scores(path, genes=()):
     x = np.arange(0, 20_000, 100.0)
     track = ScoreTrack("chrIV", 0, 20_000, {"+": (x, x / 20_000)})
     places = [("chrIV", 500, "+"), ("chrIV", 900, "-"), ("chrIV", 30_000, "+"), ("chrV", 700, "+")]
-    promoters.score_figure(track, [Locus(*place, "TSS") for place in places], path)
+    score_track.score_figure(track, [Locus(*place, "TSS") for place in places], path, genes)
 
 
 RATES = {"model": 1.88, "uniform": 2.0, "n-gram": 1.95, "Markov": 1.93, "Markov, both sides": 1.929}
@@ -111,6 +113,7 @@ DRAWINGS = {
     "histogram": lambda path: promoters.histogram_figure([comparison()], path),
     "loss": lambda path: training.loss_figure({"a": curves("bits_per_base"), "b": curves("auroc")}, path),
     "scores": draw_scores,
+    "scores and genes": partial(draw_scores, genes=[Gene("chrIV", 500, 9_000, "+", "FWD1")]),
     "bits": lambda path: training.bits_per_base_figure(bits_table(), path),
     "bits, one block": lambda path: training.bits_per_base_figure(bits_table(1), path),
     "bits, alone": lambda path: training.bits_per_base_figure(ALONE, path),
@@ -149,6 +152,17 @@ def test_sites_elsewhere_are_left_out(tmp_path):
     assert "2 known TSS" in (tmp_path / "scores.svg").read_text()
 
 
+def test_genes_are_named_where_there_is_room(tmp_path):
+    """Genes elsewhere are left out, and so are names that are longer than their gene."""
+    genes = [("chrIV", -500, 4_000, "CUT1"), ("chrIV", 9_000, 9_050, "SHORT"), ("chrV", 0, 9_000, "V1")]
+    draw_scores(tmp_path / "scores.svg", [Gene(*place, "-", name) for *place, name in genes])
+    text = (tmp_path / "scores.svg").read_text()
+    assert [word for word in ("CUT1", "SHORT", "V1", "genes") if f"<!-- {word} -->" in text] == [
+        "CUT1",
+        "genes",
+    ]
+
+
 def test_png_by_suffix_and_others_refused(tmp_path):
     draw_scores(tmp_path / "new" / "bits.png")
     assert (tmp_path / "new" / "bits.png").read_bytes().startswith(b"\x89PNG")
@@ -181,8 +195,7 @@ def read_log(tmp_path):
     """Reads lines as a log."""
 
     def read(*lines):
-        (tmp_path / "training.jsonl").write_text("\n".join(lines))
-        return read_training_log(tmp_path / "training.jsonl")
+        return read_training_log(written(tmp_path / "training.jsonl", "\n".join(lines)))
 
     return read
 
@@ -224,8 +237,7 @@ def track(tmp_path):
     """Reads rows as a track."""
 
     def read(*rows, **options):
-        (tmp_path / "s.tsv").write_text(HEADER + "".join(rows))
-        return read_score_track(tmp_path / "s.tsv", **options)
+        return read_score_track(written(tmp_path / "s.tsv", HEADER + "".join(rows)), **options)
 
     return read
 

@@ -12,6 +12,7 @@ from bigbird_dna.reporting.run_page import PARTS, clock, run_report, shown_table
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.html_pages import HtmlPage
+from tests.toys import written
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 SUMMARY = "section\tfigure\tvalue\tlow\thigh\tnote\ntokens\tvocabulary\t1024\t\t\t<b>\n"
@@ -90,13 +91,12 @@ def test_the_longest_steps_come_first(tmp_path: Path, files: list[Path]) -> None
     run_report(parse_config(CONFIG), files[:1], tmp_path / "report.html", benchmarks=steps)
     text = (tmp_path / "report.html").read_text()
     assert re.findall(r'<th scope="row">(long|short)</th>', text) == ["long", "short"]
-    assert "1:02:06 in all" in text and ">1,234</td>" in text
+    assert "1:02:06 in total" in text and ">1,234</td>" in text
     assert clock(None) == ""
 
 
 def test_bad_files(tmp_path: Path, files: list[Path]) -> None:
-    other = tmp_path / "else.tsv"
-    other.write_text("a\n1\n")
+    other = written(tmp_path / "else.tsv", "a\n1\n")
     for error, paths, benchmarks, named in (
         (UsageError, [other], [], other),
         (UsageError, [files[0], files[0]], [], files[0]),

@@ -21,6 +21,7 @@ from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc_difference
 from bigbird_dna.reporting import track_array, track_evaluation
 from bigbird_dna.reporting.tracks import AucReport, auc_report, read_published
+from tests.cli.command import refused
 from tests.golden.messages import fails, message
 from tests.html_pages import HtmlPage
 
@@ -224,7 +225,7 @@ def test_a_difference_without_an_interval_is_not_counted_as_one(tmp_path):
     assert report.tracks["delta_other"].tolist()[:2] == [0.5, 0.5]
     assert report.tracks["delta_other_low"].isna().tolist() == [True, True, False]
     text = " ".join((tmp_path / "out/report.html").read_text().split())
-    message(text[text.index("3 of 3") : text.index("2 have none") + 12], "other")
+    message(text[text.index("3 of 3") : text.index("undefined for 2") + 16], "other")
 
 
 def test_no_track_and_many_groups(tmp_path):
@@ -320,6 +321,83 @@ def test_published_by_name_or_order(tmp_path):
 def test_bad_published_tables(tmp_path, text, named):
     with fails(DataError, named):
         published(tmp_path / "p.tsv", text)
+
+
+# `auc-report` as a command
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Predictions `p`, labels `l` and other predictions `k` of nine tracks."""
+    for name, values in zip("plk", arrays(), strict=True):
+        np.save(tmp_path / f"{name}.npy", values)
+    return [tmp_path / f"{name}.npy" for name in "plk"]
+
+
+def test_the_command(run, paths, tmp_path):
+    out, tracks, known = tmp_path / "a/report", tmp_path / "t.tsv", tmp_path / "published.tsv"
+    write_tracks(tracks, table_of())
+    known.write_text("track\tauroc\nt8\t0.7\nt0\t0.8\n")
+    words = ("auc-report", *paths[:2], "-o", out)
+    more = (
+        "--tracks",
+        tracks,
+        "--published",
+        known,
+        "--compare",
+        f"k-mer={paths[2]}",
+        "--title",
+        "My tracks",
+    )
+    text = run(*words, *more).err
+    assert "TF: median AUROC" in text and "all: median AUROC" in text
+    table = pd.read_csv(out / "tracks.tsv", sep="\t")
+    assert table["track"].tolist() == [track.name for track in table_of()] and "delta_k-mer" in table
+    np.testing.assert_array_equal(table["published_auroc"], [0.8, *[np.nan] * 7, 0.7])
+    page = (out / "report.html").read_text()
+    assert "<h1>My tracks</h1>" in page and str(known) in page and str(tracks) in page
+    # A report takes the place of an earlier one.
+    assert run(*words).code == 0
+    assert len(pd.read_csv(out / "groups.tsv", sep="\t")) == 1
+    assert list(out.parent.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("compared", [["k"], ["k={}", "k={}"]])
+def test_comparisons_that_make_no_sense(run, paths, tmp_path, compared):
+    options = [word for text in compared for word in ("--compare", text.format(paths[2]))]
+    refused(run("auc-report", *paths[:2], *options, "-o", tmp_path / "out"), 2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_infinities_are_counted_and_ranked(run, paths, tmp_path):
+    infinite, labels, large = paths
+    scores = np.load(infinite)
+    scores[:3, 1], scores[7, 6] = np.inf, -np.inf
+    np.save(infinite, scores)
+    np.save(large, np.clip(scores, -1e6, 1e6))
+    for path in (infinite, large):
+        assert run("auc-report", path, labels, "-o", tmp_path / path.stem).code == 0
+    for table in TABLES:
+        assert (tmp_path / "p" / table).read_bytes() == (tmp_path / "k" / table).read_bytes()
+    said = run("auc-report", infinite, labels, "-o", tmp_path / "p", "--compare", f"k={large}").err
+    (warning,) = (line for line in said.splitlines() if "warning" in line)
+    assert f"{infinite}: 4 predictions are infinite" in warning
+    assert warning.endswith("in the tracks track 2, track 7")
+
+
+def test_more_tracks_than_rows_are_asked_about(run, paths, tmp_path):
+    for path in paths[:2]:
+        np.save(path, np.load(path).T)
+    said = run("auc-report", *paths[:2], "-o", tmp_path / "turned").err
+    message(said, "warning: ", "9 rows × 400 tracks")
+
+
+@pytest.mark.parametrize("columns", [range(9), list("abcdefghi")], ids=["numbers", "names"])
+def test_an_index_as_pandas_writes_it_is_told(run, paths, tmp_path, columns):
+    for path in paths[:2]:
+        pd.DataFrame(np.load(path).astype(float), columns=columns).to_csv(path.with_suffix(".csv"))
+    said = run("auc-report", tmp_path / "p.csv", tmp_path / "l.csv", "-o", tmp_path / "out").err
+    message(said, "p.csv: ", "l.csv: ")
 
 
 # The page's script in a browser: what it draws, sorts, finds and chooses. Skipped where there is none

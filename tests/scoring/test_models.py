@@ -244,25 +244,22 @@ def test_variants_are_one_however_they_are_given(model: Any, home: Path, genome:
     assert model.variant_effects([], genome).shape == (0, expected.shape[1])
 
 
-def test_an_effect_on_promoters_is_that_of_the_windows_by_hand(
-    promoter: Any, genome: Path, sequence: str
+def test_an_effect_on_promoters_is_that_of_the_edited_contig(
+    promoter: Any, genome: Path, sequence: str, tmp_path: Path
 ) -> None:
     place = 449
     edited = sequence[:place] + other(sequence[place]) + sequence[place + 1 :]
-    ((_, row),) = promoter.variant_effects(
-        [("a", 450, sequence[place], edited[place])], genome, stride=1
-    ).iterrows()
-    changes = {}
-    for strand in "+-":
-        left, right = (UP, DOWN) if strand == "+" else (DOWN - 1, UP + 1)
-        for site in range(place - right + 1, place + left + 1):
-            windows = [text[site - left : site + right] for text in (sequence, edited)]
-            both = windows if strand == "+" else [reverse_complement(one) for one in windows]
-            changes[site + 1, strand] = promoter.predict(both)
-    assert len(changes) == 2 * (UP + DOWN)
-    best = max(changes, key=lambda key: abs(float(changes[key][1]) - float(changes[key][0])))
+    write_fasta(tmp_path / "edited.fa.gz", [("a", edited)])
+    variant = f"a:450:{sequence[place]}:{edited[place]}"
+    ((_, row),) = promoter.variant_effects(variant, genome, stride=1).iterrows()
+    around = [("a", site, site + 1, strand) for strand in "+-" for site in range(400, 500)]
+    ref, alt = (promoter.predict_regions(around, path) for path in (genome, tmp_path / "edited.fa.gz"))
+    changes = alt["score"] - ref["score"]
+    assert 0 < (changes != 0).sum() <= 2 * (UP + DOWN)
+    number = changes.abs().idxmax()
+    best = ref["site"][number] + 1, ref["strand"][number]
     assert (row["site"], row["strand"]) == best
-    assert [row["ref_score"], row["alt_score"]] == changes[best].tolist()
+    assert [row["ref_score"], row["alt_score"]] == [ref["score"][number], alt["score"][number]]
     assert row["delta"] == row["alt_score"] - row["ref_score"]
     # With sites only those count whose window covers the variant.
     sites = (
@@ -270,7 +267,6 @@ def test_an_effect_on_promoters_is_that_of_the_windows_by_hand(
         if best[1] == "+"
         else [("a", best[0] - 6, best[0], "-"), ("a", 10, 11, "+")]
     )
-    variant = f"a:450:{sequence[place]}:{edited[place]}"
     ((_, again),) = promoter.variant_effects(variant, genome, sites=sites).iterrows()
     assert again.tolist() == row.tolist()
     far = promoter.variant_effects(variant, genome, sites=[("a", 10, 11)])

@@ -5,8 +5,7 @@ import json
 import os
 import shutil
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,39 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigbird_dna
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.shards import Shard
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.intervals import find_places
-from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import centred_tiles, count_tiles
-from bigbird_dna.model.directory import save
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
 from bigbird_dna.scoring.scan import count_windows, scan_promoters
-from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Result, Run, refused
 from tests.golden.messages import fails
-from tests.toys import random_dna, random_model, small_tokenizer
+from tests.scoring.conftest import RECORDS, SOME
+from tests.toys import hashed
 
 WINDOW, STRIDE = 60, 25
-PROMOTER = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=2)
-
-
-def chromatin(*names: str, **changed: Any) -> ChromatinSettings:
-    tracks = tuple(NamedTrack(track=name, group="TF") for name in names)
-    shape = {"window": 120, "bin": 20, "pooling": "bin", "bin_layers": 1, "members": 1, **changed}
-    return ChromatinSettings(**shape, tracks=tracks)
-
-
-RECORDS = {
-    "long": random_dna(900, 2),
-    "short": random_dna(45, 3),
-    "gap": random_dna(130, 4) + "N" * 70 + random_dna(151, 5),
-    "tiny": "ACGTA",
-    "last": random_dna(260, 6),
-}
-SOME = [("long", 100, 130), ("long", 400, 640), ("gap", 0, 20), ("last", 200, 201)]
 
 
 class Case(NamedTuple):
@@ -98,39 +76,6 @@ EVERY = [(name, format) for name, case in CASES.items() for format in case.files
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models `promoter`, `other`, `chromatin`, `pretraining`; `genome.fa.gz`, `regions.bed`, `some.bed`,
-    `x.vcf`."""
-    home = tmp_path_factory.mktemp("scorers")
-    tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 32)
-    config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=96, block_size=8
-    )
-    models = {"promoter": PROMOTER, "chromatin": chromatin("one", "two", "three"), "other": PROMOTER}
-    for seed, (name, settings) in enumerate({**models, "pretraining": PretrainingSettings()}.items()):
-        save(home / name, random_model(tokenizer, config, settings, seed=seed, scale=3), {}, {}, {})
-    (home / "genome.fa").write_text("".join(f">{name}\n{text}\n" for name, text in RECORDS.items()))
-    prepare_reference(home / "genome.fa", home / "genome.fa.gz")
-    regions = [("long", start, start + 10 * (start % 7 + 1)) for start in range(15, 800, 71)]
-    regions += [("gap", 140, 180), ("last", 0, 260), ("nowhere", 5, 90), ("short", 20, 900), ("gap", 10, 30)]
-    (home / "regions.bed").write_text("".join(f"{c}\t{s}\t{e}\tr{s}\n" for c, s, e in regions))
-    (home / "some.bed").write_text("".join(f"{c}\t{s}\t{e}\n" for c, s, e in reversed(SOME)))
-    header = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
-    (home / "x.vcf").write_text(header + "".join(_variants()), "utf-8", "surrogateescape")
-    return home
-
-
-def _variants() -> Iterator[str]:
-    """Variants of every kind, with a byte that isn't UTF-8."""
-    other = {"A": "C,<DEL>", "C": "G", "G": "T,GA", "T": "A", "N": "A"}
-    for contig, step in (("long", 37), ("gap", 45), ("last", 90)):
-        for place in range(3, len(RECORDS[contig]), step):
-            ref = RECORDS[contig][place]
-            yield f"{contig}\t{place + 1}\t.\t{ref}\t{other[ref]}\t.\tPASS\tKEY=\udc80{place}\n"
-    yield "elsewhere\t5\t.\tA\tC\t.\t.\t.\n"
-
-
-@pytest.fixture(scope="module")
 def load(home: Path) -> Callable[[str], Any]:
     """The models of `home`, each loaded once."""
     return cache(lambda name: bigbird_dna.load(home / name))
@@ -175,17 +120,20 @@ def merged(job: Callable[..., Any], made: Path, name: str, of: int) -> dict[str,
 def test_function_command_and_shards_write_the_same_bytes(
     run: Run, load: Callable[[str], Any], home: Path, tmp_path: Path, name: str, format: str
 ) -> None:
-    """Of all and of a part, in any number of shards, more than there are rows as well."""
+    """Of all and of a part, in any number of shards, more than there are rows as well.
+
+    The command knows the format by the file's ending.
+    """
     case = CASES[name]
     for options, counts in zip(case.ways, ((1, 3, 70) if format == "tsv" else (4,), (3,)), strict=True):
-        options = {**options, "format": format, "threads": 1}
+        options = {**options, "threads": 1}
         if "regions" in options:
             options["regions"] = home / options["regions"]
         if (name, format) == ("regions", "bigwig"):
             options["tracks"] = "two"
 
         def job(options: dict[str, Any] = options, **more: Any) -> None:
-            case.function(load(case.model), *case.inputs(home), **options, **more)
+            case.function(load(case.model), *case.inputs(home), format=format, **options, **more)
 
         made, file = tmp_path / "made", case.files[format]
         made.mkdir(exist_ok=True)
@@ -215,6 +163,8 @@ def test_contigs_and_regions_choose_rows_of_the_whole(
     assert f"warning: {home / 'genome.fa.gz'}" in some.err and " chr9" in some.err
     if case.command == "predict-tracks":
         return
+    for strand in "+-" if name == "scan" else ():
+        assert rows(run(*words, "--strand", strand)) == [row for row in whole if row[5] == strand]
 
     def inside(row: list[str]) -> bool:
         place = int(row[1])
@@ -362,7 +312,7 @@ def test_standard_input_and_output(run: Run, home: Path, tmp_path: Path) -> None
     for number in (1, 2):
         assert run(*scan, "--shard", f"{number}/2", "-o", tmp_path / f"{number}", stdin=fasta).code == 0
     result = run("merge-shards", tmp_path / "2", tmp_path / "1")
-    assert result.out == whole and "2 pieces, " in result.err
+    assert result.out == whole and "2 shards, " in result.err
 
 
 # Shards
@@ -520,20 +470,6 @@ def test_an_index_comes_with_the_merged_file_and_an_old_one_goes(home: Path, tmp
 REAL_STRIDE = int(os.environ.get("BIGBIRD_DNA_STRIDE", "4000"))
 
 
-def in_eight(job: Callable[..., Any], directory: Path, name: str) -> dict[str, bytes]:
-    made = directory / "made"
-    made.mkdir()
-    job(output=made / name)
-    whole = written(made)
-    assert merged(job, made, name, 8) == whole
-    return whole
-
-
-def hashed(_: LoadedPromoterModel, windows: Sequence[str], **__: Any) -> np.ndarray:
-    """Scores that any base can change, and that cost nothing."""
-    return (np.array([zlib.crc32(window.encode()) for window in windows]) / 2**32).astype(np.float32)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
@@ -545,29 +481,15 @@ def test_the_scan_of_yeast(
 ) -> None:
     """Every window with a stand-in for the network, and some with it."""
     if stride == 100:
-        monkeypatch.setattr(LoadedPromoterModel, "window_probabilities", hashed)
+        monkeypatch.setattr(LoadedPromoterModel, "window_probabilities", lambda _, texts, **__: hashed(texts))
     fasta = next((shared_data / "yeast").glob("Saccharomyces*.fa.gz"))
 
     def scan(**options: Any) -> None:
-        bigbird_dna.score_promoters("yeast-promoters", fasta, stride=stride, threads=1, **options)
+        options |= {"format": "bigwig" if name == "x.bw" else "tsv", "stride": stride, "threads": 1}
+        bigbird_dna.score_promoters("yeast-promoters", fasta, **options)
 
-    assert len(in_eight(scan, tmp_path, name)[name]) > least
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_the_variants_of_chromosome_22(shared_data: Path, tmp_path: Path) -> None:
-    hg19, tokenizer = shared_data / "hg19", small_tokenizer()
-    prepare_reference(hg19 / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
-    config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=512, block_size=16
-    )
-    settings = chromatin("CTCF", "MAX", window=1000, bin=200)
-    save(tmp_path / "model", random_model(tokenizer, config, settings, scale=3), {}, {}, {})
-    vcf = hg19 / "chr22_17442913-17680545.1000G_sites.vcf.gz"
-
-    def score(**options: Any) -> None:
-        words = tmp_path / "model", vcf, tmp_path / "chr22.fa.gz"
-        bigbird_dna.score_variants(*words, format="vcf", tracks="*", offsets=2, threads=1, **options)
-
-    assert {*in_eight(score, tmp_path, "x.vcf.gz")} == {"x.vcf.gz", "x.vcf.gz.tbi"}
+    made = tmp_path / "made"
+    made.mkdir()
+    scan(output=made / name)
+    whole = written(made)
+    assert merged(scan, made, name, 8) == whole and len(whole[name]) > least

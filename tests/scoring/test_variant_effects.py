@@ -1,7 +1,6 @@
 """Effects of variants against whole contigs that are edited, with predictors that any base can change."""
 
 import gzip
-import zlib
 from collections.abc import Sequence
 from operator import eq
 from pathlib import Path
@@ -29,28 +28,20 @@ from bigbird_dna.scoring.variant_effects import (
 )
 from bigbird_dna.scoring.variant_sites import NO_SITE, PromoterEffect, SiteEffects, TssSites
 from tests.golden.messages import fails
-from tests.toys import random_dna, texts
+from tests.toys import hashed, random_dna, texts
 
-TRACKS = 3
 WINDOW = 24
 OFFSETS = (-5, 0, 3)
 
 
-def hashed(sequences: Sequence[str]) -> np.ndarray:
-    """(N, 1, 3) numbers from 0 to 1 that change with every letter, its place, and the strand."""
-    sums = [[zlib.crc32(text.encode(), salt) for salt in range(TRACKS)] for text in sequences]
-    return (np.array(sums, np.float64).reshape(-1, 1, TRACKS) / 2**32).astype(np.float32)
-
-
-def scores(sequences: Sequence[str]) -> np.ndarray:
-    """(N,) such numbers."""
-    return hashed(sequences)[:, 0, 0]
+def tracks(sequences: Sequence[str]) -> np.ndarray:
+    return hashed(sequences, 1, 3)
 
 
 UP, DOWN = 9, 5
 KINDS: dict[str, tuple[Any, Any]] = {
-    "tracks": (TrackEffects(WINDOW, OFFSETS), hashed),
-    **{f"sites, {stride} bp": (SiteEffects(UP, DOWN, stride), scores) for stride in (1, 2, 7)},
+    "tracks": (TrackEffects(WINDOW, OFFSETS), tracks),
+    **{f"sites, {stride} bp": (SiteEffects(UP, DOWN, stride), hashed) for stride in (1, 2, 7)},
 }
 
 
@@ -61,14 +52,14 @@ def record(contig: str, pos: int, ref: str, alt: str, **other: Any) -> VcfRecord
 
 
 def score(records: Sequence[VcfRecord], reference: Any, **options: Any) -> list[ScoredRecord]:
-    options = {"window": WINDOW, "predict": hashed, "offsets": OFFSETS, "max_n": 1.0, **options}
+    options = {"window": WINDOW, "predict": tracks, "offsets": OFFSETS, "max_n": 1.0, **options}
     kind = TrackEffects(options.pop("window"), options.pop("offsets"))
     return list(score_records(records, reference, kind, **options))
 
 
 def effects(records: Sequence[VcfRecord], reference: Any, kind: Any = None, max_n: float = 1.0) -> list[Any]:
     """Effects of one kind, or at sites: every one, or those that are given."""
-    model, predict = KINDS[kind] if isinstance(kind, str) else (SiteEffects(UP, DOWN, 1, kind), scores)
+    model, predict = KINDS[kind] if isinstance(kind, str) else (SiteEffects(UP, DOWN, 1, kind), hashed)
     found = score_records(records, reference, model, predict, max_n=max_n)
     return [effect for row in found for effect in row.effects]
 
@@ -135,7 +126,7 @@ def test_effect_is_that_of_the_edited_contig(case: Variant) -> None:
             left = WINDOW + first - (WINDOW - (len(long) - first)) // 2 - offset
             windows.append(padded[left : left + WINDOW])
         turned = [reverse_complement(window) for window in windows]
-        means.append(hashed([*windows, *turned]).mean(axis=(0, 1), dtype=np.float64))
+        means.append(tracks([*windows, *turned]).mean(axis=(0, 1), dtype=np.float64))
     np.testing.assert_allclose(effect.delta, means[1] - means[0], rtol=0, atol=1e-12)
     odds = [np.log(mean) - np.log1p(-mean) for mean in means]
     np.testing.assert_allclose(effect.log_odds, odds[1] - odds[0], rtol=0, atol=1e-9)
@@ -228,7 +219,7 @@ def test_a_batch_is_filled_across_records_and_no_sequence_predicted_twice() -> N
 
     def predict(sequences: Sequence[str]) -> np.ndarray:
         calls.append(list(sequences))
-        return hashed(sequences)
+        return tracks(sequences)
 
     base = sequence[1000]
     alts = [letter for letter in "ACGT" if letter != base]
@@ -252,7 +243,7 @@ def test_records_stream() -> None:
 
     for ref in (sequence[100], "ACGT".replace(sequence[100], "")[0]):
         read = 0
-        rows = score_records(records(ref), texts(c=sequence), TrackEffects(WINDOW, OFFSETS), hashed)
+        rows = score_records(records(ref), texts(c=sequence), TrackEffects(WINDOW, OFFSETS), tracks)
         next(rows)
         assert read < 1000
 
@@ -448,7 +439,7 @@ def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Pa
     output = tmp_path / "x.vcf.gz"
     with Reference(tmp_path / "chr22.fa.gz") as reference, open_vcf(path) as vcf:
         kind = TrackEffects(1000, window_offsets(4))
-        scored = list(score_records(vcf.records, reference, kind, hashed))
+        scored = list(score_records(vcf.records, reference, kind, tracks))
     assert len(scored) == 2185
     for _, effects in scored:
         for effect in effects:
@@ -502,7 +493,7 @@ def oracle(sequence: str, edited: str) -> dict[tuple[int, str], tuple[float, flo
             if number < len(sequence) - n and not touches(*place, start, n):
                 continue
             # Where several bases stand for one, that with the largest change counts.
-            both = tuple(scores([ref, alt]).tolist())
+            both = tuple(hashed([ref, alt]).tolist())
             kept = found.get((i, strand), both)
             found[i, strand] = max(both, kept, key=lambda pair: abs(pair[1] - pair[0]))
     return found

@@ -6,7 +6,6 @@ import os
 import sys
 import tempfile
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -22,18 +21,17 @@ import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.data.predictions import BITS_COLUMNS
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.model import batching as calls
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
-from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.command import Run
 from tests.cli.test_score_variants import HEADER, hashed_model, line
 from tests.golden.messages import fails
-from tests.toys import predictions, random_dna, random_model
+from tests.scoring.conftest import CHROMATIN, PROMOTER, RECORDS
+from tests.toys import VCF, hashed, predictions, random_dna, random_model
 
 SEQUENCE = random_dna(13_000, 1)
 PLACES = 60
@@ -72,9 +70,7 @@ class Watched:
     def __call__(self, sequences: Sequence[str], **_: Any) -> np.ndarray:
         self.calls += 1
         self.before(self.calls)
-        sums = [zlib.crc32(text.encode()) / 2**32 for text in sequences]
-        values = np.array(sums, np.float32).reshape(-1, *(1 for _ in self.shape))
-        return np.broadcast_to(values, (len(sums), *self.shape))
+        return hashed(sequences, *self.shape)
 
 
 class Scorer:
@@ -303,62 +299,33 @@ def test_a_pipe_with_a_name_gets_rows_as_they_are_made(
 # The same bytes whatever else is scored, how many windows run together, and wherever a file is written
 
 
-WINDOW = 120
-PROMOTER = PromoterSettings(
-    upstream=80, downstream=40, pooling="mean", jitter=4, views=1, base_positions=True
-)
-CHROMATIN = ChromatinSettings(
-    window=WINDOW,
-    bin=20,
-    pooling="bin",
-    bin_layers=1,
-    members=2,
-    tracks=tuple(NamedTrack(track=f"t{number}", group="TF") for number in range(13)),
-)
-RECORDS = {
-    "long": random_dna(700, 2),
-    "short": random_dna(77, 3),
-    "tiny": "ACGTA",
-    "again": "ACGTA",
-    "gap": random_dna(190, 4) + "N" * 40 + random_dna(151, 5),
-    "window": random_dna(WINDOW, 6),
-}
-
-
-VCF = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
 METRICS = {"bits_per_base": 1.91, "masked_accuracy": 0.05, "steps": 100, "tokens_seen": 5, "split": "valid"}
 OTHERWISE = {"auc-report": ("--threads", 1)}
 """Options that decide nothing about a command's result."""
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("same-bytes")
-    tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 48)
-    sizes = {"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 48, "heads": 3}
-    config = EncoderConfig(**sizes, max_length=160, block_size=8)
-    for name, settings in (("promoter", PROMOTER), ("chromatin", CHROMATIN)):
-        save(home / name, random_model(tokenizer, config, settings, scale=2.0), {}, {}, {})
-    (home / "genome.fa").write_text("".join(f">{name}\n{one}\n" for name, one in RECORDS.items()))
-    prepare_reference(home / "genome.fa", home / "genome.fa.gz")
-    return home
+def wide(home: Path) -> Path:
+    """The models of `home`, of sizes that kernels take in several ways."""
+    given = bigbird_dna.load(home / "promoter")
+    config = given.config.model_copy(update={"layers": 2, "hidden": 48, "heads": 3})
+    ensemble = CHROMATIN.model_copy(update={"members": 2})
+    for name, settings in (("promoter", PROMOTER), ("chromatin", ensemble)):
+        save(home / "wide" / name, random_model(given.tokenizer, config, settings, scale=2), {}, {}, {})
+    return home / "wide"
 
 
-def windows(count: int, seed: int = 0) -> list[str]:
+def windows(size: int, count: int) -> list[str]:
     """Windows whose numbers of tokens differ."""
-    rng = np.random.default_rng(seed)
-    some = []
-    for number in range(count):
-        unknown = int(rng.integers(0, WINDOW // 2))
-        some.append("N" * unknown + random_dna(WINDOW - unknown, 100 * seed + number))
-    return some
+    unknown = np.random.default_rng(0).integers(0, size // 2, count).tolist()
+    return ["N" * n + random_dna(size - n, number) for number, n in enumerate(unknown)]
 
 
 @pytest.mark.parametrize("name", ["promoter", "chromatin"])
-def test_a_window_has_the_same_bits_in_any_company(home: Path, name: str) -> None:
-    model = bigbird_dna.load(home / name)
+def test_a_window_has_the_same_bits_in_any_company(wide: Path, name: str) -> None:
+    model = bigbird_dna.load(wide / name)
     assert isinstance(model, LoadedPromoterModel | LoadedChromatinModel)
-    some = windows(24)
+    some = windows(model.settings.window, 24)
     methods: list[Callable[..., np.ndarray]] = [model.window_probabilities]
     if isinstance(model, LoadedChromatinModel):
         methods += [partial(model.window_probabilities, middle=1.0)]
@@ -378,13 +345,13 @@ def test_a_window_has_the_same_bits_in_any_company(home: Path, name: str) -> Non
             np.testing.assert_array_equal(found, alone[chosen])
 
 
-def test_long_rows_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = bigbird_dna.load(home / "promoter")
+def test_long_rows_too(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = bigbird_dna.load(wide / "promoter")
     assert isinstance(model, LoadedPromoterModel)
-    some = windows(9)
+    some = windows(PROMOTER.window, 9)
     with cpu_threads(2):
         expected = model.window_probabilities(some, device="cpu")
-        monkeypatch.setattr(calls, "LONG", 45)  # some of them are
+        monkeypatch.setattr(calls, "LONG", 28)  # some of them are
         np.testing.assert_allclose(model.window_probabilities(some, device="cpu"), expected, atol=1e-6)
         single = [model.window_probabilities([one], device="cpu")[0] for one in some]
         np.testing.assert_array_equal(model.window_probabilities(some, device="cpu", batch_size=2), single)
@@ -446,7 +413,7 @@ def items(ending: str, rng: np.random.Generator) -> dict[str, str]:
 
 @pytest.mark.parametrize("ending", KINDS)
 def test_an_item_has_the_same_lines_whatever_the_file_holds_besides(
-    run: Run, home: Path, tmp_path: Path, ending: str
+    run: Run, home: Path, wide: Path, tmp_path: Path, ending: str
 ) -> None:
     rng, path = np.random.default_rng(0), tmp_path / f"some.{ending}"
     command, model, variants = KINDS[ending]
@@ -455,7 +422,7 @@ def test_an_item_has_the_same_lines_whatever_the_file_holds_besides(
     def scored(names: Iterable[str], *words: object) -> list[list[str]]:
         path.write_text(VCF * (ending == "vcf") + "".join(known[name] for name in names))
         reference = () if ending == "fa" else ("--reference", home / "genome.fa.gz")
-        outcome = run(command, home / model, path, *reference, *words)
+        outcome = run(command, wide / model, path, *reference, *words)
         assert outcome.code == 0, outcome.err
         cells = [line.split("\t") for line in outcome.out.splitlines()]
         return [line for line in cells if not known.keys().isdisjoint(line[:4])]
@@ -484,8 +451,8 @@ def inputs(run: Run, home: Path, tmp_path: Path) -> Path:
     (inputs / "r.bed").write_text("long\t100\t130\tx\n")
     ref, *alts = sorted("ACGT", key=lambda letter: letter != RECORDS["long"][299])
     (inputs / "v.vcf").write_text(
-        f"{VCF}long\t300\t.\t{ref}\t{alts[0]}\t.\t.\tEFFECT=gain;TRACK=t0\n"
-        f"long\t300\t.\t{ref}\t{alts[1]}\t.\t.\tEFFECT=none;TRACK=t0\n"
+        f"{VCF}long\t300\t.\t{ref}\t{alts[0]}\t.\t.\tEFFECT=gain;TRACK=one\n"
+        f"long\t300\t.\t{ref}\t{alts[1]}\t.\t.\tEFFECT=none;TRACK=one\n"
     )
     labels = np.random.default_rng(0).random((200, 3)) < 0.3
     np.save(inputs / "p.npy", np.random.default_rng(1).random((200, 3)) + labels)

@@ -187,7 +187,7 @@ def test_a_training_logs_its_routes_once_and_takes_slower_ones_on_a_cpu(
         lines = capsys.readouterr().err.splitlines()
         logged += [line.split("attention: ")[1] for line in lines if "attention" in line]
     slower = ["blocked (native: no compiler)", "masked (the sequence is short)"]
-    assert logged == ["blocked (asked for)", *slower]
+    assert logged == ["blocked (requested)", *slower]
 
 
 @pytest.mark.usefixtures("without_kernel")

@@ -1,6 +1,7 @@
 """What the workflow's tests share: dry runs of it, and what they say."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import yaml
 
 from tests.conftest import REPOSITORY
+from tests.toys import written
 
 BIN = Path(sys.executable).parent
 
@@ -70,10 +72,18 @@ ONE_STUDY = STUDY | {
 }
 
 
-def snakemake(directory: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run Snakemake on the repository's Snakefile in an empty directory."""
-    command: list[str | Path] = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "32"]
-    return subprocess.run([*command, "--directory", directory, *arguments], capture_output=True, text=True)
+def snakemake(
+    directory: Path, *arguments: str | Path, snakefile: Path = REPOSITORY / "Snakefile"
+) -> subprocess.CompletedProcess[str]:
+    """Run Snakemake in a directory, on the repository's Snakefile or another; jobs have the same Python."""
+    command: list[str | Path] = [BIN / "snakemake", "--snakefile", snakefile, "--cores", "32"]
+    path = os.pathsep.join([str(BIN), *os.get_exec_path()])
+    return subprocess.run(
+        [*command, "--directory", directory, *arguments],
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
 
 
 def dry_run(directory: Path, *arguments: str | Path) -> str:
@@ -104,8 +114,7 @@ def stage_configs(text: str) -> dict[str, dict[str, Any]]:
 
 def overlay(directory: Path, values: dict[str, Any]) -> list[str | Path]:
     """Arguments for the demo's configuration with a few changed keys."""
-    path = directory / "changed.yaml"
-    path.write_text(yaml.safe_dump(values))
+    path = written(directory / "changed.yaml", yaml.safe_dump(values))
     return ["--configfile", REPOSITORY / "workflow/config/demo.yaml", path]
 
 
@@ -115,8 +124,7 @@ def own_genome(directory: Path, **changes: Any) -> list[str | Path]:
     (local / "peaks").mkdir(parents=True)
     for name in ("chr22_1-22000000.fa.gz", "chr22_17442913-17680545.1000G_sites.vcf.gz", "my.sga"):
         (local / name).write_bytes(b"")
-    path = directory / "changed.yaml"
-    path.write_text(yaml.safe_dump({"data_dir": str(local), **changes}))
+    path = written(directory / "changed.yaml", yaml.safe_dump({"data_dir": str(local), **changes}))
     return ["--configfile", REPOSITORY / "workflow/config/chr22.yaml", path]
 
 
@@ -126,8 +134,7 @@ def own_sequences(directory: Path, **changes: Any) -> list[str | Path]:
     local.mkdir()
     for name in ("promoters.fa", "others.fa", "splits.tsv", "genome.fa"):
         (local / name).touch()
-    path = directory / "changed.yaml"
-    path.write_text(yaml.safe_dump({"data_dir": str(local), **changes}))
+    path = written(directory / "changed.yaml", yaml.safe_dump({"data_dir": str(local), **changes}))
     return ["--configfile", REPOSITORY / "workflow/config/sequences.yaml", path]
 
 

@@ -3,17 +3,13 @@
 import logging
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-from typer.main import get_command
 
-from bigbird_dna.cli.app import app
 from bigbird_dna.config import Config, parse_config
 from bigbird_dna.config.section import Section
 from bigbird_dna.workflow import (
@@ -28,7 +24,9 @@ from bigbird_dna.workflow import (
     time_limit,
 )
 from tests.conftest import REPOSITORY
-from tests.workflow.dry_runs import dry_run, overlay, own_genome, own_sequences
+from tests.docs.blocks import parse
+from tests.toys import written
+from tests.workflow.dry_runs import dry_run, overlay, own_genome, own_sequences, snakemake
 from tests.workflow.test_slurm_profile import DENSITY, LANGUAGE_MODELS, STUDIED, TARGETS
 
 
@@ -72,8 +70,7 @@ def test_effects_are_known_on_the_test_contigs_of_the_simulation() -> None:
 
 
 def record(event: str | None, **values: object) -> logging.LogRecord:
-    made = logging.makeLogRecord({"msg": "text", "event": event, **values})
-    return made
+    return logging.makeLogRecord({"msg": "text", "event": event, **values})
 
 
 def test_a_finished_job_is_one_line_and_what_else_is_said_of_it_is_not_shown() -> None:
@@ -118,12 +115,9 @@ def test_the_log_of_a_failed_job_is_shown_and_the_configuration_is_not(tmp_path:
         },
     }
     (tmp_path / "tss.bed").write_text("one\t3\t4\tp\t0\t+\n")
-    config = tmp_path / "own.yaml"
-    config.write_text(yaml.safe_dump(values))
-    words = ["--snakefile", REPOSITORY / "Snakefile", "--cores", 1, "--keep-going", "--directory", tmp_path]
-    words += ["--configfile", config, "--", "results/config/tokens.yaml", "results/genome/reference.fa.gz"]
-    command = [str(Path(sys.executable).parent / "snakemake"), *map(str, words)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    config = written(tmp_path / "own.yaml", yaml.safe_dump(values))
+    targets = ("results/config/tokens.yaml", "results/genome/reference.fa.gz")
+    done = snakemake(tmp_path, "--keep-going", "--configfile", config, "--", *targets)
     assert done.returncode == 1
     assert "a second record named 'abrB'" in done.stderr
     assert "] stage_config tokens  0:0" in done.stderr
@@ -134,10 +128,8 @@ def test_the_log_of_a_failed_job_is_shown_and_the_configuration_is_not(tmp_path:
 
 
 CHANGED: dict[str, Any] = {
-    **{
-        "splits": {"max_train_test_similarity": 0.5, "similarity_strata": [0.3]},
-        "example_scan": {"shards": 2},
-    },
+    "splits": {"max_train_test_similarity": 0.5, "similarity_strata": [0.3]},
+    "example_scan": {"shards": 2},
     "chromatin": {"models": 2, "shards": {"data": 2, "predictions": 2, "variants": 2}},
 }
 
@@ -161,12 +153,8 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 def test_the_command_line_knows_every_command_and_option(commands: set[str]) -> None:
     for command in commands:
-        found: Any = get_command(app)
-        words = shlex.split(command)
         try:
-            while hasattr(found, "commands"):
-                found = found.commands[words.pop(0)]
-            found.make_context(found.name, words)
+            parse(shlex.split(command))
         except Exception as error:
             pytest.fail(f"{command}: {error!r}")
 

@@ -17,7 +17,7 @@ from bigbird_dna.config import load_config, parse_config, stage_values
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.toys import random_dna
-from tests.workflow.dry_runs import BIN, snakemake
+from tests.workflow.dry_runs import snakemake
 
 PLAIN = "plain"
 RESULTS = [
@@ -76,9 +76,7 @@ class Workflow:
         self.path.write_text("\n".join(["import json", "RUNS = json.load(open('runs.json'))", *modules]))
 
     def run(self, *arguments: str) -> str:
-        command: list[str | Path] = [BIN / "snakemake", "--snakefile", self.path, "--cores", "8"]
-        command += ["--directory", self.home]
-        outcome = subprocess.run([*command, *arguments], capture_output=True, text=True)
+        outcome = snakemake(self.home, *arguments, snakefile=self.path)
         assert outcome.returncode == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
         return outcome.stdout + outcome.stderr
 
@@ -218,10 +216,10 @@ def test_a_whole_run_in_a_directory_of_such_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("promoters", "said"),
     [
-        ({"sequences": {"positives": "p.fa"}}, "trained on sequences to tell promoters"),
+        ({"sequences": {"positives": "p.fa"}}, "trained on sequences to distinguish promoters"),
         ({"sequences": {"positives": "p.fa"}}, "sequences of p.fa; about a tenth is held out"),
-        ({"sequences": {"positives": "p.fa", "negatives": "n.fa"}}, "p.fa, told from those of n.fa; about"),
-        ({"sequences": {"positives": "p.fa", "splits": "s.tsv"}}, "of p.fa; s.tsv says which are held out."),
+        ({"sequences": {"positives": "p.fa", "negatives": "n.fa"}}, "p.fa, negatives are those of n.fa;"),
+        ({"sequences": {"positives": "p.fa", "splits": "s.tsv"}}, "of p.fa; s.tsv defines the held-out"),
     ],
 )
 def test_the_report_says_what_sequences_it_is_of(promoters: dict[str, Any], said: str) -> None:

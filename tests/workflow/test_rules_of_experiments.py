@@ -53,11 +53,9 @@ def planned(experiment: str, section: str, values: Any) -> dict[tuple[str, int],
     """The demo's jobs with another section, by arm and seed."""
     config = complete(parse_config({**read_values(DEMO), section: values}))
     found = {(job.arm.name, job.seed): job for job in plan(find_experiment(experiment), config)}
-    for places in (
-        "directory",
-        "checkpoints",
-    ):  # two may have the same settings, and would shut each other out
-        assert len({getattr(job, places) for job in found.values()}) == len(found)
+    # Two may have the same settings, and would shut each other out.
+    for place in ("directory", "checkpoints"):
+        assert len({getattr(job, place) for job in found.values()}) == len(found)
     return found
 
 

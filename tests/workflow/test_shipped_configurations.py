@@ -12,6 +12,7 @@ from bigbird_dna.config.section import Section
 from bigbird_dna.genome.sources.inputs import check_sources
 from tests.conftest import REPOSITORY
 from tests.golden.messages import message
+from tests.toys import written
 from tests.workflow.dry_runs import (
     CHROMATIN,
     COMMON,
@@ -289,6 +290,5 @@ def test_a_fault_is_one_line(tmp_path: Path, name: str) -> None:
     ids=["twice", "template", "sixties"],
 )
 def test_a_file_that_snakemake_reads_otherwise_is_refused(tmp_path: Path, text: str, named: str) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
+    path = written(tmp_path / "mine.yaml", text)
     message(refused(snakemake(tmp_path, "--dry-run", "--configfile", path)), path, named)

@@ -9,6 +9,7 @@ import yaml
 
 from tests.cluster.site import EXECUTOR, filled_in, gpu_rules, site_keys, write
 from tests.conftest import REPOSITORY
+from tests.toys import written
 from tests.workflow.dry_runs import STUDY, asking, dry_run, overlay, rules
 
 Asked = dict[str, dict[str, str]]
@@ -130,8 +131,7 @@ def test_a_job_that_failed_gets_more_and_a_training_no_more_time(tmp_path: Path,
 def test_several_nodes(tmp_path: Path) -> None:
     """Asked for by `mpi`: the job step isn't srun's then, and the launcher calls it."""
     profile = filled_in(pretraining_nodes=2, gpus_per_node=8, gpu_type="h100", memory_per_cpu=5000)
-    changed = tmp_path / "changed.yaml"
-    changed.write_text("num_gpus: 16\n")
+    changed = written(tmp_path / "changed.yaml", "num_gpus: 16\n")
     asked = planned(tmp_path, profile, *configured("grch37"), changed)["pretrain"]
     said = {key: asked[key] for key in ("gpu", "nodes", "tasks", "tasks_per_gpu", "mpi", "mem_mb_per_cpu")}
     assert said == {

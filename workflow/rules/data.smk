@@ -1,4 +1,4 @@
-"""Windows of promoters, of a genome or of sequences, and bins with the labels of chromatin."""
+"""Promoter windows, from a genome or custom sequences, and bins with chromatin labels."""
 
 if SEQUENCES:
 
@@ -62,7 +62,7 @@ rule prepare_deepsea:
     input:
         INPUTS.files.get("bundle", []),
     output:
-        # Several GB, wanted once; the archive stays.
+        # Several GB, needed once; the archive is kept.
         temp(directory(PATHS.deepsea_bundle)),
     log:
         PATHS.log("prepare-deepsea"),

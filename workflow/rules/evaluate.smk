@@ -1,4 +1,4 @@
-"""Models on held-out data, and how like that is to the training: figures by it."""
+"""Evaluation of models on held-out data, also by similarity to the training data."""
 
 STRATA = [f"--similarity-bins={','.join(map(str, CONFIG.splits.similarity_strata))}"] * bool(
     CONFIG.splits.similarity_strata
@@ -191,7 +191,7 @@ rule auc_report:
         narrow=lambda wildcards, input: (
             ["--compare", f"window_{NARROW}={input.narrow}"] if NARROW else []
         ),
-        # DeepSEA's list has the published AUROCs, and the data set's table keeps them.
+        # The track table of the DeepSEA data contains the published AUROCs.
         published=["--published", str(DATA_FILES["tracks"])] if "bundle" in INPUTS.files else [],
         calibration=str(PATHS.calibrated_chromatin / "calibration.json"),
         least=CHROMATIN.min_positives_report,

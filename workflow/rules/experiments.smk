@@ -1,14 +1,14 @@
-"""The papers' experiments: a job for each arm and seed of a plan, and a target that compares them.
+"""The papers' experiments: one job per arm and seed of a plan, and one target that compares them.
 
-Targets are the experiments' names: pretraining_study, layer_probes, table5, table6, table7, ablation,
+Targets are the names of experiments: pretraining_study, layer_probes, table5, table6, table7, ablation,
 long_range_arena and byte_lm.
 """
 
-# A job looks up its arm in the whole configuration, and is run again where its own settings, among the params, change:
-# that file is written by the job itself, since one that others depend on would be newer for any change.
+# A job finds its arm in the whole configuration, and runs again only if its own settings, a param, change. Each job
+# writes the configuration to its own file, because a shared input file would be newer after any change.
 os.environ.update(BIGBIRD_DNA_RUN=json.dumps(CONFIG.model_dump(mode="json")))
 ARM_FILES = str(PATHS.experiment("{experiment}") / "{arm}")
-# Frozen encoders are probed where there is a pretrained one to be told from fresh weights.
+# Frozen encoders are probed if the study compares a pretrained encoder with random weights.
 PROBED = CONFIG.studies("pretrained") and "promoters" in CONFIG.pretraining_study.tasks
 
 
@@ -120,7 +120,7 @@ rule arm:
         " --device {params.device:q} > {log:q} 2>&1"
 
 
-# As many nodes as the run's own pretraining may have.
+# A separate rule, so that profiles can give it as many nodes as the run's own pretraining.
 use rule arm as arm_pretraining with:
     wildcard_constraints:
         experiment="table5",

@@ -1,4 +1,4 @@
-"""The checked configuration, the names of a run's files, and what all rules share."""
+"""The validated configuration, paths of a run's files, and functions shared by all rules."""
 
 import functools
 import json
@@ -49,20 +49,20 @@ try:
     CONFIG.check_targets()
     check_stages(CONFIG)
 except BigBirdDnaError as error:
-    # Snakemake's own exceptions would wrap this line in the traceback of the Snakefile.
+    # An exception of Snakemake would add a traceback of the Snakefile to this line.
     sys.exit(f"bigbird-dna: error: {error}")
 
 PATHS = CONFIG.paths
 CHROMATIN = CONFIG.chromatin
 SEQUENCES = CONFIG.promoters.sequences
 SETS = CONFIG.promoters.windows.negative_sets
-# The effects of simulated variants are known: those on sequence that no training saw are scored and evaluated.
+# Simulated variants have known effects: variants on held-out contigs are scored and evaluated.
 KNOWN_EFFECTS = CHROMATIN.data.tracks == SIMULATED
-# For params of what takes minutes: reports are made again by another version. What a GPU has worked on for days
-# is not, nor what it was made from, which would then be newer.
+# A param of rules that take minutes: a new version makes reports again. Results of days of GPU time are kept, and
+# so are their inputs, which would otherwise be newer.
 VERSION = version("bigbird-dna")
-# The assembly by which commands name contigs, with its alias file as an input, wherever that is found. What reads a
-# stage's file gets the path there.
+# Assembly options of commands, with the alias file as an input, wherever it was found. Commands that read a stage's
+# file get its path through SET_ALIASES.
 ALIASES = INPUTS.files.get("aliases", [])
 NAMING = [
     *("--assembly", CONFIG.genome.assembly),
@@ -74,23 +74,23 @@ SET_ALIASES = (
 
 
 def indexed(fasta):
-    """A FASTA file with its indices, as inputs of a rule."""
+    """Return a FASTA file and its indices as inputs of a rule."""
     return {"reference": fasta, "indices": multiext(str(fasta), ".fai", ".gzi")}
 
 
-# By name and not as a rule's output: of work in shards it is another rule that makes them.
+# File names instead of the output of a rule: with shards, another rule writes these files.
 DATA_FILES = {
     "bins": PATHS.chromatin_data / "bins.parquet",
     "labels": PATHS.chromatin_data / "labels.npz",
     "tracks": PATHS.chromatin_data / "tracks.tsv",
     "description": PATHS.chromatin_data / "dataset.json",
 }
-# Where bins get their labels; with splits.max_train_test_similarity what is like held-out ones is left out afterwards.
+# Labeled bins; with splits.max_train_test_similarity, a later rule removes bins similar to held-out bins.
 LABELLED = (
     PATHS.chromatin_data if CONFIG.splits.max_train_test_similarity is None else PATHS.labelled_bins
 )
 LABELLED_FILES = {name: LABELLED / path.name for name, path in DATA_FILES.items()}
-# Inputs that several rules have. Windows of promoters are in a genome, or in the user's sequences.
+# Inputs shared by several rules. Promoter windows refer to the genome, or to custom sequences.
 WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
 GENOME = indexed(PATHS.reference)
 WINDOWS = {
@@ -104,8 +104,8 @@ TOKENS = {
     "tokenizer": PATHS.tokenizer,
 }
 
-# A training enters the image by itself, as Snakemake does for the other rules: on several nodes srun, which no image
-# has, starts one container on each.
+# A training enters the image itself, while Snakemake does this for other rules: on several nodes, srun, which is not
+# in the image, starts one container per node.
 INSIDE = (
     f"{'apptainer' if shutil.which('apptainer') else 'singularity'} exec"
     f" --home {shlex.quote(os.getcwd())} {workflow.deployment_settings.apptainer_args} {IMAGE}"
@@ -117,9 +117,9 @@ LAUNCH = launcher(INSIDE)
 
 
 def report_item(path):
-    """A file that `snakemake --report` shows as the run's own page does, if that shows it.
+    """Mark a file for `snakemake --report` with section, caption and title of the run's HTML report, if any.
 
-    A table has the caption of the figure beside it, or of its part.
+    A table has the caption of the plot with the same name, or of its section.
     """
     for part, items in PARTS.items():
         for item in items:
@@ -136,28 +136,28 @@ def report_item(path):
 
 
 def shard_of(file, count):
-    """What one job of several makes of a file or directory, and each of `count` jobs in turn; one makes the whole."""
+    """Return the shard of a file or directory that each of `count` jobs writes; a single job writes the whole."""
     return temp(PATHS.piece(file, "{shard}", count)) if count > 1 else file
 
 
 def shards_of(file, count):
-    """All shards of a file or directory; wildcards of its name stay."""
+    """Return all shards of a file or directory, with the wildcards of its name."""
     return [PATHS.piece(file, number, count) for number in range(1, count + 1)]
 
 
 def shard_log(count):
-    """The end of the name of such a job's log."""
+    """Return the suffix of the log name of a shard job."""
     return "-{shard}" if count > 1 else ""
 
 
 def shard_args(count):
-    """The option that says to a command which shard it makes."""
+    """Return the option `--shard` of a command, if there are several shards."""
     return lambda wildcards: [f"--shard={wildcards.shard}/{count}"] if count > 1 else []
 
 
 @functools.cache
 def planned(experiment):
-    """The jobs of an experiment by arm and seed, checked as a whole: before the first of them."""
+    """Return the jobs of an experiment by arm and seed; all are checked before the first one runs."""
     try:
         jobs = plan(find_experiment(experiment), CONFIG)
     except BigBirdDnaError as error:
@@ -166,20 +166,20 @@ def planned(experiment):
 
 
 def planned_job(wildcards):
-    """The job of a directory; of an arm's own files its first."""
+    """Return the job of an arm and seed; without a seed, the first job of the arm."""
     jobs = planned(wildcards.experiment)
     own = [job for (arm, _), job in jobs.items() if arm == wildcards.arm]
     return jobs.get((wildcards.arm, wildcards.get("seed")), own[0] if own else None)
 
 
 def arm_inputs(wildcards):
-    """What a job reads; an arm that isn't in the plan has no file."""
+    """Return the inputs of a job; for an arm outside the plan, a file that does not exist."""
     job = planned_job(wildcards)
     return job.inputs if job else PATHS.experiment(f"no-arm-{wildcards.arm}")
 
 
 def arm_processes(wildcards):
-    """Processes of a training: those of pretraining, or of the task; comparators have one."""
+    """Return the number of processes of a training: that of pretraining or of the task; 1 for baselines."""
     job = planned_job(wildcards)
     if job is None or not job.is_model or job.experiment == "ablation":
         return 1
@@ -191,7 +191,7 @@ def arm_processes(wildcards):
 
 
 def arm_threads(wildcards):
-    """One each: models then train side by side. What is trained alone has more."""
+    """Return the threads of a training: one per process, to train models in parallel; more for single models."""
     job, processes = planned_job(wildcards), arm_processes(wildcards)
     alone = job is not None and (
         job.arm.task == "bytes" or (job.arm.task == "pretraining" and job.experiment != "ablation")
@@ -200,19 +200,19 @@ def arm_threads(wildcards):
 
 
 def data_arm(wildcards):
-    """An arm that has a data set, which its command is told by."""
+    """Return the first arm that uses a data set; the command selects the data set by this arm."""
     jobs = planned(wildcards.experiment).values()
     return next((job.arm.name for job in jobs if job.arm.data == wildcards.data), "none")
 
 
 def data_settings(wildcards):
-    """What decides a data set beside its inputs."""
+    """Return the settings that determine a data set, in addition to its inputs."""
     found = find_experiment(wildcards.experiment).data_config(CONFIG, wildcards.data)
     return found.model_dump_json()
 
 
 def compared(experiment):
-    """An input function: all files that an experiment compares."""
+    """Return an input function for all files that an experiment compares."""
 
     def inputs(wildcards):
         jobs = planned(experiment).values()
@@ -224,7 +224,7 @@ def compared(experiment):
 
 
 def compared_settings(experiment):
-    """What a report is made of beside files: which arms and seeds, and which tracks count."""
+    """Return a params function for the arms, seeds and minimum positives of a report."""
 
     def settings(wildcards):
         jobs = [f"{job.arm.name}/{job.seed}" for job in planned(experiment).values()]

@@ -1,7 +1,7 @@
-"""Reference and promoters: simulated, fetched or the user's own; the tokenizer and the genome as tokens."""
+"""Reference and promoters (simulated, downloaded or user-supplied), tokenizer and tokens of the genome."""
 
 
-# What a stage sees of the configuration: a change of any other key doesn't run it again.
+# The configuration keys that a stage reads: a change of any other key does not run the stage again.
 rule stage_config:
     output:
         PATHS.stage("{stage}"),
@@ -49,8 +49,8 @@ rule prepare_fetch:
         PATHS.benchmark("prepare-fetch-{file}")
     localrule: True
     resources:
-        # No param: the same file from another place is no reason to run everything again.
-        # Quoted here: without a directory there is no option either.
+        # Not a param: the same file in another directory is no reason to run everything again.
+        # Quoted here, because the option is absent without a directory.
         data_dir=shlex.quote(f"--local-data={CONFIG.data_dir}") if CONFIG.data_dir else "",
     params:
         key=lambda wildcards: INPUTS.keys[wildcards.file],
@@ -119,7 +119,7 @@ rule prepare_contig:
         **job(2000, 30),
     params:
         contig=CONFIG.genome.test[:1],
-        # Of a pattern the first contig that isn't held out otherwise.
+        # For a pattern, the first contig that is not excluded or in another split.
         excluded=lambda wildcards: [
             f"--exclude={name}" for name in (*CONFIG.genome.exclude, *CONFIG.genome.valid)
         ],
@@ -142,7 +142,7 @@ rule prepare_tokenizer:
     benchmark:
         PATHS.benchmark("prepare-tokenizer")
     resources:
-        # SentencePiece holds the whole corpus, about 80 MB a megabase.
+        # SentencePiece keeps the whole corpus in memory, about 80 MB per megabase.
         **job(round(1000 + 100 * CONFIG.tokens.corpus_megabases), 240),
     params:
         aliases=SET_ALIASES,
@@ -191,7 +191,7 @@ rule prepare_token_stats:
     resources:
         **job(4000, 240),
     params:
-        # Without promoters none of another run's: the command would look in its default results.
+        # Without promoters, set `results`: the default results may contain the promoters of another run.
         promoters=lambda wildcards, input: (
             ["--promoters", input.promoters]
             if input.promoters

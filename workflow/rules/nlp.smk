@@ -1,4 +1,4 @@
-"""Tasks on text: records, a model, its predictions and figures of each, and one page of all. By the extra nlp."""
+"""Text tasks: records, model, predictions and metrics per task, and one report; need the optional dependencies nlp."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ except BigBirdDnaError as error:
 
 NLP_RESULTS = Path(NLP.results)
 TASK = NLP.paths("{task}")
-# Of masked tokens no predictions are written: the model is evaluated.
+# Pretraining tasks have no predictions: the model itself is evaluated.
 PRETRAINED = {name for name, task in NLP.tasks.items() if task.kind == "pretraining"}
 
 
@@ -26,7 +26,7 @@ wildcard_constraints:
     task="|".join(NLP.tasks) or "-",
 
 
-# What a task reads of the configuration: a change of another task doesn't run it again.
+# The configuration keys that a task reads: a change of another task does not run it again.
 rule nlp_config:
     output:
         NLP_RESULTS / "config/{task}.yaml",
@@ -41,7 +41,7 @@ rule nlp_config:
         "printf '%s\\n' {params.text:q} > {output:q} 2> {log:q}"
 
 
-# A public data set is fetched where Snakemake runs.
+# A local rule: a public data set is downloaded where Snakemake runs.
 rule nlp_prepare:
     input:
         config=rules.nlp_config.output,

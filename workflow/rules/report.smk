@@ -1,7 +1,7 @@
-"""Tables and figures of the report; they read the files of the stages and need no model."""
+"""Tables and plots of the report; they read files of the stages and need no model."""
 
 CONTROL = ["control"] if CONFIG.promoters.shuffled_label_control else []
-# Sequences that are trimmed to one length around their middle are not aligned at the start site.
+# Sequences trimmed around their center are not aligned at the start site.
 POSITION_SETS = [] if SEQUENCES and SEQUENCES.length is not None else SETS
 
 
@@ -168,7 +168,7 @@ rule report_run:
             *(rules.report_pretraining.output if CONFIG.has_pretraining else []),
             *(rules.evaluate_promoters.output if CONFIG.has_promoters else []),
             *(rules.report_plot_loss.output if CONFIG.has_promoters else []),
-            # A sequence of one window has one score: nothing to draw along it.
+            # A custom sequence is one window with one score, so there is no track to plot.
             *(rules.report_plot_scores.output if CONFIG.has_promoters and not SEQUENCES else []),
             *(rules.auc_report.output if CONFIG.has_chromatin else []),
             *(rules.evaluate_variants.output if KNOWN_EFFECTS else []),

@@ -1,7 +1,7 @@
-"""Scores along the start of the first test contig, or of the test sequences: as of a user's own FASTA; variants.
+"""Scores of the start of the first test contig, or of the test sequences, as for any FASTA; and variant effects.
 
-A job in shards (`scoring.shards`, `chromatin.shards`) runs its rule once for each, at the same time; they are merged
-to the bytes of one job.
+A sharded job (`example_scan.shards`, `chromatin.shards`) runs its rule once per shard, in parallel; the merged result
+has the bytes of a single job.
 """
 
 SCORE_SHARDS, VARIANT_SHARDS = CONFIG.example_scan.shards, CHROMATIN.shards.variants
@@ -23,7 +23,7 @@ rule score_promoters:
         **job(8000, 240, gpu=1),
     params:
         stride=CONFIG.example_scan.stride,
-        # Sequences are read as they are given.
+        # Custom sequences are scored on their forward strand only.
         strand=["--strand=+"] if SEQUENCES else [],
         shard=shard_args(SCORE_SHARDS),
         device=device,
@@ -46,7 +46,7 @@ rule score_variants:
     benchmark:
         PATHS.benchmark(f"score-variants{shard_log(VARIANT_SHARDS)}")
     priority: 1
-    # One: it needn't wait until more cores are free at once; --set-threads gives a large VCF more.
+    # One thread: the job need not wait for several free cores. Use --set-threads for a large VCF.
     resources:
         **job(16000, 720, gpu=1),
     params:
@@ -62,7 +62,7 @@ rule score_variants:
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
-# Files of which shards are made, and of how many; bins are merged where they are made.
+# Files that are made in shards, with the number of shards; bins are merged in their own rules.
 SHARDED = {
     PATHS.promoter_scores("tsv"): SCORE_SHARDS,
     PATHS.promoter_scores("bedgraph"): SCORE_SHARDS,

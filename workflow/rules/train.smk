@@ -1,4 +1,4 @@
-"""Models, each on one or more processes of one node or of several, and their baselines, which need no GPU."""
+"""Models, each trained by processes on one or several nodes, and their baselines, which need no GPU."""
 
 
 rule pretrain:
@@ -20,7 +20,7 @@ rule pretrain:
         command="pretrain",
         data=["--tokens", str(PATHS.tokens)],
         start=given("pretrained"),
-        # No output: Snakemake would remove them before it goes on with a killed job.
+        # Not an output: Snakemake would remove the checkpoints before it resumes a killed job.
         checkpoints=str(PATHS.checkpoints),
         launch=LAUNCH,
         threads=threads_each,
@@ -46,7 +46,7 @@ use rule pretrain as finetune_promoter with:
     benchmark:
         PATHS.benchmark("finetune-promoter-{model}")
     priority: 1
-    # One each: models then train side by side, which is faster than one after the other on more cores.
+    # One thread per process: training models in parallel is faster than one after the other on more cores.
     threads: CONFIG.promoters.num_gpus
     resources:
         **training(CONFIG.promoters.num_gpus, 1440),
@@ -74,8 +74,8 @@ use rule pretrain as finetune_chromatin with:
         PATHS.log("finetune-chromatin-{window}-{member}"),
     benchmark:
         PATHS.benchmark("finetune-chromatin-{window}-{member}")
-    # More work follows than after the other models: predictions, variants, the report. Then what takes long
-    # comes before what is short, so that the cores run out of work together.
+    # More jobs depend on this model than on others (predictions, variants, report). Long jobs start before short
+    # ones, so that all cores finish at about the same time.
     priority: 2
     threads: CHROMATIN.num_gpus
     resources:
@@ -99,7 +99,7 @@ rule train_baseline_language:
     benchmark:
         PATHS.benchmark("train-baseline-language")
     resources:
-        # n-grams over tokens stop at 4 GB, tables over bases take 1.
+        # Token n-grams are limited to 4 GB, base tables need 1 GB.
         **job(12000, 480),
     params:
         tokens=subpath(input.tokenizer, parent=True),
@@ -159,7 +159,7 @@ rule train_baseline_chromatin:
 MEMBERS = [
     PATHS.chromatin_model(CHROMATIN.data.window, member) for member in range(CHROMATIN.models)
 ]
-# The model that variants are scored with.
+# The model that scores variants.
 CHROMATIN_MODEL = PATHS.combined_chromatin if CHROMATIN.models > 1 else MEMBERS[0]
 
 
@@ -176,8 +176,8 @@ rule model_ensemble:
         "bigbird-dna model ensemble {input:q} -o {output:q} > {log:q} 2>&1"
 
 
-# A directory of its own: Snakemake removes what a rule makes before it runs again, and with it what others
-# had put there. So a fault here costs no training, and models of before are calibrated without another one.
+# A separate output directory: before a rule runs again, Snakemake removes its outputs. An error here then does not
+# remove a trained model, and models from earlier versions are calibrated without training.
 rule model_calibrate_chromatin:
     input:
         **BINS,

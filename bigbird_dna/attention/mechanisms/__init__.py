@@ -1,1 +1,1 @@
-"""Mechanisms that a configuration can name: a file each, found by being here. See `config.mechanisms`."""
+"""Attention mechanisms, one file each, discovered by being in this package. See `config.mechanisms`."""

@@ -1,35 +1,35 @@
-"""Combiner: every token attends to every other, to near ones directly and to far ones through summaries.
+"""Combiner: every token attends to every other, to near tokens directly and to distal ones through summaries.
 
-Ren et al. 2021, arXiv 2107.05768. For each query i the keys that it may see (all, or those up to i if causal)
-are parted into Ω⁰ and spans Ω¹ … Ωⁿ. With e(a, b) = exp(a · b / √K) and, for each span, one key and one query
-pooled of its tokens', k_Ω and q_Ω,
+Ren et al. 2021, arXiv 2107.05768. For each query i, the visible keys (all, or those up to i if causal) are
+partitioned into Ω⁰ and spans Ω¹ … Ωⁿ. With e(a, b) = exp(a · b / √K) and, for each span, one key k_Ω and one
+query q_Ω pooled over its tokens,
 
     Z_i = Σ_{j ∈ Ω⁰} e(q_i, k_j) + Σ_r e(q_i, k_Ωr)
     A_ij = e(q_i, k_j) / Z_i                                               for j in Ω⁰, directly
     A_ij = e(q_i, k_Ωr) / Z_i · e(q_Ωr, k_j) / Σ_{l ∈ Ωr} e(q_Ωr, k_l)     for j in Ωr, through its summary
 
-so each row of A sums to 1 and no entry is 0: this is the effective matrix. It is never made. A query's scores
-are those of its direct keys and of its spans' keys, in one softmax, and a span's value is its own tokens'
-attention to themselves under q_Ω. A span without tokens has no part in it.
+so each row of the effective matrix A sums to 1 and no entry is 0. A is never materialized. A query's scores
+for its direct keys and its spans' keys share one softmax. A span's value is the attention of q_Ω to the
+span's tokens. A span without tokens is ignored.
 
 With tokens in blocks of s, b(i) = i div s; or on a grid of m columns, row = i div m, col = i mod m:
 
 | plan | Ω⁰ (causal: up to i) | spans | causal spans |
 | --- | --- | --- | --- |
-| fixed | own block | other blocks | blocks before |
-| logsparse | i, i xor 1 | the other half of every dyadic block that i is in | those to the left |
-| axial vertical | own row and column | other columns without own row | their rows before |
-| axial horizontal | own row and column | other rows without own column | rows before, without own column |
-| axial rowmajor | own row | other rows, under the query of their token in own column | rows before |
+| fixed | own block | other blocks | earlier blocks |
+| logsparse | i, i xor 1 | the other half of every dyadic block that contains i | those to the left |
+| axial vertical | own row and column | other columns without own row | their earlier rows |
+| axial horizontal | own row and column | other rows without own column | earlier rows without own column |
+| axial rowmajor | own row | other rows, queried by their token in the own column | earlier rows |
 | routing | own cluster | other clusters | other clusters up to i |
 
-Rowmajor's summaries differ by column through q_Ω, which is the query of the span's token in the own column
-(pooled as elsewhere in a last row that has none); k_Ω is pooled. Routing's clusters are
-cut into chunks, so that the cost holds whatever they are. A mixture is the mean of two plans' outputs.
+Rowmajor's summaries differ by column through q_Ω, the query of the span's token in the own column (pooled, as
+elsewhere, if the last row lacks that token); k_Ω is pooled. Routing's clusters are cut into chunks, so the
+cost does not depend on cluster sizes. A mixture is the mean of two plans' outputs.
 
-Pooling is the maximum or mean of each component, of the tokens' own queries and keys or, with DeepSets, of
-relu(W x), W being learned, one for queries and one for keys, the same for all heads of a layer. Dropout acts
-on the joint softmax.
+Pooling takes the maximum or mean of each component of the tokens' queries and keys. DeepSets pools relu(W x)
+instead, with learned W, one for queries and one for keys, common to all heads of a layer. Dropout applies to
+the joint softmax.
 """
 
 import math
@@ -69,14 +69,14 @@ Pooling = Literal["max", "mean", "deepsets_max", "deepsets_mean"]
 
 
 def pool(x: Tensor, present: Tensor, largest: bool) -> Tensor:
-    """Maximum, or mean, of the tokens that are present, (…, S, K) → (…, K)."""
+    """Maximum, or mean, over present tokens, (…, S, K) → (…, K)."""
     if largest:
         return _filled(x.masked_fill(~present[..., None], -math.inf).amax(-2))
     return x.masked_fill(~present[..., None], 0).sum(-2) / present.sum(-1, keepdim=True).clamp(min=1)
 
 
 def pool_others(x: Tensor, present: Tensor, largest: bool) -> Tensor:
-    """For each token maximum, or mean, of the others that are present, (…, S, K) → (…, S, K)."""
+    """For each token the maximum, or mean, over the other present tokens, (…, S, K) → (…, S, K)."""
     if not largest:
         x = x.masked_fill(~present[..., None], 0)
         others = present.sum(-1, keepdim=True) - present.long()
@@ -89,22 +89,22 @@ def pool_others(x: Tensor, present: Tensor, largest: bool) -> Tensor:
 
 
 def pool_up_to(x: Tensor, largest: bool) -> Tensor:
-    """For each token maximum, or mean, of those up to itself, (…, S, K) → (…, S, K)."""
+    """For each token the maximum, or mean, over tokens up to itself, (…, S, K) → (…, S, K)."""
     if largest:
         return x.cummax(-2).values
     return x.cumsum(-2) / torch.arange(1, x.shape[-2] + 1, device=x.device)[:, None]
 
 
 def _filled(x: Tensor) -> Tensor:
-    """Zero where no token was present."""
+    """Replace -∞ by zero where no token was present."""
     return x.masked_fill(x == -math.inf, 0)
 
 
 def block_attention(inputs: Heads, by_column: bool = False) -> Tensor:
     """Attention of blocks, (B, H, N, S, K), `present` (B, 1 or H, N, S) → (B, H, N, S, K).
 
-    A causal problem's queries see blocks before their own. With `by_column` a block's summary for the c-th
-    query of another block is that under the query of the block's own c-th token.
+    Causal queries attend to blocks before their own. With `by_column`, a block's summary for the c-th query
+    of another block uses the query of the block's own c-th token.
     """
     q, v, present = inputs.q, inputs.v, inputs.present
     blocks, size = q.shape[2:4]
@@ -125,10 +125,10 @@ def block_attention(inputs: Heads, by_column: bool = False) -> Tensor:
 
 
 def _attention_over_columns(inputs: Heads, prefixes: bool) -> Tensor:
-    """Attention on the grid as laid, (B, H, R, C, K); spans are columns without the query's row.
+    """Attention on the grid, (B, H, R, C, K); spans are columns without the query's row.
 
-    With `prefixes` they end before it: the grid was filled row by row, and what comes later is not to be
-    seen. A causal problem without it was filled column by column: columns before the own one are seen whole.
+    With `prefixes`, the grid is filled row by row, and spans end before the query's row to exclude later
+    tokens. Causal grids without `prefixes` are filled by column: columns before the query's own are visible.
     """
     q = inputs.q
     rows, columns = q.shape[2:4]
@@ -150,7 +150,7 @@ def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
     rows = k.shape[2]
     pooled_q, pooled_k, k, v = map(sparse.turned, (pooled_q, pooled_k, k, v))  # (B, H, C, R, K)
     present = sparse.turned(present)  # (B, 1, C, R)
-    if prefixes:  # rows before a token are filled if its own is
+    if prefixes:  # if a token is present, all earlier rows are full
         before = (pool_up_to(x, largest)[..., :-1, :] for x in (pooled_q, pooled_k))
         span_q, span_k = (pad(x, (0, 0, 1, 0)) for x in before)
         seen = triangle(rows, k, -1)
@@ -164,7 +164,7 @@ def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def summaries(inputs: Heads, count: int) -> Iterator[sparse.Level]:
-    """Keys and values (B, H, N, K) of each level's blocks, single tokens first, and which exist (B, 1, N)."""
+    """Keys and values (B, H, N, K) of blocks and which exist (B, 1, N), per level, single tokens first."""
     yield inputs.k, inputs.v, inputs.present
     for level in range(1, count):
         blocks = inputs.in_blocks(1 << level)
@@ -181,9 +181,9 @@ def _summary(
     largest: bool,
     queries: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Keys (B, H, N, K) and values (B, H, N, 1, K) of blocks, of their tokens' (B, H, N, S, K).
+    """Keys (B, H, N, K) and values (B, H, N, 1, K) of blocks of tokens (B, H, N, S, K).
 
-    With `queries` of the tokens there are S values, each under one of them, or under what is pooled.
+    With `queries` of the tokens, S values are computed, one per query; missing tokens use the pooled query.
     """
     query = pool(pooled_q, present, largest)[..., None, :]
     if queries is not None:
@@ -191,12 +191,12 @@ def _summary(
     return pool(pooled_k, present, largest), attended(query, k, v, present[..., None, :])
 
 
-# By clusters. Axes: P chunks, S tokens of a chunk, N blocks of M queries. Time for a head is P S (S + P) K,
-# causal P S² K + L (S + P + M) K, and P is at most clusters + L / S.
+# Clusters. Axes: P chunks, S tokens of a chunk, N blocks of M queries. Time per head is P S (S + P) K, causal
+# P S² K + L (S + P + M) K, where P is at most clusters + L / S.
 
 QUERIES = 64
-"""Of a block of a causal problem by clusters, which shares the summaries of what stands before it. Each adds
-one of its own; so blocks of about K queries have the fewest vectors and scores together."""
+"""Queries per block in causal cluster attention. A block's queries use common summaries of earlier tokens,
+and each query adds its own; blocks of about K queries minimize vectors plus scores."""
 
 
 def cluster_attention(inputs: Heads, options: ClusterOptions) -> Tensor:
@@ -208,7 +208,7 @@ def cluster_attention(inputs: Heads, options: ClusterOptions) -> Tensor:
 
 
 def _up_to_each(inputs: Heads, laid: Heads, chunks: ClusterChunks) -> Tensor:
-    """A query sees of each chunk what stands before it: a summary for each token, of its chunk up to it."""
+    """Attention to the earlier tokens of each chunk: each token has a summary of its chunk up to it."""
     tokens, size = inputs.q.shape[2], chunks.size
     before = triangle(size, laid.q)
     span_q, span_k = (pool_up_to(x, laid.largest) for x in (laid.pooled_q, laid.pooled_k))
@@ -218,7 +218,7 @@ def _up_to_each(inputs: Heads, laid: Heads, chunks: ClusterChunks) -> Tensor:
     slots, seen = _summaries_up_to_each(chunks, count)
 
     def attend(q: Tensor, near: Tensor, span_k: Tensor, span_v: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights of direct keys, (B, H, L, S), and what comes through summaries, (B, H, L, K)."""
+        """Weights of direct keys, (B, H, L, S), and the output through summaries, (B, H, L, K)."""
         far = hide(scores(in_blocks(q, count), _taken(span_k, slots)), seen)  # (B, H, N, M, P + M)
         weights = weigh(torch.cat([in_blocks(near, count), far], -1), inputs.dropout)
         near, far = torch.split(weights, [size, far.shape[-1]], -1)
@@ -229,10 +229,10 @@ def _up_to_each(inputs: Heads, laid: Heads, chunks: ClusterChunks) -> Tensor:
 
 
 def _summaries_up_to_each(chunks: ClusterChunks, count: int) -> tuple[Tensor, Tensor]:
-    """Slots whose summaries blocks of M = `count` queries need, (B, H, N, P + M), and which each query sees.
+    """Slots of summaries for blocks of M = `count` queries, (B, H, N, P + M), and which each query uses.
 
-    These are, of each chunk, that of its last token before the block, and those of the block's own tokens. Of
-    a chunk beside its own a query sees one, the latest up to itself: (B, H, N, M, P + M).
+    The summaries are, per chunk, that of its last token before the block, and those of the block's tokens.
+    Per other chunk, a query uses only the latest summary up to itself: (B, H, N, M, P + M).
     """
     total, size = chunks.total, chunks.size
     missing = (0, -chunks.number.shape[2] % count)
@@ -252,13 +252,13 @@ def _summaries_up_to_each(chunks: ClusterChunks, count: int) -> tuple[Tensor, Te
 
 
 def _taken(x: Tensor, slots: Tensor) -> Tensor:
-    """Vectors (B, H, P S, K) of slots (B, H, N, M): (B, H, N, M, K)."""
+    """Vectors (B, H, P S, K) at slots (B, H, N, M): (B, H, N, M, K)."""
     index = slots.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
     return torch.unflatten(x.gather(2, index), 2, slots.shape[2:])
 
 
 def axial(columns: int, vertical: bool) -> PlannedAttention:
-    """Own row and column of a grid of `columns` columns; the spans are columns, or rows."""
+    """Own row and column of a grid with `columns` columns; the spans are columns, or rows."""
 
     def attend(grid: Heads) -> Tensor:
         if vertical:
@@ -270,7 +270,7 @@ def axial(columns: int, vertical: bool) -> PlannedAttention:
 
 
 class Combiner(PlannedLayer):
-    """One plan of how keys are parted, and how a span's tokens become one query and one key."""
+    """One plan for partitioning keys, with the pooling of a span's tokens to one query and one key."""
 
     def __init__(self, shape: LayerShape, plan: PlannedAttention, pooling: Pooling) -> None:
         super().__init__(shape, plan)
@@ -278,16 +278,16 @@ class Combiner(PlannedLayer):
         self.features = _Features(shape.width) if pooling.startswith("deepsets") else None
 
     def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """What summaries are pooled of: queries and keys, or learned features of them."""
+        """Tensors to pool: queries and keys, or learned features of them."""
         return (q, k) if self.features is None else self.features(q, k)
 
 
 class _Features(nn.Module):
-    """DeepSets: what is pooled is relu(W x), W (K, K) for queries and another one for keys."""
+    """DeepSets: relu(W x) is pooled, with separate W (K, K) for queries and keys."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        # Drawn so that the features are of the size of what they are made from (He et al. 2015).
+        # Initialized so that features have the magnitude of their inputs (He et al. 2015).
         deviation = (2 / width) ** 0.5
         self.query = nn.Parameter(torch.empty(width, width).normal_(std=deviation))
         self.key = nn.Parameter(torch.empty(width, width).normal_(std=deviation))
@@ -297,7 +297,7 @@ class _Features(nn.Module):
 
 
 class Mixture(PlannedLayer):
-    """The mean of several plans."""
+    """The mean of several plans' outputs."""
 
     def __init__(self, shape: LayerShape, parts: Sequence[Combiner]) -> None:
         def attend(inputs: Heads) -> Tensor:
@@ -321,35 +321,35 @@ PlanName = Literal["fixed", "logsparse", "axial_vertical", "axial_horizontal", "
 
 
 class CombinerOptions(Section):
-    """What all plans have."""
+    """Options common to all plans."""
 
     pooling: Pooling = Field(
         default="max",
-        description="how a span's tokens become one key and query; deepsets: of learned features of them",
+        description="pooling of a span's tokens to one key and query; deepsets_*: pools learned features",
     )
 
 
 class CombinerFixedOptions(CombinerOptions):
-    """Of blocks."""
+    """Options of block plans."""
 
-    span: int = Field(default=64, ge=1, description="tokens of a block")
+    span: int = Field(default=64, ge=1, description="tokens per block")
 
 
 class CombinerAxialOptions(CombinerOptions):
-    """Of rows and columns."""
+    """Options of grid plans."""
 
-    columns: int = Field(default=64, ge=1, description="tokens of a row")
+    columns: int = Field(default=64, ge=1, description="tokens per row")
 
 
 class CombinerMixtureOptions(CombinerFixedOptions, CombinerAxialOptions):
-    """Of two plans."""
+    """Options of a mixture of two plans."""
 
-    first: PlanName = Field(default="axial_vertical", description="a plan")
-    second: PlanName = Field(default="axial_horizontal", description="the other one")
+    first: PlanName = Field(default="axial_vertical", description="first plan")
+    second: PlanName = Field(default="axial_horizontal", description="second plan")
 
 
 class CombinerRoutingOptions(ClusterOptions, CombinerOptions):
-    """Of clusters."""
+    """Options of the cluster plan."""
 
 
 def _routing(shape: LayerShape, options: CombinerRoutingOptions) -> nn.Module:
@@ -372,7 +372,7 @@ _PLANS: dict[PlanName, tuple[type[Section], Callable[[Any], PlannedAttention], s
     "logsparse": (CombinerOptions, lambda _: sparse.plan_of_levels(summaries), "L · K · log L"),
     "axial_vertical": (CombinerAxialOptions, lambda of: axial(of.columns, True), _AXIAL_COST),
     "axial_horizontal": (CombinerAxialOptions, lambda of: axial(of.columns, False), _AXIAL_COST),
-    "axial_rowmajor": (  # rows, summarized for each column
+    "axial_rowmajor": (  # rows, summarized separately for each column
         CombinerAxialOptions,
         lambda of: plan_of_blocks(
             partial(block_attention, by_column=True), of.columns, lambda rows, row: row + rows

@@ -1,20 +1,20 @@
-"""Longformer: a window around each token, dilated or not, and global tokens.
+"""Longformer: a (dilated) window around each token, and global tokens.
 
-Beltagy et al. 2020, arXiv 2004.05150, section 3. A token i sees every j with |i - j| ≤ w D and i - j a
-multiple of D, and the first g tokens, in one softmax. These, the global ones, see every token, by queries,
-keys and values of projections of their own:
+Beltagy et al. 2020, arXiv 2004.05150, section 3. Token i attends to every j with |i - j| ≤ w D and i - j a
+multiple of D, and to the first g tokens, in one softmax. These global tokens attend to every token, through
+separate projections for queries, keys and values:
 
     o_i = Σ_j softmax_j(q'_i · k'_j / √K) v'_j,    q' = x W_q + b_q, k' = x W_k + b_k, v' = x W_v + b_v
 
-which are made from the layer's input x, without rotary positions. Keys and values of all tokens are never
-made: q'_i · k'_j = (q'_i W_kᵀ) · x_j + q'_i · b_k, and o_i = (Σ_j a_ij x_j) W_v + (Σ_j a_ij) b_v, which takes
-g products of a head with x, not K. What q'_i · b_k adds is the same for all keys, and cancels.
+computed from the layer's input x, without rotary positions. Keys and values of all tokens are never
+materialized: q'_i · k'_j = (q'_i W_kᵀ) · x_j + q'_i · b_k, and o_i = (Σ_j a_ij x_j) W_v + (Σ_j a_ij) b_v.
+This takes g products of a head with x instead of K. The term q'_i · b_k is the same for all keys and cancels.
 
-A dilated window is a plain one of each of D interleaved sequences. These are cut into blocks; a block's
-queries see the keys from `reach` before it to `reach` after it.
+A dilated window is a plain window on each of D interleaved sequences. These are cut into blocks; the queries
+of a block attend to keys from `reach` before it to `reach` after it.
 
-Axes: B batch, H heads, L tokens, D interleaved sequences or hidden width, N blocks, S tokens of a block, W
-keys of a block, G global tokens, K head width. Time for a head is L (W + G) K.
+Axes: B batch, H heads, L tokens, D interleaved sequences or hidden width, N blocks, S tokens per block, W
+keys per block, G global tokens, K head width. Time per head is L (W + G) K.
 """
 
 import math
@@ -39,16 +39,16 @@ from bigbird_dna.attention.mechanism import (
 from bigbird_dna.config import LayerShape, Mechanism, Section
 
 SMALLEST = 32
-"""Tokens of a block; smaller ones make products that take longer."""
+"""Minimum tokens per block; smaller blocks lead to slower matrix products."""
 TOGETHER = 1024
-"""Tokens of the blocks that are worked on at once, and again in the backward pass."""
+"""Tokens of the blocks that are processed at once, and again in the backward pass."""
 
 
 def window_attention(inputs: Heads, reach: int, dilation: int = 1, globals_: int = 0) -> Tensor:
-    """Attention of a sequence, (B, H, L, K) → (B, H, L, K).
+    """Window attention of a sequence, (B, H, L, K) → (B, H, L, K).
 
-    A query sees `reach` · `dilation` tokens on each side, every `dilation`-th one, and the first `globals_`,
-    once, in one softmax. Causal: of all these those up to its own.
+    A query attends to `reach` · `dilation` tokens on each side, every `dilation`-th one, and to the first
+    `globals_` tokens, each counted once, in one softmax. Causal attention includes only those up to its own.
     """
     q, k, v, present = inputs.q, inputs.k, inputs.v, inputs.present
     tokens = q.shape[2]
@@ -73,7 +73,7 @@ def window_attention(inputs: Heads, reach: int, dilation: int = 1, globals_: int
         far = _blocks(hide(scores(q, k[:, :, front]), seen_far), dilation, size)
 
     def attend(blocks: Tensor, keys: Tensor, values: Tensor, seen: Tensor, far: Tensor) -> Tensor:
-        """What the windows give, and the weights of global tokens, side by side."""
+        """Output of the windows, concatenated with the weights of global tokens."""
         near = hide(scores(blocks, keys), seen[..., None, :] & band)
         weights = weigh(torch.cat([near, far], -1), inputs.dropout)
         near, far = torch.split(weights, [near.shape[-1], far.shape[-1]], -1)
@@ -88,16 +88,16 @@ def window_attention(inputs: Heads, reach: int, dilation: int = 1, globals_: int
 
 
 def within(tokens: int, reach: int, dilation: int) -> tuple[int, int]:
-    """The same window without what lies beyond the ends of so many tokens, reach and dilation.
+    """Reach and dilation of the same window, without positions beyond the ends of `tokens` tokens.
 
-    Where not even the next key is within, the own token is all of it, and nothing need be interleaved.
+    If even the next key is out of range, the window is the token itself, and interleaving is unnecessary.
     """
     reach = min(reach, tokens // dilation)
     return reach, dilation if reach else 1
 
 
 def _interleaved(x: Tensor, dilation: int, size: int) -> Tensor:
-    """(B, H, L, …) → (B, H, D, N S, …): token i is the (i div D)-th of sequence i mod D."""
+    """(B, H, L, …) → (B, H, D, N S, …): token i is number i div D of sequence i mod D."""
     x = pad(x, (0, 0, 0, -x.shape[2] % (dilation * size)))
     return torch.unflatten(x, 2, (-1, dilation)).transpose(2, 3)
 
@@ -107,21 +107,23 @@ def _blocks(x: Tensor, dilation: int, size: int) -> Tensor:
 
 
 def _around(x: Tensor, dilation: int, size: int, before: int, after: int) -> Tensor:
-    """What is in each block and beside it, (B, H, L, K) → (B, H, D, N, before + S + after, K)."""
+    """Vectors in and around each block, (B, H, L, K) → (B, H, D, N, before + S + after, K)."""
     x = pad(_interleaved(x, dilation, size), (0, 0, before, after))
     return x.unfold(3, before + size + after, size).transpose(-1, -2)
 
 
 class LongformerOptions(Section):
-    """Of the window and the global tokens."""
+    """Options of the window and the global tokens."""
 
-    window: int = Field(default=64, ge=1, description="tokens seen on each side")
-    dilation: int = Field(default=1, ge=1, description="tokens from one key of the window to the next")
-    global_tokens: int = Field(default=1, ge=0, description="first tokens that see all and are seen by all")
+    window: int = Field(default=64, ge=1, description="tokens attended to on each side")
+    dilation: int = Field(default=1, ge=1, description="distance between keys of the window, in tokens")
+    global_tokens: int = Field(
+        default=1, ge=0, description="number of first tokens with attention to and from all"
+    )
 
 
 class Longformer(nn.Module):
-    """A window, dilated or not, and global tokens."""
+    """A window, optionally dilated, and global tokens."""
 
     def __init__(self, shape: LayerShape, options: LongformerOptions) -> None:
         super().__init__()
@@ -171,7 +173,7 @@ class Longformer(nn.Module):
         return out
 
     def global_weights(self, hidden: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
-        """Weights of the global tokens' rows by the layer's input (B, L, D): (B, H, G, L)."""
+        """Attention weights of the global tokens, from the layer's input (B, L, D): (B, H, G, L)."""
         assert self.query is not None and self.key is not None
         tokens, heads = hidden.shape[1], self.shape.heads
         front = min(self.globals, tokens)
@@ -188,7 +190,7 @@ class Longformer(nn.Module):
         return weigh(hide(score, seen))
 
     def matrix(self, q: Tensor, k: Tensor, hidden: Tensor) -> Tensor:
-        """The effective matrix (B, H, L, L); global tokens' rows are of values of their own."""
+        """The effective matrix (B, H, L, L); rows of global tokens refer to their separate values."""
         local = effective_matrix(self.local, q, k)
         if self.value is None:
             return local

@@ -6,12 +6,12 @@ Choromanski et al. 2021, arXiv 2009.14794. With x = K^(-1/4) q or K^(-1/4) k and
     A_ij = φ(q_i) · φ(k_j) / Σ_l φ(q_i) · φ(k_l)
 
 so rows sum to 1, every entry is positive, and (φ(Q) (φ(K)ᵀ V)) never makes A. The directions are orthogonal
-in groups of K, each of the length of a normal vector (their section 2.4), and differ by head.
+in groups of K, have lengths of normal random vectors (their section 2.4), and differ between heads.
 
-Exponents are taken less a stabilizer that cancels in A. Of all keys it is the largest exponent of each
-feature. Causal, each key has its own largest exponent μ_j, and a query the largest μ_j up to it: no bit of a
-token's result depends on later ones, as it does where one stabilizer is taken over the sequence. No ε is
-added, so that A is what is written above; where a denominator would be no number it is the smallest one.
+A stabilizer, which cancels in A, is subtracted from exponents. Without causality it is the largest exponent
+of a feature over all keys. Causal attention uses each key's largest exponent μ_j, and for a query the largest
+μ_j up to it. A token's result thus does not depend on later tokens, unlike with one stabilizer per sequence.
+No ε is added, so A equals the formula above; a zero denominator becomes the smallest normal number.
 
 Axes: B batch, H heads, L tokens, K head width, F features, N chunks, C tokens of a chunk. Time is L K F.
 """
@@ -26,35 +26,35 @@ from bigbird_dna.attention.recompute import Redrawn, standing
 from bigbird_dna.config import LayerShape, Mechanism, Section
 
 CHUNK = 128
-"""Tokens whose sums over what is before them are taken together; causal only."""
+"""Tokens whose sums over earlier tokens are computed together; causal only."""
 TOGETHER = 1024
-"""Tokens whose features are made together, where all are seen."""
+"""Tokens whose features are computed together without causality."""
 
 
 class Directions(Redrawn):
-    """ω (H, F, K): orthogonal in groups of K, of the lengths of normal vectors."""
+    """ω (H, F, K): orthogonal in groups of K, with the lengths of normal random vectors."""
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         heads, features, width = shape
         groups = -(-features // width)
         square = super().draw((heads, groups, width, width), generator)
         turned, triangular = torch.linalg.qr(square.double())
-        turned = turned * triangular.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]  # evenly distributed
+        turned = turned * triangular.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]  # uniformly distributed
         lengths = super().draw((heads, groups, width, width), generator).double().norm(dim=-1, keepdim=True)
         directions: Tensor = (turned.mT * lengths).flatten(1, 2)[:, :features].float()
         return directions
 
 
 class PerformerOptions(Section):
-    """Of the random features."""
+    """Options of the random features."""
 
-    features: int = Field(default=256, ge=1, description="random features of a head")
-    redraw: int = Field(default=1000, ge=0, description="training passes until others are drawn; 0: never")
-    seed: int = Field(default=0, ge=0, description="of the random features")
+    features: int = Field(default=256, ge=1, description="number of random features per head")
+    redraw: int = Field(default=1000, ge=0, description="training passes between redraws; 0: never redraw")
+    seed: int = Field(default=0, ge=0, description="seed of the random features")
 
 
 class Performer(AttentionLayer):
-    """FAVOR+, whose error falls with the root of the number of features; there are no weights to drop."""
+    """FAVOR+; its error decreases with the root of the number of features. Dropout has no effect."""
 
     def __init__(self, shape: LayerShape, options: PerformerOptions) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Performer(AttentionLayer):
         self.directions = Directions(drawn, options.seed, shape.layer, options.redraw)
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float) -> Tensor:
-        """Attention by the features of this time; `dropout` is of no use, as there are no weights."""
+        """Attention by the current features; `dropout` is ignored because no weights are computed."""
         tokens, width = q.shape[2:]
         present = present[..., None]  # (B, 1, L, 1)
         directions = standing(self.directions.drawn)
@@ -76,13 +76,13 @@ class Performer(AttentionLayer):
             return whole_attention(*given, present[part[0]]).to(value.dtype)
 
         each = tokens * (4 * directions.shape[1] + 8 * width)
-        # Autocast would make every product narrow again, whose exponential then is off or infinite.
+        # Autocast would compute every product in half precision, making exponentials inaccurate or infinite.
         with torch.autocast(q.device.type, enabled=False):
             return by_parts(attend, (q, k, v), each)
 
 
 def exponents(x: Tensor, directions: Tensor) -> Tensor:
-    """ω x - |x|² / 2 of queries or keys (B, H, L, K), before their scaling, (B, H, L, F)."""
+    """ω x - |x|² / 2 of queries or keys (B, H, L, K), given unscaled, (B, H, L, F)."""
     x = x * x.shape[3] ** -0.25
     return x @ directions.mT - x.square().sum(-1, keepdim=True) / 2
 
@@ -90,7 +90,7 @@ def exponents(x: Tensor, directions: Tensor) -> Tensor:
 def whole_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor, present: Tensor) -> Tensor:
     """Attention to all keys, (B, H, L, K); `directions` (H, F, K), `present` (B, 1, L, 1): not padding.
 
-    Features are made of so many tokens at a time, and again in the backward pass.
+    Features are computed for `TOGETHER` tokens at a time, and again in the backward pass.
     """
     parts = [torch.split(x, TOGETHER, 2) for x in (q, k, v, present)]
     with torch.no_grad():
@@ -102,12 +102,12 @@ def whole_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor, present
 
     def of_keys(k: Tensor, v: Tensor, present: Tensor) -> Tensor:
         keys = (_hidden(exponents(k, directions), present) - largest).exp()
-        return keys.mT @ pad(v, (0, 1), value=1)  # (B, H, F, K + 1): the denominator is one more component
+        return keys.mT @ pad(v, (0, 1), value=1)  # (B, H, F, K + 1): the denominator is the last component
 
     def of_queries(q: Tensor, sums: Tensor) -> Tensor:
         a = exponents(q, directions) + largest
         out = (a - a.detach().amax(-1, keepdim=True)).exp() @ sums
-        # Each query has a feature of exponent 0 and some key has it too: no denominator is below 1.
+        # Each query has a feature with exponent 0, as does some key, so no denominator is below 1.
         return out[..., :-1] / out[..., -1:]
 
     sums = sum(recomputed(of_keys, k, v, seen) for _, k, v, seen in zip(*parts, strict=True))
@@ -119,7 +119,7 @@ def _hidden(exponents: Tensor, present: Tensor) -> Tensor:
 
 
 def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Tensor:
-    """Attention to the keys up to each query; as `whole_attention`. Padding is seen by padding alone."""
+    """Attention to the keys up to each query, else as `whole_attention`. Only padding attends to padding."""
     tokens = v.shape[2]
     a, b = exponents(q, directions), exponents(k, directions)
     own = b.detach().amax(-1)  # μ (B, H, L)
@@ -142,7 +142,7 @@ def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Ten
 
 
 def _before(q: Tensor, k: Tensor, v: Tensor, own: Tensor, largest: Tensor, within: Tensor) -> Tensor:
-    """Of all chunks but the first, sums within them and over the chunks before, (B, H, N - 1, C, K + 1)."""
+    """For all chunks but the first, sums within and over earlier chunks, (B, H, N - 1, C, K + 1)."""
     ends = largest[..., -1]  # (B, H, N)
     sums = k.mT @ (v * (own - ends[..., None]).exp()[..., None])  # (B, H, N, F, K + 1)
     parts, total = [], sums[:, :, 0]

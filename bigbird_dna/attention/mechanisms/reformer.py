@@ -1,20 +1,20 @@
-"""Reformer's attention: queries are the keys, and a token sees those that hash like it.
+"""Reformer's attention: queries equal keys, and a token attends to tokens with the same hash.
 
-Kitaev et al. 2020, arXiv 2001.04451, section 2 and App. A. In each of R rounds a token x falls into the
-bucket argmax [x R; -x R] of random rotations R; tokens are sorted by bucket, those of a bucket by position,
-and cut into chunks of m. P_i^r are the tokens of i's bucket in its chunk and the one before. Keys are the
-queries, scaled to the length √K, and i sees all of P_i = P_i^1 ∪ … ∪ P_i^R but itself; itself only where it
-is alone. With z_i^r the log-sum-exp of round r,
+Kitaev et al. 2020, arXiv 2001.04451, section 2 and App. A. In each of R rounds a token x is assigned to the
+bucket argmax [x R; -x R] of random rotations R. Tokens are sorted by bucket, then by position, and cut into
+chunks of m. P_i^r are the tokens of i's bucket in its chunk and the previous one. Keys are the queries,
+scaled to the length √K. Token i attends to P_i = P_i^1 ∪ … ∪ P_i^R except itself; to itself only if it is
+alone. With z_i^r the log-sum-exp of round r,
 
     o_i = Σ_r exp(z_i^r - z_i) Σ_{j ∈ P_i^r} exp(q_i · k_j / √K - ln N_ij - z_i^r) v_j
 
-where z_i is that of all rounds and N_ij the number of rounds in which i sees j: so each counts once, and o_i
-is softmax attention over P_i. It nears that over all tokens as rounds grow.
+where z_i is the log-sum-exp over all rounds and N_ij the number of rounds in which i meets j. Each key thus
+counts once, and o_i is softmax attention over P_i. It approaches full attention as rounds increase.
 
-Where a chunk ends depends on how many tokens hash below it, later ones included. So there is no causal form.
+Chunk boundaries depend on how many tokens, later ones included, have lower hashes: no causal form exists.
 
 Axes: B batch, H heads, R rounds, L tokens, N chunks, M tokens of a chunk, K head width. Time is R L M (K +
-R), and that of the hashes R L K buckets.
+R), plus R L K buckets for the hashes.
 """
 
 import math
@@ -31,9 +31,9 @@ from bigbird_dna.attention.recompute import Redrawn, selected
 from bigbird_dna.config import LayerShape, Mechanism, Section
 
 ITSELF = -1e5
-"""A token's score of itself: it counts where there is nothing else."""
+"""Score of a token with itself: relevant only if it meets no other token."""
 NOWHERE = -(1 << 40)
-"""Code of what is no token: far from that of every token."""
+"""Code of empty slots: distant from the code of every token."""
 
 
 def hashed_attention(
@@ -41,8 +41,8 @@ def hashed_attention(
 ) -> Tensor:
     """Attention of q and v (B, H, L, K) by buckets (B, H, R, L), `present` (B, 1, L): (B, H, L, K)."""
     tokens = q.shape[2]
-    size = min(size, tokens)  # one chunk of all is the same, however much room it has
-    buckets = buckets.masked_fill(~present[:, :, None], 1 << 20)  # padding comes last
+    size = min(size, tokens)  # larger chunks than the sequence change nothing
+    buckets = buckets.masked_fill(~present[:, :, None], 1 << 20)  # sorts padding last
     order = buckets.argsort(dim=3, stable=True)  # (B, H, R, L)
     ranks = torch.arange(tokens, device=q.device).expand_as(order)
     place = torch.empty_like(order).scatter_(3, order, ranks)
@@ -72,7 +72,7 @@ def _one_round(
     itself = own[..., None] == _with_before(own, -1)[..., None, :]
     score = hide(score.masked_fill(itself, ITSELF) - times.clamp(min=1).to(wide).log(), here)
     weights = score.softmax(-1)
-    # The log-sum-exp, without torch's: on CPUs its exp takes ten times as long where it gives 0.
+    # The log-sum-exp without torch's function, whose exp is ten times slower on CPUs where it returns 0.
     total = score.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()  # (B, H, N, M, 1)
     weights = weights.to(v.dtype)
     weights = drop(weights, dropout) if dropout else weights
@@ -80,10 +80,10 @@ def _one_round(
 
 
 def _meetings(codes: Tensor, own: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """In how many rounds a query sees a key, and whether in this one, (B, H, N, M, 2 M) each.
+    """Number of rounds in which a query meets a key, and whether in this round, (B, H, N, M, 2 M) each.
 
-    `codes` (B, H, R, L + 1) are numbers whose difference is 0 or 1 where two tokens have the same bucket and
-    the key's chunk is the query's or the one before; `own` (B, H, N, M) are the tokens of chunks of the round
+    `codes` (B, H, R, L + 1) are numbers that differ by 0 or 1 if two tokens have the same bucket and the
+    key's chunk is the query's or the previous one. `own` (B, H, N, M) are the tokens in chunks of round
     `number`.
     """
     times: Tensor | None = None
@@ -98,25 +98,27 @@ def _meetings(codes: Tensor, own: Tensor, number: int) -> tuple[Tensor, Tensor]:
 
 
 def _chunked(x: Tensor, own: Tensor) -> Tensor:
-    """Tokens (B, H, L, K) as in chunks, (B, H, N, M, K)."""
+    """Tokens (B, H, L, K) arranged in chunks, (B, H, N, M, K)."""
     index = own.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
     return torch.unflatten(pad(x, (0, 0, 0, 1)).gather(2, index), 2, tuple(own.shape[2:]))
 
 
 def _with_before(x: Tensor, nothing: int) -> Tensor:
-    """What is in the chunk before, and in each, (B, H, N, M, …) → (B, H, N, 2 M, …)."""
+    """Each chunk with the previous one in front, (B, H, N, M, …) → (B, H, N, 2 M, …)."""
     before = torch.cat([torch.full_like(x[:, :, :1], nothing), x[:, :, :-1]], 2)
     return torch.cat([before, x], 3)
 
 
 class ReformerOptions(Section):
-    """Of the hashes."""
+    """Options of the hashes."""
 
-    buckets: int = Field(default=64, ge=2, description="that tokens are sorted into; even")
-    chunk: int = Field(default=64, ge=1, description="tokens; each sees those of its bucket in two chunks")
-    rounds: int = Field(default=2, ge=1, le=16, description="times that all tokens are sorted")
-    redraw: int = Field(default=1, ge=0, description="training passes until others are drawn; 0: never")
-    seed: int = Field(default=0, ge=0, description="of the hashes")
+    buckets: int = Field(default=64, ge=2, description="number of hash buckets; even")
+    chunk: int = Field(
+        default=64, ge=1, description="tokens per chunk; a token attends within its bucket in two chunks"
+    )
+    rounds: int = Field(default=2, ge=1, le=16, description="number of hash rounds")
+    redraw: int = Field(default=1, ge=0, description="training passes between redraws; 0: never redraw")
+    seed: int = Field(default=0, ge=0, description="seed of the hashes")
 
     @model_validator(mode="after")
     def _buckets_come_in_pairs(self) -> Self:
@@ -126,7 +128,7 @@ class ReformerOptions(Section):
 
 
 class Reformer(AttentionLayer):
-    """Attention within buckets of tokens that hash alike: the more rounds, the nearer to that to all."""
+    """Attention within buckets of tokens with equal hashes; more rounds approximate full attention better."""
 
     def __init__(self, shape: LayerShape, options: ReformerOptions) -> None:
         super().__init__()
@@ -135,7 +137,7 @@ class Reformer(AttentionLayer):
         self.rotations = Redrawn(drawn, options.seed, shape.layer, options.redraw)
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float) -> Tensor:
-        """Attention of q and v by the hashes of this time; `k` is q."""
+        """Attention of q and v by the current hashes; `k` equals q."""
         tokens, width = q.shape[2:]
         with torch.no_grad():
             buckets = selected(lambda: self._hashed(q), self.buckets)
@@ -148,7 +150,7 @@ class Reformer(AttentionLayer):
         return by_parts(attend, (q, k, v), each)
 
     def _hashed(self, q: Tensor) -> Tensor:
-        """Buckets (B, H, R, L), some heads at a time: there is a number for each bucket on the way."""
+        """Buckets (B, H, R, L), a few heads at a time: intermediates have one element per bucket."""
         rotations = self.rotations.drawn
 
         def choose(part: HeadSlice, query: Tensor) -> Tensor:

@@ -1,22 +1,22 @@
-"""Sparse attention token by token: softmax(QKᵀ / √K) V over the keys j that a query i sees.
+"""Token-level sparse attention: softmax(QKᵀ / √K) V over the keys j that a query i attends to.
 
 With blocks of s tokens, b(i) = i div s; on a grid of m columns, row = i div m, col = i mod m; all 0-based.
 
-| name | i sees j (causal: and j ≤ i) | source |
+| name | i attends to j (causal: and j ≤ i) | source |
 | --- | --- | --- |
 | sparse_fixed | b(j) = b(i), or j mod s ≥ s - c | Child et al. 2019, arXiv 1904.10509 |
-| axial | row or col the same | Ho et al. 2019, arXiv 1912.12180 |
-| logsparse | itself; of every dyadic block beside one of its own the nearest token | Ren et al. 2021 |
+| axial | same row or same column | Ho et al. 2019, arXiv 1912.12180 |
+| logsparse | itself, and the nearest token of each sibling of its dyadic blocks | Ren et al. 2021 |
 | logsparse_powers | itself and i ± 2^t for t = 0, 1, … | Li et al. 2019, arXiv 1907.00235 |
-| routing | the same chunk of the same cluster, or the one before | Roy et al. 2021, arXiv 2003.05997 |
+| routing | the same chunk of the same cluster, or the previous one | Roy et al. 2021, arXiv 2003.05997 |
 
-Causal logsparse is what Combiner's paper (arXiv 2107.05768) has as {i} and the suffix sums of the bits of i -
-1: with 0-based i these are the last tokens of the dyadic blocks that tile what is before i. Its counterpart
-without causality is defined there for summaries only, through all blocks' siblings; here a sibling stands
-with its nearest token. `logsparse_powers` is the other reading of the name, and another graph.
+Causal logsparse is defined in Combiner's paper (arXiv 2107.05768) as {i} and the suffix sums of the bits of i
+- 1. With 0-based i these are the last tokens of the dyadic blocks that tile the tokens before i. The paper
+defines its non-causal form for summaries only, through all blocks' siblings; here the nearest token
+represents a sibling. `logsparse_powers` is the other meaning of the name, and a different graph.
 
-Their cost is that of the keys seen: no mask of all pairs is ever made. For blocks or rows of √L tokens it is
-L √L.
+Cost is proportional to the number of visible keys; no mask of all pairs is created. Blocks or rows of √L
+tokens cost L √L.
 """
 
 import math
@@ -65,7 +65,7 @@ def last_tokens_attention(inputs: Heads, last: int) -> Tensor:
 
 
 def own_block_scores(inputs: Heads) -> Tensor:
-    """Scores of the keys in the own block, (B, H, N, S, S)."""
+    """Scores of the keys in a query's own block, (B, H, N, S, S)."""
     seen = inputs.present[..., None, :]
     if inputs.causal:
         seen = seen & triangle(inputs.q.shape[3], inputs.q)
@@ -73,7 +73,7 @@ def own_block_scores(inputs: Heads) -> Tensor:
 
 
 def other_blocks(inputs: Heads) -> Tensor:
-    """Which blocks a block sees beside itself, (N, N): all, or those before it."""
+    """Other blocks that a block attends to, (N, N): all, or the earlier ones."""
     blocks = inputs.q.shape[2]
     return triangle(blocks, inputs.q, -1) if inputs.causal else others(blocks, inputs.q)
 
@@ -88,7 +88,7 @@ def row_and_column_attention(inputs: Heads) -> Tensor:
 
 
 def row_and_column_scores(inputs: Heads) -> tuple[Tensor, Tensor]:
-    """Scores of the keys in the own row, (B, H, R, C, C), the own token's too, and column, (B, H, R, C,
+    """Scores of keys in the own row, including the own token, (B, H, R, C, C), and column, (B, H, R, C,
     R)."""
     q, k, present = inputs.q, inputs.k, inputs.present
     rows, columns = q.shape[2:4]
@@ -101,7 +101,7 @@ def row_and_column_scores(inputs: Heads) -> tuple[Tensor, Tensor]:
 
 
 def row_and_column_sum(along_row: Tensor, along_column: Tensor, v: Tensor) -> Tensor:
-    """Values of the own row and column by their weights, (B, H, R, C, K)."""
+    """Values of the own row and column, summed with their weights, (B, H, R, C, K)."""
     return along_row @ v + turned(turned(along_column) @ turned(v))
 
 
@@ -110,17 +110,17 @@ def turned(x: Tensor) -> Tensor:
     return x.transpose(2, 3)
 
 
-Level = tuple[Tensor, Tensor, Tensor]  # keys and values (B, H, N, K) of blocks, and which there are (B, 1, N)
-OfLevels = Callable[[Heads, int], Iterable[Level]]  # gives so many levels, from 0 on
+Level = tuple[Tensor, Tensor, Tensor]  # keys and values (B, H, N, K) of blocks, and which exist (B, 1, N)
+OfLevels = Callable[[Heads, int], Iterable[Level]]  # returns the given number of levels, from 0 on
 
 
 def _levels(tokens: int) -> int:
-    """How many reach every token; sequences are filled up to two to this power."""
+    """Number of levels that covers every token; sequences are padded to 2 to this power."""
     return max(1, (tokens - 1).bit_length())
 
 
 def plan_of_levels(of_levels: OfLevels) -> PlannedAttention:
-    """A query sees of each level the block beside its own."""
+    """A query attends to its own block's sibling at each level."""
     return PlannedAttention(
         lambda inputs: sibling_attention(inputs, of_levels),
         lambda tokens: 1 + _levels(tokens),
@@ -137,7 +137,7 @@ def sibling_attention(inputs: Heads, of_levels: OfLevels) -> Tensor:
         inputs = inputs.map(lambda x: pad(x, (0, 0, 0, missing)))
         inputs = inputs._replace(present=pad(inputs.present, (0, missing)))
     q = inputs.q
-    columns = [_products(q, inputs.k / math.sqrt(q.shape[3]))]  # (B, H, L, 1) each: the own token
+    columns = [_products(q, inputs.k / math.sqrt(q.shape[3]))]  # (B, H, L, 1) each: the query's own token
     values = [inputs.v]  # (B, H, N, K)
     for key, value, present in of_levels(inputs, count):
         blocks = key.shape[2]
@@ -145,7 +145,7 @@ def sibling_attention(inputs: Heads, of_levels: OfLevels) -> Tensor:
         seen = _siblings(present[..., None])[..., 0]
         if inputs.causal:
             seen = seen & (torch.arange(blocks, device=q.device) % 2 == 1)
-        # Keys are scaled, of which there are fewer than queries: what is scaled is kept for the gradients.
+        # Scale the keys, which are fewer than the queries: scaled tensors are kept for the gradients.
         key = key[..., None, :] / math.sqrt(q.shape[3])
         column = _products(torch.unflatten(q, 2, (blocks, -1)), key)  # (B, H, N, S, 1)
         columns.append(hide(column, seen[..., None, None]).flatten(2, 3))
@@ -154,7 +154,7 @@ def sibling_attention(inputs: Heads, of_levels: OfLevels) -> Tensor:
 
 
 def nearest_tokens(inputs: Heads, count: int) -> Iterator[Level]:
-    """For each block the token nearest to its sibling: the last of a left one, the first of a right one."""
+    """For each block the token nearest to its sibling: the last of a left block, the first of a right one."""
     present = inputs.present[..., None]
     first = last = [inputs.k, inputs.v, present]
     for _ in range(count):
@@ -166,7 +166,7 @@ def nearest_tokens(inputs: Heads, count: int) -> Iterator[Level]:
 
 
 def power_attention(inputs: Heads) -> Tensor:
-    """Attention to i and i ± 2^t, those before i if causal, (B, H, L, K) → (B, H, L, K)."""
+    """Attention to i and i ± 2^t (causal: only earlier ones), (B, H, L, K) → (B, H, L, K)."""
     q, k, v = inputs.q, inputs.k / math.sqrt(inputs.q.shape[3]), inputs.v
     distances = [1 << t for t in range((q.shape[2] - 1).bit_length())]
     back = distances if inputs.causal else [*distances, *(-distance for distance in distances)]
@@ -182,19 +182,19 @@ def power_attention(inputs: Heads) -> Tensor:
 
 
 def _products(q: Tensor, k: Tensor) -> Tensor:
-    """q · k of each place, (…, 1); batches of so small matrix products take several times as long."""
+    """q · k per token, (…, 1); batches of such small matrix products are several times slower."""
     return (q * k).sum(-1, keepdim=True)
 
 
 def _moved(x: Tensor, distance: int) -> Tensor:
-    """What stands so many tokens before each token, (B, H, L, …); zero where nothing does."""
+    """The tensor shifted by `distance` tokens, (B, H, L, …); zero where no token precedes."""
     if distance < 0:
         return pad(x[:, :, -distance:], (0, 0, 0, -distance))
     return pad(x[:, :, : x.shape[2] - distance], (0, 0, distance, 0))
 
 
 def _summed(columns: Sequence[Tensor], values: Sequence[Tensor], dropout: float) -> Tensor:
-    """Values (B, H, N, K) by the softmax of scores (B, H, L, 1); each stands for L / N tokens."""
+    """Values (B, H, N, K), weighted by the softmax of scores (B, H, L, 1); each covers L / N tokens."""
     weights = weigh(torch.cat(list(columns), -1), dropout)
     out: Tensor | None = None
     for weight, value in zip(torch.split(weights, 1, -1), values, strict=True):
@@ -205,7 +205,7 @@ def _summed(columns: Sequence[Tensor], values: Sequence[Tensor], dropout: float)
 
 
 def _siblings(x: Tensor) -> Tensor:
-    """What the other block of each pair has, (B, H, N, …)."""
+    """The vectors of each block's sibling, (B, H, N, …)."""
     return torch.unflatten(x, 2, (-1, 2)).flip(3).flatten(2, 3)
 
 
@@ -215,7 +215,7 @@ def cluster_attention(inputs: Heads, options: ClusterOptions) -> Tensor:
     q, size = laid.q, chunks.size
 
     def with_before(x: Tensor) -> Tensor:
-        """(B, H, P, S, …) → (B, H, P, 2 S, …), first the chunk before, zero where there is none."""
+        """(B, H, P, S, …) → (B, H, P, 2 S, …), previous chunk first, zero if there is none."""
         flat = pad(x.flatten(3), (0, 0, 0, 1))
         before = flat.gather(2, chunks.before[..., None].expand(-1, -1, -1, flat.shape[3]))
         return torch.cat([torch.unflatten(before, 3, tuple(x.shape[3:])), x], 3)
@@ -229,16 +229,16 @@ def cluster_attention(inputs: Heads, options: ClusterOptions) -> Tensor:
 
 
 class SparseFixedOptions(Section):
-    """Of blocks."""
+    """Options of sparse_fixed."""
 
-    span: int = Field(default=64, ge=1, description="tokens of a block")
-    last: int = Field(default=1, ge=1, description="tokens at each block's end that all see")
+    span: int = Field(default=64, ge=1, description="tokens per block")
+    last: int = Field(default=1, ge=1, description="last tokens per block that all tokens attend to")
 
 
 class AxialOptions(Section):
-    """Of a grid."""
+    """Options of the grid."""
 
-    columns: int = Field(default=64, ge=1, description="tokens of a row")
+    columns: int = Field(default=64, ge=1, description="tokens per row")
 
 
 def _fixed(options: SparseFixedOptions) -> PlannedAttention:

@@ -1,12 +1,12 @@
-"""A chromatin data set: bins with their split and their labels, as a directory.
+"""Build, read and write a chromatin data set: a directory of bins with their splits and labels.
 
-`bins.parquet`   contig, start, end (0-based, half-open), split (train, valid, test), one row a bin
+`bins.parquet`   contig, start, end (0-based, half-open), split (train, valid, test), one row per bin
 `labels.npz`     the labels of the same rows, packed (see `labels`)
-`tracks.tsv`     the tracks in the order of the labels, with their positives in each split
-`dataset.json`   how it was made, counts, sources with their checksums, tracks left out and why
+`tracks.tsv`     the tracks in the order of the labels, with their positives per split
+`dataset.json`   parameters, counts, sources with their checksums, excluded tracks and the reasons
 
-Sequences are not stored: a window comes from the reference when it is needed. A data set is built from peak
-files, whole or in shards.
+Sequences are not stored: a window is read from the reference when it is needed. A data set is built from peak
+files in one run or in shards.
 """
 
 from collections import Counter
@@ -48,27 +48,27 @@ FILES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
 class ChromatinData:
     """N bins and the labels (N, T) of T tracks."""
 
-    bins: pd.DataFrame  # of `COLUMNS`
+    bins: pd.DataFrame  # columns: `COLUMNS`
     labels: PackedLabels
     tracks: tuple[Track, ...]
-    info: dict[str, Any]  # dataset.json
+    info: dict[str, Any]  # content of dataset.json
 
     def __len__(self) -> int:
         return len(self.bins)
 
     @property
     def bin_size(self) -> int:
-        """bp of a bin."""
+        """Size of a bin in bp."""
         return int(self.info["bin_size"])
 
     def rows(self, split: Split) -> npt.NDArray[np.intp]:
-        """Numbers of the rows of a split, ascending."""
+        """Return the row indices of a split, ascending."""
         return np.flatnonzero(self.bins["split"] == split)
 
     def windows(self, length: int, rows: npt.ArrayLike | None = None) -> list[Interval]:
-        """The model's windows of `length` bp around the bins of some rows, or all.
+        """Return the model's windows of `length` bp around the bins of `rows`; None selects all rows.
 
-        Bin and window have the same centre base. Windows may reach beyond their contig.
+        Bin and window have the same center base. Windows may extend beyond their contig.
         """
         chosen = self.bins if rows is None else self.bins.iloc[np.asarray(rows)]
         starts = window_start(chosen["start"].to_numpy(), self.bin_size, length)
@@ -85,7 +85,7 @@ def make_bins(
     splits: npt.NDArray[np.integer[Any]],
     size: int,
 ) -> pd.DataFrame:
-    """The table of bins of `size` bp, from their contigs and splits (indices of `SPLITS`), all (N,)."""
+    """Return the table of bins of `size` bp from their contigs and splits (indices of `SPLITS`), all (N,)."""
     return pd.DataFrame(
         {
             "contig": pd.Categorical.from_codes(owners, categories=pd.Index(contigs)),
@@ -97,12 +97,12 @@ def make_bins(
 
 
 def source_entry(path: Path) -> dict[str, str]:
-    """What `dataset.json` says of a file that the data set was made from: its name and checksum."""
+    """Return the entry of a source file in `dataset.json`: its name and checksum."""
     return {"file": path.name, "sha256": checksum(path)}
 
 
 def split_counts(bins: pd.DataFrame, labels: PackedLabels) -> dict[Split, npt.NDArray[np.int64]]:
-    """The positives of each track (T,) in each split."""
+    """Return the positives of each track (T,) per split."""
     codes = bins["split"].cat.codes.to_numpy()
     return {split: labels.positives(codes == code) for code, split in enumerate(SPLITS)}
 
@@ -110,7 +110,7 @@ def split_counts(bins: pd.DataFrame, labels: PackedLabels) -> dict[Split, npt.ND
 def write_dataset(
     directory: Path, bins: pd.DataFrame, labels: PackedLabels, tracks: Sequence[Track], info: dict[str, Any]
 ) -> ChromatinData:
-    """Write a data set, whole or not at all, and read it back."""
+    """Write a data set atomically, and read it back."""
     counts = split_counts(bins, labels)
     sizes = bins["split"].value_counts()
     info = {
@@ -125,19 +125,19 @@ def write_dataset(
     with atomic_directory(directory) as temporary:
         bins.to_parquet(temporary / "bins.parquet", index=False)
         labels.save(temporary / "labels.npz")
-        # A path to the peaks would be wrong as soon as the directory moves: their names and
-        # checksums are in dataset.json.
+        # A path to the peak files would become wrong when the directory is moved: dataset.json has their
+        # names and checksums.
         write_tracks(temporary / "tracks.tsv", [replace(track, file=None) for track in tracks], columns)
         write_json(temporary / "dataset.json", info)
     return read_dataset(directory)
 
 
 def read_dataset(directory: Path) -> ChromatinData:
-    """Read a data set; `DataError` if a file is missing or damaged, or the files don't belong together."""
+    """Read a data set; `DataError` if a file is missing or damaged, or the files do not belong together."""
     directory = Path(directory)
     for name in FILES:
         if not (directory / name).is_file():
-            raise DataError(f"{directory / name}: no such file; is {directory} a chromatin data set?")
+            raise DataError(f"{directory / name}: no such file; {directory} must be a chromatin data set")
     info = read_json(directory / "dataset.json")
     size = info.get("bin_size") if isinstance(info, dict) and info.get("format") == FORMAT else None
     if type(size) is not int or not 0 < size < 2**31:
@@ -145,18 +145,18 @@ def read_dataset(directory: Path) -> ChromatinData:
     path = directory / "bins.parquet"
     bins = read_frame(path)
     if list(bins.columns) != COLUMNS:
-        raise DataError(f"{path}: not a table of bins ({', '.join(COLUMNS)})")
+        raise DataError(f"{path}: not a table of bins (columns {', '.join(COLUMNS)})")
     check_cells(path, bins, ("contig", "split"), ("start", "end"))
     strange = set(bins["split"].unique()) - set(SPLITS)
     if strange:
         raise DataError(f"{path}: split {min(strange)!r:.60} is not one of {', '.join(SPLITS)}")
     if (bins["end"] - bins["start"] != info["bin_size"]).any():
-        raise DataError(f"{path}: a bin hasn't the {info['bin_size']} bp of {directory / 'dataset.json'}")
+        raise DataError(f"{path}: a bin does not have {info['bin_size']} bp, the bin size in dataset.json")
     labels = PackedLabels.load(directory / "labels.npz", len(bins))
     tracks = read_tracks(directory / "tracks.tsv")
     if labels.shape != (len(bins), len(tracks)):
         raise DataError(
-            f"{directory}: the files don't belong together: labels of {labels.shape[0]:,} bins and "
+            f"{directory}: the files do not belong together: labels of {labels.shape[0]:,} bins and "
             f"{labels.shape[1]:,} tracks, {len(bins):,} bins, {len(tracks):,} tracks"
         )
     return ChromatinData(bins, labels, tracks, info)
@@ -164,16 +164,16 @@ def read_dataset(directory: Path) -> ChromatinData:
 
 KIND = "labelled bins"
 _TYPES = [np.dtype(kind) for kind in ("int64", "int64", "int8", "bool", "uint8", "int64")]
-_SHOWN = 5  # tracks left out that the log names
+_SHOWN = 5  # excluded tracks that are named in the log
 
 _MEANING = {
-    "absent": "are on contigs, or ends of contigs, that the reference leaves out: not used",
-    "clipped": "reach beyond their contig's end: cut there",
+    "absent": "are on contigs, or ends of contigs, that the reference does not contain: not used",
+    "clipped": "extend beyond their contig's end: clipped",
 }
 
 
 class LabelJob(NamedTuple):
-    """What a data set is made of, beside its bins: what `dataset.json` says, and the reference's contigs."""
+    """Description of a data set without its bins: parameters and sources for `dataset.json`, and contigs."""
 
     sources: dict[str, Any]
     labelling: Labelling
@@ -186,8 +186,8 @@ class LabelJob(NamedTuple):
 def build_dataset(out: Path, source: BinSource) -> ChromatinData:
     """Label the bins of a reference with the peaks of tracks, and write the data set `out`.
 
-    Rows are in the reference's order of contigs, then by start. The bytes depend on the contents of the files
-    and the arguments alone. `DataError`: no track, or no bin for training, is left.
+    Rows are in the reference's order of contigs, then by start. The bytes depend only on the contents of the
+    files and the arguments. `DataError` if no track, or no bin for training, is left.
     """
     files = source.reference.path, source.blacklist
     check_directory(out, [path for path in files if path is not None])
@@ -195,11 +195,11 @@ def build_dataset(out: Path, source: BinSource) -> ChromatinData:
 
 
 def write_label_shard(output: Path, shard: Shard, source: BinSource) -> int:
-    """Label the bins of a shard, a run of their numbers over all contigs, as `build_dataset` does."""
+    """Label the bins of a shard, a range of bin numbers over all contigs, as `build_dataset` does."""
     check_writable(output)
     bins = map(source.labelling.bins, source.reference.contigs.values())
     job, labeled = _label(source, shard.rows(sum(bins)))
-    # Where peak files lie decides nothing: `sources` has their checksums.
+    # The locations of the peak files do not matter: `sources` has their checksums.
     tracks = [asdict(replace(track, file=None, extra=dict(track.extra))) for track in job.tracks]
     stored = job._asdict() | {"labelling": asdict(job.labelling), "tracks": tracks}
     with write_shard(output, KIND, shard, stored) as writer:
@@ -209,7 +209,7 @@ def write_label_shard(output: Path, shard: Shard, source: BinSource) -> int:
 
 
 def merge(shards: Sequence[ShardFile], output: Path) -> int:
-    """Write the data set `output` from all shards, as `build_dataset` would; gives the number of bins."""
+    """Write the data set `output` from all shards as `build_dataset` does; return the number of bins."""
     check_directory(output, [shard.path for shard in shards])
     job = shards[0].described(_job)
     parts = [_read_shard(shard, len(job.contigs), len(job.tracks)) for shard in shards]
@@ -224,7 +224,7 @@ def _read_shard(shard: ShardFile, contigs: int, tracks: int) -> LabeledBins:
     for numbers, count in ((found.owners, contigs), (found.splits, len(SPLITS))):
         fits = fits and bool(((numbers >= 0) & (numbers < count)).all())
     if not fits:
-        raise DataError(f"{shard.path}: damaged: its arrays are not those of labeled bins")
+        raise DataError(f"{shard.path}: the shard is damaged: its arrays are not those of labeled bins")
     PackedLabels(found.packed, tracks)
     return found
 
@@ -237,14 +237,14 @@ def _job(stored: dict[str, Any]) -> LabelJob:
 
 
 def _label(source: BinSource, numbers: range | None = None) -> tuple[LabelJob, LabeledBins]:
-    """What the data set is made of, and all bins, or those of some numbers, that may be kept."""
+    """Return the description of the data set, and all candidate bins or those with the given numbers."""
     reference, assembly, tracks, splits, labelling, blacklist = source
     if not tracks:
         raise DataError("no tracks to label bins with")
     contigs = reference.contigs
     peaks, sources = _place_tracks(tracks, contigs, assembly, labelling.widen)
     if not any(peaks):
-        raise DataError(f"{reference.path}: no peak of any track lies on it ({shown(contigs)})")
+        raise DataError(f"{reference.path}: no track has peaks on the reference's contigs ({shown(contigs)})")
     banned: Mapping[str, Intervals] = {}
     if blacklist is not None:
         found = place_peaks(read_peaks(blacklist), contigs, assembly)
@@ -257,7 +257,7 @@ def _label(source: BinSource, numbers: range | None = None) -> tuple[LabelJob, L
 
 
 def _write(out: Path, job: LabelJob, labeled: LabeledBins) -> ChromatinData:
-    """Write the data set of the bins that are sampled, or positive in a track that is left."""
+    """Write the data set of the bins that are sampled, or positive in a track that is kept."""
     labelling = job.labelling
     bins = make_bins(job.contigs, labeled.owners, labeled.starts, labeled.splits, labelling.bin_size)
     labels = PackedLabels(labeled.packed, len(job.tracks))
@@ -266,7 +266,7 @@ def _write(out: Path, job: LabelJob, labeled: LabeledBins) -> ChromatinData:
     rows = labels.any() | labeled.sampled
     bins = bins[rows].reset_index(drop=True)
     if not (bins["split"] == "train").any():
-        raise DataError("no bin is left for training: held-out regions and gaps take all of them")
+        raise DataError("no bin is left for training: held-out regions and gaps cover all bins")
     info = {
         **asdict(job.labelling),
         "assembly": job.assembly,
@@ -283,7 +283,7 @@ def _write(out: Path, job: LabelJob, labeled: LabeledBins) -> ChromatinData:
 def _place_tracks(
     tracks: Sequence[Track], contigs: Mapping[str, int], assembly: Assembly, widen: int
 ) -> tuple[list[dict[str, Intervals]], dict[str, Any]]:
-    """The peaks of each track by contig, and where they come from."""
+    """Return the peaks of each track by contig, and the entries of their files in `dataset.json`."""
     placed = []
     sources: dict[str, Any] = {}
     unknown: Counter[str] = Counter()
@@ -297,7 +297,7 @@ def _place_tracks(
         total = sum(source["peaks"] for source in sources.values())
         log(
             f"warning: {unknown.total():,} of {total:,} peaks ({unknown.total() / total:.1%}) are on contigs "
-            f"that neither reference nor assembly knows: {shown_counts(unknown)}; {ALIAS_HINT}"
+            f"that are in neither the reference nor the assembly: {shown_counts(unknown)}; {ALIAS_HINT}"
         )
     for what, meaning in _MEANING.items():
         count = sum(source[what] for source in sources.values())
@@ -307,14 +307,14 @@ def _place_tracks(
     for name, source in sources.items():
         other = twins.setdefault(source["sha256"], name)
         if other != name and source["peaks"]:
-            log(f"warning: tracks {other} and {name} have the same file of peaks")
+            log(f"warning: tracks {other} and {name} have the same peak file")
     return placed, {"tracks": sources}
 
 
 def _choose_tracks(
     job: LabelJob, counts: Mapping[Split, npt.NDArray[np.int64]]
 ) -> tuple[npt.NDArray[np.intp], list[dict[str, Any]]]:
-    """Numbers of the tracks that have positives enough, and the others with the reason."""
+    """Return the indices of the tracks with enough positives, and the other tracks with the reason."""
     least = dict.fromkeys(SPLITS, job.labelling.min_held_out) | {"train": job.labelling.min_positives}
     used = [split for split in SPLITS if split == "train" or counts[split].any()]
     kept, left_out = [], []
@@ -325,7 +325,7 @@ def _choose_tracks(
             continue
         found = {f"positives_{split}": int(counts[split][number]) for split in SPLITS}
         if not job.sources["tracks"][track.name]["peaks"]:
-            reason = "no peaks in its file"
+            reason = "its file contains no peaks"
         else:
             reason = "; ".join(
                 f"{counts[split][number]} positive bins in {split}, {least[split]} needed" for split in short
@@ -345,11 +345,11 @@ def _report(data: ChromatinData) -> None:
     log(f"{len(data):,} bins of {len(data.tracks):,} tracks ({sizes})")
     for split in ("valid", "test"):
         if info["regions"][split] and not info["bins"][split]:
-            log(f"warning: no bin for {split} is left in its regions")
+            log(f"warning: no bin is left in the regions of split {split}")
     for reason, count in info["dropped_bins"].items():
         if count:
             log(f"{count:,} bins dropped: {reason}")
     for track in info["left_out"][:_SHOWN]:
-        log(f"track {track['track']} is left out: {track['reason']}")
+        log(f"track {track['track']} is excluded: {track['reason']}")
     if len(info["left_out"]) > _SHOWN:
-        log(f"{len(info['left_out']):,} tracks are left out in all; dataset.json lists them")
+        log(f"{len(info['left_out']):,} tracks are excluded in total; dataset.json lists them")

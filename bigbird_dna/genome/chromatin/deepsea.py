@@ -1,13 +1,13 @@
-"""DeepSEA's published training bundle, with the coordinates of its bins.
+"""Convert DeepSEA's published training bundle and the coordinates of its bins to a chromatin data set.
 
-The bundle has three MATLAB files, `train.mat` (7.3), `valid.mat` and `test.mat` (5), each with windows
-`…xdata` (rows, 4, 1000) and labels `…data` (rows, tracks). Channels are A, G, C, T; N is all zero. The first
-half of the rows is the forward strand, the second half the reverse complements in the same order, which are
-not used here: a model reads both strands itself.
+The bundle has three MATLAB files, `train.mat` (7.3), `valid.mat` and `test.mat` (5). Each contains windows
+`…xdata` (rows, 4, 1000) and labels `…data` (rows, tracks). Channels are A, G, C, T; N is zero. The first
+half of the rows is the forward strand; the second half has the reverse complements in the same order. These
+are not used because a model reads both strands itself.
 
 Bins are the lines of `allTFs.pos.bed`: the first ones for training, the next for validation, those on chr8
-and chr9 for testing. A window of 1000 bp starts 400 bp before its bin of 200 bp. Windows serve only as a
-check that the reference and the coordinates are those the bundle was made from.
+and chr9 for testing. A window of 1000 bp starts 400 bp before its bin of 200 bp. Windows are used only to
+check that the reference and the coordinates are those of the bundle.
 """
 
 import tarfile
@@ -37,20 +37,20 @@ from bigbird_dna.genome.splits import SPLITS, Split, window_start
 CHANNELS = "AGCT"
 BIN = 200  # bp
 WINDOW = 1000  # bp
-_SMALLEST = 10_000  # no packing makes a matrix smaller than by this factor
+_SMALLEST = 10_000  # maximum plausible compression factor of a matrix
 MEMBERS = tuple(f"{split}.mat" for split in SPLITS)
 
 
 class BundleBins(NamedTuple):
-    """The bins of the coordinate file in file order, contigs named as in the reference."""
+    """The bins of the coordinate file in file order, with the reference's names of contigs."""
 
     contigs: list[str]
-    codes: npt.NDArray[np.intp]  # (N,), of `contigs`
+    codes: npt.NDArray[np.intp]  # (N,), indices of `contigs`
     starts: Positions  # (N,)
 
 
 def read_bundle_bins(bed: Path, reference: Reference, assembly: Assembly) -> BundleBins:
-    """The coordinates of the bins: intervals of 200 bp on the reference, else `DataError`."""
+    """Read the coordinates of the bins; `DataError` unless each is an interval of 200 bp on the reference."""
     contigs: list[str] = []
     starts: list[int] = []
     known: dict[str, str | None] = {}
@@ -78,8 +78,8 @@ def read_bundle_bins(bed: Path, reference: Reference, assembly: Assembly) -> Bun
 def unpack_bundle(archive: Path, directory: Path) -> None:
     """Write `train.mat`, `valid.mat` and `test.mat` of the bundle's archive to a directory.
 
-    Files that are there with the size they have in the archive are not written again. Files that are there
-    with another size are a `UsageError`.
+    Existing files with the size they have in the archive are not written again. Existing files of another
+    size are a `UsageError`.
     """
     found = set()
     with reading(archive, "not a complete tar archive", Exception), tarfile.open(archive, "r|*") as tar:
@@ -89,7 +89,7 @@ def unpack_bundle(archive: Path, directory: Path) -> None:
                 continue
             target = directory / name
             if target.exists() and not (target.is_file() and target.stat().st_size == member.size):
-                raise UsageError(f"{target}: is there, and not of the archive's size: move it away")
+                raise UsageError(f"{target} exists with another size than in the archive; move it away")
             if not target.exists():
                 log(f"unpacking {name} ({member.size / 1e6:,.0f} MB)")
                 with atomic_path(target) as temporary:
@@ -98,13 +98,13 @@ def unpack_bundle(archive: Path, directory: Path) -> None:
             if found == set(MEMBERS):
                 return
     missing = ", ".join(name for name in MEMBERS if name not in found)
-    raise DataError(f"{archive}: no {missing} in the archive")
+    raise DataError(f"{archive}: the archive does not contain {missing}")
 
 
 def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, archive: Path, target: Path) -> None:
-    """Write a file of an archive; one that claims to have more than the archive can hold is refused."""
+    """Write a file of an archive; a size that the archive cannot hold is a `DataError`."""
     if member.issparse() or member.size > _SMALLEST * archive.stat().st_size:
-        raise DataError(f"{archive}: {member.name}: {member.size:,} bytes are more than the archive can hold")
+        raise DataError(f"{archive}: {member.name}: the archive cannot hold {member.size:,} bytes")
     source = tar.extractfile(member)
     assert source is not None, "a regular file has content"
     with target.open("wb") as stream:
@@ -116,7 +116,7 @@ def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, archive: Path, target
 
 @contextmanager
 def unpacked(bundle: Path, out: Path) -> Iterator[dict[Split, Path]]:
-    """The bundle's files by split, in its directory or below it; an archive is unpacked beside `out`."""
+    """Yield the bundle's files by split; an archive is unpacked to a temporary directory next to `out`."""
     with nullcontext(bundle) if bundle.is_dir() else scratch_directory(out.parent) as directory:
         if directory != bundle:
             unpack_bundle(bundle, directory)
@@ -124,7 +124,7 @@ def unpacked(bundle: Path, out: Path) -> Iterator[dict[Split, Path]]:
         for split, name in zip(SPLITS, MEMBERS, strict=True):
             found = sorted(directory.rglob(name), key=lambda path: (len(path.parts), path))
             if not found:
-                raise DataError(f"{directory}: no {name} in it")
+                raise DataError(f"{directory}: the directory does not contain {name}")
             files[split] = found[0]
         yield files
 
@@ -132,43 +132,43 @@ def unpacked(bundle: Path, out: Path) -> Iterator[dict[Split, Path]]:
 def bundle_arrays(
     path: Path, arrays: Mapping[str, MatArray], split: Split, tracks: int | None
 ) -> tuple[MatArray, MatArray]:
-    """The windows (rows, 4, 1000) and labels (rows, tracks) of a file.
+    """Return the windows (rows, 4, 1000) and labels (rows, tracks) of a file.
 
-    Other shapes are a `DataError`, and with `tracks` another number of tracks.
+    `DataError` for other shapes or, if `tracks` is given, another number of tracks.
     """
     names = f"{split}xdata", f"{split}data"
     for name in names:
         if name not in arrays:
-            there = f"has only {', '.join(arrays)}" if arrays else "has no numeric array"
-            raise DataError(f"{path}: no array {name!r}; the file {there}")
+            there = f"its arrays are {', '.join(arrays)}" if arrays else "it has no numeric arrays"
+            raise DataError(f"{path}: no array {name!r} in the file; {there}")
     windows, labels = arrays[names[0]], arrays[names[1]]
     wanted = (len(CHANNELS), WINDOW)
     if windows.shape[1:] != wanted:
         axes = len(windows.shape) == 3 and set(wanted) <= set(windows.shape)
         raise DataError(
-            f"{path}: {windows.name} is {windows.shape} in MATLAB's order, (rows, 4, 1000) is expected"
-            + (": its axes are in another order (transposed already?)" if axes else "")
+            f"{path}: {windows.name} has MATLAB shape {windows.shape}, expected (rows, 4, 1000)"
+            + ("; its axes are in another order (already transposed?)" if axes else "")
         )
     if len(labels.shape) != 2:
-        raise DataError(f"{path}: {labels.name} is {labels.shape}, not (rows, tracks)")
+        raise DataError(f"{path}: {labels.name} has shape {labels.shape}, expected (rows, tracks)")
     rows = windows.shape[0]
     if labels.shape[0] != rows:
         turned = " (axes in another order?)" if labels.shape[1] == rows else ""
         raise DataError(
-            f"{path}: {labels.name} is {labels.shape} in MATLAB's order, {rows:,} rows are expected{turned}"
+            f"{path}: {labels.name} has MATLAB shape {labels.shape}, expected {rows:,} rows{turned}"
         )
     if rows % 2 or not rows:
-        raise DataError(f"{path}: {rows:,} rows: not as many reverse complements as forward rows")
+        raise DataError(f"{path}: {rows:,} rows; the forward strand needs as many rows as the reverse strand")
     if tracks is not None and labels.shape[1] != tracks:
         raise DataError(
-            f"{path}: {labels.name} has {labels.shape[1]:,} tracks, the table of tracks {tracks:,}"
+            f"{path}: {labels.name} has {labels.shape[1]:,} tracks, the table of tracks has {tracks:,}"
         )
     return windows, labels
 
 
 @contextmanager
 def _plain_bed(path: Path) -> Iterator[Path]:
-    """The file of bins itself, or the one in a tar archive."""
+    """Yield the file of bins, unpacked to a temporary directory if it is in a tar archive."""
     fault = "not a complete tar archive"
     with reading(path, fault, Exception):
         packed = path.is_file() and tarfile.is_tarfile(path)
@@ -177,12 +177,12 @@ def _plain_bed(path: Path) -> Iterator[Path]:
         return
     with scratch_directory() as directory:
         with reading(path, fault, Exception), tarfile.open(path) as tar:
-            # The archive may hold a Mac's resource fork (._name) beside the file.
+            # The archive may also contain the file's macOS resource fork (._name).
             members = [
                 member for member in tar if member.isfile() and not Path(member.name).name.startswith(".")
             ]
             if len(members) != 1:
-                raise DataError(f"{path}: {len(members)} files in the archive, one is expected")
+                raise DataError(f"{path}: the archive contains {len(members)} files, expected one")
             target = directory / Path(members[0].name).name
             _unpack(tar, members[0], path, target)
         try:
@@ -191,10 +191,10 @@ def _plain_bed(path: Path) -> Iterator[Path]:
             raise DataError(str(error).replace(str(target), f"{path}: {target.name}")) from None
 
 
-_RUN = 16  # consecutive rows that are checked together
-_SEARCH = 1000  # bp to either side in which a shifted window is looked for
+_RUN = 16  # consecutive rows per check
+_SEARCH = 1000  # bp on either side that are searched for a shifted window
 
-_CODED = np.eye(5, 4, dtype=np.uint8)[:, [0, 2, 1, 3]]  # from codes of A, C, G, T, N
+_CODED = np.eye(5, 4, dtype=np.uint8)[:, [0, 2, 1, 3]]  # rows: codes of A, C, G, T, N
 
 
 def check_rows(
@@ -205,14 +205,13 @@ def check_rows(
     rows: npt.NDArray[np.intp],
     reference: Reference,
 ) -> int:
-    """How many rows were compared with their reverse complements and with the reference; `DataError` if one
-    differs.
+    """Compare rows with their reverse complements and the reference; return their number.
 
-    `windows` (2 n, 4, 1000) and `labels` (2 n, tracks) hold n forward rows, then their reverse complements;
-    `rows` (n,) says which bin each forward row is.
+    `windows` (2 n, 4, 1000) and `labels` (2 n, tracks) contain n forward rows, then their reverse
+    complements. `rows` (n,) has the bin of each forward row. A difference is a `DataError`.
     """
     half = len(rows)
-    # About so many in runs of neighbours, first and last row among them.
+    # About `samples` rows in runs of consecutive rows, including the first and the last row.
     starts = np.linspace(0, max(0, half - _RUN), max(1, -(-min(samples, half) // _RUN))).astype(np.intp)
     chosen = np.unique(starts[:, None] + np.arange(_RUN))
     chosen = chosen[chosen < half]
@@ -240,35 +239,35 @@ def check_rows(
 
 
 def check_prevalence(data: ChromatinData) -> None:
-    """Warn of tracks whose share of positive test bins isn't the one that the list of tracks gives.
+    """Warn about tracks whose fraction of positive test bins differs from the list of tracks.
 
-    Labels have no names: this is how a list in another order than the labels' is noticed. Tracks without
-    a `published_prevalence` are not looked at; published figures have three digits.
+    Labels have no names, so this check detects a list in another order. Tracks without a
+    `published_prevalence` are skipped; published values have three digits.
     """
     test = data.rows("test")
     found = data.labels.positives(test) / max(len(test), 1)
     listed = pd.to_numeric(
         pd.Series([track.extra.get("published_prevalence") for track in data.tracks]), "coerce"
     ).to_numpy(np.float64)
-    unlike = np.flatnonzero(np.abs(found - listed) > 0.01 * listed)  # False where none is listed
+    unlike = np.flatnonzero(np.abs(found - listed) > 0.01 * listed)  # False without a listed value
     if len(unlike):
         first = int(unlike[0])
         log(
-            f"warning: {len(unlike):,} of {np.count_nonzero(~np.isnan(listed)):,} tracks have another share "
-            f"of positive test bins than the list says (the first is {data.tracks[first].name}: "
-            f"{found[first]:.3g} and {listed[first]:.3g}): is the list in the order of the labels?"
+            f"warning: {len(unlike):,} of {np.count_nonzero(~np.isnan(listed)):,} tracks differ in their "
+            f"fraction of positive test bins from the list (the first is {data.tracks[first].name}: "
+            f"{found[first]:.3g}, listed {listed[first]:.3g}); is the list in the order of the labels?"
         )
 
 
 def one_hot(sequence: str) -> Bytes:
-    """A clean sequence as the bundle codes it: (L, 4) for A, G, C, T; N all zero."""
+    """Encode a clean sequence as in the bundle: (L, 4) for A, G, C, T; N is all zero."""
     return _CODED[base_codes(sequence)]
 
 
 def _describe_difference(found: Bytes, expected: str, place: Interval, reference: Reference) -> str:
-    """How a window (4, L) of the bundle differs from the reference's sequence of its place."""
+    """Describe how a window (4, L) of the bundle differs from the reference sequence at its location."""
     if (found.sum(axis=0) > 1).any():
-        return "is not one-hot: a base has several channels"
+        return "is not one-hot: a base has more than one channel"
     letters = np.frombuffer(("N" + CHANNELS).encode(), np.uint8)
     sequence = letters[(found * np.arange(1, 5, dtype=np.uint8)[:, None]).sum(axis=0)]
     text = sequence.tobytes().decode()
@@ -277,7 +276,7 @@ def _describe_difference(found: Bytes, expected: str, place: Interval, reference
     around = Interval(place.contig, place.start - _SEARCH, place.end + _SEARCH)
     shift = reference.fetch(around).find(text) - _SEARCH
     hint = (
-        f"the bundle's window lies {shift:+d} bp from there: shifted coordinates"
+        f"the bundle's window is {shift:+d} bp from this position: shifted coordinates"
         if shift >= -_SEARCH
         else "another assembly or shifted coordinates"
     )
@@ -301,15 +300,14 @@ def build_deepsea(
     *,
     samples: int = 512,
 ) -> ChromatinData:
-    """Turn the bundle into a chromatin data set `out`, rows in the bundle's order.
+    """Convert the bundle to a chromatin data set `out` with rows in the bundle's order.
 
-    `bundle` is the directory of the MATLAB files, or the archive, which is unpacked beside `out` for the time
-    being. `bed` has the bins, plain, gzip or in a `.tar.gz`; `tracks` are in the order of the labels.
-    `samples` windows of each file, spread evenly, are compared with the reference: whatever doesn't agree is
-    a `DataError`.
+    `bundle` is the directory of the MATLAB files, or the archive, which is temporarily unpacked next to
+    `out`. `bed` has the bins, plain, gzip or in a `.tar.gz`; `tracks` are in the order of the labels. From
+    each file, `samples` evenly spread windows are compared with the reference. A difference is a `DataError`.
     """
     check_directory(out, [bundle, bed, reference.path])
-    bins = read_bundle_bins(bed, reference, assembly)  # before minutes of unpacking
+    bins = read_bundle_bins(bed, reference, assembly)  # fails before the slow unpacking
     with unpacked(Path(bundle), Path(out)) as files:
         rows = _split_rows(files, bins, bed, assembly)
         packed: list[Bytes] = []
@@ -317,7 +315,7 @@ def build_deepsea(
             with open_mat(path := files[split]) as arrays:
                 windows, labels = bundle_arrays(path, arrays, split, len(tracks))
                 checked = check_rows(windows, labels, samples, bins, chosen, reference)
-                log(f"{path}: {checked:,} of {len(chosen):,} windows agree with the reference")
+                log(f"{path}: {checked:,} of {len(chosen):,} windows match the reference")
                 marked = PackedLabels.empty(len(chosen), len(tracks))
                 for first, row, part in labels.parts(len(chosen)):
                     for track, values in enumerate(part, first):
@@ -346,7 +344,7 @@ def build_deepsea(
 def _split_rows(
     files: Mapping[Split, Path], bins: BundleBins, bed: Path, assembly: Assembly
 ) -> dict[Split, npt.NDArray[np.intp]]:
-    """Which bins are each split's forward rows, by the sizes of the files."""
+    """Return the bins of the forward rows of each split, from the sizes of the files."""
     sizes: dict[Split, int] = {}
     for split, path in files.items():
         with open_mat(path) as arrays:
@@ -361,18 +359,16 @@ def _split_rows(
     ends = sizes["train"], sizes["train"] + sizes["valid"]
     names = " and ".join(_TEST_CONTIGS)
     if ends[1] > len(for_test):
-        raise DataError(
-            f"{bed}: {len(for_test):,} bins, fewer than the {ends[1]:,} windows of train.mat and valid.mat"
-        )
+        raise DataError(f"{bed}: {len(for_test):,} bins, but {ends[1]:,} windows in train.mat and valid.mat")
     if for_test[: ends[1]].any():
         row = int(np.argmax(for_test[: ends[1]]))
         raise DataError(
-            f"{bed}: bin {row + 1:,} is on {bins.contigs[bins.codes[row]]}, among the first {ends[1]:,}, "
-            f"which are for training and validation ({names} are for testing): another order or file"
+            f"{bed}: bin {row + 1:,} is on {bins.contigs[bins.codes[row]]}, but the first {ends[1]:,} bins "
+            f"are for training and validation ({names} are for testing): wrong order or file"
         )
     if np.count_nonzero(for_test) != sizes["test"]:
         raise DataError(
-            f"{bed}: {np.count_nonzero(for_test):,} bins on {names}, test.mat has {sizes['test']:,} windows"
+            f"{bed}: {np.count_nonzero(for_test):,} bins on {names}, {sizes['test']:,} windows in test.mat"
         )
     return {
         "train": np.arange(ends[0]),

@@ -1,7 +1,7 @@
-"""Labels of bins, one bit each, and which bins a data set may have.
+"""Label bins with the peaks of tracks, and store labels with one bit each.
 
-N rows (bins), T tracks, K = ceil(T / 8) bytes a row. Track t is bit t % 8, counted from the lowest, of byte t
-// 8; the bits above T are zero.
+There are N rows (bins), T tracks and K = ceil(T / 8) bytes per row. Track t is bit t % 8, counted from the
+lowest, of byte t // 8; the bits above T are zero.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ from bigbird_dna.genome.splits import EXCLUDED, GAP, RegionSplits, window_start
 
 Bytes = npt.NDArray[np.uint8]
 
-_ROWS = 65_536  # unpacked at a time
-# Row b: the bits of byte b.
+_ROWS = 65_536  # unpacked per batch
+# Row b contains the bits of byte b.
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 
 
@@ -40,22 +40,22 @@ class PackedLabels:
         wanted = (self.packed.shape[0], -(-self.tracks // 8))
         if self.packed.ndim != 2 or self.packed.dtype != np.uint8 or self.packed.shape != wanted:
             raise ValueError(
-                f"packed labels of {self.tracks} tracks are uint8 {wanted}, "
+                f"packed labels of {self.tracks} tracks must be uint8 {wanted}, "
                 f"not {self.packed.dtype} {self.packed.shape}"
             )
 
     @classmethod
     def empty(cls, rows: int, tracks: int) -> Self:
-        """Labels of zeros, to be filled in track by track: the bytes of eight tracks lie side by side."""
+        """Return zero labels that are efficient to fill track by track: contiguous bytes per eight tracks."""
         return cls(np.zeros((-(-tracks // 8), rows), np.uint8).T, tracks)
 
     def mark(self, track: int, rows: Any) -> None:
-        """Make a track positive in rows given by number (each once), mask or slice."""
+        """Make a track positive in the given rows: indices (each once), a mask or a slice."""
         self.packed[rows, track // 8] |= np.uint8(1 << track % 8)
 
     @classmethod
     def from_dense(cls, labels: npt.ArrayLike) -> Self:
-        """Pack labels (N, T); whatever isn't zero is one."""
+        """Pack labels (N, T); any nonzero value becomes one."""
         dense = np.asarray(labels)
         return cls(np.packbits(dense != 0, axis=1, bitorder="little"), dense.shape[1])
 
@@ -68,25 +68,25 @@ class PackedLabels:
         return len(self.packed)
 
     def rows(self, index: Any = slice(None)) -> Bytes:
-        """The labels of the rows that an array of numbers, a mask or a slice chooses, (n, T) uint8."""
+        """Return the labels of rows given by indices, a mask or a slice, (n, T) uint8."""
         return np.unpackbits(self.packed[index], axis=1, count=self.tracks, bitorder="little")
 
     def positives(self, index: Any = None) -> npt.NDArray[np.int64]:
-        """How many rows (all, or the chosen) each track is positive in, (T,)."""
+        """Return the number of positive rows of each track, among all rows or those of `index`, (T,)."""
         packed = self.packed if index is None else self.packed[index]
         found = [np.bincount(column, minlength=256) @ _BITS for column in packed.T]
         return np.concatenate([np.zeros(0, np.int64), *found])[: self.tracks]
 
     def any(self) -> npt.NDArray[np.bool_]:
-        """Whether a row has a positive track, (N,)."""
+        """Return whether each row has a positive track, (N,)."""
         return np.asarray(self.packed.any(axis=1))
 
     def take(self, index: Any) -> Self:
-        """The labels of some rows."""
+        """Return the labels of the rows of `index`."""
         return type(self)(np.ascontiguousarray(self.packed[index]), self.tracks)
 
     def select(self, tracks: npt.NDArray[np.intp]) -> Self:
-        """The labels of some tracks, in the order given."""
+        """Return the labels of the given tracks, in the given order."""
         if np.array_equal(tracks, np.arange(self.tracks)):
             return self
         packed = np.zeros((len(self), -(-len(tracks) // 8)), np.uint8)
@@ -96,105 +96,101 @@ class PackedLabels:
         return type(self)(packed, len(tracks))
 
     def save(self, path: Path) -> None:
-        """Write `packed` and `tracks` as a compressed `.npz`, the same bytes every time."""
+        """Write `packed` and `tracks` as a compressed `.npz`; the same labels give the same bytes."""
         with atomic_path(path) as temporary:
             np.savez_compressed(temporary, packed=self.packed, tracks=np.array(self.tracks))
 
     @classmethod
     def load(cls, path: Path, rows: int | None = None) -> Self:
-        """Read what `save` wrote; `rows`, where it is known, is looked at before the labels are read."""
+        """Read a file of `save`; `rows`, if given, is checked before the labels are read."""
         with reading(path, "damaged or not a file of packed labels", Exception), open_npz(path) as stored:
             found = stored.header("packed").shape[:1]
             if rows is not None and found != (rows,):
                 count = found[0] if found else 0
                 raise DataError(
-                    f"{path}: the files don't belong together: labels of {count:,} bins, {rows:,} bins"
+                    f"{path}: the files do not belong together: labels of {count:,} bins, {rows:,} bins"
                 )
             labels = cls(stored.read("packed"), int(stored.read("tracks")))
         spare = labels.tracks % 8
         if spare and labels.packed.size and (labels.packed[:, -1] >> spare).any():
-            raise DataError(f"{path}: damaged: bits are set beyond track {labels.tracks}")
+            raise DataError(f"{path}: the file is damaged: bits are set beyond track {labels.tracks}")
         return labels
 
 
 Flags = npt.NDArray[np.bool_]
 
-CHUNK = 16_000_000  # bp of a contig looked at at a time
+CHUNK = 16_000_000  # bp of a contig read at a time
 
 
 Rule = Literal["half", "any", "centre"] | int
-"""When a bin is positive: more than half of it is in peaks (DeepSEA: above 100 of 200 bp), any base
-is, its centre base (number size // 2, from 0) is, or at least so many bases are."""
+"""When a bin is positive: more than half of it is in peaks (DeepSEA: above 100 of 200 bp), any base is, its
+center base (number size // 2, from 0) is, or at least the given number of bases is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labelling:
-    """How bins are chosen and labeled, and which tracks are kept; values that make no sense are a
-    `ConfigError`.
-    """
+    """Parameters for labeling bins and for selecting bins and tracks; `ConfigError` for invalid values."""
 
     bin_size: int = 200
     stride: int = 0
-    """bp from one bin to the next; 0: the bin's size"""
+    """bp from one bin to the next; 0 means the bin size"""
     rule: Rule = "half"
     widen: int = 0
     """bp added to each side of a peak"""
     window: int
-    """bp of the widest window that a model will see around a bin, shifts included: it is what the gap
-    between training and held-out bins and `max_n` go by"""
+    """bp of the widest window that a model will see around a bin, including shifts; it determines the gap
+    between training and held-out bins, and `max_n` applies to it"""
     max_n: float
-    """bins are dropped whose window has a larger fraction of N; bases beyond the contig count as N"""
+    """maximum fraction of N in the window of a bin, otherwise it is dropped; bases beyond the contig are N"""
     negative_fraction: float = 0.0
-    """the part of the bins without any positive track that is kept: 0 as in DeepSEA, 1 all"""
+    """fraction of the bins without any positive track that is kept: 0 as in DeepSEA, 1 keeps all"""
     min_positives: int
-    """that a track needs in training; tracks with fewer are left out and listed in `dataset.json`"""
+    """minimum positives per track in training; other tracks are excluded and listed in `dataset.json`"""
     min_held_out: int = 0
-    """likewise, in each held-out split that has bins"""
+    """minimum positives per track in each held-out split that has bins"""
     seed: int = 0
-    """of the sampling of bins without a positive track"""
+    """seed for sampling bins without a positive track"""
 
     def __post_init__(self) -> None:
         if self.bin_size < 1 or self.stride < 0:
-            raise ConfigError(f"bins of {self.bin_size} bp every {self.stride} bp: no such grid")
+            raise ConfigError(f"invalid grid: bins of {self.bin_size} bp every {self.stride} bp")
         object.__setattr__(self, "stride", self.stride or self.bin_size)
         if not 1 <= self.least_bases <= self.bin_size:
-            raise ConfigError(f"label rule {self.rule!r}: a bin has {self.bin_size} bp")
+            raise ConfigError(f"label rule {self.rule!r}: must be 1 to the bin size ({self.bin_size} bp)")
         for name in ("max_n", "negative_fraction"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is a fraction from 0 to 1, not {getattr(self, name)}")
+                raise ConfigError(f"{name} must be a fraction from 0 to 1, not {getattr(self, name)}")
         if self.window < 1:
             raise ConfigError(f"window must be at least 1 bp, not {self.window}")
 
     @property
     def least_bases(self) -> int:
-        """How many bp of a bin peaks must cover; for "centre", 1 of the centre base alone."""
+        """Minimum number of bp of a bin in peaks; for "centre" this is 1, as only the center base counts."""
         if self.rule == "half":
             return self.bin_size // 2 + 1
         return self.rule if isinstance(self.rule, int) else 1
 
     def bins(self, length: int) -> int:
-        """How many bins a contig of `length` bp has."""
+        """Return the number of bins of a contig of `length` bp."""
         return max(0, (length - self.bin_size) // self.stride + 1)
 
     def positive_bins(self, intervals: Intervals, length: int) -> Positions:
-        """The numbers of the bins of a contig of `length` bp that are positive, ascending."""
+        """Return the indices of the positive bins of a contig of `length` bp, ascending."""
         margin, width = (self.bin_size // 2, 1) if self.rule == "centre" else (0, self.bin_size)
-        # The bins' parts that count are [margin + i * stride, … + width); those with
-        # margin + i * stride + width > start and margin + i * stride < end may overlap the interval.
+        # The part of bin i that counts is [margin + i * stride, … + width). It can overlap the interval if
+        # margin + i * stride + width > start and margin + i * stride < end.
         first = np.maximum(-((margin + width - 1 - intervals.starts) // self.stride), 0)
         last = np.minimum((intervals.ends - 1 - margin) // self.stride, self.bins(length) - 1)
         touched = np.maximum(last - first + 1, 0)
         before = np.repeat(first - (np.cumsum(touched) - touched), touched)
-        numbers = np.sort(
-            before + np.arange(len(before)), kind="stable"
-        )  # `np.unique` takes many times as long
+        numbers = np.sort(before + np.arange(len(before)), kind="stable")  # `np.unique` is much slower
         numbers = numbers[np.diff(numbers, prepend=-1) > 0]
         begin = margin + numbers * self.stride
         return np.asarray(numbers[intervals.covered(begin, begin + width) >= self.least_bases])
 
 
 class BinSource(NamedTuple):
-    """What bins are labeled by: the peaks of tracks on a reference, and where no bin may lie (BED)."""
+    """Input for labeling: peaks of tracks on a reference, and intervals (BED) on which bins are dropped."""
 
     reference: Reference
     assembly: Assembly
@@ -205,22 +201,22 @@ class BinSource(NamedTuple):
 
 
 DROPPED = ("excluded", "gap", "blacklist", "too many N")
-"""Why a bin that has a positive track, or was sampled, may be dropped."""
+"""Reasons for dropping a bin that has a positive track or was sampled."""
 
 
 class LabeledBins(NamedTuple):
-    """Bins of the reference that may be kept, N rows in its order, and how many were dropped."""
+    """Candidate bins, N rows in the order of the reference, and the number of dropped bins per reason."""
 
-    owners: Positions  # numbers of their contigs
+    owners: Positions  # indices of their contigs
     starts: Positions
     splits: npt.NDArray[np.int8]
     sampled: Flags  # kept even without a positive track
-    packed: Bytes  # labels, as of `PackedLabels`
-    dropped: Positions  # for each reason of `DROPPED`
+    packed: Bytes  # labels as in `PackedLabels`
+    dropped: Positions  # counts per reason of `DROPPED`
 
     @classmethod
     def joined(cls, parts: Iterable["LabeledBins"], tracks: int) -> "LabeledBins":
-        """Those of several contigs, one after the other."""
+        """Concatenate the bins of several contigs."""
         none = np.zeros(0, np.int64)
         unlabeled = np.zeros((0, -(-tracks // 8)), np.uint8)
         empty = cls(none, none, np.zeros(0, np.int8), none > 0, unlabeled, np.zeros(len(DROPPED), np.int64))
@@ -236,14 +232,14 @@ def label_contigs(
 ) -> Iterator[LabeledBins]:
     """Label the bins of each contig of a reference, in its order.
 
-    `peaks` of each track, and the intervals `banned`, bins on which are dropped, are by contig as
-    `place_peaks` gives them. `numbers` chooses some of all bins, counted from 0 over the
-    contigs, and the contigs that have some.
+    The `peaks` of each track, and the intervals `banned` on which bins are dropped, are by contig as in
+    `place_peaks`. `numbers` selects a range of all bins, counted from 0 over the contigs; contigs without any
+    of them are skipped.
     """
     reference, labelling = source.reference, source.labelling
     contigs, size = reference.contigs, labelling.bin_size
-    before = 0  # bins of the contigs that were passed
-    for number, (contig, length) in enumerate(progress(contigs.items(), "labelling bins", len(contigs))):
+    before = 0  # bins of the previous contigs
+    for number, (contig, length) in enumerate(progress(contigs.items(), "labeling bins", len(contigs))):
         count = labelling.bins(length)
         here = range(count)
         if numbers is not None:
@@ -251,7 +247,7 @@ def label_contigs(
             here = here[max(numbers.start - first, 0) : max(numbers.stop - first, 0)]
             if not here:
                 continue
-        # Drawn for all bins of the contig, so that a bin's draw is its own.
+        # Drawn for all bins of the contig, so that a bin's draw does not depend on `numbers`.
         draws = np.random.default_rng((labelling.seed, number)).random(count)
         sampled = draws[here.start : here.stop] < labelling.negative_fraction
         labels = PackedLabels.empty(len(here), len(peaks))
@@ -275,7 +271,7 @@ def label_contigs(
 
 
 def _known_enough(reference: Reference, contig: str, starts: Positions, labelling: Labelling) -> Flags:
-    """Whether the window of each bin has no larger share of N than `max_n`."""
+    """Return whether the fraction of N in the window of each bin is at most `max_n`."""
     if labelling.max_n == 1 or not len(starts):
         return np.ones(len(starts), np.bool_)
     length, window = reference.contigs[contig], labelling.window
@@ -287,7 +283,7 @@ def _known_enough(reference: Reference, contig: str, starts: Positions, labellin
 
 
 def unknown_bases(reference: Reference, contig: str, start: int, stop: int) -> Intervals:
-    """The runs of N of `[start, stop)` of a contig."""
+    """Return the runs of N in `[start, stop)` of a contig."""
     found = [NO_INTERVALS]
     for begin in range(start, stop, CHUNK):
         runs = unknown_runs(reference.fetch(Interval(contig, begin, min(begin + CHUNK, stop))))

@@ -1,9 +1,8 @@
-"""Large arrays of MATLAB files, version 5 and 7.3 (HDF5).
+"""Read large arrays of MATLAB files, version 5 and 7.3 (HDF5).
 
-Shapes are MATLAB's: (rows, …), the rows fastest in the file. HDF5 has the same bytes under the axes
-reversed, (…, rows). Values must be 0 or 1, of whatever numeric type. HDF5 is read in chunks. An
-array of version 5, which can't have more than 4 GB, is read whole: the bundle's largest, the windows
-of `test.mat`, has 1.8 GB.
+Shapes are MATLAB's: (rows, …), with rows as the fastest axis of the file. HDF5 has the same bytes with the
+axes reversed, (…, rows). Values must be 0 or 1, of any numeric type. HDF5 is read in chunks. An array of
+version 5 has at most 4 GB and is read as a whole; the largest, the windows of `test.mat`, has 1.8 GB.
 """
 
 import math
@@ -30,14 +29,14 @@ from bigbird_dna.genome.chromatin.labels import Bytes
 _DAMAGED = "truncated or damaged MATLAB file"
 BUDGET = 1 << 26  # bytes of an HDF5 array in memory at a time
 
-# Of version 5: the numbers of data elements, and of the types and classes of numeric arrays.
+# Version 5: codes of data elements, and of the types and classes of numeric arrays.
 _COMPRESSED = 15
-_TYPES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8}  # with the bytes of a value
+_TYPES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8}  # type code → bytes per value
 _NUMERIC_CLASSES = range(6, 16)
-_OPAQUE = 17  # a class that has neither dimensions nor name
-_COMPLEX = 0x0800  # a flag
-_SMALLEST = 1032  # deflate makes nothing smaller than by this factor
-_HEADER = 1024  # bytes that hold an array's flags, dimensions and name
+_OPAQUE = 17  # class without dimensions and name
+_COMPLEX = 0x0800  # flag
+_SMALLEST = 1032  # maximum compression factor of deflate
+_HEADER = 1024  # maximum bytes of an array's flags, dimensions and name
 _BYTE_ORDERS = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}  # bytes 124 to 127 of a file of version 5
 _NUMERIC = {"double", "single", "logical"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
@@ -51,19 +50,19 @@ class MatArray:
     path: Path
     name: str
     shape: tuple[int, ...]
-    open: Callable[[], Any]  # its values, axes reversed: of HDF5 those that are asked for are read, else all
+    open: Callable[[], Any]  # returns the values, axes reversed; HDF5 is read when indexed
 
     def pick(self, rows: npt.NDArray[np.intp]) -> Bytes:
-        """Some rows, given in ascending order, (n, *shape[1:]); every chunk that holds one is read once."""
+        """Return rows, given in ascending order, (n, *shape[1:]); each chunk is read once."""
         dataset = self.open()
         with _faults(self.path):
             found = dataset[..., rows]
         return self._binary(found).transpose()
 
     def parts(self, rows: int) -> Iterator[tuple[int, int, Bytes]]:
-        """First track and row of the parts (tracks, rows) of the first rows of an array (rows, tracks).
+        """Yield first track, first row and values of the parts (tracks, rows) of an array (rows, tracks).
 
-        Parts are unions of whole chunks: none is read twice.
+        Only the first `rows` rows are read. Parts consist of complete chunks, so no chunk is read twice.
         """
         dataset = self.open()
         tracks = dataset.shape[0]
@@ -82,15 +81,15 @@ class MatArray:
     def _binary(self, values: npt.NDArray[Any]) -> Bytes:
         small = values.astype(np.uint8)
         if small.size and (small.max() > 1 or not np.array_equal(small, values)):
-            raise DataError(f"{self.path}: {self.name} holds other values than 0 and 1")
+            raise DataError(f"{self.path}: {self.name} contains values other than 0 and 1")
         return small
 
 
 @contextmanager
 def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
-    """Open a MATLAB file; gives its numeric arrays by name.
+    """Open a MATLAB file and yield its numeric arrays by name.
 
-    A file that is no such one, truncated or damaged is a `DataError`, also later, while arrays are read.
+    A truncated or damaged file, or another file type, is a `DataError`, also later while arrays are read.
     """
     path = Path(path)
     if not path.is_file():
@@ -125,20 +124,20 @@ def _read_version5(path: Path, name: str, shape: tuple[int, ...]) -> npt.NDArray
     with _faults(path):
         found = scipy.io.loadmat(path, variable_names=[name])[name]
     if found.shape != shape or found.dtype.kind not in "buif":
-        raise DataError(f"{path}: {name} is {found.dtype} {found.shape}, not {shape} of numbers")
+        raise DataError(f"{path}: {name} is {found.dtype} {found.shape}, expected numbers {shape}")
     return np.asarray(found).transpose()
 
 
 def _check_elements(path: Path) -> None:
-    """Refuse a damaged file where SciPy doesn't notice, or crashes the process.
+    """Raise for a damaged file that SciPy does not detect, or on which it crashes the process.
 
-    Its list of arrays merely ends before one that the file's end cuts; and it looks up an array's
-    type number without asking whether the format has it.
+    SciPy's list of arrays omits an array that is cut by the end of the file. SciPy also looks up an array's
+    type code without checking that the format defines it.
     """
     with path.open("rb") as stream:
         head = stream.read(128)
         order = _BYTE_ORDERS.get(head[124:])
-        if order is None or 0 in head[:4]:  # the latter is version 4 to SciPy
+        if order is None or 0 in head[:4]:  # SciPy takes a zero here for version 4
             raise DataError(f"{path}: not a MATLAB file of version 5 or 7.3")
         end, position = stream.seek(0, 2), 128
         while position < end:
@@ -151,13 +150,13 @@ def _check_elements(path: Path) -> None:
             _check_array(start, order, largest)
             position += 8 + size
     if position != end:
-        raise EOFError(f"it ends at byte {end:,}, an array at {position:,}")
+        raise EOFError(f"the file ends at byte {end:,}, an array at byte {position:,}")
 
 
 def _check_array(start: bytes, order: str, largest: int) -> None:
-    """Check a numeric array by the bytes from its flags on: the type of its values, and that all are there.
+    """Check a numeric array by the bytes from its flags on: the type and the number of its values.
 
-    `largest` is how many bytes the array can have at most, in a file of its size.
+    `largest` is the maximum number of bytes of the array in a file of this size.
     """
     flags = struct.unpack_from(f"{order}I", start, 8)[0]
     if flags & 0xFF == _OPAQUE:
@@ -168,12 +167,12 @@ def _check_array(start: bytes, order: str, largest: int) -> None:
         kind, size = struct.unpack_from(f"{order}2I", start, position)
         small = kind >> 16
         size = small or size
-        # SciPy doesn't look at the first of these tags: whoever reads it otherwise sees another array.
+        # SciPy ignores the first of these tags, so another reader could see a different array.
         if kind & 0xFFFF != type_ or size > (4 if small else most) or (what == "flags" and size != 8):
-            raise ValueError(f"an array whose {what} have {size:,} bytes")
+            raise ValueError(f"the {what} of an array have {size:,} bytes")
         if what == "dimensions":
             shape = struct.unpack_from(f"{order}{size // 4}i", start, position + (4 if small else 8))
-        # An element of up to 4 bytes stands in its own tag, its size before the type.
+        # An element of up to 4 bytes is stored inside its tag, with the size before the type.
         position += 8 if small else 8 + -(-size // 8) * 8
     if flags & 0xFF not in _NUMERIC_CLASSES:
         return
@@ -181,14 +180,14 @@ def _check_array(start: bytes, order: str, largest: int) -> None:
     if kind >> 16:
         kind, size = kind & 0xFFFF, kind >> 16
     if kind not in _TYPES or flags & _COMPLEX:
-        raise ValueError(f"an array of type {kind}" + " with imaginary parts" * bool(flags & _COMPLEX))
+        raise ValueError(f"an array has type {kind}" + " with imaginary parts" * bool(flags & _COMPLEX))
     if size != math.prod(shape) * _TYPES[kind] or size > largest:
-        raise ValueError(f"an array {shape} of {size:,} bytes")
+        raise ValueError(f"an array {shape} has {size:,} bytes")
 
 
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
-    """Make one `DataError` of whatever a parser raises, or warns of, where a file is damaged."""
+    """Convert all exceptions and warnings of a parser on a damaged file to `DataError`."""
     with reading(path, _DAMAGED, Exception), warnings.catch_warnings():
-        warnings.simplefilter("error")  # SciPy gives a text in place of an array it can't read
+        warnings.simplefilter("error")  # SciPy warns and returns text for an array that it cannot read
         yield

@@ -1,13 +1,13 @@
-"""What a chromatin model predicts: tracks, one assay each, listed in a table or found in a folder.
+"""Read and write tables of tracks: the assays that a chromatin model predicts, one per track.
 
-A table is tab-separated with a header. `track` (a name) and `group` are needed; `cell`, `target`,
-`treatment`, `file` (relative to the table), `description` and `published_auroc` are known; further columns
+A table is tab-separated with a header. `track` (a name) and `group` are required. `cell`, `target`,
+`treatment`, `file` (relative to the table), `description` and `published_auroc` are optional. Further columns
 are kept. Lines that begin with `#` are comments.
 
-The published list of DeepSEA's 919 tracks is read in its two layouts. One is Supplementary Table 2 of Zhou &
+The published list of DeepSEA's 919 tracks is supported in two layouts. One is Supplementary Table 2 of Zhou &
 Troyanskaya (2015) saved as text: `Cell Type`, `TF/DNase/HistoneMark`, `Treatment`, `File accession`, `AUC`,
 `AUPRC`, `AUPRC Baseline`, with decimal commas. The other has `index class cell target treatment file url
-auc_deepsea`. Both have a row a track in the order of the labels, and no names: a track is called
+auc_deepsea`. Both have one row per track in the order of the labels, and no names: the name of a track is
 `cell|target|treatment`.
 """
 
@@ -34,20 +34,20 @@ _SUPPLEMENT = {
     "File accession": "file",
     "AUC": "published_auroc",
 }
-# The supplement's other figures, on the same test bins; the baseline is the share of positives.
+# The supplement's other metrics, on the same test bins; the baseline is the fraction of positives.
 _FIGURES = {"AUPRC": "published_auprc", "AUPRC Baseline": "published_prevalence"}
 _RENAMED = {"auc_deepsea": "published_auroc", **_SUPPLEMENT, **_FIGURES}
-# A mark is named as H3K27ac is, or H2AZ; no factor of the list is.
+# Histone marks have names such as H3K27ac or H2AZ; no transcription factor of the list does.
 _MARK = re.compile(r"H(2A|2B|3|4)(K\d+(ac|me[123])|Z)")
 
 
 def _from_deepsea(row: dict[str, str], expected: int, where: str, indexed: bool) -> dict[str, str]:
-    """The columns of a table of tracks from those of a row of DeepSEA's list, the one `expected`, from 0."""
+    """Convert a row of DeepSEA's list to columns of a table of tracks; `expected` is its index, from 0."""
     values = {_RENAMED.get(key, key): text for key, text in row.items()}
     target = values["target"]
     if indexed:
         if values.pop("index") != str(expected):
-            raise DataError(f"{where}: index {expected} was to stand here: labels go by the row")
+            raise DataError(f"{where}: expected index {expected}; labels are in the order of the rows")
         kind = values.pop("class")
         if kind not in _GROUPS:
             raise DataError(f"{where}: class {kind!r} is not one of {', '.join(_GROUPS)}")
@@ -59,28 +59,28 @@ def _from_deepsea(row: dict[str, str], expected: int, where: str, indexed: bool)
     return {"track": name, "group": _GROUPS[kind], **values}
 
 
-_LARGEST_TABLE = 1 << 26  # characters: what memory has room for
+_LARGEST_TABLE = 1 << 26  # characters, to limit memory
 _TEXTS = ("cell", "target", "treatment", "description")
 
 
 @dataclass(frozen=True)
 class Track:
-    """One assay: its unique name, its group, and what else its table says."""
+    """One assay: its unique name, its group and the other columns of its table."""
 
     name: str
     group: str
     cell: str = ""
     target: str = ""
     treatment: str = ""
-    file: Path | None = None  # of its peaks
+    file: Path | None = None  # file of its peaks
     description: str = ""
     published_auroc: float | None = None
     extra: Mapping[str, str] = field(default_factory=dict)  # further columns of the table
 
     def peak_file(self) -> Path:
-        """The file of the peaks; with `.gz` at its end where only that is there."""
+        """Return the existing file of the peaks; `.gz` is appended if only that file exists."""
         if self.file is None:
-            raise DataError(f"track {self.name!r}: the table of tracks names no file of peaks")
+            raise DataError(f"track {self.name!r}: the table of tracks specifies no peak file")
         for path in (self.file, self.file.with_name(f"{self.file.name}.gz")):
             if path.is_file():
                 return path
@@ -88,16 +88,16 @@ class Track:
 
 
 def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
-    """Read a table of tracks, in file order; peak files are relative to `files`, by default the table's
-    directory.
-    """
+    """Read a table of tracks in file order.
+
+    Peak files are relative to `files`, by default to the table's directory."""
     path = Path(path)
     where, header, rows = open_lines(path, "#")
     if header == [""]:
-        raise DataError(f"{path}: no table of tracks in the file")
+        raise DataError(f"{path}: the file contains no table of tracks")
     columns = [name.strip() for name in header]
     if len(set(columns)) < len(columns) or "" in columns:
-        raise DataError(f"{where}: a column without a name, or two with one name")
+        raise DataError(f"{where}: empty or duplicate column names")
     indexed = set(columns) >= _INDEXED
     deepsea = "track" not in columns and (indexed or set(columns) >= _SUPPLEMENT.keys())
     for name in ("track", "group"):
@@ -119,7 +119,7 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
         track = make_track(values, directory, where)
         if not deepsea and track.name in places:
             line = places[track.name].rpartition(": ")[2]
-            raise DataError(f"{where}: track {track.name!r} stands in {line} too")
+            raise DataError(f"{where}: duplicate track {track.name!r}, also in {line}")
         places[track.name] = where
         tracks.append(track)
     if not tracks:
@@ -130,11 +130,11 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
 def write_tracks(
     path: Path, tracks: Sequence[Track], columns: Mapping[str, Sequence[object]] | None = None
 ) -> None:
-    """Write a table that `read_tracks` reads, whole or not at all.
+    """Write a table for `read_tracks`, atomically.
 
-    Files are written relative to the table. Columns without any value are left out. A name or value that
-    would break a line or column, or make the line a comment, is a `DataError`. `columns` come at the end, one
-    value a track each; they replace those of the same name.
+    Files are written relative to the table. Empty columns are omitted. A name or value that would break a
+    line or column, or make the line a comment, is a `DataError`. `columns` are added at the end, with one
+    value per track; they replace columns of the same name.
     """
     path = Path(path)
     table: dict[str, list[str]] = {
@@ -160,24 +160,23 @@ def write_tracks(
         for text in row:
             if found := control_character(text):
                 raise DataError(
-                    f"{path}: track {quoted(row[0])}: {quoted(text)} has a control character ({found})"
+                    f"{path}: track {quoted(row[0])}: {quoted(text)} contains a control character ({found})"
                 )
     write_rows(path, rows)
 
 
 def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
-    """The tracks that a comma-separated list of names, groups or shell patterns chooses, in their order.
+    """Return the tracks that match a comma-separated list of names, groups or shell patterns, in their order.
 
-    Upper and lower case count as the same. An element that chooses no track is a `UsageError`, which has the
-    names and groups nearest to it.
+    Case is ignored. An element without a match is a `UsageError` that suggests similar names and groups.
     """
     chosen: set[str] = set()
     elements = [element.strip() for element in pattern.split(",") if element.strip()]
     if not elements:
-        raise UsageError(f"tracks {pattern!r}: an empty list")
+        raise UsageError(f"tracks {pattern!r}: the list is empty")
     folded = [(track.name, track.name.casefold(), track.group.casefold()) for track in tracks]
     for element, wanted in zip(elements, map(str.casefold, elements), strict=True):
-        # A name before a group, a group before a pattern.
+        # Names take precedence over groups, and groups over patterns.
         found = (
             {track for track, name, _ in folded if name == wanted}
             or {track for track, _, group in folded if group == wanted}
@@ -190,29 +189,29 @@ def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
 
 
 def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
-    """A track from the columns of its row; `where` is what an error calls the row."""
+    """Return a track from the columns of its row; `where` names the row in errors."""
     name, group = values.pop("track"), values.pop("group")
     if not name or "," in name:
-        raise DataError(f"{where}: track {quoted(name)}: a name is not empty and has no comma")
+        raise DataError(f"{where}: track {quoted(name)}: the name must not be empty or contain a comma")
     if not group or "," in group:
-        raise DataError(f"{where}: track {quoted(name)}: group {quoted(group)} is empty or has a comma")
+        raise DataError(f"{where}: track {quoted(name)}: group {quoted(group)} is empty or contains a comma")
     check_name(name, "track", where)
     for key, text in {"group": group, **values}.items():
         if found := control_character(text):
-            raise DataError(f"{where}: {key} {quoted(text)} has a control character ({found})")
+            raise DataError(f"{where}: {key} {quoted(text)} contains a control character ({found})")
     file, figure = values.pop("file", ""), values.pop("published_auroc", "")
     texts = {key: values.pop(key, "") for key in _TEXTS}
     known = figure and not figure.startswith("NA")
     auroc = decimal(figure) if known else None
     if known and (auroc is None or not 0 <= auroc <= 1):
-        raise DataError(f"{where}: published AUROC {quoted(figure)} is not a number from 0 to 1")
+        raise DataError(f"{where}: published AUROC {quoted(figure)} must be a number from 0 to 1")
     return Track(
         name, group, file=directory / file if file else None, published_auroc=auroc, extra=values, **texts
     )
 
 
 def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
-    """The same tracks, the second of one name called NAME`mark`2 and so on."""
+    """Return the tracks with unique names: the second of the same name becomes NAME`mark`2 and so on."""
     taken = {track.name for track in tracks}
     seen: Counter[str] = Counter()
     result = []
@@ -222,19 +221,19 @@ def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
         if seen[name] > 1:
             name = f"{name}{mark}{seen[name]}"
             if name in taken:
-                raise DataError(f"track {name!r} stands for two tracks: rename one")
+                raise DataError(f"two tracks would have the name {name!r}; rename one of them")
         result.append(replace(track, name=name))
     return tuple(result)
 
 
 def _near(tracks: Sequence[Track], element: str) -> str:
     known = {text.casefold(): text for track in tracks for text in (track.group, track.name)}
-    # Whoever writes a cell or target alone, well or badly, means the tracks whose names hold it.
+    # A cell or target alone, also misspelled, suggests the tracks whose names contain it.
     parts = {text for track in tracks for text in (track.cell, track.target)} - {"", "None"}
     known = {text.casefold(): f"*{text}*" for text in sorted(parts)} | known
     near = [known[text] for text in get_close_matches(element.casefold(), known, cutoff=0.6)]
     if near:
-        return f"; near to it are {', '.join(map(repr, near))}"
+        return f"; similar are {', '.join(map(repr, near))}"
     return f"; groups are {', '.join(sorted({track.group for track in tracks}))}"
 
 
@@ -242,12 +241,12 @@ _PEAK_FILE = re.compile(r"(?!\.)(.+)\.(narrowPeak|broadPeak|bed)(\.gz)?", re.IGN
 
 
 def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tuple[Track, ...]:
-    """A table of the peak files (`.bed`, `.narrowPeak`, `.broadPeak`, also `.gz`) of a folder, by name.
+    """Return the tracks of the peak files (`.bed`, `.narrowPeak`, `.broadPeak`, also `.gz`) of a folder.
 
-    A track is called as its file is, without the suffixes; of the form `cell.target` both are taken from it.
-    `names` is a regular expression for that name, with any of the named groups `track`, `cell`, `target` and
-    `treatment`; without `track`, the others joined by "." are the name. Repeated names get the suffixes .2,
-    .3 …
+    Tracks are sorted by file name. A track's name is its file's name without suffixes; a name of the form
+    `cell.target` also specifies both. `names` is a regular expression for this name, with any of the named
+    groups `track`, `cell`, `target` and `treatment`. Without `track`, the other groups joined by "." are the
+    name. Repeated names get the suffixes .2, .3 …
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -257,7 +256,7 @@ def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tu
     except re.error as error:
         raise ConfigError(f"names {names!r} is not a regular expression: {error}") from None
     if not scheme.groupindex.keys() & {"track", "cell", "target", "treatment"}:
-        raise ConfigError(f"names {names!r} has no group called track, cell, target or treatment")
+        raise ConfigError(f"names {names!r} needs a group named track, cell, target or treatment")
     tracks = []
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
         peak_file = _PEAK_FILE.fullmatch(path.name)
@@ -266,11 +265,11 @@ def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tu
         stem = peak_file[1]
         match = scheme.fullmatch(stem)
         if match is None and names is not None:
-            raise DataError(f"{folder}: file {quoted(path.name)}: its name doesn't fit {names!r}")
+            raise DataError(f"{folder}: file {quoted(path.name)}: its name does not match {names!r}")
         parts = {key: text for key, text in match.groupdict().items() if text} if match else {}
         fallback = ".".join(parts[k] for k in ("cell", "target", "treatment") if k in parts)
         values = {**parts, "track": parts.get("track", fallback or stem), "group": group}
         tracks.append(replace(make_track(values, folder, f"{folder}: file {quoted(path.name)}"), file=path))
     if not tracks:
-        raise DataError(f"{folder}: no .bed, .narrowPeak or .broadPeak file (also .gz) in it")
+        raise DataError(f"{folder}: the folder contains no .bed, .narrowPeak or .broadPeak file (or .gz)")
     return distinct(tracks, ".")

@@ -1,7 +1,7 @@
-"""How a public file gets here whole.
+"""Fetch a public file completely.
 
-A directory of local files is looked in first; a download goes on where it was cut, tries mirrors in turn, and
-is checked before it gets its name.
+A directory of local files is searched first. A download resumes where it was interrupted, tries mirrors in
+turn, and is checked before it is renamed to the output.
 """
 
 import shutil
@@ -34,19 +34,19 @@ from bigbird_dna.genome.sources.transfer import (
     shows_its_end,
 )
 
-_OVERSIZE = 4  # times what is expected, and
-_SLACK = 1 << 20  # bytes, are taken at most
-_HEAD = 512  # bytes that show a web page
+_OVERSIZE = 4  # times the expected size, plus
+_SLACK = 1 << 20  # bytes, is the maximum size
+_HEAD = 512  # bytes checked for a web page
 
 
 def download(
     url: str, part: Part, source: Source, limits: Limits = LIMITS, deadline: float | None = None
 ) -> tuple[bool, bool]:
-    """Fetch a source from `url` into `part`: are some of its bytes of an earlier request, was an end sent?
+    """Fetch a source from `url` into `part`; return whether it was resumed, and whether its end is certain.
 
-    A cut connection leaves what came in `part`, and the next attempt or call asks for the rest (HTTP Range)
-    of the same version, by the server's mark of it, or of any where the checksum is known. `DownloadError`
-    where attempts failed or time is over, `DataError` where the disk is full.
+    An interrupted connection leaves the received bytes in `part`. The next attempt or call requests the rest
+    (HTTP Range) of the same version, by the server's version mark, or of any version if the checksum is
+    known. `DownloadError` if attempts failed or time is over; `DataError` if the disk is full.
     """
     deadline = time.monotonic() + limits.seconds if deadline is None else deadline
     enough = round(limits.rate * limits.window)
@@ -55,11 +55,11 @@ def download(
         try:
             return _attempt(url, part, source, limits, deadline)
         except Cut as error:
-            # Little more, and often, would never come to an end.
+            # Many attempts with few bytes each would never end.
             futile = 1 if part.size >= most + enough else futile + 1
             most = max(most, part.size)
             if futile == limits.futile:
-                tried = f" ({futile} attempts in a row brought next to nothing)" if futile > 1 else ""
+                tried = f" ({futile} attempts in a row received almost nothing)" if futile > 1 else ""
                 raise DownloadError(f"{error}{tried}") from None
             if attempt == limits.attempts:
                 raise DownloadError(f"{error} ({attempt} attempts)") from None
@@ -71,16 +71,16 @@ def _pause(url: str, error: Cut, futile: int, limits: Limits, deadline: float) -
     seconds = max(min(limits.pause * 2 ** (futile - 1), limits.longest_pause), error.wait or 0)
     if seconds > limits.longest_pause:
         raise DownloadError(
-            f"{error}; to be asked again in {seconds:,.0f} s, where {limits.longest_pause:g} s are waited"
+            f"{error}; the server asks to wait {seconds:,.0f} s, the limit is {limits.longest_pause:g} s"
         )
     if time.monotonic() + seconds >= deadline:
-        raise DownloadError(f"{error}; not done within the {limits.seconds:g} s that an address gets")
+        raise DownloadError(f"{error}; not complete within the limit of {limits.seconds:g} s per address")
     log(f"{url}: {error}; trying again")
     time.sleep(seconds)
 
 
 def _attempt(url: str, part: Part, source: Source, limits: Limits, deadline: float) -> tuple[bool, bool]:
-    """Ask once for what `part` lacks."""
+    """Request the missing bytes of `part` once."""
     headers = {"User-Agent": "bigbird-dna", "Accept-Encoding": "identity"}
     have, version = part.resume(url, any_server=source.checksum is not None)
     if have:
@@ -92,7 +92,7 @@ def _attempt(url: str, part: Part, source: Source, limits: Limits, deadline: flo
             if is_complete(answer.headers, have, version):
                 return True, True
             part.clear()
-            raise Cut(f"the {have:,} bytes that were there are not of this file")
+            raise Cut(f"the {have:,} bytes from an earlier download belong to another file")
         try:
             body = read_answer(answer, have, version, source.file)
         except OtherVersion:
@@ -113,13 +113,13 @@ def _attempt(url: str, part: Part, source: Source, limits: Limits, deadline: flo
 
 
 def _too_large(found: str, source: Source) -> DownloadError:
-    return DownloadError(f"it sends {found}, where about {source.size / 1e6:g} MB are expected: not the file")
+    return DownloadError(f"wrong file: the server sends {found}, expected about {source.size / 1e6:g} MB")
 
 
 def _receive(
     answer: HttpResponse, chunks: Iterator[bytes], part: Part, shown: int, most: int, source: Source
 ) -> Iterator[None]:
-    """Write what comes, and give a sign for each `CHUNK` bytes beyond the first `shown`."""
+    """Write the received chunks, and yield once per `CHUNK` bytes beyond the first `shown`."""
     head = b""
     for chunk in chunks:
         if part.size < _HEAD and part.size == len(head):
@@ -128,7 +128,7 @@ def _receive(
                 part.clear()
                 host = answer.url.split("/")[2]
                 raise DownloadError(
-                    f"{host} sent a web page instead of the file: the network here wants a login (a captive "
+                    f"{host} sent a web page instead of the file: the network requires a login (a captive "
                     "portal), or the file has moved"
                 )
         if part.size + len(chunk) > most:
@@ -141,21 +141,21 @@ def _receive(
 
 
 def fetch(key: str, output: Path, data_dir: Path | None = None, limits: Limits = LIMITS) -> None:
-    """Put the file of a source at `output`, from `data_dir` where it is there, else from its addresses.
+    """Write the file of a source to `output`, from `data_dir` if found, else by download.
 
-    `data_dir` is searched with its subdirectories for the file's name; a file nearer to the top comes
-    first. A download that is cut leaves `output`.fetch.part and goes on from there at the next call.
+    `data_dir` is searched recursively for the file's name; files closer to the top take precedence. An
+    interrupted download leaves `output`.fetch.part, and the next call resumes it.
     """
     source = find_source(key)
     local = _local_file(source, data_dir)
     if output.exists() and not output.is_file():
-        raise UsageError(f"{output}: is not a file that can be replaced")
+        raise UsageError(f"-o {output}: must be a regular file or not exist")
     check_writable(output)
     if local is not None:
         _copy(source, local, output)
         return
     instead = (
-        f"to do without, put {source.file} into a directory and name that as --local-data (in a "
+        f"alternatively, put {source.file} into a directory and give that as --local-data (in a "
         "configuration: data_dir)"
     )
     with open_part(output, f"{source.key} {source.checksum}") as part:
@@ -174,7 +174,7 @@ def _local_file(source: Source, directory: Path | None) -> Path | None:
         key=lambda path: (len(path.parts), path),
     )
     if not found:
-        log(f"{source.key}: no {source.file} in {directory}, downloading")
+        log(f"{source.key}: {source.file} not found in {directory}; downloading it")
         return None
     return found[0]
 
@@ -189,9 +189,9 @@ def _copy(source: Source, local: Path, output: Path) -> None:
             shutil.copyfile(local, temporary)
             _check_copy(source, temporary, local)
     except OSError as error:
-        raise DataError(f"{local}: can't be copied: {error.strerror}") from None
+        raise DataError(f"{local}: cannot copy the file: {error.strerror}") from None
     known = source.checksum is not None or shows_its_end(source.file)
-    unverified = "; no checksum is published, and plain text doesn't show whether it is whole"
+    unverified = "; completeness is unverified: plain text, and no published checksum"
     log(f"{output}: {source.key} from {local}{'' if known else unverified}")
 
 
@@ -201,10 +201,10 @@ def _check_copy(source: Source, copy: Path, local: Path) -> None:
 
 
 def download_any(source: Source, part: Part, limits: Limits, what: str, instead: str = "") -> None:
-    """Fetch a source into its part, whole and checked, from the first of its addresses that gives it.
+    """Download a source completely and checked into its part, from the first address that works.
 
-    `DataError` calls it `what`, and ends with what can be done `instead`; the part keeps what the next call
-    goes on from.
+    `DataError` calls the source `what` and ends with the alternative `instead`; the part keeps the bytes with
+    which the next call resumes.
     """
     failures = []
     for number, url in enumerate(source.urls, start=1):
@@ -216,26 +216,22 @@ def download_any(source: Source, part: Part, limits: Limits, what: str, instead:
             failures.append(f"{url}: {error}")
         else:
             return
-    kept = f"; {part.path} keeps the {part.size:,} bytes that came, for the next fetch" if part.size else ""
-    raise DataError(
-        f"{what} can't be downloaded ({'; '.join(failures)}){kept}{'; ' if instead else ''}{instead}"
-    )
+    kept = f"; {part.path} keeps the {part.size:,} received bytes for the next fetch" if part.size else ""
+    raise DataError(f"cannot download {what} ({'; '.join(failures)}){kept}{'; ' if instead else ''}{instead}")
 
 
 def _download_from(source: Source, url: str, part: Part, limits: Limits) -> None:
-    """Fetch from one address; with the bytes of an earlier, cut download where there are any."""
+    """Download from one address, resuming an earlier interrupted download if possible."""
     deadline = time.monotonic() + limits.seconds
     resumed, ends = download(url, part, source, limits, deadline)
     fault = source.fault(part.path)
     if fault is not None and resumed:
-        # The bytes may come from two versions of the file: once more from the first.
+        # The bytes may come from two versions of the file: download it again from the start.
         part.clear()
         _, ends = download(url, part, source, limits, deadline)
         fault = source.fault(part.path)
     if fault is None and not ends and source.checksum is None and not shows_its_end(source.file):
-        fault = (
-            "it may be cut: the server doesn't say how long it is, no checksum is published, and it is plain"
-        )
+        fault = "it may be truncated: plain text without a size from the server or a published checksum"
     if fault is not None:
         part.clear()
         raise DownloadError(fault)

@@ -1,7 +1,7 @@
-"""One request of a public file, whose answer comes in time or not at all, and what its failure means.
+"""Request a public file over the network with time limits, and explain failures.
 
-A thread asks and listens; who asked takes what arrives, with a time limit for everything. Redirects are
-followed here: to web addresses alone, and never from a safe one to one in clear.
+A thread sends the request and receives the response; the caller takes the data with a time limit for each
+step. Redirects are followed here, only to web addresses and never from https to http.
 """
 
 import http.client
@@ -23,30 +23,30 @@ from typing import Any, NamedTuple
 
 from bigbird_dna.errors import error_text
 
-_SHOWN = 200  # characters of what a server says
-# Another attempt may get another answer.
+_SHOWN = 200  # maximum characters of a server's text
+# Another attempt may succeed.
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _WORDS = {
-    401: "it wants a login",
-    403: "the server, or a firewall or proxy on the way, refuses it",
-    404: "the file isn't there, and may have moved",
-    407: "the proxy wants a login: https_proxy=http://USER:PASSWORD@HOST:PORT gives one",
-    410: "the file isn't there any more",
-    429: "it was asked too often",
-    451: "it is withheld for legal reasons",
+    401: "the server requires a login",
+    403: "the server, or a firewall or proxy in between, denies access",
+    404: "the file does not exist at this address, it may have moved",
+    407: "the proxy requires a login; set https_proxy=http://USER:PASSWORD@HOST:PORT",
+    410: "the file no longer exists at this address",
+    429: "too many requests",
+    451: "unavailable for legal reasons",
     503: "the server is overloaded or closed for maintenance",
-    511: "the network here wants a login first (a captive portal)",
+    511: "the network requires a login first (a captive portal)",
 }
 
 
 class DownloadError(Exception):
-    """An address didn't give its file; the text, of one line, says why."""
+    """A file cannot be downloaded from an address; the message, of one line, is the reason."""
 
 
 class Cut(Exception):
-    """An attempt failed, and another one may get further.
+    """An attempt failed, but another attempt may get further.
 
-    `wait` is how many seconds the server asks to wait.
+    `wait` is the number of seconds the server asks to wait.
     """
 
     def __init__(self, text: str, wait: float | None = None) -> None:
@@ -55,25 +55,25 @@ class Cut(Exception):
 
 
 def one_line(text: object) -> str:
-    """What a server, or an error about one, says: on one line, and nothing that a terminal obeys."""
+    """Return a server's text or an error on one line, without characters that control a terminal."""
     line = error_text(text) if isinstance(text, BaseException) else " ".join(str(text).split())
     line = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in line)
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
 
 
 def refused(status: int, wait: float | None = None) -> Exception:
-    """An answer that is not a file, as the `Cut` or `DownloadError` to raise."""
+    """Return the `Cut` or `DownloadError` to raise for a response without a file."""
     words = _WORDS.get(status)
     if words is None:
         kind = "an error inside the server" if status >= 500 else "no file"
-        # The server's own phrase may hold anything.
+        # The server's own phrase may contain anything.
         words = f"{http.client.responses.get(status, 'an unknown status')}: {kind}"
     text = f"HTTP {status}: {words}"
     return Cut(text, wait) if status in _PASSING else DownloadError(text)
 
 
 def unreachable(reason: object, url: str, silence: float) -> Exception:
-    """A connection that didn't come about, as the `Cut` or `DownloadError` to raise."""
+    """Return the `Cut` or `DownloadError` to raise for a failed connection."""
     host, via = one_line(urllib.parse.urlsplit(url).hostname), proxy_of(url)
     tunnel = re.match(r"Tunnel connection failed: (\d{3})\b", str(reason))
     if tunnel:
@@ -82,15 +82,15 @@ def unreachable(reason: object, url: str, silence: float) -> Exception:
     match reason:
         case socket.gaierror():
             whose = "proxy" if via else "server"
-            text = f"the name of the {whose} can't be looked up: no network, or no DNS here"
+            text = f"cannot look up the name of the {whose}: no network, or no DNS"
         case ConnectionRefusedError():
-            text = "connection refused: nothing listens there, or a firewall is in between"
+            text = "no server listens on this port, or a firewall rejects the connection"
         case TimeoutError():
-            text = f"no connection within {silence:g} s: a firewall may be in between"
+            text = f"no connection within {silence:g} s: possibly a firewall in between"
         case ssl.SSLCertVerificationError():
             text = (
-                f"its TLS certificate isn't valid ({one_line(reason.verify_message)}): the clock here is "
-                "wrong, or a proxy opens TLS, whose certificate SSL_CERT_FILE can name"
+                f"its TLS certificate is invalid ({one_line(reason.verify_message)}); check this computer's "
+                "clock, or set SSL_CERT_FILE to the certificate of a proxy that decrypts TLS"
             )
         case ConnectionError() | ssl.SSLEOFError():
             return Cut(f"connection lost: {one_line(reason)}{via}")
@@ -100,11 +100,11 @@ def unreachable(reason: object, url: str, silence: float) -> Exception:
             text = one_line(reason.strerror or reason)
         case _:
             text = one_line(reason)
-    return DownloadError(f"{host} can't be reached: {text}{via}")
+    return DownloadError(f"cannot reach {host}: {text}{via}")
 
 
 def proxy_of(url: str) -> str:
-    """Which proxy of the environment an address goes through, as a clause without its password."""
+    """Describe the proxy from the environment for an address as a clause without its password."""
     parts = urllib.parse.urlsplit(url)
     proxy = urllib.request.getproxies().get(parts.scheme)
     if not proxy or (parts.hostname and urllib.request.proxy_bypass(parts.hostname)):
@@ -113,7 +113,7 @@ def proxy_of(url: str) -> str:
         proxy_parts = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
         where = f"{proxy_parts.hostname}:{proxy_parts.port}"
     except ValueError:
-        where = "that the environment names"
+        where = "from the environment"
     return f" (through the proxy {one_line(where)})"
 
 
@@ -124,17 +124,17 @@ _LOST = (OSError, EOFError, http.client.HTTPException)
 
 @dataclass(frozen=True)
 class Limits:
-    """How long and how often one address is asked; times in seconds."""
+    """Time limits in seconds, and numbers of attempts, for one address."""
 
-    silence: float = 60.0  # until connected, and without a byte
-    answer: float = 120.0  # until the file begins to come, with all redirects
-    rate: float = 1000.0  # bytes a second, at least,
-    window: float = 60.0  # over each period of this length
-    futile: int = 4  # attempts in a row that bring less than `rate` × `window` bytes
-    attempts: int = 50  # in all
-    seconds: float = 24 * 3600.0  # in all
-    pause: float = 2.0  # before another attempt; doubled after each that was futile
-    longest_pause: float = 300.0  # also where the server asks for a longer one
+    silence: float = 60.0  # to connect, and without receiving a byte
+    answer: float = 120.0  # until the file's first byte, including all redirects
+    rate: float = 1000.0  # minimum bytes per second
+    window: float = 60.0  # length of the periods for `rate`
+    futile: int = 4  # consecutive attempts with less than `rate` × `window` bytes
+    attempts: int = 50  # in total
+    seconds: float = 24 * 3600.0  # in total
+    pause: float = 2.0  # before another attempt; doubled after each futile attempt
+    longest_pause: float = 300.0  # a server that asks for a longer pause is an error
     redirects: int = 10
 
 
@@ -142,7 +142,7 @@ LIMITS = Limits()
 
 
 class HttpResponse(NamedTuple):
-    """How an answer begins."""
+    """The beginning of a response."""
 
     url: str  # after redirects
     status: int
@@ -153,11 +153,10 @@ class HttpResponse(NamedTuple):
 def ask(
     url: str, headers: Mapping[str, str], limits: Limits = LIMITS, deadline: float = float("inf")
 ) -> Iterator[tuple[HttpResponse, Iterator[bytes]]]:
-    """Give the beginning of a server's answer, and the bytes after it as they come, until `deadline`
-    (`time.monotonic`).
+    """Yield the beginning of a server's response and an iterator over its bytes.
 
-    `DownloadError`: the address can't be asked, redirects to none that may be followed, or time is over.
-    `Cut`: the connection was lost, or is too slow; also while the bytes are taken.
+    `DownloadError`: the address is invalid, it redirects to an address that must not be followed, or the
+    `deadline` (`time.monotonic`) is over. `Cut`: the connection was lost or is too slow, also during reading.
     """
     inbox: queue.Queue[Any] = queue.Queue(maxsize=4)
     enough = threading.Event()
@@ -175,7 +174,7 @@ def ask(
 
 
 def _out_of_time(limits: Limits) -> DownloadError:
-    return DownloadError(f"not done within the {limits.seconds:g} s that an address gets")
+    return DownloadError(f"not complete within the limit of {limits.seconds:g} s per address")
 
 
 def _chunks(inbox: queue.Queue[Any], limits: Limits, deadline: float) -> Iterator[bytes]:
@@ -193,12 +192,12 @@ def _chunks(inbox: queue.Queue[Any], limits: Limits, deadline: float) -> Iterato
             yield chunk
         if now >= end:
             if received < limits.rate * limits.window:
-                raise Cut(f"slower than {limits.rate:g} bytes a second for {limits.window:g} s")
+                raise Cut(f"slower than {limits.rate:g} bytes per second for {limits.window:g} s")
             start, received = now, 0
 
 
 def _take(inbox: queue.Queue[Any], until: float) -> Any:
-    """What the thread received next; `None` if that is nothing, and its errors raised."""
+    """Return the next item from the thread, or None if none arrives in time; raise the thread's errors."""
     try:
         item = inbox.get(timeout=max(0.0, min(until - time.monotonic(), threading.TIMEOUT_MAX)))
     except queue.Empty:
@@ -211,7 +210,7 @@ def _take(inbox: queue.Queue[Any], until: float) -> Any:
 def _listen(
     url: str, headers: Mapping[str, str], limits: Limits, inbox: queue.Queue[Any], enough: threading.Event
 ) -> None:
-    """In the thread: put the answer, its bytes and an empty chunk into the inbox, or the error that came."""
+    """Put the response, its bytes and an empty chunk into the inbox, or an error (runs in the thread)."""
 
     def put(item: object) -> bool:
         while not enough.is_set():
@@ -223,7 +222,7 @@ def _listen(
     try:
         response, url = _open(url, headers, limits, enough)
         with response:
-            # FTP has no status.
+            # FTP has no status code.
             put(HttpResponse(url, getattr(response, "status", None) or http.HTTPStatus.OK, response.headers))
             try:
                 while put(chunk := response.read1(CHUNK)) and chunk:
@@ -235,8 +234,8 @@ def _listen(
 
 
 def _open(url: str, headers: Mapping[str, str], limits: Limits, enough: threading.Event) -> tuple[Any, str]:
-    """Ask, and ask again where the answer is a redirect; the last answer and its address."""
-    # No handler for errors and redirects: every answer comes as it is. None for file: either.
+    """Send requests until the response is not a redirect; return the response and its address."""
+    # Without handlers for errors and redirects, responses are returned unchanged. File URLs have no handler.
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -266,14 +265,14 @@ def _request(
     except urllib.error.URLError as error:
         raise unreachable(error.reason, url, limits.silence) from None
     except (http.client.InvalidURL, ValueError):
-        # What Python says here may hold the proxy's password.
+        # Python's message may contain the proxy's password.
         proxy = proxy_of(url)
-        what = "the proxy that the environment names has" if proxy else "the server has"
-        raise DownloadError(f"can't be asked: {what} no valid address") from None
+        what = "the proxy from the environment has" if proxy else "the server has"
+        raise DownloadError(f"cannot send a request: {what} an invalid address") from None
     except (ssl.SSLError, socket.gaierror) as error:
         raise unreachable(error, url, limits.silence) from None
     except http.client.BadStatusLine as error:
-        # Nothing at all is one as well.
+        # An empty response is a bad status line as well.
         what = (
             "connection lost"
             if isinstance(error, http.client.RemoteDisconnected)
@@ -285,9 +284,9 @@ def _request(
 
 
 def redirected(url: str, status: int, location: str | None) -> str:
-    """The address that a redirect leads to, if it may be followed."""
+    """Return the address of a redirect; `DownloadError` if it must not be followed."""
     if not location:
-        raise DownloadError(f"HTTP {status}: a redirect that doesn't say where to")
+        raise DownloadError(f"HTTP {status}: a redirect without an address")
     try:
         quoted = urllib.parse.quote(location, encoding="latin-1", safe=string.punctuation)
         target = urllib.parse.urldefrag(urllib.parse.urljoin(url, quoted)).url
@@ -300,6 +299,6 @@ def redirected(url: str, status: int, location: str | None) -> str:
         raise DownloadError(f"{where}, which is not a web address")
     if url.startswith("https:") and parts.scheme == "http":
         raise DownloadError(
-            f"{where}, which isn't followed: from https to http anybody could change the file"
+            f"{where}, which is not followed because http does not protect the file from changes"
         )
     return target

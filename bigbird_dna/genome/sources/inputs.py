@@ -1,4 +1,4 @@
-"""Public files by key, as `resources/sources.yaml` lists them, and the files that a configuration names."""
+"""Public files by key, as listed in `resources/sources.yaml`, and the input files of a configuration."""
 
 import hashlib
 import os
@@ -22,31 +22,31 @@ from bigbird_dna.genome.sources.transfer import find_fault
 _SCHEMES = ("https", "http", "ftp")
 _ALGORITHMS = ("md5", "sha1", "sha256", "sha512")
 _MOST_MEGABYTES = 1e9
-_MOST_BYTES = 1 << 18  # of the list; YAML is read at a quarter of a megabyte a second
-_KEY = "(key)"  # no field of an entry
+_MOST_BYTES = 1 << 18  # maximum size of the list; YAML is read at a quarter of a megabyte per second
+_KEY = "(key)"  # not a field name of an entry
 
 T = TypeVar("T")
 
 
 def _line(text: str) -> str:
     if not text.strip() or not text.isprintable():
-        raise ValueError("no text of one line")
+        raise ValueError("must be a single line of text")
     return text
 
 
 def _file(name: str) -> str:
     if name.startswith(".") or Path(name).name != name:
-        raise ValueError("not a name of a file")
+        raise ValueError("must be a file name without a directory")
     return name
 
 
 def check_addresses(urls: object) -> object:
-    """A list of addresses of the web or FTP, in ASCII without spaces; `ValueError` names another value."""
+    """Check a list of web or FTP addresses, in ASCII without spaces; `ValueError` names an invalid value."""
     if not isinstance(urls, tuple) or not urls:
-        raise ValueError("no list of addresses")
+        raise ValueError("must be a list of addresses")
     for url in urls:
         if not _is_address(url):
-            raise ValueError(f"{shown(url)} is not an address of the web or FTP, in ASCII without spaces")
+            raise ValueError(f"{shown(url)} is not a web or FTP address in ASCII without spaces")
     return urls
 
 
@@ -66,7 +66,7 @@ def _checksum(text: str | None) -> str | None:
     if text is not None and not (
         known and re.fullmatch(f"[0-9a-f]{{{2 * hashlib.new(algorithm).digest_size}}}", digest)
     ):
-        raise ValueError(f"not {' or '.join(_ALGORITHMS)} with a colon and small letters")
+        raise ValueError(f"must be {' or '.join(_ALGORITHMS)}, a colon and the digest in lower case")
     return text
 
 
@@ -87,56 +87,56 @@ class Source:
     megabytes: Annotated[float, Field(strict=True, gt=0, lt=_MOST_MEGABYTES)]
     licence: Line
     citation: Line
-    # Of a liftOver chain: the assembly it starts from.
+    # For a liftOver chain: the assembly it starts from.
     from_assembly: Annotated[Line | None, Field(alias="from")] = None
 
     @property
     def size(self) -> int:
-        """Bytes, about."""
+        """Approximate size in bytes."""
         return round(self.megabytes * 1e6)
 
     def fault(self, path: Path) -> str | None:
-        """What is wrong with a copy of the file; `None` for a good one."""
+        """Return the fault of a copy of the file, or None for a good copy."""
         return find_fault(path, self.file, self.checksum)
 
 
 @cache
 def load_sources() -> dict[str, Source]:
-    """All entries of `sources.yaml` by key."""
+    """Return all entries of `sources.yaml` by key."""
     with as_file(files("bigbird_dna.resources").joinpath("sources.yaml")) as path:
         return read_sources(path)
 
 
 def read_sources(path: Path) -> dict[str, Source]:
-    """Read a file of sources; `ConfigError` names the entry and the field."""
+    """Read a file of sources; `ConfigError` names the invalid entry and field."""
     entries = read_entries(path, "sources")
     where = {key: f"{path}: source {shown(key)}" for key in entries}
     return {key: check_entry(Source, entry, where[key], {_KEY: key}) for key, entry in entries.items()}
 
 
 def read_entries(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, Any]:
-    """The entries by key of a list of `what`, such as "sources": a YAML file of at most `most` bytes."""
+    """Read the entries by key of a YAML list of `what`, such as "sources", of at most `most` bytes."""
     try:
         with path.open("rb") as stream:
             text = stream.read(most + 1)
         if len(text) > most:
-            raise ConfigError(f"{path}: a list of {what} has at most {most:,} bytes")
+            raise ConfigError(f"{path}: a list of {what} must have at most {most:,} bytes")
         entries = read_yaml(text.decode(), str(path))
     except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
+        raise ConfigError(f"{path}: cannot read the file: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file in UTF-8") from None
-    if entries is None:  # nothing, or comments alone
+        raise ConfigError(f"{path}: the file is not UTF-8 text") from None
+    if entries is None:  # empty, or only comments
         return {}
     if not isinstance(entries, dict):
-        raise ConfigError(f"{path}: is not a mapping of keys to {what}")
+        raise ConfigError(f"{path}: must be a mapping of keys to {what}")
     return entries
 
 
 def check_entry(kind: type[T], entry: object, where: str, more: Mapping[str, str] = {}) -> T:
-    """An entry with what its list says `more` of it; `ConfigError` names the field that is wrong."""
+    """Return an entry with the additional fields `more`; `ConfigError` names an invalid field."""
     if not isinstance(entry, dict):
-        raise ConfigError(f"{where}: is not a mapping of fields")
+        raise ConfigError(f"{where}: must be a mapping of fields")
     try:
         return TypeAdapter(kind).validate_python({**plain(entry, where), **more})
     except ValidationError as error:
@@ -144,11 +144,11 @@ def check_entry(kind: type[T], entry: object, where: str, more: Mapping[str, str
     key = ".".join(str(part) for part in fault["loc"])
     match fault["type"]:
         case "missing":
-            raise ConfigError(f"{where}: no field {key!r}")
+            raise ConfigError(f"{where}: missing field {key!r}")
         case "extra_forbidden" | "unexpected_keyword_argument":
             raise ConfigError(f"{where}: unknown field {shown(key)}")
     message = shortened(fault["msg"].removeprefix("Value error, "), 300)
-    raise ConfigError(f"{where}: {key}: {message} (got {shown(fault['input'])})")
+    raise ConfigError(f"{where}: {key}: {message} (found {shown(fault['input'])})")
 
 
 _GENOME = ("reference", "aliases", "promoters", "chain", "annotation")
@@ -156,34 +156,34 @@ _CHROMATIN = ("tracks", "blacklist", "variants")
 
 
 def locate(name: str, data_dir: str | None) -> Path:
-    """Where a file or folder is that a configuration names.
+    """Return the path of a file or folder that a configuration names.
 
-    Under `data_dir` if it is there, else as it is named, from the working directory; whether
-    it exists there is for the caller to see. An absolute path stands for itself.
+    It is relative to `data_dir` if it exists there, else to the working directory; the caller checks whether
+    it exists. An absolute path is unchanged.
     """
     local = Path(data_dir or ".") / name
     return local if is_file(local) or is_directory(local) else Path(name)
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is there; one that can't be looked at, or can't exist, is not."""
-    return os.path.isfile(path)  # noqa: PTH113 - that of Path raises for some
+    """Return whether a path is a file; False also if it cannot be accessed or is invalid."""
+    return os.path.isfile(path)  # noqa: PTH113 - `Path.is_file` raises for some paths
 
 
 def is_directory(path: Path) -> bool:
-    """As `is_file`, of directories."""
+    """Return whether a path is a directory, as `is_file`."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def find_assembly(config: Config) -> Assembly:
-    """The assembly of a configuration, with the names of its alias file."""
+    """Return the assembly of a configuration, with the names of its alias file."""
     genome = config.genome
     aliases = None if genome.aliases is None else locate(genome.aliases, config.data_dir)
     return open_assembly(genome.assembly, aliases, genome.title)
 
 
 def _named(config: Config) -> dict[str, tuple[str, str]]:
-    """The roles that the configuration names something for: its key, and the name."""
+    """Return key and name for each role that the configuration specifies."""
     genome, promoters, data = config.genome, config.promoters, config.chromatin.data
     roles = {
         "reference": ("genome.reference", genome.reference),
@@ -203,10 +203,10 @@ def _named(config: Config) -> dict[str, tuple[str, str]]:
 
 
 def chromatin_files(config: Config) -> dict[str, Path]:
-    """The files that the section `chromatin` stands for: tracks, peaks, blacklist and variants.
+    """Return the files of the section `chromatin`: tracks, peaks, blacklist and variants.
 
-    The simulation's tracks, their peaks and its variants go together; those of the public bundle are
-    left out. Whether a file of the user's own exists is for the caller to see.
+    Simulated tracks come with their peaks and variants; the files of the public bundle are omitted. The
+    caller checks whether user-supplied files exist.
     """
     named, paths = _named(config), config.paths
     found = {role: locate(named[role][1], config.data_dir) for role in _CHROMATIN if role in named}
@@ -220,7 +220,7 @@ DEEPSEA_KEYS = {"bundle": "DeepSEA.bundle", "bins": "DeepSEA.bins", "tracks": "D
 
 
 def find_source(key: str) -> Source:
-    """The entry of a key; an unknown one raises `UsageError` with the keys there are."""
+    """Return the entry of a key; `UsageError` for an unknown key lists the known ones."""
     sources = load_sources()
     if key not in sources:
         raise UsageError(_unknown(key))
@@ -228,25 +228,23 @@ def find_source(key: str) -> Source:
 
 
 def _unknown(key: str) -> str:
-    return f"no source {key!r}; there are {', '.join(sorted(load_sources()))}"
+    return f"unknown source {key!r}; known sources are {', '.join(sorted(load_sources()))}"
 
 
 def deepsea_sources(assembly: str) -> dict[str, Source]:
-    """The files of DeepSEA's data by role: bundle, bins, tracks; `ConfigError` for a genome of another
-    assembly.
-    """
+    """Return DeepSEA's data by role: bundle, bins, tracks; `ConfigError` for a genome of another assembly."""
     sources = {role: find_source(key) for role, key in DEEPSEA_KEYS.items()}
     theirs = sources["bundle"].assembly
     if assembly != theirs:
-        raise ConfigError(f"chromatin.data.tracks: {DEEPSEA} is {theirs}, the genome is {assembly}")
+        raise ConfigError(f"chromatin.data.tracks: {DEEPSEA} is on {theirs}, but the genome is {assembly}")
     return sources
 
 
 def check_sources(config: Config) -> dict[str, Source]:
-    """The sources of a configuration by role: reference, promoters, chain, annotation, and DeepSEA's data.
+    """Return a configuration's sources by role: reference, promoters, chain, annotation and DeepSEA's data.
 
-    Roles that have none, or a file of the user's own (`own_files`), are left out. Unknown keys, files of
-    several assemblies that no chain joins, and a `data_dir` that is no directory are a `ConfigError`.
+    Roles without a source, or with a user-supplied file (`own_files`), are omitted. Unknown keys, files of
+    different assemblies without a chain, and a `data_dir` that is not a directory are a `ConfigError`.
     """
     genome = config.genome
     deepsea = deepsea_sources(genome.assembly) if config.chromatin.data.tracks == DEEPSEA else {}
@@ -255,7 +253,7 @@ def check_sources(config: Config) -> dict[str, Source]:
             raise ConfigError(f"genome.reference: assembly {genome.assembly} needs a source or a file")
         for role, (key, name) in _named(config).items():
             if role in _GENOME:
-                raise ConfigError(f"{key}: {name} needs a genome.reference beside it")
+                raise ConfigError(f"{key}: {name} needs genome.reference")
         return {}
     if config.data_dir is not None and not Path(config.data_dir).is_dir():
         raise ConfigError(f"data_dir: {config.data_dir} is not a directory")
@@ -266,32 +264,32 @@ def check_sources(config: Config) -> dict[str, Source]:
     if reference is not None and reference.assembly != genome.assembly:
         raise ConfigError(f"genome.reference: {reference.key} is {reference.assembly}, not {genome.assembly}")
     if chain is not None and config.promoters.source is None:
-        raise ConfigError(f"promoters.chain: {chain.key} lifts promoters, and there are none")
-    # A file has no assembly of its own: the reference is on the genome's, promoters where the chain starts.
+        raise ConfigError(f"promoters.chain: {chain.key} lifts promoters, but promoters.source is missing")
+    # Files have no assembly: a reference file is on the genome's, a promoter file where the chain starts.
     start = (chain.from_assembly or "") if chain else genome.assembly
     theirs = promoters.assembly if promoters else start
     if theirs != start or (chain and chain.assembly != genome.assembly):
-        joined = f"{chain.key} leads from {start} to {chain.assembly}" if chain else "there is no chain"
+        joined = f"{chain.key} maps {start} to {chain.assembly}" if chain else "promoters.chain is missing"
         raise ConfigError(
-            f"promoters.source: {config.promoters.source} is {theirs}, the genome is "
+            f"promoters.source: {config.promoters.source} is on {theirs}, but the genome is "
             f"{genome.assembly}, and {joined}"
         )
     annotation = sources.get("annotation")
     if "annotation" in named and config.promoters.source is None:
         key, name = named["annotation"]
-        raise ConfigError(f"{key}: {name} is for promoter windows, and there are no promoters")
+        raise ConfigError(f"{key}: {name} is for promoter windows, but promoters.source is missing")
     if annotation is not None and annotation.assembly != genome.assembly:
         raise ConfigError(
-            f"promoters.annotation: {annotation.key} is {annotation.assembly}, the genome is "
-            f"{genome.assembly}: an annotation is not lifted"
+            f"promoters.annotation: {annotation.key} is on {annotation.assembly}, but the genome is "
+            f"{genome.assembly}; annotations cannot be lifted"
         )
     return sources | deepsea
 
 
 def annotation_file(config: Config) -> Path | None:
-    """Where the file of `promoters.annotation` is, a run's download or the user's own; None: none is named.
+    """Return the path of `promoters.annotation`, a download or a user-supplied file; None if not specified.
 
-    Whether it exists is for the caller to see.
+    The caller checks whether it exists.
     """
     name = config.promoters.annotation
     if name is None:
@@ -301,9 +299,9 @@ def annotation_file(config: Config) -> Path | None:
 
 
 def own_files(config: Config, data_sets: bool = False) -> dict[str, Path]:
-    """The roles that a configuration gives a file instead of a key; `ConfigError` if one is no file.
+    """Return the user-supplied files of a configuration by role; `ConfigError` if one is not a file.
 
-    They are the genome's, and with `data_sets` also those of promoter sequences and chromatin.
+    The roles are those of the genome and, with `data_sets`, also of promoter sequences and chromatin.
     """
     found = {}
     for role, (key, name) in _named(config).items():
@@ -312,10 +310,10 @@ def own_files(config: Config, data_sets: bool = False) -> dict[str, Path]:
         is_public = role in _GENOME and role != "aliases"
         if (is_public and name in load_sources()) or (role in _CHROMATIN and not config.has_chromatin):
             continue
-        # Of a chain one has to know the assembly it starts from, which only a source tells.
+        # The assembly that a chain starts from is only known for sources.
         if role == "chain":
             raise ConfigError(f"{key}: {_unknown(name)}")
-        also = f", and not a source ({', '.join(sorted(load_sources()))})" if is_public else ""
+        also = f", nor a known source ({', '.join(sorted(load_sources()))})" if is_public else ""
         found[role] = path = locate(name, config.data_dir)
         if not (is_file(path) or (role == "tracks" and is_directory(path))):
             kind = "file or folder" if role == "tracks" else "file"
@@ -326,23 +324,23 @@ def own_files(config: Config, data_sets: bool = False) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files by role; a role that a run hasn't got is left out.
+    """Files by role; roles that a run does not have are omitted.
 
     Roles are reference, aliases, promoters, chain, annotation, positives, negatives, splits, tracks, peaks,
-    blacklist, variants, and of DeepSEA's data bundle and bins.
+    blacklist, variants, and bundle and bins of DeepSEA's data.
     """
 
     files: dict[str, Path]
-    sources: dict[str, Source]  # the roles whose file is fetched
+    sources: dict[str, Source]  # roles whose file is downloaded
 
     @property
     def keys(self) -> dict[str, str]:
-        """The key that `prepare fetch` takes, by the name of the file."""
+        """Keys for `prepare fetch` by file name."""
         return {source.file: source.key for source in self.sources.values()}
 
 
 def find_inputs(config: Config) -> Inputs:
-    """The files of a configuration: simulated, to be fetched, or the user's own."""
+    """Return the files of a configuration: simulated, downloaded, or user-supplied."""
     sources, paths = check_sources(config), config.paths
     files = {role: paths.download(source.file) for role, source in sources.items()}
     files |= own_files(config, data_sets=True)

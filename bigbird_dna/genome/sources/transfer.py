@@ -1,6 +1,6 @@
-"""What a server answered, believed only where it can be true, and the bytes of a download so far.
+"""Check a server's response for consistency, and keep the bytes of a download so far.
 
-They are kept when it is cut, and written by one process at a time.
+The bytes are kept when a download is interrupted. Only one process at a time writes them.
 """
 
 import email.utils
@@ -33,30 +33,28 @@ GZIP_NAMES = (".gz", ".tgz", ".bgz")
 
 
 class Version(NamedTuple):
-    """What a server says of its file; `None` where it says nothing."""
+    """A server's description of its file; None if not given."""
 
-    mark: str | None = None  # its ETag or Last-Modified
+    mark: str | None = None  # the file's ETag or Last-Modified
     total: int | None = None  # bytes
 
 
 class Body(NamedTuple):
-    """The part of a file that an answer brings."""
+    """The part of a file in a response."""
 
-    start: int  # bytes of the file before it
+    start: int  # position in the file
     version: Version
-    ends: bool  # whether a connection that is cut can be distinguished from the end
+    ends: bool  # whether an interrupted connection can be distinguished from the end
 
 
 def read_answer(answer: HttpResponse, have: int, version: Version, file: str) -> Body:
-    """Check an answer to a request for what comes after `have` bytes of a version; `DownloadError` or `Cut`
-    if it is none.
-    """
+    """Check a response with the bytes of a version after `have`; raise `DownloadError` or `Cut`."""
     status, headers = answer.status, answer.headers
     if status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
         raise refused(status, _retry_after(headers))
     _check_encoding(headers, file)
     chunked = headers.get("Transfer-Encoding") is not None
-    # Chunks say where they end, and a length beside them means nothing.
+    # Chunked responses mark their end, and an additional length has no meaning.
     length = None if chunked else _length(headers)
     mark = _mark(headers)
     if status == HTTPStatus.OK:
@@ -65,45 +63,45 @@ def read_answer(answer: HttpResponse, have: int, version: Version, file: str) ->
     found = _RANGE.fullmatch(stated)
     if not have or found is None or int(found[1]) != have:
         raise DownloadError(
-            f"it sent another part of the file than asked for ({one_line(stated) or 'no Content-Range'})"
+            f"it sent another part of the file than requested ({one_line(stated) or 'no Content-Range'})"
         )
     end = int(found[2]) + 1
     total = end if found[3] == "*" else int(found[3])
     if not have < end <= total or (length is not None and length != end - have):
-        raise DownloadError(f"it contradicts itself: Content-Range {stated}, Content-Length {length}")
+        raise DownloadError(f"the response is inconsistent: Content-Range {stated}, Content-Length {length}")
     new = Version(mark, total)
-    # An answer with the rest may leave the mark out.
+    # A response with the rest may omit the mark.
     if any(None not in (old, now) and old != now for old, now in zip(version, new, strict=True)):
-        raise OtherVersion("the file has changed since its first part came")
+        raise OtherVersion("the file has changed since its first part was received")
     return Body(have, Version(mark or version.mark, total), True)
 
 
 class OtherVersion(Cut):
-    """What is there of the file is of no use any more."""
+    """The received part belongs to another version of the file and cannot be used."""
 
 
 def is_complete(headers: Message, have: int, version: Version) -> bool:
-    """Whether an answer that there is nothing after `have` bytes says that these are the whole file."""
+    """Return whether a response to a request for bytes after `have` confirms that the file is complete."""
     found = re.fullmatch(r"bytes \*/([0-9]{1,15})", headers.get("Content-Range", ""))
     return found is not None and int(found[1]) == have and version.total in (None, have)
 
 
 def _mark(headers: Message) -> str | None:
-    """The server's mark of the file's version, its ETag or Last-Modified."""
+    """Return the server's mark of the file's version: its ETag or Last-Modified."""
     mark = headers.get("ETag") or headers.get("Last-Modified")
-    # A weak ETag (W/"…") doesn't promise the same bytes.
+    # A weak ETag (W/"…") does not guarantee the same bytes.
     if mark is not None and mark.startswith("W/"):
         mark = headers.get("Last-Modified")
     return mark if mark is not None and is_mark(mark) else None
 
 
 def is_mark(mark: str) -> bool:
-    """Whether a text can be sent back to a server as a mark."""
+    """Return whether a text can be sent back to a server as a mark."""
     return mark.isascii() and mark.isprintable() and 0 < len(mark) <= _LONGEST_MARK
 
 
 def is_page(start: bytes) -> bool:
-    """Whether a file that should hold data begins as a web page does."""
+    """Return whether a file that should contain data begins like a web page."""
     return _PAGE.match(start) is not None
 
 
@@ -113,27 +111,25 @@ def _length(headers: Message) -> int | None:
         return None
     length = min(lengths)
     if len(lengths) > 1 or not _NUMBER.fullmatch(length):
-        raise DownloadError(
-            f"it says no possible length: Content-Length {one_line(', '.join(sorted(lengths)))!r}"
-        )
+        raise DownloadError(f"invalid length: Content-Length {one_line(', '.join(sorted(lengths)))!r}")
     return int(length)
 
 
 def _check_encoding(headers: Message, file: str) -> None:
     transfer = headers.get("Transfer-Encoding", "chunked").strip().lower()
     if transfer != "chunked":
-        raise DownloadError(f"it sends the file in a way that isn't understood: {one_line(transfer)!r}")
+        raise DownloadError(f"unsupported transfer encoding: {one_line(transfer)!r}")
     encodings = [one.strip().lower() for one in headers.get("Content-Encoding", "").split(",")]
-    # Some servers say so of files that are compressed themselves, and send them as they are.
+    # Some servers give this header for files that are compressed themselves, and send them unchanged.
     ours = ("", "identity", "gzip", "x-gzip") if file.endswith(GZIP_NAMES) else ("", "identity")
     if not all(encoding in ours for encoding in encodings):
         raise DownloadError(
-            f"it sends the file compressed ({one_line(', '.join(encodings))}), which wasn't asked for"
+            f"the server sends the file compressed ({one_line(', '.join(encodings))}) without a request"
         )
 
 
 def _retry_after(headers: Message) -> float | None:
-    """Seconds that a server asks to wait, as a number or a date; `None` if it doesn't."""
+    """Return the seconds that a server asks to wait, given as a number or a date; None if not given."""
     value = headers.get("Retry-After", "").strip()
     if _NUMBER.fullmatch(value):
         return float(value)
@@ -150,29 +146,29 @@ _HEAD = 512
 
 
 def find_fault(path: Path, file: str, published: str | None) -> str | None:
-    """What is wrong with a copy of a file that was published by the name `file`; `None` for a good one.
+    """Return the fault of a copy of a file that was published under the name `file`; None for a good copy.
 
-    Without its `published` checksum ("md5:…") a gzip file is read to its end, which shows where it was cut or
-    damaged; plain text shows nothing (`shows_its_end`).
+    Without its `published` checksum ("md5:…"), a gzip file is read to its end, which detects truncation and
+    damage. Plain text cannot be checked (`shows_its_end`).
     """
     with path.open("rb") as stream:
         start = stream.read(_HEAD)
     if published is not None:
         algorithm, expected = published.split(":")
         found = checksum(path, algorithm)
-        return None if found == expected else f"its {algorithm} is {found}, not {expected} as published"
+        return None if found == expected else f"its {algorithm} is {found}, expected {expected}"
     if not start:
-        return "it is empty"
+        return "the file is empty"
     if is_page(start):
-        return "it is a web page"
+        return "the file is a web page"
     is_gzip = start.startswith(_GZIP_MAGIC)
     if is_gzip != file.endswith(GZIP_NAMES):
-        return "it is a gzip file" if is_gzip else "it is not a gzip file"
+        return "the file is gzip, expected plain" if is_gzip else "the file is not gzip"
     return _gzip_fault(path, file) if is_gzip else None
 
 
 def shows_its_end(file: str) -> bool:
-    """Whether a file of this name shows that it is whole, even where nobody published its checksum."""
+    """Return whether completeness of a file with this name can be checked without a published checksum."""
     return file.endswith(GZIP_NAMES)
 
 
@@ -182,14 +178,14 @@ def _gzip_fault(path: Path, file: str) -> str | None:
         with open_bytes(path) as stream:
             while chunk := stream.read(_CHUNK):
                 if first and chunk.startswith(_GZIP_MAGIC):
-                    return "it is compressed twice"
+                    return "the file is compressed twice"
                 first = False
                 tail = (tail + chunk)[-len(_TAR_END) :]
     except DataError as error:
         return str(error).removeprefix(f"{path}: ")
-    # Members of a gzip file may end where a tar archive doesn't.
+    # A gzip file may end after a member although the tar archive is incomplete.
     if file.endswith((".tar.gz", ".tgz")) and tail != _TAR_END:
-        return "truncated: the tar archive's end is missing"
+        return "the file is truncated: the end of the tar archive is missing"
     return None
 
 
@@ -198,16 +194,16 @@ _LONGEST_MARKS = 1 << 16  # bytes
 
 
 class Marks(NamedTuple):
-    """Where the bytes of a part come from."""
+    """Origin of the bytes of a part."""
 
-    whole: str  # which file they are to become
+    whole: str  # the file of which they are a part
     url: str
-    mark: str | None  # of the version at that address,
-    total: int | None  # and its bytes
+    mark: str | None  # of the version at this address
+    total: int | None  # bytes of this version
 
 
 class Part:
-    """`FILE.fetch.part`, and beside it a `.json` with its `Marks`; this process has them locked."""
+    """`FILE.fetch.part` and, in a `.json` next to it, its `Marks`; this process has locked them."""
 
     def __init__(self, path: Path, descriptor: int, whole: str) -> None:
         self.path = path
@@ -217,9 +213,9 @@ class Part:
         self._whole = whole
 
     def resume(self, url: str, *, any_server: bool) -> tuple[int, Version]:
-        """How many bytes an attempt can go on from, and of which version at this address they are.
+        """Return how many bytes an attempt can resume from, and their version at this address.
 
-        With `any_server` bytes from another address will do.
+        With `any_server`, bytes from another address can be used.
         """
         marks = read_marks(self.marks)
         if not self.size or marks is None or marks.whole != self._whole:
@@ -228,13 +224,13 @@ class Part:
         return (self.size, version) if any_server or version.mark is not None else (0, Version())
 
     def begin(self, have: int, url: str, version: Version) -> None:
-        """Get ready for the bytes after the first `have`, which stay."""
-        # First the bytes: those of one version never stand beside the mark of another.
+        """Prepare for the bytes after the first `have`, which are kept."""
+        # Bytes are removed first, so that bytes of one version are never combined with the mark of another.
         self.clear(have)
         write_json(self.marks, Marks(self._whole, url, *version)._asdict())
 
     def write(self, chunk: bytes) -> None:
-        """Append bytes; a disk that takes no more is a `DataError`."""
+        """Append bytes; `DataError` if the disk is full."""
         left = memoryview(chunk)
         with self._faults():
             while left:
@@ -243,18 +239,18 @@ class Part:
                 left = left[written:]
 
     def clear(self, have: int = 0) -> None:
-        """Forget all bytes but the first `have`."""
+        """Discard all bytes but the first `have`."""
         with self._faults():
             os.ftruncate(self._descriptor, have)
             os.lseek(self._descriptor, have, os.SEEK_SET)
         self.size = have
 
     def finish(self, output: Path) -> None:
-        """Give the file its final name."""
+        """Rename the file to its final name."""
         with self._faults():
             os.fsync(self._descriptor)
             if not _is_at(self.path, self._descriptor):
-                raise DataError(f"{self.path}: was removed or replaced while it was written")
+                raise DataError(f"{self.path}: the file was removed or replaced while it was written")
             self.path.replace(output)
         self.marks.unlink(missing_ok=True)
 
@@ -263,27 +259,25 @@ class Part:
         try:
             yield
         except OSError as error:
-            left = f"; the {self.size:,} bytes in it stay, and the next fetch goes on from there"
+            left = f"; its {self.size:,} bytes are kept, and the next fetch resumes from them"
             raise DataError(
-                f"{self.path}: can't be written: {error.strerror}{left if self.size else ''}"
+                f"{self.path}: cannot write the file: {error.strerror}{left if self.size else ''}"
             ) from None
 
 
 def check_room(output: Path, size: int) -> None:
-    """`DataError` if so many bytes more don't fit on the disk of `output`."""
+    """Raise `DataError` if the disk of `output` does not have room for `size` more bytes."""
     usage = shutil.disk_usage(output.parent)
     if usage.total and size > usage.free:
-        raise DataError(
-            f"{output}: {size / 1e6:,.1f} MB are to come, and its disk has {usage.free / 1e6:,.1f} MB free"
-        )
+        raise DataError(f"{output}: {size / 1e6:,.1f} MB needed, {usage.free / 1e6:,.1f} MB free on its disk")
 
 
 @contextmanager
 def open_part(output: Path, whole: str) -> Iterator[Part]:
-    """The part file of an output, with what an earlier download of the file `whole` left in it.
+    """Yield the part file of an output, with the bytes that an earlier download of the file `whole` left.
 
-    An empty one is removed in the end; what has come stays, whatever happens. `DataError` if another process
-    is writing it.
+    An empty part file is removed at the end; received bytes are always kept. `DataError` if another process
+    is writing the file.
     """
     path = output.with_name(f"{output.name}{SUFFIX}")
     descriptor = _lock(path)
@@ -291,7 +285,7 @@ def open_part(output: Path, whole: str) -> Iterator[Part]:
     try:
         yield part
     finally:
-        # Under the lock, or it might be another process's by now.
+        # Only while locked, because another process could use the file later.
         with suppress(OSError):
             if os.fstat(descriptor).st_size == 0 and _is_at(path, descriptor):
                 path.unlink()
@@ -300,17 +294,17 @@ def open_part(output: Path, whole: str) -> Iterator[Part]:
 
 
 def _lock(path: Path) -> int:
-    """Open and lock the file of this name, which another process may rename or remove meanwhile."""
+    """Open and lock the file of this name, which another process may rename or remove at any time."""
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-                raise UsageError(f"{path}: is not a file that an earlier fetch left; move it away") from None
-            raise UsageError(f"{path}: can't be written: {error.strerror}") from None
+                raise UsageError(f"{path}: not written by an earlier fetch; move it away") from None
+            raise UsageError(f"{path}: cannot write the file: {error.strerror}") from None
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"{path}: is not a file that an earlier fetch left; move it away")
+                raise UsageError(f"{path}: not written by an earlier fetch; move it away")
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -318,7 +312,7 @@ def _lock(path: Path) -> int:
                     f"{path}: another process is fetching this file; wait until it is done"
                 ) from None
             except OSError as error:
-                log(f"{path}: can't be locked ({error.strerror}): don't fetch this file twice at once")
+                log(f"{path}: cannot lock it ({error.strerror}); do not fetch it twice at the same time")
             if _is_at(path, descriptor):
                 return descriptor
             os.close(descriptor)
@@ -335,7 +329,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def read_marks(path: Path) -> Marks | None:
-    """The marks of a part; `None` where there are none that can be used."""
+    """Read the marks of a part; return None if they are missing or invalid."""
     try:
         with path.open("rb") as stream:
             marks = Marks(**json.loads(stream.read(_LONGEST_MARKS)))

@@ -39,6 +39,7 @@ from tests.nlp.conftest import (
     read_lines,
     write_lines,
 )
+from tests.toys import written
 
 PARAGRAPHS = [{"sentences": ["One. ", "Two. ", "Three."]}, {"sentences": ["Four. ", "Five."]}]
 Values = dict[str, Any]
@@ -46,13 +47,6 @@ Values = dict[str, Any]
 
 def texts(*answers: str, **values: Any) -> Values:
     return {"answers": [{"text": one} for one in answers], **values}
-
-
-def evaluated(form: Any, *pairs: tuple[Values, Values]) -> dict[str, float]:
-    """Figures of what is known of questions, and what is predicted."""
-    asked = {"question": "q", "paragraphs": PARAGRAPHS}
-    truths = [QuestionRecord.model_validate_json(json.dumps(asked | known)) for known, _ in pairs]
-    return official_metrics(form, [*zip(truths, (said for _, said in pairs), strict=True)])
 
 
 @pytest.mark.parametrize(
@@ -95,6 +89,23 @@ def test_overlap_by_hand(answer: str, references: list[str], wanted: tuple[float
     assert best_overlap(answer, references) == pytest.approx(wanted)
     for one in references if len(references) == 1 else ():
         assert overlap(answer, one) == pytest.approx(wanted)
+
+
+ONE, TWO = ({"text": text, "paragraph": 0, "start": start} for text, start in (("One", 0), ("Two", 5)))
+SHORT = {"answer": "One", "paragraph": 0, "start": 0, "type": "short", "long_answer": 0}
+SURE = {**SHORT, "score": 1.0, "long_score": 1.0}
+
+
+def annotations(*longs: int | None, short: int = 0) -> Values:
+    """Annotators who say these paragraphs, the first `short` of them with the short answer One."""
+    return {
+        "annotations": [
+            {"type": "null"}
+            if paragraph is None
+            else {"long_answer": paragraph, **({"answers": [ONE], "type": "short"} if n < short else {})}
+            for n, paragraph in enumerate(longs)
+        ]
+    }
 
 
 FACTS = [{"paragraph": 0, "sentence": 1}, {"paragraph": 1, "sentence": 0}]
@@ -169,58 +180,42 @@ SQUAD = [f"{kind}{name}" for kind in ("", "answerable_", "unanswerable_") for na
             ],
             {"accuracy": 1 / 3},
         ),
+        (
+            "natural_questions",  # two annotators are needed, and any of them is right
+            [
+                (annotations(0, 1, None, None, None, short=2), SURE),  # has both; right
+                (annotations(0, None, None, None, None, short=1), SURE),  # one annotator is not enough
+                (annotations(1, 1, 1, 0, None), SURE),  # long right by the fourth, no short answer
+                (annotations(1, 1, 1, 1, 1), {**SURE, "type": "null"}),  # long wrong
+            ],
+            {
+                # long: three have one, three are given, two of these right
+                **{"long_precision": 2 / 3, "long_recall": 2 / 3},
+                # short: one has one, three are given, one right
+                **{"short_precision": 1 / 3, "short_recall": 1, "short_f1": 0.5},
+            },
+        ),
+        (
+            "natural_questions",  # yes and no count, and all spans of an annotator
+            [
+                ({"type": "yes", "long_answer": 0}, {"answer": "One", "type": "yes", "long_answer": 0}),
+                ({"type": "short", "long_answer": 0, "answers": [ONE, TWO]}, SHORT),
+                ({"type": "null"}, {"answer": "", "type": "null", "long_answer": None}),
+            ],
+            # one of two spans is not the answer
+            {"long_f1": 1, "short_precision": 0.5, "short_recall": 0.5},
+        ),
     ],
 )
-def test_figures_by_hand(form: str, pairs: list[tuple[Values, Values]], wanted: dict[str, float]) -> None:
-    found = evaluated(form, *pairs)
+def test_figures_by_hand(form: Any, pairs: list[tuple[Values, Values]], wanted: dict[str, float]) -> None:
+    """Of what is known of questions, and what is predicted."""
+    asked = {"question": "q", "paragraphs": PARAGRAPHS}
+    truths = [QuestionRecord.model_validate_json(json.dumps(asked | known)) for known, _ in pairs]
+    found = official_metrics(form, [*zip(truths, (said for _, said in pairs), strict=True)])
     assert {name: found[name] for name in wanted} == pytest.approx(wanted)
     assert found["records"] == len(pairs)
     if form == "span":
         assert found.keys() == {*wanted, "records"}
-
-
-ONE = {"text": "One", "paragraph": 0, "start": 0}
-SHORT = {"answer": "One", "paragraph": 0, "start": 0, "type": "short", "long_answer": 0}
-
-
-def annotations(*longs: int | None, short: int = 0) -> Values:
-    """Annotators who say these paragraphs, the first `short` of them with the short answer One."""
-    return {
-        "annotations": [
-            {"type": "null"}
-            if paragraph is None
-            else {"long_answer": paragraph, **({"answers": [ONE], "type": "short"} if n < short else {})}
-            for n, paragraph in enumerate(longs)
-        ]
-    }
-
-
-def test_natural_questions_need_two_annotators_and_any_of_them_is_right() -> None:
-    said = {**SHORT, "score": 1.0, "long_score": 1.0}
-    found = evaluated(
-        "natural_questions",
-        (annotations(0, 1, None, None, None, short=2), said),  # has both; right
-        (annotations(0, None, None, None, None, short=1), said),  # one annotator is not enough
-        (annotations(1, 1, 1, 0, None), said),  # long right by the fourth, no short answer
-        (annotations(1, 1, 1, 1, 1), {**said, "type": "null"}),  # long wrong
-    )
-    # long: three have one, three are given, two of these right
-    assert found["long_precision"] == found["long_recall"] == pytest.approx(2 / 3)
-    # short: one has one, three are given, one right
-    assert found["short_precision"] == pytest.approx(1 / 3) and found["short_recall"] == 1
-    assert found["short_f1"] == pytest.approx(0.5)
-
-
-def test_natural_questions_yes_no_and_all_spans_of_an_annotator_count() -> None:
-    two = [ONE, {"text": "Two", "paragraph": 0, "start": 5}]
-    found = evaluated(
-        "natural_questions",
-        ({"type": "yes", "long_answer": 0}, {"answer": "One", "type": "yes", "long_answer": 0}),
-        ({"type": "short", "long_answer": 0, "answers": two}, SHORT),
-        ({"type": "null"}, {"answer": "", "type": "null", "long_answer": None}),
-    )
-    assert found["long_f1"] == 1
-    assert found["short_precision"] == found["short_recall"] == 0.5  # one of two spans is not the answer
 
 
 def test_the_best_threshold_gives_ties_together() -> None:
@@ -336,9 +331,7 @@ def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(run: Run, t
 
 
 def read(form: Any, tmp_path: Path, text: str) -> list[QuestionRecord]:
-    path = tmp_path / "data.json"
-    path.write_text(text)
-    return [*read_public(form, path)]
+    return [*read_public(form, written(tmp_path / "data.json", text))]
 
 
 def test_hotpotqa(tmp_path: Path) -> None:
@@ -387,8 +380,7 @@ def test_triviaqa(tmp_path: Path) -> None:
         path = tmp_path / "evidence" / kind / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    path = tmp_path / "qa" / "train.json"
-    path.write_text(json.dumps({"Data": [TRIVIA], "Domain": "Web"}))
+    path = written(tmp_path / "qa" / "train.json", json.dumps({"Data": [TRIVIA], "Domain": "Web"}))
     (found,) = read_public("triviaqa", path)
     assert [(one.title, one.sentences) for one in found.paragraphs] == [
         ("Egypt", ("The Nile\n", "flows.")),
@@ -396,12 +388,10 @@ def test_triviaqa(tmp_path: Path) -> None:
     ]
     assert [one.text for one in found.answers] == ["Nile", "The Nile"]
     outside = {**TRIVIA, "EntityPages": [{"Title": "x", "Filename": "../../secret.txt"}]}
-    path.write_text(json.dumps({"Data": [TRIVIA, outside]}))
-    with fails(DataError):
-        [*read_public("triviaqa", path)]
-    path.write_text(json.dumps({"Data": [{**TRIVIA, "EntityPages": [{"Filename": "None.txt"}]}]}))
-    with fails(DataError):
-        [*read_public("triviaqa", path)]
+    nowhere = {**TRIVIA, "EntityPages": [{"Filename": "None.txt"}]}
+    for rows in ([TRIVIA, outside], [nowhere]):
+        with fails(DataError):
+            [*read_public("triviaqa", written(path, json.dumps({"Data": rows})))]
 
 
 def test_wikihop(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Checkpoints of BigBirdPegasus give the logits and the summaries that HuggingFace's library gives."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from bigbird_dna.papers.nlp.summaries.network import pegasus_positions
 from bigbird_dna.papers.nlp.summaries.pegasus import ImportedPegasus, import_pegasus
 from bigbird_dna.papers.nlp.summaries.search import search_summaries
 from tests.golden.messages import fails
+from tests.toys import update_json
 
 transformers = pytest.importorskip("transformers")
 
@@ -196,11 +196,9 @@ def test_a_checkpoint_that_does_not_fit_is_refused(
 ) -> None:
     theirs(1).save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").unlink(missing_ok=True)
-    values = json.loads((tmp_path / "config.json").read_text()) | {key: value}
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    with fails(ModelError, tmp_path, named) as caught:
+    update_json(tmp_path / "config.json", **{key: value})
+    with fails(ModelError, tmp_path, named):
         import_pegasus(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_checkpoint_whose_logits_have_weights_of_their_own_is_refused(tmp_path: Path) -> None:

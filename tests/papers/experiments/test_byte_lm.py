@@ -172,7 +172,7 @@ def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
 
 def test_a_test_file_is_none_to_learn_from() -> None:
     with fails(ConfigError):
-        parse_config({"density": {"format": "c4", "train": ["a"], "test": ["a"]}})
+        parse_config({"byte_lm": {"format": "c4", "train": ["a"], "test": ["a"]}})
 
 
 @pytest.mark.parametrize("name", ["density_images", "density_text"])
