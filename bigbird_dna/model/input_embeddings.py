@@ -284,7 +284,7 @@ def _turned(x: Tensor, out: Tensor, turns: Rotation | None, back: bool = False) 
 
 MARGIN = 1.0
 """Of a head's logits, in nats: its offset above the places beside it. Chosen by bits per base on yeast, see
-docs/results.md."""
+docs/results/initialization.md."""
 
 PAIRS = 16
 """Sines and cosines of learned positions that heads look at, at most."""

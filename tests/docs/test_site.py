@@ -29,10 +29,12 @@ def pages(site: Path) -> dict[str, HtmlPage]:
 def test_the_menu_has_every_page(pages: dict[str, HtmlPage]) -> None:
     folders = {
         "": "index tutorial notebook glossary results paper attention design extending reliability "
-        "contributing security changelog cluster nlp theory",
-        "howto/": "genome sequences peaks notebook workflow streams probabilities pretraining generation",
-        "results/": "tables mechanisms",
-        "reference/": "commands configuration python",
+        "contributing security changelog cluster theory",
+        "howto/": "genome sequences peaks notebook workflow streams probabilities pretraining generation "
+        "install text",
+        "results/": "yeast human demo pretraining initialization calibration scanning text tables table5 table6 "
+        "table7 mechanisms mechanisms-demo mechanisms-yeast",
+        "reference/": "commands configuration python text-tasks",
         "files/": "index model-directory calibration model-catalog huggingface reference promoters promoter-scores "
         "generated-sequences chromatin variants language-models baselines similarity experiments long-range "
         "text-records shards run-directory",
