@@ -193,7 +193,7 @@ def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
             log(f"warning: no variant on {contig} (contigs with variants: {', '.join([*contigs][:8])})")
     for row in made.table[made.table["subset"].isin([ALL, HELD_OUT])].to_dict("records"):
         area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
-        signs = f", {row['right_sign']:.1%} of the signs correct" if row["right_sign"] >= 0 else ""
+        signs = f", {row['sign_accuracy']:.1%} of the signs correct" if row["sign_accuracy"] >= 0 else ""
         log(f"{row['subset']}: AUROC {area} of {row['variants']:,} variants{signs}")
 
 

@@ -245,7 +245,7 @@ def groups_schema(others: Sequence[str]) -> Schema:
     """Return the schema of `groups.tsv`; `others` as in `tracks_schema`."""
     medians = (f"metric median_auroc_{name} median_delta_{name}" for name in others)
     own = "metric median_auroc mean_auroc median_auprc mean_auprc"
-    return Schema(columns("text group", "count tracks", own, "count left_out", *medians), key=["group"])
+    return Schema(columns("text group", "count tracks", own, "count n_excluded", *medians), key=["group"])
 
 
 def tracks_table(

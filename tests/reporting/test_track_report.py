@@ -114,7 +114,7 @@ def test_metrics_of_groups(made):
     for row in made.groups.itertuples():
         part = made.tracks if row.group == "all" else made.tracks[made.tracks["group"] == row.group]
         kept = part.dropna(subset="auroc")
-        assert (row.tracks, row.left_out) == (len(kept), len(part) - len(kept))
+        assert (row.tracks, row.n_excluded) == (len(kept), len(part) - len(kept))
         assert row.median_auroc == pytest.approx(np.median(kept["auroc"]), abs=1e-9)
         assert row.mean_auroc == pytest.approx(kept["auroc"].mean(), abs=1e-9)
         assert row.median_auprc == pytest.approx(np.median(kept["auprc"]), abs=1e-9)

@@ -181,7 +181,7 @@ def length_table(found: AblationResult) -> pd.DataFrame:
 
 def seed_table(found: AblationResult) -> pd.DataFrame:
     """Return one row per mechanism and seed, to show failed trainings that a mean over seeds conceals."""
-    parts = {"bits_per_base": found.steps, "time_bits_per_base": found.time}
+    parts = {"bits_per_base": found.steps, "matched_time_bits_per_base": found.time}
     parts |= {f"auroc_{track}": reached for track, reached in found.tracks.items()}
     rows: list[dict[str, object]] = []
     for name in found.names:
@@ -199,19 +199,19 @@ def _row(found: AblationResult, name: str) -> dict[str, object]:
     row: dict[str, object] = {
         "mechanism": name,
         "attention": found.costs[name].attention,
-        "building_block": BUILDING_BLOCKS.get(alike, ""),
+        "paper_table1_row": BUILDING_BLOCKS.get(alike, ""),
         "seeds": len(steps.by_seed),
         "steps": steps.steps,
         **_bits(steps, ""),
         "seconds": steps.seconds,
-        "time_steps": time.steps,
-        **_bits(time, "time_"),
-        "time_seconds": time.seconds,
+        "matched_time_steps": time.steps,
+        **_bits(time, "matched_time_"),
+        "matched_time_seconds": time.seconds,
         **found.cost(name, found.section.tokens),
     }
     for track, reached in found.tracks.items():
         own = reached.get(name, _NOTHING)
-        row |= {**own.value.columns(f"auroc_{track}"), **own.difference.columns(f"gain_{track}")}
+        row |= {**own.value.columns(f"auroc_{track}"), **own.difference.columns(f"delta_auroc_{track}")}
     return row | {"published_masked_accuracy": MASKED_ACCURACY.get(alike, math.nan)}
 
 

@@ -167,4 +167,4 @@ class AblationResult:
         """Return the cost of a step at a length; NaN if not measured."""
         found = self.costs[name].at(tokens)
         values = (found.tokens_per_second, found.seconds, found.peak) if found else [math.nan] * 3
-        return dict(zip(("tokens_per_second", "seconds_a_step", "peak_mib"), values, strict=True))
+        return dict(zip(("tokens_per_second", "seconds_per_step", "peak_mib"), values, strict=True))

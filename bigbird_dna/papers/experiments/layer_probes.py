@@ -164,7 +164,13 @@ def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -
             gain = auroc_difference(labels, scores, random[layer])
         area = auroc(labels, scores).columns("auroc")
         rows.append(
-            {"weights": weights, "layer": layer, **area, **gain.columns("gain"), "inverse_penalty": penalty}
+            {
+                "weights": weights,
+                "layer": layer,
+                **area,
+                **gain.columns("delta_auroc"),
+                "inverse_penalty": penalty,
+            }
         )
     # Nullable integers, because k-mers have no layer.
     table = pd.DataFrame(rows).astype({"layer": "Int64"})

@@ -174,9 +174,9 @@ def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> 
                 "examples": arm.examples,
                 "steps": arm.models[0].steps,
                 "auroc": arm.auroc,
-                "auroc_lowest": float(arm.aurocs.min()),
-                "auroc_highest": float(arm.aurocs.max()),
-                **arm.gain.columns("gain"),
+                "auroc_min": float(arm.aurocs.min()),
+                "auroc_max": float(arm.aurocs.max()),
+                **arm.gain.columns("delta_auroc"),
                 "minutes": arm.seconds / 60,
                 "pretraining_minutes": float("nan") if before is None else before / 60,
             }

@@ -121,7 +121,7 @@ def _page(name: str, result: ResultTable) -> str:
         title = figure.replace("auroc", "AUROC").replace("_", " ")
         beside = shown
         if name == "table7":  # omit medians over fewer tracks than those of other predictors
-            whole = (table["number"] == table["counting"]).tolist()
+            whole = (table["n_tracks"] == table["n_tracks_in_median"]).tolist()
             figures = [text if all_ else "" for text, all_ in zip(shown[figure], whole, strict=True)]
             beside = shown.assign(**{figure: figures})
         parts += [f"{title}, compared:", markdown(_side_by_side(beside, figure, sides)), "All metrics:"]
@@ -161,7 +161,7 @@ def bits_table(files: Mapping[str, Path]) -> pd.DataFrame:
         place = int(np.flatnonzero(table["predictor"] == MODEL)[0]) + 1
         table = pd.concat([table[:place], *further, table[place:]], ignore_index=True)
     alike = [BITS.get(name, ("", np.nan)) for name in table["predictor"]]
-    return table.assign(published=[value for _, value in alike], published_of=[name for name, _ in alike])
+    return table.assign(published=[value for _, value in alike], published_row=[name for name, _ in alike])
 
 
 def promoter_table(models: Sequence[ArmModel]) -> pd.DataFrame:
@@ -234,8 +234,8 @@ def chromatin_tables(
                         "tracks": part,
                         **_named(arm, len(seeds)),
                         "window": np.nan if arm.window is None else arm.window,
-                        "number": values.shape[1],
-                        "counting": there,
+                        "n_tracks": values.shape[1],
+                        "n_tracks_in_median": there,
                         **median.columns("median_auroc"),
                         "published_median": np.nan if published is None or part != EVERY else published,
                     }

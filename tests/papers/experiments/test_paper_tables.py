@@ -142,7 +142,7 @@ def test_published_figures_stand_beside_what_is_alike_and_are_marked(tmp_path: P
 
 def test_medians_by_group_with_and_without_a_known_motif(chromatin: list[ArmModel], tmp_path: Path) -> None:
     table = table7(chromatin, tmp_path / "report")
-    parts = table.groupby(["group", "tracks"], sort=False)["number"].first()
+    parts = table.groupby(["group", "tracks"], sort=False)["n_tracks"].first()
     assert parts.to_dict() == {
         **{("TF", "all"): 3, ("TF", "with a known motif"): 2, ("TF", "without one"): 1},
         **{("DHS", "all"): 1, ("DHS", "without one"): 1},
@@ -162,7 +162,7 @@ def test_medians_by_group_with_and_without_a_known_motif(chromatin: list[ArmMode
     figure = (tmp_path / "report/table7.svg").read_text()
     assert all(word in figure for word in ("above on", "deepsea", "motifs"))
     scan = table[table["predictor"] == "motifs"]
-    assert scan[["tracks", "number"]].values.tolist() == [["all", 2], ["with a known motif", 2]]
+    assert scan[["tracks", "n_tracks"]].values.tolist() == [["all", 2], ["with a known motif", 2]]
     published = table[table["published_median"].notna()]
     assert published[["group", "predictor", "published_median"]].values.tolist() == [
         *(["TF", "bigbird", 0.961], ["TF", "deepsea", 0.958]),
@@ -175,7 +175,7 @@ def test_tracks_with_few_positives_dont_count(chromatin: list[ArmModel], tmp_pat
     least = int(np.sort(positives[:3])[1])
     table = table7(chromatin, tmp_path / "report", min_positives=least)
     rows = table.query("group == 'TF' and tracks == 'all' and predictor == 'bigbird'")
-    assert set(rows["number"]) == {int((positives[:3] >= least).sum())} == {2}
+    assert set(rows["n_tracks"]) == {int((positives[:3] >= least).sum())} == {2}
     each = pd.read_csv(tmp_path / "report/table7_tracks.tsv", sep="\t")
     assert set(each["track"]) == set("abcd")
     counting = int((positives >= least).sum())
@@ -273,7 +273,7 @@ def test_medians_have_intervals_over_tracks_where_there_are_some(tmp_path: Path)
     expected = gain(medians, nothing, resampled_medians(areas), np.zeros((2, 1)))
     figures = [f"median_auroc{end}" for end in ("", "_low", "_high")]
     assert [many[name] for name in figures] == pytest.approx(list(expected))
-    assert few["number"] == 2 and np.isnan([few[name] for name in figures[1:]]).all()
+    assert few["n_tracks"] == 2 and np.isnan([few[name] for name in figures[1:]]).all()
     assert f"| {few['median_auroc']:.3f} |" in (tmp_path / "report/table7.md").read_text()
     message(json.loads((tmp_path / "report/table7.json").read_text())["note"])
 
@@ -283,7 +283,7 @@ def test_medians_over_some_tracks_dont_stand_beside_those_over_all(tmp_path: Pat
     covered = {"k-mers": [*range(6)], "gkm-svm": [*range(5)], "motifs": [0, 1]}
     found = [of_tracks(tmp_path / name, name, 1, own, tracks=tracks) for name, own in covered.items()]
     table = table7(found, tmp_path / "report", tracks)
-    rows = table[["predictor", "tracks", "number", "counting"]].to_numpy().tolist()
+    rows = table[["predictor", "tracks", "n_tracks", "n_tracks_in_median"]].to_numpy().tolist()
     assert rows[:3] == [["k-mers", "all", 6, 6], ["gkm-svm", "all", 5, 6], ["motifs", "all", 2, 6]]
     shown = {row[0]: [*map(bool, row[4:])] for row in side_by_side(tmp_path / "report/table7.md")[1:]}
     few = [False, True, False]
