@@ -107,9 +107,7 @@ class CachedDecoder:
 
     def read(self, ids: Tensor) -> Tensor:
         if not 0 < ids.shape[1] <= self.longest - self.tokens:
-            raise ValueError(
-                f"{ids.shape[1]} tokens after {self.tokens} exceed the maximum of {self.longest}"
-            )
+            raise ValueError(f"{ids.shape[1]} tokens after {self.tokens} exceed the limit {self.longest}")
         if self.tokens and ids.shape[1] > 1:
             raise ValueError("only the first call may have more than one token")
         encoder, first = self.network.encoder, self.tokens

@@ -312,9 +312,7 @@ def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, An
     values = read_object(path, checksums.MOST_BYTES)
     if values.get("format") != FORMAT:
         found_format = shortened(repr(values.get("format")))
-        raise ModelError(
-            f"{path}: format {found_format} is not supported; this version reads format {FORMAT}"
-        )
+        raise ModelError(f"{path}: format {found_format}; this version reads format {FORMAT}")
     task = values.get("task")
     if not isinstance(task, str) or task not in SETTINGS:
         raise ModelError(f"{path}: unknown task {shortened(repr(task))}")

@@ -153,9 +153,7 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     try:
         yield
     except TorchDynamoException as error:
-        raise ConfigError(
-            f"torch_compile: torch cannot compile on this machine: {error_text(error)}"
-        ) from None
+        raise ConfigError(f"torch_compile: torch cannot compile: {error_text(error)}") from None
     finally:
         for layer in layers:
             layer.compiled = None
