@@ -272,7 +272,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
     def metrics(
         self, records: Sequence[ClassificationRecord], predictions: Sequence[ClassPrediction]
     ) -> Metrics:
-        """Return accuracy, micro F1, Matthews' correlation and F1; or Pearson's and Spearman's correlation."""
+        """Return accuracy, micro F1, Matthews' correlation and F1; or Pearson and Spearman correlations."""
         if self.section.regression:
             scores = [float(record.score or 0.0) for record in records]
             return score_metrics(scores, [float(one.score or 0.0) for one in predictions])

@@ -87,7 +87,7 @@ class DataConfig(Section):
     def _faults(self) -> Iterator[str]:
         given = [key for key in type(self).model_fields if getattr(self, key) is not None]
         if len(given) != 1:
-            yield f"give exactly one of files, hub, generated and installed, not {' and '.join(given) or 'none'}"
+            yield f"give exactly one of files, hub, generated, installed, not {' and '.join(given) or 'none'}"
 
 
 class TextStartConfig(Section):
