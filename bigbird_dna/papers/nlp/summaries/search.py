@@ -60,8 +60,8 @@ class DecoderAttention(nn.Module):
 class Cache:
     """Computed keys and values of documents, and of the summaries so far.
 
-    `memory` has each layer's keys and values of documents (B, H, L, K), `past` those of the `tokens` preceding
-    tokens (R, H, T, K). `present` (B, 1, 1, L) is true except for padding, or None without padding.
+    `memory` has each layer's keys and values of documents (B, H, L, K), `past` those of the `tokens` tokens
+    so far (R, H, T, K). `present` (B, 1, 1, L) is true except for padding, or None without padding.
     """
 
     memory: list[KeysValues]
