@@ -44,9 +44,8 @@ def public_record(form: AnswerForm, row: Row, evidence: Path | None = None) -> d
 def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
     """Yield the records of a data set's own file.
 
-    HotpotQA and WikiHop are JSON arrays, Natural Questions are JSON lines in the simplified form, and
-    TriviaQA is a JSON object with the array `Data`, in a directory next to `evidence`. `DataError` names file
-    and record.
+    HotpotQA and WikiHop are JSON arrays; Natural Questions are JSON lines in the simplified form. TriviaQA is
+    a JSON object with the array `Data`, in a directory next to `evidence`. `DataError` names file and record.
     """
     evidence = path.parent.parent / "evidence" if form == "triviaqa" else None
     rows = read_objects(path) if form == "natural_questions" else _members(path, form == "triviaqa")

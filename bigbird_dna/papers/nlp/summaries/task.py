@@ -89,9 +89,9 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 def rouge(true: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
     """Return the mean F1 over summaries by measure, from 0 to 1; empty without summaries.
 
-    ROUGE-1 and -2 count common words and pairs of words, ROUGE-L the longest common subsequence of complete
-    summaries, ROUGE-Lsum that of each true sentence with the union of the predicted sentences (the papers'
-    "ROUGE-L" for summaries of several sentences).
+    ROUGE-1 and -2 count common words and pairs of words; ROUGE-L uses the longest common subsequence of
+    complete summaries. ROUGE-Lsum uses that of each true sentence with the union of the predicted sentences
+    (the papers' "ROUGE-L" for summaries of several sentences).
     """
     scorer = extra("rouge_score.rouge_scorer").RougeScorer([*MEASURES], use_stemmer=True)
     sums = dict.fromkeys(MEASURES, 0.0)
