@@ -201,7 +201,7 @@ class TrackEffects(EffectKind[tuple[list[int], list[int]], AlleleEffect]):
 
     def __post_init__(self) -> None:
         if self.window < 1 or not self.offsets:
-            raise ValueError(f"window {self.window} or offsets {self.offsets} is out of its range")
+            raise ValueError(f"window {self.window} or offsets {self.offsets} is out of range")
 
     def windows(
         self, change: Change, reference: Reference, max_n: float, place: Place
