@@ -3,10 +3,9 @@
 The false-discovery rate of a threshold is the fraction of negatives among the rows at or above it, if the
 prevalence of positives is `prior`. It is estimated in two ways from validation rows:
 
-* **expected**, from the calibrated probabilities alone: a row with probability q at prevalence π represents
-  q / π positives and (1 − q) / (1 − π) negatives of a balanced population, which are weighted by `prior` and
-  1 − `prior`. It never increases with the threshold; if few negatives are left, it depends on the shape of
-  the calibration.
+* **expected**, from the calibrated probabilities alone. A row with probability q at prevalence π represents q
+  / π positives and (1 − q) / (1 − π) negatives of a balanced population, weighted by `prior` and 1 − `prior`.
+  The rate never increases with the threshold; with few negatives left, it depends on the calibration's shape.
 * **empirical**, from labels: (1 − prior) F / ((1 − prior) F + prior T), with fractions F of negatives and T
   of positives at or above the threshold. Its interval is that of F (Clopper & Pearson 1934), with T fixed.
 

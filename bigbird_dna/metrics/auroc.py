@@ -127,7 +127,7 @@ def thin_curve(steps: Steps, points: int) -> Counts:
     """Return at most 6 × `points` (commonly 3 ×) corners (false, true) of the whole curve, (P, 2).
 
     Between adjacent corners, the ROC curve (total length 2 over both axes) and recall change by at most
-    2 / `points`, unless the curve has no corner in between.
+    2 / `points`, unless there is no corner in between.
     """
     m, n = steps.positives, steps.negatives
     before = np.append(0, steps.true[:-1])
@@ -220,8 +220,8 @@ def auroc_difference(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> 
     """Return the AUROC of `first` minus that of `second` on the same rows, with DeLong's paired interval.
 
     The interval is symmetric about the difference, clipped to [-1, 1], and has zero width if both rank all
-    rows in the same way. It is NaN if a class has a single row, or if the variance is 0 although the rankings
-    differ (for example, separated classes compared with equal scores), which does not mean certainty.
+    rows in the same way. It is NaN if a class has a single row. It is also NaN if the variance is 0 although
+    the rankings differ, as for separated classes and equal scores: such a variance does not mean certainty.
     """
     one, two = by_class(labels, first), by_class(labels, second)
     m, n = map(len, one)

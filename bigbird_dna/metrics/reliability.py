@@ -10,17 +10,17 @@ With few rows, this error is too large: in a bin of 80 rows, half of them positi
 * `ece_expected_if_calibrated`, the error that the same probabilities would show on average if they were perfectly
   calibrated.
 * `ece_debiased`, the true error for which the expected value of `ece` equals the observed one. The true error
-  in each bin is assumed to be the same multiple λ of the binomial standard deviation s_b of the fraction: Σ
-  w_b s_b λ, where Σ w_b s_b E|N(λ, 1)| = ece, with the folded mean of the normal distribution and the bins'
-  weights w_b. Errors are small where probabilities are near 0 or 1, like errors of log-odds. The metric is 0
-  if `ece` is not above its expected value for λ = 0, and equal to `ece` if the error is large compared with
-  the noise. Its 95 % interval contains the λ for which `ece` is within 1.96 standard deviations of its mean.
-  On simulated rows (400 or 1,500 rows, three strengths of evidence, errors of 0 to 0.13), it covers the error
-  in 89 to 99 % of samples. With one negative per promoter, fractions vary slightly less than binomially.
+  in each bin is assumed to be the same multiple λ of the binomial standard deviation s_b of the fraction. The
+  metric is Σ w_b s_b λ with the bins' weights w_b, where λ solves Σ w_b s_b E|N(λ, 1)| = ece (folded mean of
+  the normal distribution). Errors are small near 0 or 1, like errors of log-odds. The metric is 0 if `ece` is
+  not above its expected value for λ = 0, and equal to `ece` if the error is large compared with the noise.
+  Its 95 % interval contains the λ for which `ece` is within 1.96 standard deviations of its mean. On
+  simulated rows (400 or 1,500 rows, three strengths of evidence, errors of 0 to 0.13), it covers the error in
+  89 to 99 % of samples. With one negative per promoter, fractions vary slightly less than binomially.
 
 Negatives may weigh less than positives (`negative_weight` w instead of 1) if they were oversampled relative
-to the intended prevalence. Bins then have equal weight, and the variance of a fraction s with weight n in its
-bin is s (1 − s) ((1 − s) + s w) / n, the first-order variance of a ratio of sums over rows.
+to the intended prevalence. Bins then have equal weight. The variance of a fraction s with weight n in its bin
+is s (1 − s) ((1 − s) + s w) / n, the first-order variance of a ratio of sums over rows.
 
 The **Brier score**, the mean squared error of the probabilities, is exactly `miscalibration − discrimination
 + uncertainty`, without bins (CORP decomposition: Dimitriadis, Gneiting & Jordan 2021). These are the decrease

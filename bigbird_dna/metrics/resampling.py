@@ -10,9 +10,9 @@ resample in nine has a single distinct seed, and their spread is underestimated 
 Student's t on the sum of both variances, with Satterthwaite's (1946) degrees of freedom: about two if three
 seeds dominate, many if the rows dominate. The interaction of seeds and test rows is counted in both.
 
-In simulations (100 or 400 pairs of rows, two to five seeds, seed effects with a standard deviation of 0 to
-0.2 times that of the scores), the interval covers the truth in 92 to 99 % of 200 studies each. Percentiles of
-resampled rows and seeds cover it in 88 to 100 %, less often the more the seeds differ.
+In simulations, the interval covers the truth in 92 to 99 % of 200 studies each (100 or 400 pairs of rows, two
+to five seeds; standard deviation of seed effects 0 to 0.2 times that of the scores). Percentiles of resampled
+rows and seeds cover it in 88 to 100 %, less often the more the seeds differ.
 
 If resamples and seeds are all equal, the estimated variance is 0. AUROCs and medians are not certain then, so
 they and their gains have no interval (`with_width`). Medians of fewer than `FEWEST_TRACKS` tracks have none.
@@ -303,10 +303,10 @@ def binary_metrics(
 ) -> BinaryMetrics:
     """Evaluate `probabilities` (N,) with `labels` (N,) of 0 and 1.
 
-    The interval of AUROC is DeLong's. The others are percentiles of a bootstrap in which rows with the same
-    id in `groups` (N,), such as a promoter and the negative derived from it, are drawn together. AUPRC is
-    average precision. F1 and MCC call rows from 0.5 on positive; both are 0 without such rows. `ValueError`:
-    shapes differ, a label is not 0 or 1, or a probability is NaN.
+    The interval of AUROC is DeLong's; the others are percentiles of a bootstrap. Rows with the same id in
+    `groups` (N,), such as a promoter and the negative derived from it, are drawn together. AUPRC is average
+    precision. F1 and MCC call rows from 0.5 on positive; both are 0 without such rows. `ValueError`: shapes
+    differ, a label is not 0 or 1, or a probability is NaN.
     """
     y, p = np.asarray(labels), np.asarray(probabilities, dtype=np.float64)
     if not np.isin(y, (0, 1)).all():

@@ -295,7 +295,7 @@ class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
         for column in columns:
             if (name := model.tracks[column].name) in taken:
                 raise UsageError(
-                    f"track {name!r}: has the name of another column of the table; exclude the track "
+                    f"track {name!r} has the name of another column of the table; exclude the track "
                     "with --tracks, or write it alone as bigwig"
                 )
         return columns

@@ -2,11 +2,11 @@
 
 Gapped k-mers are words of l bases with k informative positions. The kernel of two windows is the number of
 matching pairs of their gapped k-mers. Two words of l bases that differ at m positions have C(l − m, k) gapped
-k-mers in common, so the kernel is c′ᵀ B c for the counts c of all 4^l words and a matrix B that depends on m
-only. B is a sum of products over the l positions: a character that varies at j positions, a product of
-columns of a 4 × 4 Hadamard matrix, is an eigenvector with eigenvalue 4^(l − k) C(l − j, k − j), or 0 if
-j > k. The products of the features Λ^½ H c therefore equal the kernel, without listing gapped k-mers or
-pairs of windows (the paper counts pairs).
+k-mers in common. The kernel is thus c′ᵀ B c for the counts c of all 4^l words, where the matrix B depends on
+m only. B is a sum of products over the l positions: a character that varies at j positions, a product of
+columns of a 4 × 4 Hadamard matrix, is an eigenvector with eigenvalue 4^(l − k) C(l − j, k − j), or 0 if j >
+k. The products of the features Λ^½ H c therefore equal the kernel, without listing gapped k-mers or pairs of
+windows (the paper counts pairs).
 
 The kernel is normalized to 1 for a window with itself; words have 11 bases with 7 informative positions. The
 support vector machine, one per label, is linear in these features, with squared hinge loss and unpenalized

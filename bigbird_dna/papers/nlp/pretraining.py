@@ -72,7 +72,7 @@ def tokenize_records(path: Path, tokenizer: Tokenizer) -> TextTokens:
 
 
 def characters(pieces: TextPieces, length: int) -> NDArray[np.int64]:
-    """Return the characters that each token adds to the preceding tokens (n,); their sum is the text's `length`.
+    """Return the number of characters that each token adds (n,); their sum is the text's `length`.
 
     White space dropped by a tokenizer is counted with the next token, or with the last token at the end. A
     character of several tokens is counted with the first.
@@ -163,9 +163,7 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
             raise ConfigError("training.next_sentence: not supported for documents of text")
         tokens, positions = self.config.sequence_tokens, self.encoder.max_length
         if tokens > positions:
-            raise ConfigError(
-                f"training.sequence_tokens {tokens}: must be at most encoder.max_length {positions}"
-            )
+            raise ConfigError(f"training.sequence_tokens {tokens}: above encoder.max_length {positions}")
 
     @property
     def settings(self) -> PretrainingSettings:
@@ -207,8 +205,8 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
         """Return bits per character of masked tokens, for the model directory `predictions` and for n-grams.
 
         N-grams are fitted to `train.jsonl` in the directory of `records`, and chosen on `valid.jsonl`. Each
-        predictor has two values: with all masked tokens of an input hidden, and (keys with the prefix for
-        this mode) with all other tokens known. A character n-gram sees everything to the left.
+        predictor has two values: with all masked tokens of an input hidden, and, in keys with `told_`, with
+        all other tokens known. A character n-gram sees everything to the left.
         """
         model = load_pretrained(predictions)
         paths = [records.with_name("train.jsonl"), records.with_name("valid.jsonl"), records]
@@ -252,7 +250,7 @@ class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
 
 
 def _curve(log: Path) -> list[tuple[int, float]]:
-    """Return steps and bits per character on validation documents from a training log; empty without a log."""
+    """Return steps and bits per character on validation documents from a log; empty without a log."""
     curves = read_training_log(log).evaluation if log.is_file() else {}
     found = curves.get("bits_per_character")
     return [] if found is None else [*zip(found.steps.tolist(), found.values.tolist(), strict=True)]

@@ -190,7 +190,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def checked(values: dict[str, Any], kind: type[R], number: int, path: Path | str, unit: str = "line") -> R:
-    """Return an object as a record; `DataError` names `path`, line (or `unit`) `number` and the invalid key."""
+    """Return an object as a record; `DataError` names `path`, line (or `unit`), `number` and invalid key."""
     try:
         # Via JSON, so that lists become tuples and numbers are treated as in a file.
         record = kind.model_validate_json(json.dumps(values))

@@ -44,9 +44,8 @@ def public_record(form: AnswerForm, row: Row, evidence: Path | None = None) -> d
 def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
     """Yield the records of a data set's own file.
 
-    HotpotQA and WikiHop are JSON arrays, Natural Questions are JSON lines in the simplified form, and
-    TriviaQA is a JSON object with the array `Data`, in a directory next to `evidence`. `DataError` names file
-    and record.
+    HotpotQA and WikiHop are JSON arrays; Natural Questions are JSON lines in the simplified form. TriviaQA is
+    a JSON object with the array `Data`, in a directory next to `evidence`. `DataError` names file and record.
     """
     evidence = path.parent.parent / "evidence" if form == "triviaqa" else None
     rows = read_objects(path) if form == "natural_questions" else _members(path, form == "triviaqa")
@@ -63,7 +62,7 @@ def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
 
 
 def _members(path: Path, keyed: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the numbered objects (from 1) of a JSON array; `keyed`: the array is the value of the key `Data`."""
+    """Yield the numbered objects (from 1) of a JSON array; `keyed`: the array is the value of `Data`."""
     fault = "not readable as JSON"
     with reading(path, fault, UnicodeDecodeError), path.open(encoding="utf-8") as stream:
         text = stream.read(READ_BYTES)
@@ -221,7 +220,7 @@ def _natural(row: Row, _: Path | None) -> dict[str, Any] | None:
 
 
 def _annotation(given: Row, page: Sequence[str], bounds: list[tuple[int, int]]) -> dict[str, Any]:
-    """Return an annotation by paragraph numbers; if inside a table or list, the whole table or list is used."""
+    """Return an annotation by paragraph numbers; inside a table or list, the whole of it is used."""
     first = given["long_answer"]["start_token"]
     paragraph = next((n for n, (begin, end) in enumerate(bounds) if begin <= first < end), None)
     if first < 0 or paragraph is None:
