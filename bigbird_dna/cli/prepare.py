@@ -107,8 +107,8 @@ def prepare_promoters(
 ) -> None:
     """Map promoters to a reference: lift over, rename contigs, drop off-reference sites and duplicates.
 
-    The start site is the 5' end of a BED interval (in EPDnew files, of the thick part) or of each transcript
-    of an annotation, or of each gene if the annotation has no mRNA or transcript.
+    The start site is the 5' end of a BED interval (in EPDnew files, of the thick part) or of a transcript.
+    If an annotation has no mRNA or transcript, the 5' ends of genes are used.
 
     Example: bigbird-dna prepare promoters promoters.bed --reference reference.fa.gz -o promoters.tsv
     """

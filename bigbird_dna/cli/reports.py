@@ -111,8 +111,8 @@ def report_promoters(
     intervals, and AUROC differences to each baseline. Also writes roc.svg, precision_recall.svg and
     score_histograms.svg, and the calibration of the probabilities as calibration.tsv and .svg, before and
     after calibration if calibration.json is next to the predictions. If the predictions have the column
-    `coding` (fraction of protein-coding bases of a window), promoters.tsv also contains rows for the pairs
-    whose promoter and negative are both less than half coding.
+    `coding` (fraction of coding bases of a window), promoters.tsv also has rows for pairs whose promoter
+    and negative are both less than half coding.
 
     Example: bigbird-dna evaluate promoters --predictions
     genomic=results/demo/models/promoter-genomic/predictions.parquet -o report

@@ -230,7 +230,7 @@ def bits_per_base(
         if row.ndim != 1 or row.shape != ids.shape:
             raise ValueError(f"{name} {row.shape} and blocks {ids.shape} must be 1-D of the same length")
         if not np.isfinite(row).all():
-            raise ValueError(f"{name} must be finite")
+            raise ValueError(f"{name} has a value that is not finite")
     if not covered.sum() > 0:
         raise ValueError("bits per base need at least one masked token")
     rates, drawn = resampled_rates(list(values.values()), covered, ids, seed=seed, resamples=resamples)

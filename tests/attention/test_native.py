@@ -338,7 +338,7 @@ def test_a_library_that_is_wrong_is_not_used(
 # ---- the cache, with a small source --------------------------------------------------------------------
 
 
-ALONE = "the kernel is compiled for this process alone"
+ALONE = "the kernel is compiled for this process only"
 
 
 def logged(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -450,11 +450,11 @@ def test_a_cache_that_is_not_ours_alone_is_not_used(
     monkeypatch.chdir(tmp_path)
     kept = library(SOURCE, lambda path: None)
     before = kept.stat().st_ino, sorted(fresh.rglob("*"))
-    reason = "is open to others for writing"
+    reason = "can be written by other users"
     if place == "no folder":
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "file" / "cache"))
-        reason = "can't be made: Not a directory"
+        reason = "cannot be created: Not a directory"
     elif place == "open to others":
         fresh.chmod(0o777)
     elif place == "relative":
@@ -470,13 +470,13 @@ def test_a_cache_that_is_not_ours_alone_is_not_used(
         (tmp_path / "link").symlink_to(tmp_path)
         os.chown(tmp_path / "link", 54321, 54321, follow_symlinks=False)
         monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "link" / "cache"))
-        reason = f"lies behind the symbolic link {tmp_path}/link of another user"
+        reason = f"is behind the symbolic link {tmp_path}/link of another user"
     used = os.environ["BIGBIRD_DNA_CACHE"]
     checked: list[Path] = []
     paths = [library(SOURCE, checked.append) for _ in range(2)]
     assert len({kept, *paths}) == 3 and len(checked) == 2 and not any(p.parent.exists() for p in paths)
     assert (kept.stat().st_ino, sorted(fresh.rglob("*"))) == before
-    assert logged(capsys) == [f"{used}: {reason}: {ALONE}"] * 2
+    assert logged(capsys) == [f"{used} {reason}; {ALONE}"] * 2
 
 
 def test_where_libraries_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

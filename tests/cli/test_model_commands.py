@@ -106,7 +106,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_from_a_training_to_a_list_and_back(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As docs/formats.md says it."""
+    """As docs/files/model-catalog.md says it."""
     monkeypatch.chdir(tmp_path)
     make_toy(Path("trained"))
     assert silent(run)("model to-float16", "trained", "-o", "small").code == 0

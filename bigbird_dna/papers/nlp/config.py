@@ -59,7 +59,7 @@ class GeneratedConfig(Section):
 
 
 class FilesConfig(Section):
-    """Files of one's own, in the form of docs/formats.md."""
+    """Files of one's own, in the form of docs/files/text-records.md."""
 
     train: FileName = Field(description="records to learn from")
     valid: FileName = Field(description="records to watch")

@@ -183,7 +183,7 @@ def test_published_figures_stand_beside_what_they_are_of(files: dict[str, Path],
     assert "| 64.2 † |" in message(page[:1000], "†")
     told = json.loads((tmp_path / "out/ablation.json").read_text())
     assert [row["mechanism"] for row in told["rows"]] == table.index.tolist()
-    assert len(told["lengths"]) == 8 and "of processors" in page
+    assert len(told["lengths"]) == 8 and "CPU time" in page
 
 
 def test_a_mechanism_with_keys_of_its_own_has_no_published_figures(tmp_path: Path) -> None:
