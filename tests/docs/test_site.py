@@ -30,9 +30,11 @@ def test_the_menu_has_every_page(pages: dict[str, HtmlPage]) -> None:
     folders = {
         "": "index tutorial notebook formats glossary results paper attention design extending reliability "
         "contributing security changelog cluster nlp theory",
-        "howto/": "genome sequences peaks notebook workflow streams probabilities pretraining generation",
+        "howto/": "install genome sequences peaks notebook workflow streams probabilities pretraining generation "
+        "containers troubleshooting",
+        "explanation/": "gpu-cost",
         "results/": "tables mechanisms",
-        "reference/": "commands configuration python",
+        "reference/": "commands configuration python resources",
     }
     wanted = {f"{folder}{name}" for folder, names in folders.items() for name in names.split()}
     assert set(pages) == {f"{name}.html" for name in wanted}
