@@ -7,8 +7,8 @@ bins of equal width). Rows of equal probability are never split, because their o
 With few rows, this error is too large: in a bin of 80 rows, half of them positive, the fraction is off by
 0.04 on average, even for perfect probabilities. Two further metrics are therefore reported.
 
-* `ece_expected_if_calibrated`, the error that the same probabilities would show on average if they were perfectly
-  calibrated.
+* `ece_expected_if_calibrated`, the error that the same probabilities would show on average if they were
+  perfectly calibrated.
 * `ece_debiased`, the true error for which the expected value of `ece` equals the observed one. The true error
   in each bin is assumed to be the same multiple λ of the binomial standard deviation s_b of the fraction. The
   metric is Σ w_b s_b λ with the bins' weights w_b, where λ solves Σ w_b s_b E|N(λ, 1)| = ece (folded mean of

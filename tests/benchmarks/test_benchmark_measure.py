@@ -168,8 +168,8 @@ def test_what_the_documentation_shows_can_be_drawn_again(path: Path, tmp_path: P
 def test_what_the_documentation_says_of_batches_was_measured() -> None:
     (path,) = BATCHES
     found = batches_page(json.loads(path.read_text()))
-    said = (REPOSITORY / "docs/cluster.md").read_text()
-    rate, times = re.findall(r"(3,728) windows of 8,000 bp a second.* is (11) times", said, re.DOTALL)[0]
+    said = (REPOSITORY / "docs/explanation/gpu-cost.md").read_text()
+    rate, times = re.findall(r"(3,728) windows of 8,000 bp per second.* is (11) times", said, re.DOTALL)[0]
     assert re.search(rf"^\| 8,000 bp \|.*\| {rate} \| {times} \|", found, re.MULTILINE)
     assert path.name in said
 

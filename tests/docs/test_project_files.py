@@ -151,10 +151,10 @@ def test_licence_is_the_one_declared(project: dict[str, Any]) -> None:
     assert "Apache License" in text and "END OF TERMS AND CONDITIONS" in text
 
 
-# The arithmetic of docs/cluster.md, done again from the configurations
+# The arithmetic of docs/explanation/gpu-cost.md, done again from the configurations
 
 
-PAGE = (REPOSITORY / "docs/cluster.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs/explanation/gpu-cost.md").read_text(encoding="utf-8")
 
 # What the page assumes: floating-point operations a second that training reaches, and bases a token.
 REACHED = {"A100": 0.30 * 312e12, "H100": 0.25 * 989e12}
@@ -245,7 +245,7 @@ def test_figures_in_the_text() -> None:
     found = re.search(r"(\d+) million [^,]*4,096 tokens, (\d+) million on 2,048,? and (\d+) million", PAGE)
     assert found and found.groups() == tuple(f"{count / 1e6:.0f}" for count in (long, brief, fine))
     speeds = [f"{rate / long / 1e3:.0f},000" for rate in REACHED.values()]
-    assert f"{speeds[0]} tokens a second on one A100 and {speeds[1]} on one H100" in PAGE
+    assert f"{speeds[0]} tokens per second on one A100 and {speeds[1]} on one H100" in PAGE
     genome = 2.6e9  # bases of the training chromosomes
     passes = [trainings(c)["pretraining"][0] * BASES / genome for c in (short, config)]
     said = re.search(r"some (\d+) times in\s+pretraining \(`grch37.yaml`: ([\d,]+) times\)", PAGE)

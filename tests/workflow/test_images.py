@@ -90,7 +90,7 @@ def test_an_image_says_the_torch_and_the_driver_of_its_pins(image: object) -> No
         cuda,
         f">={driver}",
     )
-    for path in (ENVS / "conda.yaml", REPOSITORY / "docs/cluster.md"):
+    for path in (ENVS / "conda.yaml", REPOSITORY / "docs/howto/containers.md"):
         text = path.read_text(encoding="utf-8")
         assert f"CUDA {cuda}" in text and driver in text, path
 
@@ -99,7 +99,7 @@ def test_the_workflow_names_the_image() -> None:
     (path,) = re.findall(r'^IMAGE = "(.*)"$', (REPOSITORY / "workflow/Snakefile").read_text(), re.MULTILINE)
     assert "\ncontainer: IMAGE\n" in (REPOSITORY / "workflow/Snakefile").read_text()
     assert f"apptainer build {path} workflow/envs/bigbird-dna.def" in (ENVS / "bigbird-dna.def").read_text()
-    page = (REPOSITORY / "docs/cluster.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs/howto/containers.md").read_text(encoding="utf-8")
     assert f"apptainer build {path} workflow/envs/bigbird-dna.def" in page
     assert "docker build -f workflow/envs/Dockerfile" in page and "conda env create -f workflow/envs/" in page
 

@@ -94,7 +94,7 @@ def _check(plan: Asked, partition: str, gpu_type: str | None, account: str | Non
 
 
 def test_the_table_of_the_documentation_is_the_plan(paper: Asked) -> None:
-    page = (REPOSITORY / "docs/cluster.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs/reference/resources.md").read_text(encoding="utf-8")
     head = "| rule | partition | GPUs | threads | memory, MB | minutes |\n" + "| --- " * 6 + "|\n"
     local = {name for name, rule in rules().items() if "localrule" in rule} | {"all"}
     order = sorted({*paper} - local, key=lambda rule: (rule not in asking(), rule))
@@ -104,7 +104,7 @@ def test_the_table_of_the_documentation_is_the_plan(paper: Asked) -> None:
         for rule, asked in ((rule, paper[rule]) for rule in order)
     )
     found = page.partition(head)[2].partition("\n\n")[0] + "\n"
-    assert found == expected, f"docs/cluster.md must have:\n{head}{expected}"
+    assert found == expected, f"docs/reference/resources.md must have:\n{head}{expected}"
 
 
 def test_a_job_that_failed_gets_more_and_a_training_no_more_time(tmp_path: Path, paper: Asked) -> None:
