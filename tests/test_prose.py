@@ -58,7 +58,7 @@ BANNED = {
 WORDS = re.compile(rf"\b(?:{'|'.join(f'(?:{one})' for one in BANNED)})(?!\w)", re.IGNORECASE)
 # Names and code are no prose.
 _CODE = re.compile(
-    r"```.*?```|~~~.*?~~~|`[^`\n]*`|\]\([^)]*\)|https?://\S+|<[^>\n]*>|\{[^{}\n]*\}|\w*_\w+|--[\w-]+",
+    r"```.*?```|~~~.*?~~~|`[^`\n]*`|\]\([^)]*\)|https?://\S+|<[^>\n]*>|\{[^{}\n]*\}|\w*_\w+|\w+\.\w[\w.]*|--[\w-]+",
     re.DOTALL,
 )
 
@@ -75,6 +75,9 @@ LONGEST = 30  # words of a sentence in a message or help text
 def prose(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the texts of a file with the number of their first line."""
     text = path.read_text(encoding="utf-8")
+    if path.suffix in (".yaml", ".smk", ""):
+        yield from ((line, row.partition("#")[2]) for line, row in enumerate(text.splitlines(), start=1))
+        return
     if path.suffix != ".py":
         yield 1, text
         return
