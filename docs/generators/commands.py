@@ -13,7 +13,7 @@ from .markdown import code, escaped, paragraphs, table
 _INTRODUCTION = """\
 # Commands
 
-This page is generated from the commands; `bigbird-dna COMMAND --help` shows the same texts. Rules for all commands:
+This page is generated from the commands; `bigbird-dna COMMAND --help` shows the same texts. All commands:
 
 * Results go to standard output or to `-o`, messages and the progress bar to standard error.
 * The [exit code](../reliability.md#exit-codes) is 0 for success, 1 for invalid data, 2 for wrong usage.
