@@ -187,7 +187,7 @@ class DnaTokenizer(Tokenizer):
         """Open a serialized SentencePiece model; `source` names it in `ModelError`."""
         self._processor, opened = open_model(model, source)
         for fault in _faults(opened):
-            raise ModelError(f"{source}: not a DNA tokenizer: {fault}")
+            raise ModelError(f"{source}: not a tokenizer of DNA: {fault}")
         count = len(SPECIAL_PIECES)
         letters = [""] * count + opened.pieces[count:]
         self._scores, self._asked = opened.scores, 0  # letters encoded so far

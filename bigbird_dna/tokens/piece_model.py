@@ -320,7 +320,6 @@ def encode_rows(processor: Any, texts: Sequence[str], threads: int = 1) -> list[
 
 def encode_with_places(processor: Any, text: str) -> TextPieces:
     """Return the token ids of a text, without special tokens, and the characters that each covers.
-
     SentencePiece counts UTF-8 bytes in a message `SentencePieceText`, the same in all versions."""
     message = processor.encode(text, out_type="serialized_proto")
     spans = (field.value for field in read_fields(message) if field.number == _SPANS)
