@@ -28,7 +28,7 @@ def lab(tmp_path: Path) -> Path:
     """A folder with the files of the page, each by the name that the text before it ends with."""
     text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
     names = re.findall(r"`(lab_\w+\.py)`:\n\n```py\n", text)
-    assert len(names) == 4
+    assert len(names) == 5
     for name, block in zip(names, blocks(PAGE, "py"), strict=True):
         (tmp_path / name).write_text(block.text)
     return tmp_path
@@ -48,8 +48,7 @@ def test_a_mechanism(lab: Path) -> None:
     """In a copy of the package, as its folder is what finds it."""
     copy = lab / "bigbird_dna"
     subprocess.run(["cp", "-r", REPOSITORY / "bigbird_dna", copy], check=True)
-    (block,) = blocks("docs/attention.md", "py")
-    (copy / "attention/mechanisms/lab.py").write_text(block.text)
+    shutil.move(lab / "lab_mechanism.py", copy / "attention/mechanisms/lab.py")
     (lab / "run.yaml").write_text(
         "encoder: {attention: decaying, attention_options: {reach: 20}, layers: 2}\n"
     )

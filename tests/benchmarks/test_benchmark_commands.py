@@ -76,7 +76,7 @@ def test_all_mechanisms_go_by_one_word(tmp_path: Path) -> None:
 
 
 def test_stated_powers_are_those_of_the_documentation() -> None:
-    """Of the table of docs/attention.md, for heads of 64 and lengths from 2^10 to 2^14."""
+    """Of the table of docs/results/attention.md, for heads of 64 and lengths from 2^10 to 2^14."""
     expected = {"sparse_fixed": 1.33, "logsparse": 1.12, "routing": 1.30, "performer": 1.0, "reformer": 1.0}
     expected |= {"combiner_fixed": 1.33, "combiner_routing": 1.37, "combiner_mixture": 1.33}
     lengths = [2**power for power in range(10, 15)]
